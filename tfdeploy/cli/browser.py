@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tfdeploy.cli.output import say
+from tfdeploy.cli.output import print_message
 
 _REDIRECT = (
     '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={url}"><a '
@@ -25,18 +25,18 @@ def open_in_browser(url: str) -> None:
     import webbrowser
 
     if not webbrowser.open(url):
-        say("no browser can be opened here")
+        print_message("no browser can be opened here")
 
 
 @contextmanager
-def opened_in_browser(url: str) -> Iterator[None]:
+def open_secret_url(url: str) -> Iterator[None]:
     """Open a page whose address is secret, by a private file that redirects to it and is removed at
     the end.
 
     A browser from a snap or flatpak may not be allowed to read that file. So the verb prints the
     address as well.
     """
-    folder = tempfile.mkdtemp(prefix="tfdeploy-", dir=_private_folder())  # mode 0700
+    folder = tempfile.mkdtemp(prefix="tfdeploy-", dir=_find_private_folder())  # mode 0700
     try:
         page = Path(folder, "page.html")
         with os.fdopen(os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -47,11 +47,11 @@ def opened_in_browser(url: str) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _private_folder() -> str:
+def _find_private_folder() -> str:
     """Return $XDG_RUNTIME_DIR if only this user can use it, else the folder for temporary files."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    if os.path.isabs(runtime) and os.path.isdir(runtime):
-        about = os.stat(runtime)
-        if about.st_uid == os.geteuid() and stat.S_IMODE(about.st_mode) == 0o700:
-            return runtime
+    runtime_folder = os.environ.get("XDG_RUNTIME_DIR", "")
+    if os.path.isabs(runtime_folder) and os.path.isdir(runtime_folder):
+        status = os.stat(runtime_folder)
+        if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o700:
+            return runtime_folder
     return tempfile.gettempdir()

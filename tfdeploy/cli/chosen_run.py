@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfdeploy.cli.messages import show_errors
-from tfdeploy.cli.output import say
-from tfdeploy.cli.project import job_here, whole_inventory
-from tfdeploy.cli.state import run_store
+from tfdeploy.cli.output import print_message
+from tfdeploy.cli.project import load_job_if_any, load_whole_inventory
+from tfdeploy.cli.state import open_run_store
 from tfdeploy.errors import UsageError, worst
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.selection import select
@@ -16,7 +16,7 @@ from tfdeploy.model.text.folding import fold_names
 from tfdeploy.operations.run_lookup.find_run import find_run
 
 if TYPE_CHECKING:
-    from tfdeploy.cli.flags import CommonFlags, OfRun
+    from tfdeploy.cli.flags import CommonFlags, OneRunFlags
     from tfdeploy.errors import TfdeployError
     from tfdeploy.model.job import Job
     from tfdeploy.model.plan import Plan
@@ -45,24 +45,26 @@ class LookupScope:
     def unasked(self) -> tuple[str, ...]:
         return tuple(host.name for host in self.inventory.hosts if host not in self.hosts)
 
-    def only(self, plan: Plan) -> frozenset[str] | None:
+    def select_run_hosts(self, plan: Plan) -> frozenset[str] | None:
         """The hosts of the run that --limit and --exclude select; None: all. They can also name the
         run's own hosts and roles. Raises UsageError where they select none."""
-        if not self.flags.bounded:
+        if not self.flags.selects_hosts:
             return None
-        chosen = select(_with_hosts_of(plan, self.inventory), self.flags.limit, self.flags.exclude)
-        only = frozenset(host.name for host in chosen.hosts) & {host.host for host in plan.hosts}
-        if not only:
+        chosen = select(_add_run_hosts(plan, self.inventory), self.flags.limit, self.flags.exclude)
+        selected = frozenset(host.name for host in chosen.hosts) & {
+            host.host for host in plan.hosts
+        }
+        if not selected:
             where = fold_names(host.host for host in plan.hosts)
             raise UsageError(
                 f"no host of {plan.run} is meant",
                 where="--limit/--exclude",
                 next=f"it runs on {where}",
             )
-        return only
+        return selected
 
 
-def _with_hosts_of(plan: Plan, inventory: Inventory) -> Inventory:
+def _add_run_hosts(plan: Plan, inventory: Inventory) -> Inventory:
     known = {host.name for host in inventory.hosts}
     hosts = (
         *inventory.hosts,
@@ -79,51 +81,53 @@ class ChosenRun(NamedTuple):
     hosts whose plan of it cannot be used. Those errors have been printed."""
 
     plan: Plan
-    only: frozenset[str] | None
+    only_hosts: frozenset[str] | None
     exit_code: int
 
 
-def chosen_run(flags: OfRun, fleet: Fleet, *, live_first: bool = False) -> ChosenRun:
-    scope = lookup_scope(flags, flags.wanted)
-    refused: dict[str, TfdeployError] = {}
+def choose_run(flags: OneRunFlags, fleet: Fleet, *, live_first: bool = False) -> ChosenRun:
+    scope = read_lookup_scope(flags, flags.run_prefix)
+    plan_errors: dict[str, TfdeployError] = {}
     warnings: list[str] = []
-    name, metrics = (scope.job.name, scope.job.metrics) if scope.job else (None, {})
+    job_name, metrics = (scope.job.name, scope.job.metrics) if scope.job else (None, {})
     # the store's plan has the run's own hosts, which the inventory may lack
-    plan = run_store().plan(flags.wanted, name) if flags.wanted else None
+    plan = open_run_store().plan(flags.run_prefix, job_name) if flags.run_prefix else None
     plan = plan or find_run(
         fleet,
         scope.hosts,
-        run_store(),
-        wanted=flags.wanted,
-        job=name,
+        open_run_store(),
+        wanted=flags.run_prefix,
+        job=job_name,
         live_first=live_first,
         metrics=metrics,
-        refused=refused,
+        refused=plan_errors,
         warnings=warnings,
     )
     for text in warnings:
-        say(f"warning: {text}")
-    show_errors(flags, refused)
-    return ChosenRun(plan, scope.only(plan), worst(refused.values()))
+        print_message(f"warning: {text}")
+    show_errors(flags, plan_errors)
+    return ChosenRun(plan, scope.select_run_hosts(plan), worst(plan_errors.values()))
 
 
-def lookup_scope(flags: CommonFlags, wanted: str | None = None) -> LookupScope:
+def read_lookup_scope(flags: CommonFlags, run_prefix: str | None = None) -> LookupScope:
     """To read or stop a run, neither file needs to be valid: a broken job file is ignored with a
     message, and the store knows the hosts of `wanted`. Raises UsageError where no hosts are
     known."""
-    job, broken = None, None
+    job, job_error = None, None
     try:
-        job = job_here(flags)
+        job = load_job_if_any(flags)
     except UsageError as error:
-        broken = error
+        job_error = error
     try:
-        inventory = whole_inventory(flags, job)
+        inventory = load_whole_inventory(flags, job)
     except UsageError:
-        if wanted is None or not any(run.startswith(wanted) for run in run_store().runs()):
-            if broken is not None:
-                raise broken from None
+        if run_prefix is None or not any(
+            run.startswith(run_prefix) for run in open_run_store().runs()
+        ):
+            if job_error is not None:
+                raise job_error from None
             raise
         inventory = Inventory(())
-    if broken is not None:
-        say(f"the job file is passed over: {broken.what} ({broken.where})")
+    if job_error is not None:
+        print_message(f"the job file is passed over: {job_error.what} ({job_error.where})")
     return LookupScope(flags, inventory, job)

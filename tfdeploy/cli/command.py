@@ -6,18 +6,18 @@ import re
 import sys
 from importlib import import_module
 
-from tfdeploy.cli.flags import add_verb, common_flags, verb_first
-from tfdeploy.cli.options import Parser, closest, env_true
+from tfdeploy.cli.flags import add_verb, move_verb_first, read_common_flags
+from tfdeploy.cli.options import Parser, closest_name, is_env_true
 from tfdeploy.cli.verb_table import OTHER_NAMES, VERBS
 from tfdeploy.errors import TfdeployError, UsageError
 
 # in words with NULs between
-_JSON = re.compile(r"(?:\A|\0)(?:--json|--output[=\0]json|-o\0?json)(?:\0|\Z)")
+_JSON_FLAG = re.compile(r"(?:\A|\0)(?:--json|--output[=\0]json|-o\0?json)(?:\0|\Z)")
 
 
-def run_command(words: list[str]) -> int:
+def run_command(argv: list[str]) -> int:
     """Return the exit code of the verb. Raises what it raises, and UsageError."""
-    words = verb_first(words)
+    argv = move_verb_first(argv)
     parser = Parser(
         prog="tfdeploy",
         description="TensorFlow clusters over plain SSH.",
@@ -25,22 +25,22 @@ def run_command(words: list[str]) -> int:
     )
     parser.add_argument("--version", action="store_true", help="print the version")
     verbs = parser.add_subparsers(metavar="VERB", parser_class=Parser)
-    verb = words[0] if words else ""
+    verb = argv[0] if argv else ""
     if verb in VERBS:  # importing only this verb is quicker
         add_verb(verbs, verb, import_module(f"tfdeploy.cli.arguments.{verb}").Flags)
     else:
-        _refuse_unknown(verb)
+        _refuse_unknown_verb(verb)
         for name, text in VERBS.items():
             verbs.add_parser(name, help=text)
-    own, after = _split(words)
-    args, unknown = parser.parse_known_args(own)
+    before_dashes, after = _split_at_dashes(argv)
+    args, unknown = parser.parse_known_args(before_dashes)
     if unknown:
-        verbs.choices[verb].unknown(unknown, after) if verb in verbs.choices else parser.unknown(
-            unknown
-        )
+        verbs.choices[verb].refuse_unknown(
+            unknown, after
+        ) if verb in verbs.choices else parser.refuse_unknown(unknown)
     if not getattr(args, "read", None):
         parser.print_help(sys.stderr)
-        if words:
+        if argv:
             raise UsageError("no verb given", where="tfdeploy", next="tfdeploy --help")
         return 2
     flags = args.read(args, after)
@@ -49,34 +49,34 @@ def run_command(words: list[str]) -> int:
     return code
 
 
-def _refuse_unknown(verb: str) -> None:
+def _refuse_unknown_verb(verb: str) -> None:
     if verb.startswith("-") and verb not in ("-h", "--help", "--version"):
         what = f"no verb behind {verb}: only common flags may stand before the verb"
         raise UsageError(what, where="tfdeploy", next=f"tfdeploy VERB {verb} ...")
     if verb and not verb.startswith("-"):
-        meant = OTHER_NAMES.get(verb) or closest(verb, VERBS)
+        meant = OTHER_NAMES.get(verb) or closest_name(verb, VERBS)
         hint = f"did you mean `tfdeploy {meant}`?" if meant else "tfdeploy --help"
         raise UsageError(f"unknown verb {verb!r}", where="tfdeploy", next=hint)
 
 
-def show_error_of(words: list[str], error: TfdeployError) -> int:
+def show_command_error(argv: list[str], error: TfdeployError) -> int:
     """Print the error as the flags among `words` say, and return its exit code."""
     from tfdeploy.ui.errors import show_error  # most command lines end without one
 
-    own = _split(words)[0]
-    flags = common_flags(own)
-    error.next = flags.typed(error.next) if error.next else None
-    show_error(error, as_json=_wants_json(own), color=flags.color)
+    before_dashes = _split_at_dashes(argv)[0]
+    flags = read_common_flags(before_dashes)
+    error.next = flags.full_command(error.next) if error.next else None
+    show_error(error, as_json=_wants_json(before_dashes), color=flags.color)
     return error.exit_code
 
 
-def _wants_json(words: list[str]) -> bool:
-    return bool(_JSON.search("\0".join(words))) or env_true("json")
+def _wants_json(argv: list[str]) -> bool:
+    return bool(_JSON_FLAG.search("\0".join(argv))) or is_env_true("json")
 
 
-def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
+def _split_at_dashes(argv: list[str]) -> tuple[list[str], list[str] | None]:
     """The words before and after the first `--` (None where there is no `--`)."""
-    if "--" not in words:
-        return words, None
-    cut = words.index("--")
-    return words[:cut], words[cut + 1 :]
+    if "--" not in argv:
+        return argv, None
+    dashes = argv.index("--")
+    return argv[:dashes], argv[dashes + 1 :]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tfdeploy.cli.flags import CommonFlags
 
 
-def consent_of(flags: CommonFlags) -> Callable[[str], bool]:
+def make_confirm(flags: CommonFlags) -> Callable[[str], bool]:
     """Return a function that asks the operator a question once. -y answers yes; without a terminal
     the answer is no."""
 

@@ -15,8 +15,8 @@ def option(
     default: Any = None,
     env: Any = None,
     group: str | None = None,
-    also: Any = (),
-    **how: Any,
+    more_flags: Any = (),
+    **argparse_options: Any,
 ) -> Any:
     """Return a field that the flags `names` fill; `how` goes to add_argument.
 
@@ -24,25 +24,35 @@ def option(
     `group`: the title above the flag in the help. `also`: {flag: how} of further flags that fill
     the same field.
     """
-    declared = {"names": names, "env": env, "group": group, "also": dict(also), "how": how}
+    declared = {
+        "names": names,
+        "env": env,
+        "group": group,
+        "more_flags": dict(more_flags),
+        "argparse_options": argparse_options,
+    }
     return field(default=default, metadata=declared)
 
 
-def switch(*names: str, default: bool = False, **how: Any) -> Any:
+def switch(*names: str, default: bool = False, **argparse_options: Any) -> Any:
     """Return a field that a flag without a value turns to the other of True and False."""
-    return option(*names, default=default, action=f"store_{not default}".lower(), **how)
+    return option(
+        *names, default=default, action=f"store_{not default}".lower(), **argparse_options
+    )
 
 
-def argument(metavar: str, **how: Any) -> Any:
+def argument(metavar: str, **argparse_options: Any) -> Any:
     """Return a field that words without a flag fill."""
-    return option(metavar=metavar, **how)
+    return option(metavar=metavar, **argparse_options)
 
 
-def add_arguments(parser: argparse.ArgumentParser, record: type[Any], last: str = "") -> None:
+def add_declared_arguments(
+    parser: argparse.ArgumentParser, record: type[Any], last_group: str = ""
+) -> None:
     """Add what the fields of `record` declare, those of the group `last` at the end."""
     groups: dict[str | None, Any] = {None: parser}
     declared = [each for each in fields(record) if each.metadata]
-    for each in sorted(declared, key=lambda each: each.metadata["group"] == last):
+    for each in sorted(declared, key=lambda each: each.metadata["group"] == last_group):
         group, env = each.metadata["group"], each.metadata["env"]
         if group not in groups:
             alternatives = group == ALTERNATIVES
@@ -51,7 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser, record: type[Any], last: str 
                 if alternatives
                 else parser.add_argument_group(group)
             )
-        how = {"default": (env and env(each.name)) or each.default, **each.metadata["how"]}
-        groups[group].add_argument(*each.metadata["names"], dest=each.name, **how)
-        for name, other in each.metadata["also"].items():
+        argparse_options = {
+            "default": (env and env(each.name)) or each.default,
+            **each.metadata["argparse_options"],
+        }
+        groups[group].add_argument(*each.metadata["names"], dest=each.name, **argparse_options)
+        for name, other in each.metadata["more_flags"].items():
             groups[group].add_argument(name, dest=each.name, **other)

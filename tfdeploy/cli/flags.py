@@ -15,26 +15,33 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TextIO, TypeVar, get_args
 
-from tfdeploy.cli.declared import add_arguments, argument, option, switch
-from tfdeploy.cli.options import Parser, env_default, env_true, no_choice, positive, rate
+from tfdeploy.cli.declared import add_declared_arguments, argument, option, switch
+from tfdeploy.cli.options import (
+    Parser,
+    env_default,
+    is_env_true,
+    positive,
+    rate,
+    unknown_choice_error,
+)
 from tfdeploy.cli.verb_table import NO_FILES, VERBS
 from tfdeploy.errors import UsageError
 
 if TYPE_CHECKING:
     from tfdeploy.ui.terminal import Terminal
 
-_COMMAND = re.compile(r"\btfdeploy ([a-z]+)\b(?! --help\b)")
-_COMMON = "common options"
+_TFDEPLOY_COMMAND = re.compile(r"\btfdeploy ([a-z]+)\b(?! --help\b)")
+_COMMON_TITLE = "common options"
 Color = Literal["auto", "always", "never"]
 COLORS: tuple[Color, ...] = get_args(Color)
-A_RUN = "id or unique prefix (default: the newest of this job)"
+RUN_HELP = "id or unique prefix (default: the newest of this job)"
 
 
-def _env_color(name: str) -> str:
+def _default_color(field_name: str) -> str:
     """TFDEPLOY_COLOR, checked here because argparse does not check defaults."""
-    color = env_default(name) or ("never" if env_true("no-color") else "auto")
+    color = env_default(field_name) or ("never" if is_env_true("no-color") else "auto")
     if color not in COLORS:
-        raise no_choice(color, COLORS, "TFDEPLOY_COLOR")
+        raise unknown_choice_error(color, COLORS, "TFDEPLOY_COLOR")
     return color
 
 
@@ -48,12 +55,12 @@ class VerbFlags:
     # second verb -> its record and description
     verbs: ClassVar[Mapping[str, tuple[type[Any], str]]] = {}
     # why the verb refuses --limit and --exclude; None: it takes them
-    unbounded: ClassVar[str | None] = None
-    takes_words: ClassVar[bool] = False  # whether words may stand behind `--`
+    no_selection_reason: ClassVar[str | None] = None
+    takes_command: ClassVar[bool] = False  # whether words may stand behind `--`
 
 
-_common = partial(option, group=_COMMON, env=env_default)
-_common_switch = partial(switch, group=_COMMON, env=env_true)
+_common_option = partial(option, group=_COMMON_TITLE, env=env_default)
+_common_switch = partial(switch, group=_COMMON_TITLE, env=is_env_true)
 _NO_COLOR = {
     "action": "store_const",
     "const": "never",
@@ -67,17 +74,19 @@ class CommonFlags(VerbFlags):
     """The common flags, as typed or as TFDEPLOY_<FLAG> has them. `after`: the words behind `--`
     (None: no `--`)."""
 
-    inventory: str | None = _common("-i", "--inventory", metavar="FILE", help="which inventory")
-    job: str | None = _common(
+    inventory: str | None = _common_option(
+        "-i", "--inventory", metavar="FILE", help="which inventory"
+    )
+    job: str | None = _common_option(
         "-j", "--job", metavar="FILE", help="which job file (default tfdeploy.yaml)"
     )
-    limit: str | None = _common(
+    limit: str | None = _common_option(
         "--limit",
         metavar="PATTERN",
         help="only these hosts: n1,gpu[03-10],worker,n*; brackets are ranges",
     )
-    exclude: str | None = _common("--exclude", metavar="PATTERN", help="not these hosts")
-    parallel: int = _common(
+    exclude: str | None = _common_option("--exclude", metavar="PATTERN", help="not these hosts")
+    parallel: int = _common_option(
         "--parallel", default=32, metavar="N", type=positive, help="connections at once"
     )
     json: bool = _common_switch("--json", help="results as JSON on stdout")
@@ -86,17 +95,17 @@ class CommonFlags(VerbFlags):
     color: Color = option(
         "--color",
         default="auto",
-        env=_env_color,
-        group=_COMMON,
-        also={"--no-color": _NO_COLOR},
+        env=_default_color,
+        group=_COMMON_TITLE,
+        more_flags={"--no-color": _NO_COLOR},
         choices=COLORS,
         help="colours (and NO_COLOR)",
     )
     yes: bool = _common_switch("-y", "--yes", help="answer yes to every question")
-    after: tuple[str, ...] | None = None
+    after_dashes: tuple[str, ...] | None = None
 
     @property
-    def bounded(self) -> bool:
+    def selects_hosts(self) -> bool:
         """Whether --limit or --exclude selects hosts."""
         return self.limit is not None or self.exclude is not None
 
@@ -115,25 +124,27 @@ class CommonFlags(VerbFlags):
 
         return terminal_of(stream, self.color)
 
-    def typed(self, text: str) -> str:
+    def full_command(self, text: str) -> str:
         """`text` with the -i and -j of this command line added to every tfdeploy command in it, so
         that it can be typed as it stands. Values that the environment gives are not added."""
-        given = (("-i", self.inventory, "inventory"), ("-j", self.job, "job"))
-        words = [
+        candidates = (("-i", self.inventory, "inventory"), ("-j", self.job, "job"))
+        file_flags = [
             word
-            for flag, value, name in given
+            for flag, value, name in candidates
             if value and value != env_default(name)
             for word in (flag, value)
         ]
-        if not words:
+        if not file_flags:
             return text
-        reading = {*VERBS} - {*NO_FILES}
-        return _COMMAND.sub(
-            lambda found: f"{found[0]} {shlex.join(words)}" if found[1] in reading else found[0],
+        verbs_with_files = {*VERBS} - {*NO_FILES}
+        return _TFDEPLOY_COMMAND.sub(
+            lambda match: (
+                f"{match[0]} {shlex.join(file_flags)}" if match[1] in verbs_with_files else match[0]
+            ),
             text,
         )
 
-    def nexts(self, results: Mapping[str, object]) -> list[str]:
+    def next_commands(self, results: Mapping[str, object]) -> list[str]:
         """What to type next, from the errors among `results` (by host)."""
         from tfdeploy.errors import TfdeployError
         from tfdeploy.model.text.nexts import fold_nexts
@@ -143,14 +154,14 @@ class CommonFlags(VerbFlags):
             for host, result in results.items()
             if isinstance(result, TfdeployError)
         }
-        return [self.typed(text) for text in fold_nexts(next_by_host)]
+        return [self.full_command(text) for text in fold_nexts(next_by_host)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfRun(CommonFlags):
+class OneRunFlags(CommonFlags):
     """Flags of a verb about one run. `wanted`: the run's id or a unique prefix."""
 
-    wanted: str | None = argument("RUN", nargs="?", help=A_RUN)
+    run_prefix: str | None = argument("RUN", nargs="?", help=RUN_HELP)
 
 
 bwlimit_option = partial(
@@ -181,46 +192,50 @@ def add_verb(
     )
     if record.verbs:
         verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-        for each, (kind, what) in record.verbs.items():
-            add_verb(verbs, each, kind, what)
+        for subverb, (subrecord, subdescription) in record.verbs.items():
+            add_verb(verbs, subverb, subrecord, subdescription)
         return
-    add_arguments(parser, record, last=_COMMON)
-    parser.set_defaults(read=partial(read, record, parser.prog))
+    add_declared_arguments(parser, record, last_group=_COMMON_TITLE)
+    parser.set_defaults(read=partial(make_flags, record, parser.prog))
 
 
-def read(
-    record: type[F], prog: str, namespace: argparse.Namespace, after: Sequence[str] | None
+def make_flags(
+    record: type[F], prog: str, namespace: argparse.Namespace, after_dashes: Sequence[str] | None
 ) -> F:
     """The verb's record.
 
     Raises UsageError on a flag or words that the verb does not take.
     """
-    given: dict[str, Any] = vars(namespace)
-    if after is not None and not record.takes_words:
+    values: dict[str, Any] = vars(namespace)
+    if after_dashes is not None and not record.takes_command:
         raise UsageError(
-            f"nothing may stand behind --: {shlex.join(after)}", where=prog, next=f"{prog} --help"
+            f"nothing may stand behind --: {shlex.join(after_dashes)}",
+            where=prog,
+            next=f"{prog} --help",
         )
-    if record.unbounded is not None:
-        _refuse_bounds(record.unbounded, prog, given)
-    known = {each.name: given[each.name] for each in fields(record) if each.name in given}
-    return record(**{**known, "after": None if after is None else tuple(after)})
+    if record.no_selection_reason is not None:
+        _refuse_host_selection(record.no_selection_reason, prog, values)
+    known_values = {each.name: values[each.name] for each in fields(record) if each.name in values}
+    return record(
+        **{**known_values, "after_dashes": None if after_dashes is None else tuple(after_dashes)}
+    )
 
 
-def common_flags(words: Sequence[str]) -> CommonFlags:
+def read_common_flags(argv: Sequence[str]) -> CommonFlags:
     """The common flags in a command line of any verb; the defaults where they cannot be read."""
     try:
-        return read(CommonFlags, "tfdeploy", _common_parser().parse_known_args(words)[0], None)
+        return make_flags(CommonFlags, "tfdeploy", _common_parser().parse_known_args(argv)[0], None)
     except UsageError:
         return CommonFlags()
 
 
 def _common_parser() -> Parser:
     parser = Parser(add_help=False)
-    add_arguments(parser, CommonFlags)
+    add_declared_arguments(parser, CommonFlags)
     return parser
 
 
-def verb_first(words: list[str]) -> list[str]:
+def move_verb_first(argv: list[str]) -> list[str]:
     """The words with the common flags before the verb moved behind it. Words that begin with
     anything else are unchanged."""
     takes_value = {
@@ -228,28 +243,28 @@ def verb_first(words: list[str]) -> list[str]:
         for action in _common_parser()._actions
         for flag in action.option_strings
     }
-    at = 0
-    while at < len(words) and words[at].startswith("-"):
-        flag, equals, _ = words[at].partition("=")
+    index = 0
+    while index < len(argv) and argv[index].startswith("-"):
+        flag, equals, _ = argv[index].partition("=")
         # -iFILE
-        joined = (
-            not flag.startswith("--") and takes_value.get(flag[:2], False) and len(words[at]) > 2
+        has_joined_value = (
+            not flag.startswith("--") and takes_value.get(flag[:2], False) and len(argv[index]) > 2
         )
-        if flag not in takes_value and not joined:
-            return words
-        at += 1 if equals or joined or not takes_value[flag] else 2
-    return [*words[at : at + 1], *words[:at], *words[at + 1 :]]
+        if flag not in takes_value and not has_joined_value:
+            return argv
+        index += 1 if equals or has_joined_value or not takes_value[flag] else 2
+    return [*argv[index : index + 1], *argv[:index], *argv[index + 1 :]]
 
 
-def _refuse_bounds(why: str, prog: str, given: dict[str, object]) -> None:
+def _refuse_host_selection(reason: str, prog: str, values: dict[str, object]) -> None:
     for flag in ("limit", "exclude"):
         exported = env_default(flag)
-        value = given.get(flag)
+        value = values.get(flag)
         if value is None or (value == exported and prog.split()[1] in NO_FILES):
             continue
         name = f"TFDEPLOY_{flag.upper()}" if value == exported else f"--{flag}"
         raise UsageError(
-            f"{name} is not taken: {why}",
+            f"{name} is not taken: {reason}",
             where=prog,
             next=f"env -u {name} {prog}" if value == exported else prog,
         )

@@ -32,7 +32,7 @@ def open_fleet(flags: CommonFlags, bwlimit: int | None = None) -> Iterator[SshFl
 
     fleet = SshFleet(
         parallel=flags.parallel,
-        operator=operator(),
+        operator=operator_name(),
         bwlimit=bwlimit,
         on_notice=show_notice,
     )
@@ -47,22 +47,22 @@ def show_notice(host: str, text: str) -> None:
     print(f"[{host}] {text}", file=sys.stderr, flush=True)
 
 
-def operator() -> str:
+def operator_name() -> str:
     """user@machine, for audits and for `tfdeploy runs`."""
-    return f"{_user()}@{socket.gethostname()}"
+    return f"{_user_name()}@{socket.gethostname()}"
 
 
 def lock_holder() -> LockHolder:
     """Who holds the hosts' locks from now on."""
     return {
-        "user": _user(),
+        "user": _user_name(),
         "machine": socket.gethostname(),
         "pid": os.getpid(),
         "time": time.time(),
     }
 
 
-def _user() -> str:
+def _user_name() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):

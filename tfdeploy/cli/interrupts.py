@@ -34,38 +34,38 @@ class Signalled(KeyboardInterrupt):
 
 
 @contextmanager
-def interruptible_once(words: str = ROLLING_BACK) -> Iterator[None]:
+def interruptible_once(second_message: str = ROLLING_BACK) -> Iterator[None]:
     """For the main thread. A signal that is ignored (by `nohup`, for example) stays ignored. An
     interrupt that the block swallows is raised at its end."""
-    seen = 0
+    received = 0
     first: KeyboardInterrupt | None = None
 
-    def interrupted(number: int, frame: FrameType | None) -> None:
-        nonlocal seen, first
-        if seen and number == signal.SIGHUP:
+    def handle_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal received, first
+        if received and number == signal.SIGHUP:
             return
-        seen += 1
-        if seen == 2:
+        received += 1
+        if received == 2:
             with suppress(OSError):  # the terminal has gone
                 # not print: the handler may interrupt a print
-                os.write(sys.stderr.fileno(), f"{words}\n".encode())
+                os.write(sys.stderr.fileno(), f"{second_message}\n".encode())
             return
         interrupt = KeyboardInterrupt() if number == signal.SIGINT else Signalled(number)
         first = first or interrupt
         raise interrupt
 
-    handled = [
+    handled_signals = [
         number for number in _SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)
     ]
-    before = {number: signal.signal(number, interrupted) for number in handled}
+    old_handlers = {number: signal.signal(number, handle_signal) for number in handled_signals}
     try:
         yield
         if first is not None:
             raise first
     finally:
         # once interrupted, the process only reports it and ends
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_IGN if seen else handler)
+        for number, handler in old_handlers.items():
+            signal.signal(number, signal.SIG_IGN if received else handler)
 
 
 def end_interrupted(interrupt: KeyboardInterrupt) -> int:

@@ -34,25 +34,25 @@ def program() -> NoReturn:
 def _drop_relative_path_entries() -> None:
     """Remove relative entries of PATH, so that ssh, git and rsync never come from the current
     folder."""
-    places = os.environ.get("PATH", "").split(os.pathsep)
-    if not all(map(os.path.isabs, places)):
-        kept = os.pathsep.join(filter(os.path.isabs, places))
+    entries = os.environ.get("PATH", "").split(os.pathsep)
+    if not all(map(os.path.isabs, entries)):
+        absolute_path = os.pathsep.join(filter(os.path.isabs, entries))
         # Without PATH the system's default folders count. An empty PATH would mean the current
         # folder.
         os.environ.pop("PATH", None)
-        if kept:
-            os.environ["PATH"] = kept
+        if absolute_path:
+            os.environ["PATH"] = absolute_path
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code, as in tfdeploy/errors.py. Prints a traceback only for a bug (70)."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _run(words)
+        return _run_verb(arguments)
     except TfdeployError as error:
-        from tfdeploy.cli.command import show_error_of
+        from tfdeploy.cli.command import show_command_error
 
-        return show_error_of(words, error)
+        return show_command_error(arguments, error)
     except KeyboardInterrupt as interrupt:
         from tfdeploy.cli.interrupts import end_interrupted
 
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.errno == errno.EIO and error.filename is None:
             return 1  # the terminal was closed
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            return _bug()
+            return _report_bug()
         _drop_unwritten_output()
         print(
             f"this machine: {error.filename or 'where the output goes'}: {error.strerror}; free "
@@ -73,22 +73,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 1
     except Exception:  # noqa: BLE001 - the one place where a bug becomes an exit code
-        return _bug()
+        return _report_bug()
 
 
-def _bug() -> int:
+def _report_bug() -> int:
     sys.excepthook(*sys.exc_info())  # prints the traceback
     print("this is a bug in tfdeploy; the lines above say where", file=sys.stderr)
     return 70
 
 
-def _run(words: list[str]) -> int:
-    if words in (["--version"], ["version"]):
+def _run_verb(arguments: list[str]) -> int:
+    if arguments in (["--version"], ["version"]):
         print(f"tfdeploy {__version__}", flush=True)
         return 0
     from tfdeploy.cli.command import run_command
 
-    return run_command(words)
+    return run_command(arguments)
 
 
 def _drop_unwritten_output() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from tfdeploy.cli.output import say
+from tfdeploy.cli.output import print_message
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.ui.reports import show_next
 from tfdeploy.ui.sanitise import clean
@@ -16,24 +16,26 @@ if TYPE_CHECKING:
     from tfdeploy.model.plan import Plan
 
 
-def show_errors(flags: CommonFlags, errors: Mapping[str, TfdeployError], before: str = "") -> None:
+def show_errors(flags: CommonFlags, errors: Mapping[str, TfdeployError], prefix: str = "") -> None:
     """Prints the errors of hosts, and what to type next. `before`: a prefix of each text."""
     for host, error in errors.items():
-        say(f"[{host}] {before}{clean(error.what)}")
-    show_next(flags.err, flags.nexts(errors))
+        print_message(f"[{host}] {prefix}{clean(error.what)}")
+    show_next(flags.err, flags.next_commands(errors))
 
 
-def unasked(plan: Plan, only: Collection[str] | None) -> list[str]:
+def unasked_hosts(plan: Plan, only_hosts: Collection[str] | None) -> list[str]:
     """Return the hosts of the run that are not in `only`. None: all are asked."""
-    return [host.host for host in plan.hosts if only is not None and host.host not in only]
+    return [
+        host.host for host in plan.hosts if only_hosts is not None and host.host not in only_hosts
+    ]
 
 
-def show_unasked(flags: CommonFlags, hosts: Iterable[str], about: str = "") -> None:
+def show_unasked(flags: CommonFlags, hosts: Iterable[str], purpose: str = "") -> None:
     """Names the hosts that --limit and --exclude left out: they are not verified. `about`: " for
     ..."."""
     names = tuple(hosts)
     if names and not flags.quiet:
-        say(
-            f"{fold_names(names)} {'was' if len(names) == 1 else 'were'} not asked{about} "
+        print_message(
+            f"{fold_names(names)} {'was' if len(names) == 1 else 'were'} not asked{purpose} "
             "(--limit/--exclude)"
         )

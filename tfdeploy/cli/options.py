@@ -17,8 +17,10 @@ from tfdeploy.model.text.units import bytes_of, rate_of, seconds_of
 
 V = TypeVar("V")
 
-_CLOSE = 0.75  # difflib ratio: that of --mdoe and --mode; --deep and --mode have half of it
-_CONSENTS = (
+_MIN_SIMILARITY = (
+    0.75  # difflib ratio: that of --mdoe and --mode; --deep and --mode have half of it
+)
+_CONSENT_FLAGS = (
     "--everything",
     "--force",
     "--fresh",
@@ -29,7 +31,7 @@ _CONSENTS = (
     "--yes",
     "-y",
 )
-_TAKE_COMMANDS = ("exec", "launch")
+_VERBS_WITH_COMMAND = ("exec", "launch")
 
 
 class Parser(argparse.ArgumentParser):
@@ -47,63 +49,73 @@ class Parser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         name = "/".join(action.option_strings) or str(action.metavar or action.dest)
-        raise no_choice(str(value), list(map(str, action.choices)), self.prog, f"{name}: ")
+        raise unknown_choice_error(
+            str(value), list(map(str, action.choices)), self.prog, f"{name}: "
+        )
 
-    def unknown(self, words: list[str], after: list[str] | None = None) -> NoReturn:
+    def refuse_unknown(
+        self, unknown_args: list[str], after_dashes: list[str] | None = None
+    ) -> NoReturn:
         """Refuses what argparse did not recognise, naming the nearest flag. `after`: the words
         behind `--`."""
-        if self.prog.split()[-1] in _TAKE_COMMANDS and not words[0].startswith("-"):
-            line = f"{self.prog} -- {shlex.join(words)}"
+        if self.prog.split()[-1] in _VERBS_WITH_COMMAND and not unknown_args[0].startswith("-"):
+            command_line = f"{self.prog} -- {shlex.join(unknown_args)}"
             raise UsageError(
-                f"a command stands after --: {' '.join(words)}", where=self.prog, next=line
+                f"a command stands after --: {' '.join(unknown_args)}",
+                where=self.prog,
+                next=command_line,
             )
-        flag = words[0].split("=")[0]
-        near = closest(
+        flag = unknown_args[0].split("=")[0]
+        near_flag = closest_name(
             flag,
             [
                 flag
                 for action in self._actions
                 for flag in action.option_strings
-                if not is_consent(flag)
+                if not is_consent_flag(flag)
             ],
         )
         hint = (
-            f"did you mean {near}? {self.prog} --help lists them" if near else f"{self.prog} --help"
+            f"did you mean {near_flag}? {self.prog} --help lists them"
+            if near_flag
+            else f"{self.prog} --help"
         )
         if self.prog.split()[-1] == "launch":
-            line = shlex.join([*(after or ("python", "train.py")), *words])
-            own = (
+            command_line = shlex.join([*(after_dashes or ("python", "train.py")), *unknown_args])
+            program_hint = (
                 "a flag of the program stands in `command:`, or with its command behind --: "
-                f"{self.prog} -- {line}"
+                f"{self.prog} -- {command_line}"
             )
-            hint = f"{hint}; {own}" if near else own
-        raise UsageError(f"unknown argument {' '.join(words)}", where=self.prog, next=hint)
+            hint = f"{hint}; {program_hint}" if near_flag else program_hint
+        raise UsageError(f"unknown argument {' '.join(unknown_args)}", where=self.prog, next=hint)
 
 
-def no_choice(word: str, known: Sequence[str], where: str, what: str = "") -> UsageError:
+def unknown_choice_error(
+    choice: str, known: Sequence[str], where: str, prefix: str = ""
+) -> UsageError:
     """Return the error for a word that is not one of the known ones."""
-    near = closest(word, known)
-    hint = f"did you mean {near}? " if near else ""
+    near_choice = closest_name(choice, known)
+    hint = f"did you mean {near_choice}? " if near_choice else ""
     return UsageError(
-        f"{what}there is no {word!r}", where=where, next=f"{hint}one of: {', '.join(known)}"
+        f"{prefix}there is no {choice!r}", where=where, next=f"{hint}one of: {', '.join(known)}"
     )
 
 
-def closest(word: str, known: Iterable[str]) -> str | None:
+def closest_name(word: str, known: Iterable[str]) -> str | None:
     """Return the one of `known` that is nearly the same as `word`, or the only one that begins with
     it; else None."""
     names = {each.lstrip("-"): each for each in known}
-    bare = word.lstrip("-")
-    near = difflib.get_close_matches(bare, names, n=1, cutoff=_CLOSE)
-    longer = [name for name in names if len(bare) > 1 and name.startswith(bare)]
-    found = near or (longer if len(longer) == 1 else [])
-    return names[found[0]] if found else None
+    bare_word = word.lstrip("-")
+    similar = difflib.get_close_matches(bare_word, names, n=1, cutoff=_MIN_SIMILARITY)
+    extensions = [name for name in names if len(bare_word) > 1 and name.startswith(bare_word)]
+    matches = similar or (extensions if len(extensions) == 1 else [])
+    return names[matches[0]] if matches else None
 
 
-def is_consent(flag: str) -> bool:
+def is_consent_flag(flag: str) -> bool:
     """True for a flag that answers a question or overrides a refusal. Such a flag is never
     suggested for a typing error."""
-    return flag in _CONSENTS or flag.startswith("--allow-")
+    return flag in _CONSENT_FLAGS or flag.startswith("--allow-")
 
 
 def env_default(flag: str) -> str | None:
@@ -111,22 +123,24 @@ def env_default(flag: str) -> str | None:
     return os.environ.get("TFDEPLOY_" + flag.upper().replace("-", "_")) or None
 
 
-def env_true(flag: str) -> bool:
+def is_env_true(flag: str) -> bool:
     return (env_default(flag) or "0").lower() not in ("0", "false", "no", "off")
 
 
-def number(what: str, least: int = 0, most: int = sys.maxsize) -> Callable[[str], int]:
+def integer_reader(
+    description: str, minimum: int = 0, maximum: int = sys.maxsize
+) -> Callable[[str], int]:
     """Return a reader of digits that raises ArgumentTypeError if the text is not `what`."""
 
     def read(text: str) -> int:
-        if not (text.isascii() and text.isdigit()) or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        if not (text.isascii() and text.isdigit()) or not minimum <= int(text) <= maximum:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {description}")
         return int(text)
 
     return read
 
 
-def _with_reason(read: Callable[[str], V]) -> Callable[[str], V]:
+def _explain_value_error(read: Callable[[str], V]) -> Callable[[str], V]:
     """Return the reader so that argparse shows the text of its ValueError."""
 
     def read_or_explain(text: str) -> V:
@@ -138,9 +152,9 @@ def _with_reason(read: Callable[[str], V]) -> Callable[[str], V]:
     return read_or_explain
 
 
-positive = number("1 or more", 1)
-port = number("a port", 1, 65535)
-duration = _with_reason(seconds_of)
-rate = _with_reason(rate_of)
-size = _with_reason(bytes_of)
-moment = _with_reason(moment_of)
+positive = integer_reader("1 or more", 1)
+port = integer_reader("a port", 1, 65535)
+duration = _explain_value_error(seconds_of)
+rate = _explain_value_error(rate_of)
+size = _explain_value_error(bytes_of)
+moment = _explain_value_error(moment_of)

@@ -11,6 +11,6 @@ def print_json(answer: Mapping[str, object]) -> None:
     print(json.dumps(answer))
 
 
-def say(text: object) -> None:
+def print_message(text: object) -> None:
     """Print a message on stderr."""
     print(text, file=sys.stderr)

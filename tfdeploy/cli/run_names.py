@@ -9,12 +9,12 @@ from tfdeploy.errors import UsageError
 from tfdeploy.model.inventory import NAME
 
 
-def new_run_id(job: str, now: float) -> str:
+def make_run_id(job: str, now: float) -> str:
     """<job>-<UTC yyyymmdd-hhmmss>-<4 hex>."""
     return f"{job}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{os.urandom(2).hex()}"
 
 
-def checked_run_name(name: str) -> str:
+def check_run_name(name: str) -> str:
     if not NAME.match(name):
         raise UsageError(
             f"{name!r} cannot name a run",

@@ -16,22 +16,22 @@ from typing import Any
 
 from tfdeploy.errors import TfdeployError
 
-FRESH_S = 5.0
+MAX_AGE_S = 5.0
 PATH_BYTES = 16
-MOST_WAIT_S = 10.0  # for a request's lines
-MOST_AT_ONCE = 128  # connections: each takes a thread, and any user of this machine can connect
+REQUEST_TIMEOUT_S = 10.0  # for a request's lines
+MAX_CONNECTIONS = 128  # connections: each takes a thread, and any user of this machine can connect
 
 
 class ServedPage(ThreadingHTTPServer):
     """`make`: the page's text; it may raise TfdeployError. Raises OSError where the port is
     taken."""
 
-    def __init__(self, make: Callable[[], str], port: int) -> None:
+    def __init__(self, make_page: Callable[[], str], port: int) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.path = f"/{secrets.token_hex(PATH_BYTES)}/"
-        self._make, self._made, self._text = make, 0.0, b""
+        self._make_page, self._made_at, self._page = make_page, 0.0, b""
         self._lock = threading.Lock()
-        self._free = threading.BoundedSemaphore(MOST_AT_ONCE)
+        self._connection_slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
 
     @property
     def url(self) -> str:
@@ -39,23 +39,23 @@ class ServedPage(ThreadingHTTPServer):
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Wait until one of MOST_AT_ONCE has ended, which takes MOST_WAIT_S if they say nothing."""
-        return self._free.acquire()
+        return self._connection_slots.acquire()
 
     def shutdown_request(self, request: Any) -> None:
         """Called once for each request."""
         super().shutdown_request(request)
-        self._free.release()
+        self._connection_slots.release()
 
     def text(self) -> bytes:
         with self._lock:
-            if not self._text or time.monotonic() - self._made > FRESH_S:
-                self._text = self._make().encode("utf-8", "replace")
-                self._made = time.monotonic()
-            return self._text
+            if not self._page or time.monotonic() - self._made_at > MAX_AGE_S:
+                self._page = self._make_page().encode("utf-8", "replace")
+                self._made_at = time.monotonic()
+            return self._page
 
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout = MOST_WAIT_S
+    timeout = REQUEST_TIMEOUT_S
     server: ServedPage
 
     def do_GET(self) -> None:
@@ -82,7 +82,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text)
 
-    def log_message(self, format: str, *words: Any) -> None:
+    def log_message(self, format: str, *arguments: Any) -> None:
         """Nothing is printed."""
 
     def version_string(self) -> str:

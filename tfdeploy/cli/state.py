@@ -21,7 +21,7 @@ def state_folder() -> Path:
     return root
 
 
-def tree_cache() -> Path:
+def tree_cache_folder() -> Path:
     """Where the listings of code and data are kept from one command to the next."""
     return state_folder() / "trees"
 
@@ -29,7 +29,7 @@ def tree_cache() -> Path:
 _check_state_root = lru_cache(maxsize=1)(check_state_root)
 
 
-def run_store() -> RunStore:
+def open_run_store() -> RunStore:
     from tfdeploy.store.runs import RunStore
 
     return RunStore(state_folder())

@@ -18,35 +18,37 @@ if TYPE_CHECKING:
     from tfdeploy.transport.fleet import SshFleet
 
 
-def plain_view(flags: CommonFlags) -> PlainView:
+def make_plain_view(flags: CommonFlags) -> PlainView:
     """Messages on stderr, one line an event; no task output."""
     return PlainView(flags.err, quiet=flags.quiet, verbose=flags.verbose)
 
 
-def transfer_view(flags: CommonFlags) -> SyncView:
+def make_transfer_view(flags: CommonFlags) -> SyncView:
     """Bars with rate and time left on a terminal, else one line a host."""
     return SyncView(flags.err, quiet=flags.quiet, verbose=flags.verbose)
 
 
 @contextmanager
-def transferring(flags: CommonFlags, bwlimit: int | None) -> Iterator[tuple[SshFleet, Emit]]:
+def open_transfer(flags: CommonFlags, bwlimit: int | None) -> Iterator[tuple[SshFleet, Emit]]:
     """The fleet, and the view that shows what it sends and what it waits for."""
-    with open_fleet(flags, bwlimit) as fleet, transfer_view(flags) as emit:
+    with open_fleet(flags, bwlimit) as fleet, make_transfer_view(flags) as emit:
         fleet.on_notice = notices_to(emit)
         yield fleet, emit
 
 
-def launch_view(flags: CommonFlags) -> Emit:
+def make_launch_view(flags: CommonFlags) -> Emit:
     """One line an event; on a terminal bars instead, while code and data are sent."""
-    plain, on_terminal = plain_view(flags), flags.err.width is not None
+    plain, on_terminal = make_plain_view(flags), flags.err.width is not None
     bars: list[SyncView] = []
 
     def emit(event: Event) -> None:
         if event.kind == "note":
-            event = replace(event, data={**event.data, "text": flags.typed(event.data["text"])})
+            event = replace(
+                event, data={**event.data, "text": flags.full_command(event.data["text"])}
+            )
         if event.kind == "step" and event.data.get("step") == "sync" and on_terminal:
             if event.data.get("state") == "begin":
-                bars.append(transfer_view(flags).__enter__())
+                bars.append(make_transfer_view(flags).__enter__())
             elif bars:
                 bars.pop().__exit__(None, None, None)
         (bars[-1] if bars else plain)(event)

@@ -9,7 +9,7 @@ from tfdeploy.errors import UsageError
 from tfdeploy.machine.private_files import write_private_file
 
 
-def check_target(target: Path, overwrite: bool) -> None:
+def check_page_target(target: Path, overwrite: bool) -> None:
     """Raises UsageError where it cannot be written."""
     if target.is_dir():
         raise UsageError(
@@ -27,12 +27,12 @@ def check_target(target: Path, overwrite: bool) -> None:
         )
 
 
-def write_page(target: Path, text: str, overwrite: bool) -> None:
+def write_page(target: Path, html: str, overwrite: bool) -> None:
     """Write it for this user alone: it holds lines of logs. Raises UsageError. A file that came
     meanwhile stays, unless it may be replaced."""
     try:
-        check_target(target, overwrite)
-        write_private_file(target, text)
+        check_page_target(target, overwrite)
+        write_private_file(target, html)
     except OSError as error:
         raise UsageError(
             f"cannot write {target}: {error.strerror}", where="--to", next="--to names another file"

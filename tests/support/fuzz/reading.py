@@ -81,8 +81,8 @@ def check_inventory(understood: InventoryFile, again: Path) -> None:
     """What `tfdeploy inventory` prints is the inventory: written as a file, it reads as the same
     one."""
     inventory = understood.inventory
-    json.dumps(view.as_json(inventory, understood))
-    view.setting_rows(inventory, understood)
+    json.dumps(view.inventory_as_json(inventory, understood))
+    view.list_setting_rows(inventory, understood)
     hosts = {host.name: _settings(host) for host in inventory.hosts}
     said = {"hosts": hosts, "roles": inventory.roles} if inventory.roles else {"hosts": hosts}
     again.write_text(json.dumps(said, ensure_ascii=False))  # YAML knows no surrogate pairs

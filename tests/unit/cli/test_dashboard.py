@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from support.dashboard_scenes import RUN, event
-from tfdeploy.cli.dashboard import Beginning
+from tfdeploy.cli.dashboard import LaunchDashboard
 from tfdeploy.cli.flags import CommonFlags
 from tfdeploy.model.events import Event
 from tfdeploy.ui.dashboard.dashboard import Dashboard
@@ -22,7 +22,7 @@ BEFORE = [
 
 
 @pytest.fixture
-def beginning(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Beginning, list[Event]]]:
+def beginning(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LaunchDashboard, list[Event]]]:
     """And the events that were shown in words. No terminal is drawn on."""
 
     @contextmanager
@@ -31,11 +31,11 @@ def beginning(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Beginning, list
 
     monkeypatch.setattr(Dashboard, "drawn_beside", undrawn)
     shown: list[Event] = []
-    yield Beginning(CommonFlags(), RUN, shown.append), shown
+    yield LaunchDashboard(CommonFlags(), RUN, shown.append), shown
 
 
 def test_the_dashboard_gets_all_from_the_beginning(
-    beginning: tuple[Beginning, list[Event]], capsys: pytest.CaptureFixture[str]
+    beginning: tuple[LaunchDashboard, list[Event]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     made, shown = beginning
     with made:
@@ -52,20 +52,20 @@ def test_the_dashboard_gets_all_from_the_beginning(
     assert shown == [*BEFORE, START]
 
 
-def test_after_q_it_goes_on_in_words(beginning: tuple[Beginning, list[Event]]) -> None:
+def test_after_q_it_goes_on_in_words(beginning: tuple[LaunchDashboard, list[Event]]) -> None:
     made, shown = beginning
     late = event("step", 1003.0, step="commit", state="begin")
     with made:
         made(START)
-        assert made.board is not None and not made.left
+        assert made.board is not None and not made.has_quit
         made.board.view.key("q")
         made(late)
-        assert made.left
+        assert made.has_quit
     assert shown == [START, late]
 
 
 def test_what_the_dashboard_hid_is_told_when_the_launch_fails(
-    beginning: tuple[Beginning, list[Event]],
+    beginning: tuple[LaunchDashboard, list[Event]],
 ) -> None:
     made, shown = beginning
     dead = event("task", 1003.0, "n1", "ps:0", state="ended", outcome="failed", exit_code=1)
@@ -77,10 +77,10 @@ def test_what_the_dashboard_hid_is_told_when_the_launch_fails(
 
 
 def test_a_launch_that_ends_before_its_step_start_has_only_words(
-    beginning: tuple[Beginning, list[Event]],
+    beginning: tuple[LaunchDashboard, list[Event]],
 ) -> None:
     made, shown = beginning
     with pytest.raises(KeyError), made:
         made(BEFORE[0])
         raise KeyError
-    assert shown == BEFORE[:1] and not made.left
+    assert shown == BEFORE[:1] and not made.has_quit

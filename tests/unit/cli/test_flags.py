@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tfdeploy.cli.chosen_run import chosen_run
-from tfdeploy.cli.flags import CommonFlags, OfRun, VerbFlags, add_verb
+from tfdeploy.cli.chosen_run import choose_run
+from tfdeploy.cli.flags import CommonFlags, OneRunFlags, VerbFlags, add_verb
 from tfdeploy.cli.main import main
 from tfdeploy.cli.options import Parser
 from tfdeploy.cli.verb_table import VERBS
@@ -118,7 +118,7 @@ def test_every_verb_honours_the_bounds_or_refuses_them() -> None:
     assert sorted((*HONOUR, *REFUSE)) == sorted(VERBS)
     for verb in VERBS:
         flags = record(verb)
-        assert (type(flags).unbounded is None) == (verb in HONOUR), verb
+        assert (type(flags).no_selection_reason is None) == (verb in HONOUR), verb
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -233,9 +233,9 @@ def test_no_verb_takes_a_bad_job_file_for_a_bug(
 def test_what_to_type_next_has_the_files_that_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
     flags = CommonFlags(inventory="my hosts.yaml", job="a.yaml")
     given_so = "tfdeploy trust -i 'my hosts.yaml' -j a.yaml --limit n1"
-    assert flags.typed("tfdeploy trust --limit n1") == given_so
+    assert flags.full_command("tfdeploy trust --limit n1") == given_so
     assert (
-        flags.typed("`tfdeploy runs` lists them")
+        flags.full_command("`tfdeploy runs` lists them")
         == "`tfdeploy runs -i 'my hosts.yaml' -j a.yaml` lists them"
     )
     for text in (
@@ -244,10 +244,10 @@ def test_what_to_type_next_has_the_files_that_were_given(monkeypatch: pytest.Mon
         "tfdeploy launch --help",
         "192.0.2.1 and tfdeploy have no cipher",
     ):
-        assert flags.typed(text) == text
+        assert flags.full_command(text) == text
     monkeypatch.setenv("TFDEPLOY_INVENTORY", "my hosts.yaml")  # what is exported needs no words
-    assert flags.typed("tfdeploy setup") == "tfdeploy setup -j a.yaml"
-    assert CommonFlags().typed("tfdeploy setup") == "tfdeploy setup"
+    assert flags.full_command("tfdeploy setup") == "tfdeploy setup -j a.yaml"
+    assert CommonFlags().full_command("tfdeploy setup") == "tfdeploy setup"
 
 
 @pytest.mark.parametrize(
@@ -336,5 +336,5 @@ def test_a_host_of_the_run_that_the_inventory_lacks_can_be_named(bound: dict[str
     )
     assert RunStore(state_root(os.environ)).save(replace(PLAN, hosts=ran_on))
     fleet: Any = None  # nobody is asked
-    meant = chosen_run(OfRun(inventory="k.yaml", wanted="digits-1", **bound), fleet)
-    assert (meant.plan.run, meant.only) == ("digits-1", {"n3"})
+    meant = choose_run(OneRunFlags(inventory="k.yaml", run_prefix="digits-1", **bound), fleet)
+    assert (meant.plan.run, meant.only_hosts) == ("digits-1", {"n3"})

@@ -45,7 +45,7 @@ def verb(words):
 if "nohup" in sys.argv:
     import signal
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-main._run = verb
+main._run_verb = verb
 sys.exit(main.main([]))
 """
 Start = Callable[..., subprocess.Popen[bytes]]

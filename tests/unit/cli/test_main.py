@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tfdeploy.cli.flags import verb_first
+from tfdeploy.cli.flags import move_verb_first
 from tfdeploy.cli.main import main
 
 
@@ -127,7 +127,7 @@ def test_help_imports_nothing_heavy() -> None:
     ],
 )
 def test_common_flags_may_stand_before_the_verb(words: str, same_as: str) -> None:
-    assert verb_first(words.split()) == same_as.split()
+    assert move_verb_first(words.split()) == same_as.split()
 
 
 @pytest.mark.parametrize(

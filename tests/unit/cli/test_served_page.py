@@ -18,7 +18,7 @@ AT_ONCE = 3
 
 @pytest.fixture
 def page(monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedPage]:
-    monkeypatch.setattr(served_page, "MOST_AT_ONCE", AT_ONCE)
+    monkeypatch.setattr(served_page, "MAX_CONNECTIONS", AT_ONCE)
     server = ServedPage(lambda: "<p>seen</p>", 0)
     serving = threading.Thread(target=server.serve_forever, daemon=True)
     serving.start()

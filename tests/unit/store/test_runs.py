@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tfdeploy.cli.run_names import new_run_id
+from tfdeploy.cli.run_names import make_run_id
 from tfdeploy.model.events import Event
 from tfdeploy.model.manifest import Entry, Manifest
 from tfdeploy.model.plan import HostPlan, Plan
@@ -49,7 +49,7 @@ def test_a_saved_plan_comes_back_equal(tmp_path: Path) -> None:
 
 
 def test_the_run_of_the_longest_job_is_remembered(tmp_path: Path) -> None:
-    run = new_run_id("j" * 63, 1.0)
+    run = make_run_id("j" * 63, 1.0)
     assert RunStore(tmp_path).save(plan(run))
     assert RunStore(tmp_path).plan(run) == plan(run)
 

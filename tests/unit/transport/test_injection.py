@@ -20,7 +20,7 @@ import pytest
 from support.fuzz import reading
 from support.fuzz.injection import CANARY, VALUES, WORDS, braced, quoted
 from support.fuzz.seeds import Kind
-from tfdeploy.cli.run_names import checked_run_name
+from tfdeploy.cli.run_names import check_run_name
 from tfdeploy.config import find_inventory, find_job, load_inventory, load_job, reference
 from tfdeploy.config.inventory import InventoryFile
 from tfdeploy.errors import Refused, UsageError
@@ -341,7 +341,7 @@ def test_names_of_runs_and_labs_lead_nowhere(
     store = RunStore(tmp_path / "state")
     for value in VALUES:
         assert store.plan(value) is None
-        for check in (checked_run_name, lambda name: lab_folder(name).name):
+        for check in (check_run_name, lambda name: lab_folder(name).name):
             try:
                 assert is_run(check(value)) and check(value) == value, value
             except UsageError as error:

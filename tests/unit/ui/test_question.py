@@ -18,10 +18,10 @@ PROGRAM = """
 import sys, threading
 sys.path[:0] = [{root!r}, {here!r}]
 from contextlib import nullcontext
-from tfdeploy.cli.consent import consent_of
+from tfdeploy.cli.consent import make_confirm
 from tfdeploy.cli.flags import CommonFlags
 from tfdeploy.cli.interrupts import interruptible_once
-from tfdeploy.cli.views import launch_view, transfer_view
+from tfdeploy.cli.views import make_launch_view, make_transfer_view
 from tfdeploy.model.events import Event
 
 flags = CommonFlags()
@@ -33,8 +33,8 @@ def say(text):
     return Event("note", 1000.0, data=dict(level="info", text=text))
 
 def main(display):
-    with interruptible_once(), transfer_view(flags) if display.startswith("sync") else nullcontext() as show:
-        show = show or (launch_view(flags) if display == "launch" else lambda event: None)
+    with interruptible_once(), make_transfer_view(flags) if display.startswith("sync") else nullcontext() as show:
+        show = show or (make_launch_view(flags) if display == "launch" else lambda event: None)
         if display == "launch":
             show(step("begin"))
         if display != "sync, nothing moves":
@@ -42,7 +42,7 @@ def main(display):
         try:
             meanwhile = threading.Timer(0.2, lambda: show(say("n3 answers again")))
             meanwhile.start()
-            agreed = consent_of(flags)("Delete 30 files?")
+            agreed = make_confirm(flags)("Delete 30 files?")
             meanwhile.join()
             if display != "sync, nothing moves":
                 show(transfer(60))

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from tfdeploy.cli.declared import option, switch
 from tfdeploy.cli.flags import CommonFlags
-from tfdeploy.cli.options import duration, number
+from tfdeploy.cli.options import duration, integer_reader
 
-WORD = "everything"
+CONFIRMATION_WORD = "everything"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Flags(CommonFlags):
     dry_run: bool = switch("--dry-run", help="only show what would go, and its size")
     newest: int | None = option(
         "--newest",
-        type=number("a number of runs", most=10**9 - 1),
+        type=integer_reader("a number of runs", maximum=10**9 - 1),
         metavar="N",
         help="keep the newest N ended runs of each job",
     )
@@ -37,5 +37,5 @@ class Flags(CommonFlags):
     all: bool = switch("--all", help="of every job, not only of this folder's")
     everything: bool = switch(
         "--everything",
-        help=f"all that tfdeploy ever put on the hosts, keep included; asks for the word {WORD}",
+        help=f"all that tfdeploy ever put on the hosts, keep included; asks for the word {CONFIRMATION_WORD}",
     )

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfdeploy.cli.declared import argument, option, switch
-from tfdeploy.cli.flags import OfRun
+from tfdeploy.cli.flags import OneRunFlags
 
-MOST_RUNS = 10
+MAX_RUNS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flags(OfRun):
+class Flags(OneRunFlags):
     description = (
         "What differs in command, environment, lines of code, plan and versions, and the last "
         "value of each metric."
     )
-    unbounded = "runs are compared whole"
+    no_selection_reason = "runs are compared whole"
 
-    wanted: str | None = None  # each of `runs` in its turn
-    runs: list[str] = argument("RUN", nargs="+", help=f"ids or unique prefixes, two to {MOST_RUNS}")
+    run_prefix: str | None = None  # each of `runs` in its turn
+    runs: list[str] = argument("RUN", nargs="+", help=f"ids or unique prefixes, two to {MAX_RUNS}")
     to: str | None = option(
         "--to", metavar="FILE", help="also as one HTML page, with the curves of all runs"
     )

@@ -11,7 +11,7 @@ from tfdeploy.cli.flags import CommonFlags
 @dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
     description = "The keys of inventory and job file, and the placeholders."
-    unbounded = "it asks no host"
+    no_selection_reason = "it asks no host"
 
     schema: str | None = option(
         "--schema",

@@ -15,7 +15,7 @@ class Flags(CommonFlags):
     description = (
         "One word goes to `sh -c`, several are argv. Exit 1 when the command failed on a host."
     )
-    takes_words = True
+    takes_command = True
 
     timeout: float | None = option(
         "--timeout", type=duration, metavar="60s", help="give up on a host after so long"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfdeploy.cli.declared import option, switch
-from tfdeploy.cli.flags import OfRun, bwlimit_option
+from tfdeploy.cli.flags import OneRunFlags, bwlimit_option
 from tfdeploy.cli.options import size
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flags(OfRun):
+class Flags(OneRunFlags):
     description = (
         "Brings keep, files and logs of a run, or only what --keep, --files and --logs name, and "
         "verifies them. "

@@ -14,7 +14,7 @@ INVENTORY = "inventories/hosts.yaml"
 @dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
     description = f"Writes tfdeploy.yaml and {INVENTORY}, with every key explained."
-    unbounded = "it asks no host"
+    no_selection_reason = "it asks no host"
 
     folder: str = option(nargs="?", default=".", help="where (default: here)")
     hosts: str | None = option(

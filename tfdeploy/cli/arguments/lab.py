@@ -9,14 +9,14 @@ from typing import ClassVar, Literal, get_args
 
 from tfdeploy.cli.declared import argument, option, switch
 from tfdeploy.cli.flags import VerbFlags
-from tfdeploy.cli.options import env_default, env_true
+from tfdeploy.cli.options import env_default, is_env_true
 
 Kind = Literal["loopback", "isolated"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabFlags(VerbFlags):
-    unbounded = "a lab is one whole; cut, heal, kill and boot name their host"
+    no_selection_reason = "a lab is one whole; cut, heal, kill and boot name their host"
 
     verb: str
     name: str = option(
@@ -25,11 +25,11 @@ class LabFlags(VerbFlags):
         env=lambda _: env_default("lab-name"),
         help="which lab (default: lab)",
     )
-    json: bool = switch("--json", env=env_true, help="the answer as JSON")
+    json: bool = switch("--json", env=is_env_true, help="the answer as JSON")
     # parsed, so that the error names it
     limit: str | None = option("--limit", help=argparse.SUPPRESS)
     exclude: str | None = option("--exclude", help=argparse.SUPPRESS)
-    after: tuple[str, ...] | None = None
+    after_dashes: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class UpFlags(LabFlags):
 @dataclass(frozen=True, kw_only=True)
 class RunFlags(LabFlags):
     usage = "tfdeploy lab run [--name NAME] -- CMD"
-    takes_words = True
+    takes_command = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class HostFlags(LabFlags):
 
 class Flags(VerbFlags):
     description = "Throw-away hosts on this machine, each a real sshd."
-    unbounded = LabFlags.unbounded
+    no_selection_reason = LabFlags.no_selection_reason
     verbs: ClassVar = {
         "up": (
             UpFlags,

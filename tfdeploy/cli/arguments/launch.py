@@ -20,7 +20,7 @@ class Flags(CommonFlags):
     epilog = (
         "Words after -- take the place of the job's command. The run id is printed alone on stdout."
     )
-    takes_words = True
+    takes_command = True
 
     mode: Mode | None = option(
         "--mode", choices=MODES, help="how the tasks train together (job file: mode)"

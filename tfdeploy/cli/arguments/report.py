@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from tfdeploy.cli.declared import option, switch
-from tfdeploy.cli.flags import OfRun
+from tfdeploy.cli.flags import OneRunFlags
 from tfdeploy.cli.options import port
 
 Output = Literal["html", "csv"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flags(OfRun):
+class Flags(OneRunFlags):
     description = (
         "One HTML file about a run: plan, curves, timeline, events, the first cause. It needs no "
         "network."

@@ -11,15 +11,15 @@ from tfdeploy.cli.flags import CommonFlags
 from tfdeploy.cli.options import moment
 
 
-def _states(text: str) -> list[str]:
+def _read_run_states(text: str) -> list[str]:
     """`failed,lost`: states of runs. Raises ArgumentTypeError."""
-    found = text.split(",")
-    for name in found:
+    states = text.split(",")
+    for name in states:
         if name not in RUN_STATES:
             raise argparse.ArgumentTypeError(
                 f"{name!r} is no state of a run: {', '.join(RUN_STATES)}"
             )
-    return found
+    return states
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Flags(CommonFlags):
     state: list[str] | None = option(
         "--state",
         action="extend",
-        type=_states,
+        type=_read_run_states,
         metavar="STATE,...",
         help=f"only those in this state, or in one of several: {','.join(RUN_STATES)}",
     )

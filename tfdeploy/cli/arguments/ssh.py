@@ -15,6 +15,6 @@ class Flags(CommonFlags):
         "A shell there, or CMD: one word goes to `sh -c`, several are argv. The exit code is "
         "that of ssh."
     )
-    takes_words = True
+    takes_command = True
 
     host: str = argument("HOST", help="a host of the inventory")

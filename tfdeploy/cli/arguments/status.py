@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfdeploy.cli.declared import switch
-from tfdeploy.cli.flags import OfRun
+from tfdeploy.cli.flags import OneRunFlags
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flags(OfRun):
+class Flags(OneRunFlags):
     description = "The tasks of a run, as its hosts say."
 
     watch: bool = switch(

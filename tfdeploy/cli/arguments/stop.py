@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfdeploy.cli.declared import argument, option, switch
-from tfdeploy.cli.flags import OfRun
+from tfdeploy.cli.flags import OneRunFlags
 from tfdeploy.cli.options import duration
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flags(OfRun):
+class Flags(OneRunFlags):
     description = "TERM to every process of the run, grace, KILL, verify."
-    unbounded = "a run is stopped whole"
+    no_selection_reason = "a run is stopped whole"
 
-    wanted: str | None = argument(
+    run_prefix: str | None = argument(
         "RUN", nargs="?", help="id or unique prefix (default: this job's live run)"
     )
     grace: float | None = option(

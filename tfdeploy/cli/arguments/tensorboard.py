@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfdeploy.cli.declared import option, switch
-from tfdeploy.cli.flags import OfRun
+from tfdeploy.cli.flags import OneRunFlags
 from tfdeploy.cli.options import port
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flags(OfRun):
+class Flags(OneRunFlags):
     description = (
         "Starts TensorBoard on the host of the run's deciding task and prints where it is seen "
         "here. Ctrl-C ends it."

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tfdeploy.cli.declared import option
 from tfdeploy.cli.flags import CommonFlags
 
-_ABOUT = """\
+_DESCRIPTION = """\
 Shows the host keys of hosts not yet known, and records them after a yes. Compare the fingerprints with the hosts' own
 first: `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the host's console.
 
@@ -23,7 +23,7 @@ Exit codes: 0 all are known; 1 the old key still stands in a file that tfdeploy 
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
-    description = _ABOUT
+    description = _DESCRIPTION
 
     fingerprints: str | None = option(
         "--fingerprints",

@@ -6,12 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfdeploy.cli.arguments.audit import Flags
-from tfdeploy.cli.chosen_run import chosen_run
+from tfdeploy.cli.chosen_run import choose_run
 from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.messages import show_errors
 from tfdeploy.cli.output import print_json
-from tfdeploy.cli.project import inventory_here, job_here, load_inventory, secret_paths_here
-from tfdeploy.cli.run_names import checked_run_name
+from tfdeploy.cli.project import (
+    load_job_if_any,
+    load_project_inventory,
+    load_selected_inventory,
+    project_secret_paths,
+)
+from tfdeploy.cli.run_names import check_run_name
 from tfdeploy.errors import ConfigError, UsageError, worst
 from tfdeploy.operations.audit import Subject, audit
 from tfdeploy.operations.run_lookup.find_run import hosts_of
@@ -24,36 +29,38 @@ if TYPE_CHECKING:
 
 def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
-        subject, hosts, unknown = _subject(flags, fleet)
-        subject = replace(subject, secret_paths=secret_paths_here(flags))
-        found, errors = audit(fleet, hosts, subject)
-    if unknown is not None and not found["entries"] and not found["left"] and not errors:
-        raise unknown
+        subject, hosts, lookup_error = _find_subject(flags, fleet)
+        subject = replace(subject, secret_paths=project_secret_paths(flags))
+        answer, errors = audit(fleet, hosts, subject)
+    if lookup_error is not None and not answer["entries"] and not answer["left"] and not errors:
+        raise lookup_error
     if flags.json:
-        print_json(found)
+        print_json(answer)
     else:
         show_errors(flags, errors)
-        if not (flags.quiet and found["ok"]):
-            show_audit(flags.out, found)
-    return worst([*errors.values(), 1 if found["left"] else 0])
+        if not (flags.quiet and answer["ok"]):
+            show_audit(flags.out, answer)
+    return worst([*errors.values(), 1 if answer["left"] else 0])
 
 
-def _subject(flags: Flags, fleet: Fleet) -> tuple[Subject, tuple[Host, ...], UsageError | None]:
+def _find_subject(
+    flags: Flags, fleet: Fleet
+) -> tuple[Subject, tuple[Host, ...], UsageError | None]:
     """(its subject, the hosts, why no plan was found). A run that was rolled back has none: the
     logs know its whole id."""
-    if flags.wanted is None:
-        return Subject(), inventory_here(flags).hosts, None
+    if flags.run_prefix is None:
+        return Subject(), load_project_inventory(flags).hosts, None
     try:
-        plan, only, _ = chosen_run(flags, fleet)
+        plan, only_hosts, _ = choose_run(flags, fleet)
     except ConfigError:
         raise
     except UsageError as error:
-        job = job_here(flags)
+        job = load_job_if_any(flags)
         if job is None:
             raise
         return (
-            Subject(checked_run_name(flags.wanted), job.name),
-            load_inventory(flags, job).hosts,
+            Subject(check_run_name(flags.run_prefix), job.name),
+            load_selected_inventory(flags, job).hosts,
             error,
         )
-    return Subject(plan.run, plan.job, plan), hosts_of(plan, only), None
+    return Subject(plan.run, plan.job, plan), hosts_of(plan, only_hosts), None

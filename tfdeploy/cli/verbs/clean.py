@@ -9,13 +9,13 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from tfdeploy.cli.arguments.clean import WORD, Flags
+from tfdeploy.cli.arguments.clean import CONFIRMATION_WORD, Flags
 from tfdeploy.cli.fleet import lock_holder, open_fleet
 from tfdeploy.cli.messages import show_errors
-from tfdeploy.cli.output import print_json, say
-from tfdeploy.cli.project import inventory_here, job_here, secret_paths_here
-from tfdeploy.cli.state import run_store
-from tfdeploy.cli.views import plain_view
+from tfdeploy.cli.output import print_json, print_message
+from tfdeploy.cli.project import load_job_if_any, load_project_inventory, project_secret_paths
+from tfdeploy.cli.state import open_run_store
+from tfdeploy.cli.views import make_plain_view
 from tfdeploy.errors import UsageError, worst
 from tfdeploy.model.clean import Rules
 from tfdeploy.model.copy_fields import copy_fields
@@ -35,63 +35,69 @@ if TYPE_CHECKING:
 
     _Rows = dict[str, list[CleanRow]]
 
-HERE = "this machine"  # among the hosts: no host can have a blank in its name
+THIS_MACHINE = "this machine"  # among the hosts: no host can have a blank in its name
 
 
 def run(flags: Flags) -> int:
-    _refuse_mixed(flags)
-    job = job_here(flags)
-    jobs = None if job is None or flags.all or flags.everything else (job.name,)
-    named = tuple(job.data) if job is not None and flags.data else () if flags.data else None
-    secret_paths = {} if flags.everything else secret_paths_here(flags)
-    rules = Rules(flags.newest or 0, flags.older or 0.0, named, secret_paths)
-    store = run_store()
+    _refuse_unusable_flags(flags)
+    job = load_job_if_any(flags)
+    job_names = None if job is None or flags.all or flags.everything else (job.name,)
+    named_data = tuple(job.data) if job is not None and flags.data else () if flags.data else None
+    secret_paths = {} if flags.everything else project_secret_paths(flags)
+    rules = Rules(flags.newest or 0, flags.older or 0.0, named_data, secret_paths)
+    store = open_run_store()
     with open_fleet(flags) as fleet:
-        hosts: tuple[Host, ...] = inventory_here(flags).hosts
+        hosts: tuple[Host, ...] = load_project_inventory(flags).hosts
         now = time.time()
-        found = (
+        removable = (
             find_everything(fleet, hosts)
             if flags.everything
-            else find(fleet, hosts, jobs, rules, now)
+            else find(fleet, hosts, job_names, rules, now)
         )
-        local = local_runs(store, found, hosts, jobs, rules, now)
-        going = _rows(found.going, local.bytes)
-        _show_found(flags, found, local, going)
-        if flags.dry_run or not any(going.values()):
-            _print_json(flags, going, {}, found.errors)
-            return worst(found.errors.values())
-        _ask(flags)
+        local_records = local_runs(store, removable, hosts, job_names, rules, now)
+        removable_rows = _make_rows(removable.going, local_records.bytes)
+        _show_removable(flags, removable, local_records, removable_rows)
+        if flags.dry_run or not any(removable_rows.values()):
+            _print_json(flags, removable_rows, {}, removable.errors)
+            return worst(removable.errors.values())
+        _ask_for_consent(flags)
         if flags.everything:
-            removed = remove_everything(fleet, found, hosts, lock_holder())
+            removed = remove_everything(fleet, removable, hosts, lock_holder())
         else:
-            removed = remove(fleet, found, hosts, jobs, rules, lock_holder(), plain_view(flags))
-    absent = local.without(removed.runs_left)
-    gone = _rows(removed.gone, {run: size for run, size in absent.items() if store.forget(run)})
-    show_errors(
-        flags, {host: error for host, error in removed.errors.items() if host not in found.errors}
+            removed = remove(
+                fleet, removable, hosts, job_names, rules, lock_holder(), make_plain_view(flags)
+            )
+    forgotten = local_records.without(removed.runs_left)
+    removed_rows = _make_rows(
+        removed.gone, {run: size for run, size in forgotten.items() if store.forget(run)}
     )
-    errors = {**found.errors, **removed.errors}
-    _print_json(flags, going, gone, errors)
+    show_errors(
+        flags,
+        {host: error for host, error in removed.errors.items() if host not in removable.errors},
+    )
+    errors = {**removable.errors, **removed.errors}
+    _print_json(flags, removable_rows, removed_rows, errors)
     if not flags.json and not flags.quiet:
-        print(f"{_size(gone)} removed")
+        print(f"{_format_total_size(removed_rows)} removed")
     return worst([*errors.values(), *([1] if any(removed.left.values()) else [])])
 
 
-def _refuse_mixed(flags: Flags) -> None:
-    asked = [name for name in ("newest", "older", "data") if getattr(flags, name)]
-    if flags.everything and asked:
+def _refuse_unusable_flags(flags: Flags) -> None:
+    conflicting = [name for name in ("newest", "older", "data") if getattr(flags, name)]
+    if flags.everything and conflicting:
         raise UsageError(
-            f"--everything keeps nothing, so --{asked[0]} has no meaning", next="one of the two"
+            f"--everything keeps nothing, so --{conflicting[0]} has no meaning",
+            next="one of the two",
         )
     if not flags.yes and not flags.dry_run and (flags.json or not sys.stdin.isatty()):
-        agreed = _piped_word(flags) if flags.everything else "-y"
+        confirmation = _confirmed_command(flags) if flags.everything else "-y"
         raise UsageError(
             "clean asks before it removes, and nobody is here to answer",
-            next=f"{agreed}, or --dry-run first",
+            next=f"{confirmation}, or --dry-run first",
         )
 
 
-def _piped_word(flags: Flags) -> str:
+def _confirmed_command(flags: Flags) -> str:
     """Return the command that answers the question of --everything, for the same hosts."""
     bounds = [
         word
@@ -99,69 +105,80 @@ def _piped_word(flags: Flags) -> str:
         if (value := getattr(flags, name))
         for word in (f"--{name}", value)
     ]
-    return f"echo {WORD} | tfdeploy {shlex.join(['clean', '--everything', *bounds, '-y'])}"
+    return f"echo {CONFIRMATION_WORD} | tfdeploy {shlex.join(['clean', '--everything', *bounds, '-y'])}"
 
 
-def _ask(flags: Flags) -> None:
+def _ask_for_consent(flags: Flags) -> None:
     """Raises UsageError: it was not agreed to."""
     if flags.everything:
-        if ask(f"All of it is removed, checkpoints in `keep` too. Type {WORD} to go on:") != WORD:
-            hint = f"type {WORD}" if sys.stdin.isatty() else _piped_word(flags)
-            raise UsageError(f"the word {WORD} was not typed: nothing was removed", next=hint)
+        if (
+            ask(
+                f"All of it is removed, checkpoints in `keep` too. Type {CONFIRMATION_WORD} to go on:"
+            )
+            != CONFIRMATION_WORD
+        ):
+            hint = f"type {CONFIRMATION_WORD}" if sys.stdin.isatty() else _confirmed_command(flags)
+            raise UsageError(
+                f"the word {CONFIRMATION_WORD} was not typed: nothing was removed", next=hint
+            )
     elif not flags.yes and not agrees("Remove all of it?"):
         raise UsageError("nothing was removed", next="yes, or -y")
 
 
-def _rows(items: Mapping[str, Iterable[CleanItem]], records: Mapping[str, int]) -> _Rows:
+def _make_rows(items: Mapping[str, Iterable[CleanItem]], record_sizes: Mapping[str, int]) -> _Rows:
     """Return the things of each host, and the `records` of this machine: run -> bytes."""
     rows = {
-        host: [copy_fields(CleanRow, item) for item in of_host] for host, of_host in items.items()
+        host: [copy_fields(CleanRow, item) for item in host_items]
+        for host, host_items in items.items()
     }
-    rows[HERE] = [
-        {"kind": "record", "job": "", "name": run, "bytes": size} for run, size in records.items()
+    rows[THIS_MACHINE] = [
+        {"kind": "record", "job": "", "name": run, "bytes": size}
+        for run, size in record_sizes.items()
     ]
     return rows
 
 
-def _size(rows: _Rows) -> str:
-    return in_bytes(sum(row["bytes"] for of_host in rows.values() for row in of_host))
+def _format_total_size(rows: _Rows) -> str:
+    return in_bytes(sum(row["bytes"] for host_rows in rows.values() for row in host_rows))
 
 
-def _show_found(flags: Flags, found: Found, local: LocalRuns, going: _Rows) -> None:
-    show_errors(flags, found.errors)
+def _show_removable(flags: Flags, removable: Found, local_records: LocalRuns, rows: _Rows) -> None:
+    show_errors(flags, removable.errors)
     if flags.json:
         return
     if not flags.quiet:
-        for line in staying_words(found.staying):
-            say(line)
-        for host, first in found.shared.items():
-            say(f"[{host}] has the same workdir as {first}, so it is cleaned there")
-        for line in record_words(local.unended, local.elsewhere, str(run_store().root)):
-            say(f"[{HERE}] {line}")
+        for line in staying_words(removable.staying):
+            print_message(line)
+        for host, first in removable.shared.items():
+            print_message(f"[{host}] has the same workdir as {first}, so it is cleaned there")
+        for line in record_words(
+            local_records.unended, local_records.elsewhere, str(open_run_store().root)
+        ):
+            print_message(f"[{THIS_MACHINE}] {line}")
     terminal = flags.out
-    if not any(going.values()):
+    if not any(rows.values()):
         terminal.write("nothing to remove\n")
         return
-    show_things(terminal, found.going, local.bytes)
-    terminal.write(f"{_size(going)} in all\n")
+    show_things(terminal, removable.going, local_records.bytes)
+    terminal.write(f"{_format_total_size(rows)} in all\n")
 
 
 def _print_json(
-    flags: Flags, going: _Rows, gone: _Rows, errors: Mapping[str, TfdeployError]
+    flags: Flags, removable_rows: _Rows, removed_rows: _Rows, errors: Mapping[str, TfdeployError]
 ) -> None:
     if not flags.json:
         return
     hosts: list[CleanedRow] = []
-    for host in sorted(dict.fromkeys((*going, *errors)), key=HERE.__eq__):
+    for host in sorted(dict.fromkeys((*removable_rows, *errors)), key=THIS_MACHINE.__eq__):
         error = errors[host].what if host in errors else None
         row: CleanedRow = {
             "host": host,
             "ok": error is None,
-            "removed": gone.get(host, []),
+            "removed": removed_rows.get(host, []),
             "error": error,
         }
         if flags.dry_run:
-            row["would_remove"] = going.get(host, [])
+            row["would_remove"] = removable_rows.get(host, [])
         hosts.append(row)
     answer: CleanAnswer = {"ok": not errors, "hosts": hosts}
     print_json(answer)

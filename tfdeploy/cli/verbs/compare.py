@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfdeploy.cli.arguments.compare import MOST_RUNS, Flags
-from tfdeploy.cli.chosen_run import chosen_run
+from tfdeploy.cli.arguments.compare import MAX_RUNS, Flags
+from tfdeploy.cli.chosen_run import choose_run
 from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.messages import show_errors
-from tfdeploy.cli.output import print_json, say
-from tfdeploy.cli.state import run_store
-from tfdeploy.cli.written_page import check_target, write_page
+from tfdeploy.cli.output import print_json, print_message
+from tfdeploy.cli.state import open_run_store
+from tfdeploy.cli.written_page import check_page_target, write_page
 from tfdeploy.errors import UsageError, worst
 from tfdeploy.model.report.compare import code_lines, differences, finals
 from tfdeploy.model.text.units import count
@@ -25,29 +25,36 @@ if TYPE_CHECKING:
 
 
 def run(flags: Flags) -> int:
-    if not 2 <= len(flags.runs) <= MOST_RUNS:
+    if not 2 <= len(flags.runs) <= MAX_RUNS:
         what = f"{count(len(flags.runs), 'run')} cannot be compared"
-        raise UsageError(what, where="RUN", next=f"name two to {MOST_RUNS}: tfdeploy runs")
+        raise UsageError(what, where="RUN", next=f"name two to {MAX_RUNS}: tfdeploy runs")
     target = Path(flags.to) if flags.to else None
     if target is not None:
-        check_target(target, flags.overwrite)
+        check_page_target(target, flags.overwrite)
     with open_fleet(flags) as fleet:
-        chosen = [chosen_run(replace(flags, wanted=name), fleet) for name in flags.runs]
+        chosen = [choose_run(replace(flags, run_prefix=name), fleet) for name in flags.runs]
         names = [each.plan.run for each in chosen]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise UsageError(
                 f"{twice} is named twice", where="RUN", next="tfdeploy runs lists the others"
             )
-        runs, errors = compared(fleet, [each.plan for each in chosen], run_store())
-    differs, final, lines = differences(runs), finals(runs), code_lines(runs)
+        runs, errors = compared(fleet, [each.plan for each in chosen], open_run_store())
+    differences_found, final_metrics, code = differences(runs), finals(runs), code_lines(runs)
     if target is not None:
-        write_page(target, comparison_page(runs, differs, final, lines), flags.overwrite)
-        say(target)
+        write_page(
+            target, comparison_page(runs, differences_found, final_metrics, code), flags.overwrite
+        )
+        print_message(target)
     if flags.json:
-        answer: CompareAnswer = {"runs": names, "differs": differs, "final": final, "lines": lines}
+        answer: CompareAnswer = {
+            "runs": names,
+            "differs": differences_found,
+            "final": final_metrics,
+            "lines": code,
+        }
         print_json(answer)
     else:
-        show_comparison(flags.out, names, differs, final, lines)
+        show_comparison(flags.out, names, differences_found, final_metrics, code)
     show_errors(flags, errors, "no metrics from here: ")
     return worst([*(each.exit_code for each in chosen), *errors.values()])

@@ -11,7 +11,7 @@ from tfdeploy.errors import UsageError
 
 def run(flags: Flags) -> int:
     if flags.schema is not None:
-        return _schema(flags.schema)
+        return _print_schema(flags.schema)
     if flags.json:
         print_json(reference_rows())
     else:
@@ -19,7 +19,7 @@ def run(flags: Flags) -> int:
     return 0
 
 
-def _schema(name: str) -> int:
+def _print_schema(name: str) -> int:
     from tfdeploy.model.output.printed import PRINTED, schema_text
 
     if name not in PRINTED:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tfdeploy.cli.arguments.exec import Flags
 from tfdeploy.cli.fleet import begin_dialling, open_fleet
 from tfdeploy.cli.output import print_json
-from tfdeploy.cli.project import inventory_here
+from tfdeploy.cli.project import load_project_inventory
 from tfdeploy.errors import TfdeployError, UsageError, worst
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import ExecRow
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 
 
 def run(flags: Flags) -> int:
-    if not flags.after:
+    if not flags.after_dashes:
         raise UsageError("no command", where="tfdeploy exec", next="tfdeploy exec -- nvidia-smi")
-    inventory = inventory_here(flags)
+    inventory = load_project_inventory(flags)
     begin_dialling(inventory.hosts)
-    argv = tuple(flags.after)  # one element is a script for `sh -c`
+    argv = tuple(flags.after_dashes)  # one element is a script for `sh -c`
     with open_fleet(flags) as fleet:
         results = fleet.each(
             inventory.hosts, lambda session: session.run(argv, timeout_s=flags.timeout)
         )
-    rows = [_row(host, result) for host, result in results.items()]
+    rows = [_make_row(host, result) for host, result in results.items()]
     ok = all(row["exit_code"] == 0 for row in rows)
     if flags.json:
         answer: ExecAnswer = {"ok": ok, "hosts": rows}
         print_json(answer)
     elif not flags.quiet or not ok:
         show_exec(flags.out, flags.err, rows)
-        show_next(flags.err, flags.nexts(results))
+        show_next(flags.err, flags.next_commands(results))
     return worst(
         [*results.values(), *(1 for row in rows if row["exit_code"] != 0 and row["error"] is None)]
     )
 
 
-def _row(host: str, result: Completed | TfdeployError) -> ExecRow:
+def _make_row(host: str, result: Completed | TfdeployError) -> ExecRow:
     if isinstance(result, TfdeployError):
         return copy_fields(ExecRow, host=host, stdout="", stderr="", error=result.what)
     stdout, stderr = (text.decode("utf-8", "replace") for text in (result.stdout, result.stderr))

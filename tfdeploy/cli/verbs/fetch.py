@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfdeploy.cli.arguments.fetch import Flags
-from tfdeploy.cli.chosen_run import chosen_run
-from tfdeploy.cli.messages import show_unasked, unasked
+from tfdeploy.cli.chosen_run import choose_run
+from tfdeploy.cli.messages import show_unasked, unasked_hosts
 from tfdeploy.cli.output import print_json
-from tfdeploy.cli.views import transferring
+from tfdeploy.cli.views import open_transfer
 from tfdeploy.errors import Refused, TfdeployError, UsageError, worst
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import FetchRow
@@ -28,48 +28,51 @@ if TYPE_CHECKING:
 
 def run(flags: Flags) -> int:
     if flags.onto is not None:
-        from tfdeploy.cli.verbs.fetch_onto import onto
+        from tfdeploy.cli.verbs.fetch_onto import copy_keep_onto
 
-        _refuse_more(flags)
-        return onto(flags, flags.onto)
-    with transferring(flags, flags.bwlimit) as (fleet, emit):
-        plan, only, plan_code = chosen_run(flags, fleet)
-        to = Path(flags.to) if flags.to else _own_folder() / plan.run
+        _refuse_flags_beside_onto(flags)
+        return copy_keep_onto(flags, flags.onto)
+    with open_transfer(flags, flags.bwlimit) as (fleet, emit):
+        plan, only_hosts, plan_code = choose_run(flags, fleet)
+        target = Path(flags.to) if flags.to else _make_default_folder() / plan.run
         gets_gitignore = (
-            flags.to is not None and _is_new_or_empty(to) and to.resolve() != Path.cwd()
+            flags.to is not None and _is_new_or_empty(target) and target.resolve() != Path.cwd()
         )
         fetched = fetch(
-            fleet, plan, FetchOptions(to, _parts(flags), flags.overwrite, only, flags.max), emit
+            fleet,
+            plan,
+            FetchOptions(target, _selected_parts(flags), flags.overwrite, only_hosts, flags.max),
+            emit,
         )
     if gets_gitignore:
-        _add_gitignore(to)
-    rows = [_row(host, result) for host, result in fetched.hosts.items()]
+        _write_gitignore(target)
+    rows = [_make_row(host, result) for host, result in fetched.hosts.items()]
     if flags.json:
         answer: FetchAnswer = {
             "run": plan.run,
             "ok": all(row["ok"] for row in rows),
-            "to": str(to.resolve()),
+            "to": str(target.resolve()),
             "keep_from": fetched.keep_from,
             "hosts": rows,
         }
         print_json(answer)
     else:
-        _show(flags, plan, fetched, rows, to)
-    show_unasked(flags, unasked(plan, only))
+        _show_fetched(flags, plan, fetched, rows, target)
+    show_unasked(flags, unasked_hosts(plan, only_hosts))
     return worst([plan_code, *fetched.hosts.values(), *(1 for row in rows if not row["ok"])])
 
 
-def _parts(flags: Flags) -> tuple[str, ...]:
+def _selected_parts(flags: Flags) -> tuple[str, ...]:
     """The parts that the command line names, or all."""
     return tuple(part for part in PARTS if getattr(flags, part)) or PARTS
 
 
-def _refuse_more(flags: Flags) -> None:
+def _refuse_flags_beside_onto(flags: Flags) -> None:
     if (
         flags.files
         or flags.logs
         or flags.to
-        or flags.wanted
+        or flags.run_prefix
         or flags.overwrite
         or flags.max is not None
     ):
@@ -80,7 +83,7 @@ def _refuse_more(flags: Flags) -> None:
         )
 
 
-def _own_folder() -> Path:
+def _make_default_folder() -> Path:
     """./fetched, with a .gitignore so that no sync sends it as code."""
     folder = Path("fetched")
     try:
@@ -102,14 +105,14 @@ def _is_new_or_empty(folder: Path) -> bool:
         return not folder.exists()
 
 
-def _add_gitignore(folder: Path) -> None:
+def _write_gitignore(folder: Path) -> None:
     """Write a .gitignore, so that no sync sends the fetched files as code."""
     with suppress(OSError):
         if any(folder.iterdir()):
             (folder / ".gitignore").write_text("*\n")
 
 
-def _row(host: str, result: HostFetch | TfdeployError) -> FetchRow:
+def _make_row(host: str, result: HostFetch | TfdeployError) -> FetchRow:
     if isinstance(result, TfdeployError):
         return copy_fields(
             FetchRow,
@@ -123,22 +126,26 @@ def _row(host: str, result: HostFetch | TfdeployError) -> FetchRow:
     return copy_fields(FetchRow, result, host=host, ok=ok, seconds=seconds, error=None)
 
 
-def _show(flags: Flags, plan: Plan, fetched: Fetched, rows: list[FetchRow], to: Path) -> None:
+def _show_fetched(
+    flags: Flags, plan: Plan, fetched: Fetched, rows: list[FetchRow], target: Path
+) -> None:
     terminal = flags.err
     if not flags.quiet or not all(row["ok"] for row in rows):
         show_fetch(terminal, rows)
-    asked = "keep" in _parts(flags)
+    asked = "keep" in _selected_parts(flags)
     if asked and fetched.keep_from is not None and not flags.quiet:
-        more = (
+        others = (
             f"; other kept files are on {', '.join(fetched.others)} (--keep --limit HOST --to DIR)"
             if fetched.others
             else ""
         )
-        of = " of the hosts that were asked" if flags.bounded else ""
-        terminal.write(f"keep is from {clean(fetched.keep_from)}, the newest{of}{clean(more)}\n")
+        which = " of the hosts that were asked" if flags.selects_hosts else ""
+        terminal.write(
+            f"keep is from {clean(fetched.keep_from)}, the newest{which}{clean(others)}\n"
+        )
     elif asked and plan.keep and not flags.quiet:
         terminal.write("nothing is in keep yet\n")
     if any(row["newer_here"] for row in rows):
         terminal.write("  next: --overwrite takes the hosts' files, or --to another folder\n")
-    show_next(terminal, flags.nexts(fetched.hosts))
-    print(to)
+    show_next(terminal, flags.next_commands(fetched.hosts))
+    print(target)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from tfdeploy.cli.fleet import lock_holder
 from tfdeploy.cli.messages import show_unasked
-from tfdeploy.cli.output import print_json, say
-from tfdeploy.cli.project import load_job, whole_inventory
-from tfdeploy.cli.views import transferring
+from tfdeploy.cli.output import print_json, print_message
+from tfdeploy.cli.project import load_job, load_whole_inventory
+from tfdeploy.cli.views import open_transfer
 from tfdeploy.model.selection import select
 from tfdeploy.operations.fetch_onto import copy_onto
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from tfdeploy.model.output.printed import OntoAnswer
 
 
-def onto(flags: Flags, host: str) -> int:
+def copy_keep_onto(flags: Flags, host: str) -> int:
     """Copies the newest keep to `host`. Needs the job file and the inventory, as launch does."""
     job = load_job(flags)
-    whole = whole_inventory(flags, job)
-    inventory = select(whole, flags.limit, flags.exclude)
-    unasked = [each.name for each in whole.hosts if each not in inventory.hosts]
-    with transferring(flags, flags.bwlimit) as (fleet, emit):
+    whole_inventory = load_whole_inventory(flags, job)
+    inventory = select(whole_inventory, flags.limit, flags.exclude)
+    unasked_hosts = [each.name for each in whole_inventory.hosts if each not in inventory.hosts]
+    with open_transfer(flags, flags.bwlimit) as (fleet, emit):
         kept = copy_onto(fleet, inventory, job, host, lock_holder(), emit)
-    show_unasked(flags, unasked)
+    show_unasked(flags, unasked_hosts)
     if flags.json:
         answer: OntoAnswer = {
             "job": job.name,
@@ -36,11 +36,13 @@ def onto(flags: Flags, host: str) -> int:
         }
         print_json(answer)
     elif not flags.quiet:
-        of = " of the hosts that were asked" if unasked else ""
-        there = (
-            f"{host} holds the newest keep{of} already"
+        which = " of the hosts that were asked" if unasked_hosts else ""
+        outcome = (
+            f"{host} holds the newest keep{which} already"
             if kept.host == host
             else f"keep of {kept.host} is on {host}"
         )
-        say(f"{there} ({kept.description}): a launch with its deciding task there goes on from it")
+        print_message(
+            f"{outcome} ({kept.description}): a launch with its deciding task there goes on from it"
+        )
     return 0

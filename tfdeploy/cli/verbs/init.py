@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from tfdeploy import config
 from tfdeploy.cli.arguments.init import INVENTORY, Flags
-from tfdeploy.cli.options import no_choice
-from tfdeploy.cli.output import print_json, say
+from tfdeploy.cli.options import unknown_choice_error
+from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.config import find_job_above
 from tfdeploy.config.templates import inventory_text, job_text
 from tfdeploy.errors import ConfigError, UsageError
@@ -27,10 +27,12 @@ from tfdeploy.ui.question import ask
 if TYPE_CHECKING:
     from tfdeploy.model.output.printed import InitAnswer
 
-JOB = "tfdeploy.yaml"
+JOB_FILE = "tfdeploy.yaml"
 EXAMPLE_HOSTS = "192.0.2.10,192.0.2.11"  # addresses for documentation: no host has them
-_TRY = "tfdeploy check, tfdeploy launch --dry-run"
-_HOST = re.compile(r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:@]+)(?::(?P<port>\d+))?\Z")
+_FIRST_COMMANDS = "tfdeploy check, tfdeploy launch --dry-run"
+_HOST_PATTERN = re.compile(
+    r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:@]+)(?::(?P<port>\d+))?\Z"
+)
 
 
 def run(flags: Flags) -> int:
@@ -42,34 +44,44 @@ def run(flags: Flags) -> int:
     name = folder.resolve().name if NAME.match(folder.resolve().name) else "job"
 
     def read_command(line: str) -> str:
-        return _checked(JOB, job_text(name=name, mode=mode, command=_split(line)), "--command")
+        return _check_file_text(
+            JOB_FILE, job_text(name=name, mode=mode, command=_split_command(line)), "--command"
+        )
 
     named = flags.inventory if flags.hosts is None else None
     if named:
-        _describe_inventory(flags, Path(named))
+        _print_used_inventory(flags, Path(named))
         hosts = None
     else:
-        hosts = _answer(
+        hosts = _ask_or_default(
             flags,
             flags.hosts,
             "Hosts ([user@]host[:port], with commas)",
             EXAMPLE_HOSTS,
-            _read_hosts,
+            _make_inventory_text,
         )
-    mode = _answer(flags, flags.mode, f"Mode ({', '.join(MODES)})", "async", _read_mode)
-    job = _answer(
-        flags, flags.command, "Command", f"python {shlex.quote(_program(folder))}", read_command
+    mode = _ask_or_default(flags, flags.mode, f"Mode ({', '.join(MODES)})", "async", _check_mode)
+    job = _ask_or_default(
+        flags,
+        flags.command,
+        "Command",
+        f"python {shlex.quote(_guess_program(folder))}",
+        read_command,
     )
-    texts = {folder / JOB: job, **({} if hosts is None else {folder / INVENTORY: hosts})}
-    written = [path for path, text in texts.items() if _write(path, text)]
+    texts = {folder / JOB_FILE: job, **({} if hosts is None else {folder / INVENTORY: hosts})}
+    written = [path for path, text in texts.items() if _write_new_file(path, text)]
     kept = [path for path in texts if path not in written]
-    has_hosts = folder / INVENTORY in kept or hosts != _read_hosts(EXAMPLE_HOSTS)
-    next_step = flags.typed(_TRY) if named else _next_step(folder / INVENTORY, has_hosts)
-    _report(flags, written, kept, next_step)
+    has_hosts = folder / INVENTORY in kept or hosts != _make_inventory_text(EXAMPLE_HOSTS)
+    next_step = (
+        flags.full_command(_FIRST_COMMANDS)
+        if named
+        else _describe_next_step(folder / INVENTORY, has_hosts)
+    )
+    _print_result(flags, written, kept, next_step)
     return 0
 
 
-def _describe_inventory(flags: Flags, path: Path) -> None:
+def _print_used_inventory(flags: Flags, path: Path) -> None:
     """Say which inventory is used instead of a new one. Raises ConfigError."""
     path = Path.cwd() / path.expanduser()
     source = (
@@ -83,11 +95,17 @@ def _describe_inventory(flags: Flags, path: Path) -> None:
         )
     hosts = count(len(config.load_inventory(path).hosts), "host")
     if not (flags.quiet or flags.json):
-        say(f"inventory: {os.path.relpath(path)} ({source}): {hosts}; no other is written")
+        print_message(
+            f"inventory: {os.path.relpath(path)} ({source}): {hosts}; no other is written"
+        )
 
 
-def _answer(
-    flags: Flags, given: str | None, question: str, default: str, read: Callable[[str], str]
+def _ask_or_default(
+    flags: Flags,
+    value: str | None,
+    question: str,
+    default: str,
+    check_and_format: Callable[[str], str],
 ) -> str:
     """Return `read` of the value from the command line, else of the answer on the terminal, else of
     the default.
@@ -96,38 +114,38 @@ def _answer(
     UsageError.
     """
     if (
-        given is not None
+        value is not None
         or flags.yes
         or flags.json
         or not (sys.stdin.isatty() and sys.stderr.isatty())
     ):
-        return read(given if given is not None else default)
+        return check_and_format(value if value is not None else default)
 
     while True:
         answer = ask(f"{question} [{default}]:")
         try:
-            return read(answer or default)
+            return check_and_format(answer or default)
         except UsageError as error:
             if answer is None:
                 raise
-            say(f"{error.what}: {error.next}")
+            print_message(f"{error.what}: {error.next}")
 
 
-def _read_hosts(text: str) -> str:
+def _make_inventory_text(text: str) -> str:
     """Return the text of the inventory with these hosts. Raises UsageError."""
-    return _checked(INVENTORY, inventory_text(_hosts(text)), "--hosts")
+    return _check_file_text(INVENTORY, inventory_text(_parse_hosts(text)), "--hosts")
 
 
-def _read_mode(text: str) -> str:
+def _check_mode(text: str) -> str:
     if text not in MODES:
-        raise no_choice(text, MODES, "--mode")
+        raise unknown_choice_error(text, MODES, "--mode")
     return text
 
 
-def _hosts(text: str) -> dict[str, dict[str, str]]:
+def _parse_hosts(text: str) -> dict[str, dict[str, str]]:
     hosts = {}
     for number, word in enumerate(filter(None, map(str.strip, text.split(","))), 1):
-        match = _HOST.match(word)
+        match = _HOST_PATTERN.match(word)
         if match is None:
             raise UsageError(
                 f"{word!r} is not [user@]host[:port]",
@@ -142,7 +160,7 @@ def _hosts(text: str) -> dict[str, dict[str, str]]:
     return hosts
 
 
-def _split(line: str) -> list[str]:
+def _split_command(line: str) -> list[str]:
     try:
         return shlex.split(line)
     except ValueError as error:
@@ -153,19 +171,19 @@ def _split(line: str) -> list[str]:
         ) from error
 
 
-def _program(folder: Path) -> str:
+def _guess_program(folder: Path) -> str:
     """train.py, or the only program of the folder."""
-    found = sorted(path.name for path in folder.glob("*.py"))
-    return found[0] if len(found) == 1 else "train.py"
+    programs = sorted(path.name for path in folder.glob("*.py"))
+    return programs[0] if len(programs) == 1 else "train.py"
 
 
-def _checked(name: str, text: str, flag: str) -> str:
+def _check_file_text(name: str, text: str, flag: str) -> str:
     """Return the text of a file if tfdeploy can read it. Raises UsageError that names the flag."""
     with tempfile.TemporaryDirectory(prefix="tfdeploy-init-") as folder:
         draft = Path(folder, Path(name).name)
         draft.write_text(text, encoding="utf-8")
         try:
-            config.load_job(draft, environ={}) if name == JOB else config.load_inventory(draft)
+            config.load_job(draft, environ={}) if name == JOB_FILE else config.load_inventory(draft)
         except ConfigError as error:
             raise UsageError(
                 error.what, where=flag, next=error.next or "tfdeploy init --help"
@@ -173,7 +191,7 @@ def _checked(name: str, text: str, flag: str) -> str:
     return text
 
 
-def _write(path: Path, text: str) -> bool:
+def _write_new_file(path: Path, text: str) -> bool:
     """False where the file is there already."""
     try:
         path.parent.mkdir(exist_ok=True)
@@ -190,7 +208,7 @@ def _write(path: Path, text: str) -> bool:
     return True
 
 
-def _report(flags: Flags, written: list[Path], kept: list[Path], next_step: str) -> None:
+def _print_result(flags: Flags, written: list[Path], kept: list[Path], next_step: str) -> None:
     if flags.json:
         answer: InitAnswer = {
             "written": [str(path) for path in written],
@@ -201,15 +219,17 @@ def _report(flags: Flags, written: list[Path], kept: list[Path], next_step: str)
     for path in written:
         print(path)
     for path in kept:
-        say(f"{path} is there already: left as it is")
+        print_message(f"{path} is there already: left as it is")
     above = find_job_above(Path(flags.folder).resolve())
     if written and above is not None and not flags.quiet:
-        say(f"{os.path.relpath(above)} is there too: in {flags.folder} only the new one counts")
+        print_message(
+            f"{os.path.relpath(above)} is there too: in {flags.folder} only the new one counts"
+        )
     if written and not flags.quiet:
-        say(f"next: {next_step}")
+        print_message(f"next: {next_step}")
 
 
-def _next_step(inventory: Path, has_hosts: bool) -> str:
+def _describe_next_step(inventory: Path, has_hosts: bool) -> str:
     python = "the Python that has TensorFlow there as `python:`"
     what = f"write {python}" if has_hosts else f"write your hosts, and {python},"
-    return f"{what} into {inventory}, then tfdeploy trust, {_TRY}"
+    return f"{what} into {inventory}, then tfdeploy trust, {_FIRST_COMMANDS}"

@@ -9,7 +9,7 @@ from tfdeploy import config
 from tfdeploy.cli.arguments.inventory import Flags
 from tfdeploy.cli.options import env_default
 from tfdeploy.cli.output import print_json
-from tfdeploy.cli.project import inventory_file, job_here
+from tfdeploy.cli.project import find_inventory_file, load_job_if_any
 from tfdeploy.config.reference import HOST
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.inventory import settings_of
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 def run(flags: Flags) -> int:
-    understood = config.load_inventory_file(inventory_file(flags, _job(flags)))
-    inventory = select(understood.inventory, flags.limit, flags.exclude)
+    file = config.load_inventory_file(find_inventory_file(flags, _load_naming_job(flags)))
+    inventory = select(file.inventory, flags.limit, flags.exclude)
     if flags.json:
-        print_json(as_json(inventory, understood))
+        print_json(inventory_as_json(inventory, file))
     else:
-        _show(flags, inventory, understood)
+        _show_inventory(flags, inventory, file)
     return 0
 
 
-def _job(flags: Flags) -> Job | None:
+def _load_naming_job(flags: Flags) -> Job | None:
     """Return the job here, whose file may name the inventory; None if there is none.
 
     With -i the job file is not read. With TFDEPLOY_INVENTORY it is read only to name the inventory
@@ -44,14 +44,14 @@ def _job(flags: Flags) -> Job | None:
     if flags.inventory != exported:
         return None
     try:
-        return job_here(flags)
+        return load_job_if_any(flags)
     except TfdeployError:
         if exported is None:
             raise
         return None
 
 
-def as_json(inventory: Inventory, understood: InventoryFile) -> InventoryAnswer:
+def inventory_as_json(inventory: Inventory, file: InventoryFile) -> InventoryAnswer:
     """{"inventory", "hosts": [its settings, "roles", "source", "from": {key: place}], "roles":
     {role: [names]}}.
 
@@ -59,29 +59,29 @@ def as_json(inventory: Inventory, understood: InventoryFile) -> InventoryAnswer:
     """
     hosts: list[InventoryHostRow] = []
     for host in inventory.hosts:
-        known = {key: origin(understood, host, key) for key in understood.given[host.name]}
-        row: Any = {**settings_of(host), "roles": _roles_of(host.name, inventory), "from": known}
+        known = {key: find_setting_origin(file, host, key) for key in file.given[host.name]}
+        row: Any = {**settings_of(host), "roles": _list_roles(host.name, inventory), "from": known}
         hosts.append(row)
     return {"inventory": inventory.source, "hosts": hosts, "roles": inventory.roles}
 
 
-def origin(understood: InventoryFile, host: Host, key: str) -> str | None:
+def find_setting_origin(file: InventoryFile, host: Host, key: str) -> str | None:
     """file:line of the setting, with " (defaults)" where it is set under `defaults:`; None: not in
     the file."""
-    given = understood.given[host.name].get(key)
-    if given is None:
+    setting = file.given[host.name].get(key)
+    if setting is None:
         return None
-    return given.node.place + (" (defaults)" if given.node.path.startswith("defaults.") else "")
+    return setting.node.place + (" (defaults)" if setting.node.path.startswith("defaults.") else "")
 
 
-def _roles_of(name: str, inventory: Inventory) -> list[str]:
+def _list_roles(name: str, inventory: Inventory) -> list[str]:
     return [role for role, names in inventory.roles.items() if name in names]
 
 
-def _show(flags: Flags, inventory: Inventory, understood: InventoryFile) -> None:
+def _show_inventory(flags: Flags, inventory: Inventory, file: InventoryFile) -> None:
     terminal = flags.out
     hosts = [
-        (host.name, host.address, ",".join(_roles_of(host.name, inventory)), host.source)
+        (host.name, host.address, ",".join(_list_roles(host.name, inventory)), host.source)
         for host in inventory.hosts
     ]
     show_rows(terminal, ("host", "address", "roles", "from"), hosts)
@@ -92,33 +92,31 @@ def _show(flags: Flags, inventory: Inventory, understood: InventoryFile) -> None
     else:
         terminal.write("no roles: write `roles:` to say which hosts are ps and worker\n")
     terminal.write("\n")
-    show_rows(terminal, ("setting", "value", "hosts", "from"), setting_rows(inventory, understood))
+    show_rows(terminal, ("setting", "value", "hosts", "from"), list_setting_rows(inventory, file))
     terminal.write("\nWhat is left out, ~/.ssh/config and ssh's own defaults decide.\n")
 
 
-def setting_rows(
-    inventory: Inventory, understood: InventoryFile
-) -> list[tuple[str, str, str, str]]:
+def list_setting_rows(inventory: Inventory, file: InventoryFile) -> list[tuple[str, str, str, str]]:
     """(setting, value, folded hosts, where from): a row for each value from each place, in the
     reference's order."""
     rows = []
     for key in HOST:
         if key.name == "address":
             continue
-        seen = {
+        values = {
             host.name: (
-                _words(key.name, getattr(host, key.name)),
-                origin(understood, host, key.name),
+                _format_setting(key.name, getattr(host, key.name)),
+                find_setting_origin(file, host, key.name),
             )
             for host in inventory.hosts
         }
-        for names, (value, place) in fold_equal(seen):
-            which = "all" if len(names) == len(inventory.hosts) else fold_names(names)
-            rows.append((key.name, value, which, place or f"left out: {key.default}"))
+        for names, (value, origin) in fold_equal(values):
+            host_names = "all" if len(names) == len(inventory.hosts) else fold_names(names)
+            rows.append((key.name, value, host_names, origin or f"left out: {key.default}"))
     return rows
 
 
-def _words(key: str, value: Any) -> str:
+def _format_setting(key: str, value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, tuple):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tfdeploy import lab
 from tfdeploy.cli.arguments.lab import HostFlags, LabFlags, UpFlags
-from tfdeploy.cli.output import print_json, say
+from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def run(flags: LabFlags) -> int:
     """Carries one `lab` verb out. Raises TfdeployError."""
     if isinstance(flags, UpFlags):
-        found = lab.up(
+        current_lab = lab.up(
             flags.name,
             flags.kind,
             flags.count,
@@ -32,61 +32,63 @@ def run(flags: LabFlags) -> int:
             sites=flags.sites,
             between=flags.between,
         )
-        say(f"lab {found.name}: {len(found.hosts)} {found.kind} hosts are up")
-        if found.kind == "isolated":
-            say(
-                f"next: `tfdeploy lab run --name {found.name} -- bash`: only from there its "
+        print_message(
+            f"lab {current_lab.name}: {len(current_lab.hosts)} {current_lab.kind} hosts are up"
+        )
+        if current_lab.kind == "isolated":
+            print_message(
+                f"next: `tfdeploy lab run --name {current_lab.name} -- bash`: only from there its "
                 "hosts are reached"
             )
-        return _answer(flags, found, str(found.inventory))
+        return _print_answer(flags, current_lab, str(current_lab.inventory))
     if flags.verb == "down":
         lab.down(flags.name)
-        say(f"lab {flags.name} is gone")
+        print_message(f"lab {flags.name} is gone")
         if flags.json:
             gone: LabDownAnswer = {"lab": flags.name, "ok": True}
             print_json(gone)
         return 0
-    return _on_existing(flags, lab.load(flags.name))
+    return _run_on_existing_lab(flags, lab.load(flags.name))
 
 
-def _on_existing(flags: LabFlags, found: Lab) -> int:
+def _run_on_existing_lab(flags: LabFlags, current_lab: Lab) -> int:
     if flags.verb == "run":
-        return _run(found, flags.after or ())
+        return _run_as_operator(current_lab, flags.after_dashes or ())
     if flags.verb == "status":
         rows = [
             f"{row['host']}  {row['address']}:{row['port']}  {row['state']}"
-            for row in found.status()
+            for row in current_lab.status()
         ]
-        return _answer(flags, found, "\n".join(rows))
+        return _print_answer(flags, current_lab, "\n".join(rows))
     assert isinstance(flags, HostFlags)
-    getattr(found, flags.verb)(flags.host)
-    say(f"{flags.verb}: {flags.host}")
-    return _answer(flags, found, "")
+    getattr(current_lab, flags.verb)(flags.host)
+    print_message(f"{flags.verb}: {flags.host}")
+    return _print_answer(flags, current_lab, "")
 
 
-def _run(found: Lab, words: Sequence[str]) -> int:
-    if not words:
+def _run_as_operator(current_lab: Lab, command: Sequence[str]) -> int:
+    if not command:
         raise UsageError(
             "no command",
             where="lab run",
-            next=f"tfdeploy lab run --name {found.name} -- tfdeploy inventory",
+            next=f"tfdeploy lab run --name {current_lab.name} -- tfdeploy inventory",
         )
-    argv = found.operator(list(words))
+    argv = current_lab.operator(list(command))
     sys.stdout.flush()
-    environment = {"TFDEPLOY_INVENTORY": str(found.inventory), **os.environ}
+    environment = {"TFDEPLOY_INVENTORY": str(current_lab.inventory), **os.environ}
     try:
         os.execvpe(argv[0], argv, environment)
     except OSError as error:
         raise UsageError(f"{argv[0]}: {error.strerror}", where="lab run") from error
 
 
-def _answer(flags: LabFlags, found: Lab, text: str) -> int:
+def _print_answer(flags: LabFlags, current_lab: Lab, text: str) -> int:
     if flags.json:
         answer: LabAnswer = {
-            "lab": found.name,
-            "kind": found.kind,
-            "inventory": str(found.inventory),
-            "hosts": found.status(),
+            "lab": current_lab.name,
+            "kind": current_lab.kind,
+            "inventory": str(current_lab.inventory),
+            "hosts": current_lab.status(),
         }
         print_json(answer)
     elif text:

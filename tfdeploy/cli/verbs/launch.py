@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from tfdeploy import config
 from tfdeploy.cli.arguments.launch import Flags
-from tfdeploy.cli.consent import consent_of
-from tfdeploy.cli.fleet import lock_holder, open_fleet, operator
+from tfdeploy.cli.consent import make_confirm
+from tfdeploy.cli.fleet import lock_holder, open_fleet, operator_name
 from tfdeploy.cli.interrupts import interruptible_once
 from tfdeploy.cli.messages import show_unasked
-from tfdeploy.cli.output import say
-from tfdeploy.cli.project import load_job, whole_inventory
-from tfdeploy.cli.run_names import checked_run_name, new_run_id
-from tfdeploy.cli.state import run_store, tree_cache
-from tfdeploy.cli.views import launch_view
+from tfdeploy.cli.output import print_message
+from tfdeploy.cli.project import load_job, load_whole_inventory
+from tfdeploy.cli.run_names import check_run_name, make_run_id
+from tfdeploy.cli.state import open_run_store, tree_cache_folder
+from tfdeploy.cli.views import make_launch_view
 from tfdeploy.errors import UsageError
 from tfdeploy.model.plan import plan_to_json
 from tfdeploy.model.selection import select
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 
 def run(flags: Flags) -> int:
-    asked = asked_for(flags)
-    store = run_store()
-    recording = nullcontext() if flags.dry_run else closing(store.recorder(asked.run))
+    request = make_launch_request(flags)
+    store = open_run_store()
+    recording = nullcontext() if flags.dry_run else closing(store.recorder(request.run))
     writing = nullcontext() if flags.events is None else EventsFile(Path(flags.events))
     with open_fleet(flags, flags.bwlimit) as fleet, writing as recorded, recording as recorder:
-        plain = show = launch_view(flags)
-        record_lines = partial(recorded.take_lines, asked.run) if recorded else None
+        plain = show_event = make_launch_view(flags)
+        record_lines = partial(recorded.take_lines, request.run) if recorded else None
 
         def record(event: Event) -> None:
             for sink in (recorded, recorder):
@@ -58,55 +58,60 @@ def run(flags: Flags) -> int:
         def emit(event: Event) -> None:
             # the printed plan has these notes
             if not (flags.dry_run and event.kind == "note" and event.data["level"] == "info"):
-                show(event)
+                show_event(event)
             record(event)
 
         fleet.on_notice = notices_to(emit)
         if flags.dry_run:
-            plan = plan_only(asked, fleet, emit)
+            plan = plan_only(request, fleet, emit)
             if flags.name:
-                refuse_taken(fleet, hosts_of(plan), asked.job.name, flags.name)
+                refuse_taken(fleet, hosts_of(plan), request.job.name, flags.name)
             return _show_plan(flags, plan)
         watched = not flags.detach and not flags.json and not flags.quiet and on_terminal()
         if not watched:
             with interruptible_once():
-                plan = launch(asked, fleet, store, emit)
+                plan = launch(request, fleet, store, emit)
                 if not flags.json:
                     print(plan.run, flush=True)
-                    _show_next(flags, plan.run)
+                    _print_next_commands(flags, plan.run)
             from tfdeploy.cli.verbs.waiting import wait_or_leave
 
             return wait_or_leave(flags, fleet, plan, emit, record_lines)
-        from tfdeploy.cli.dashboard import Beginning, dashboard
+        from tfdeploy.cli.dashboard import LaunchDashboard, show_dashboard
 
-        with interruptible_once(), Beginning(flags, asked.run, plain) as beginning:
-            show = beginning
-            plan = launch(asked, fleet, store, emit)
-        if beginning.left:
+        with interruptible_once(), LaunchDashboard(flags, request.run, plain) as launch_dashboard:
+            show_event = launch_dashboard
+            plan = launch(request, fleet, store, emit)
+        if launch_dashboard.has_quit:
             return 0
-        return dashboard(
-            flags, fleet, plan, record=record, record_lines=record_lines, before=beginning.board
+        return show_dashboard(
+            flags,
+            fleet,
+            plan,
+            record=record,
+            record_lines=record_lines,
+            launch_board=launch_dashboard.board,
         )
 
 
-def asked_for(flags: Flags) -> Launch:
+def make_launch_request(flags: Flags) -> Launch:
     """The command line and what it needs, as one value. Raises TfdeployError."""
-    job = _job(flags)
+    job = _load_job_with_flags(flags)
     now = time.time()
     secrets = {} if flags.dry_run else config.read_secrets(job, os.environ)
     config.refuse_shown_secrets(job, secrets, {"--name": flags.name or "", "name": job.name})
-    whole = whole_inventory(flags, job)
-    config.check_sources(job, whole)
-    inventory = select(whole, flags.limit, flags.exclude)
+    whole_inventory = load_whole_inventory(flags, job)
+    config.check_sources(job, whole_inventory)
+    inventory = select(whole_inventory, flags.limit, flags.exclude)
     if job.keep:
-        left_out = (host.name for host in whole.hosts if host not in inventory.hosts)
-        show_unasked(flags, left_out, " for a newer keep")
+        unasked_hosts = (host.name for host in whole_inventory.hosts if host not in inventory.hosts)
+        show_unasked(flags, unasked_hosts, " for a newer keep")
     return Launch(
         inventory=inventory,
         job=job,
-        run=checked_run_name(flags.name) if flags.name else new_run_id(job.name, now),
+        run=check_run_name(flags.name) if flags.name else make_run_id(job.name, now),
         now=now,
-        operator=operator(),
+        operator=operator_name(),
         holder=lock_holder(),
         options=Options(
             ps=flags.ps,
@@ -121,19 +126,19 @@ def asked_for(flags: Flags) -> Launch:
         sync=flags.sync,
         allow_secrets=flags.allow_secrets_in_code,
         force=flags.force,
-        confirm=consent_of(flags),
-        cache=tree_cache(),
-        known=whole.hosts,
+        confirm=make_confirm(flags),
+        cache=tree_cache_folder(),
+        known=whole_inventory.hosts,
     )
 
 
-def _job(flags: Flags) -> Job:
+def _load_job_with_flags(flags: Flags) -> Job:
     job = config.with_via(load_job(flags), flags.via)
-    if flags.after is not None:
-        config.check_command(tuple(flags.after), job)
+    if flags.after_dashes is not None:
+        config.check_command(tuple(flags.after_dashes), job)
         job = replace(
             job,
-            command=tuple(flags.after),
+            command=tuple(flags.after_dashes),
             places={**job.places, "command": "the command line, behind --"},
         )
     if flags.mode:
@@ -162,7 +167,7 @@ def _show_plan(flags: Flags, plan: Plan) -> int:
     return 0
 
 
-def _show_next(flags: Flags, run: str) -> None:
+def _print_next_commands(flags: Flags, run: str) -> None:
     """Print how to follow and to stop the run, if this command does neither."""
     if not flags.wait and not flags.quiet:
         for line in (
@@ -170,4 +175,4 @@ def _show_next(flags: Flags, run: str) -> None:
             f"tfdeploy logs -f {run}",
             f"tfdeploy stop {run}",
         ):
-            say(f"next: {flags.typed(line)}")
+            print_message(f"next: {flags.full_command(line)}")

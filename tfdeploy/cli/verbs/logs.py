@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, AnyStr
 
 from tfdeploy.cli.arguments.logs import Flags
-from tfdeploy.cli.chosen_run import chosen_run
-from tfdeploy.cli.consent import consent_of
+from tfdeploy.cli.chosen_run import choose_run
+from tfdeploy.cli.consent import make_confirm
 from tfdeploy.cli.fleet import open_fleet
-from tfdeploy.cli.messages import show_errors, show_unasked, unasked
-from tfdeploy.cli.output import say
+from tfdeploy.cli.messages import show_errors, show_unasked, unasked_hosts
+from tfdeploy.cli.output import print_message
 from tfdeploy.errors import Refused, UsageError, worst
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.name_patterns import matched
@@ -37,41 +37,43 @@ if TYPE_CHECKING:
 
 
 def run(flags: Flags) -> int:
-    patterns = _patterns(flags)
-    _refuse_senseless(flags)
-    if flags.format == "raw" and sys.stdout.isatty() and not consent_of(flags)(RAW):
+    patterns = _make_query_without_tasks(flags)
+    _refuse_contradictions(flags)
+    if flags.format == "raw" and sys.stdout.isatty() and not make_confirm(flags)(RAW_QUESTION):
         raise Refused(
             "raw bytes of programs do not go to a terminal unasked",
             where="--output raw",
             next="-y, or a file or pipe",
         )
     with open_fleet(flags) as fleet:
-        plan, only, plan_code = chosen_run(flags, fleet)
-        lost: dict[str, TfdeployError] = {}
-        query = replace(patterns, tasks=_wanted_tasks(flags, plan, only))
-        query, follow = _of_attempt(flags, fleet, plan, query, lost)
-        show_unasked(flags, unasked(plan, only))
-        gone: dict[str, int] = {}
+        plan, only_hosts, plan_code = choose_run(flags, fleet)
+        errors: dict[str, TfdeployError] = {}
+        query = replace(patterns, tasks=_select_tasks(flags, plan, only_hosts))
+        query, follow = _select_attempts(flags, fleet, plan, query, errors)
+        show_unasked(flags, unasked_hosts(plan, only_hosts))
+        rotated_bytes: dict[str, int] = {}
         fetched = FetchedLogs(Path("fetched") / plan.run / "logs")
-        printer = _printer(flags, plan, query)
+        printer = _make_printer(flags, plan, query)
         if follow:
-            lines = followed_lines(fleet, plan, query, lost, gone)
+            lines = followed_lines(fleet, plan, query, errors, rotated_bytes)
             complete = printer.write(([line] for line in lines), follow=True)
         else:
-            complete = printer.write(stored_batches(fleet, plan, query, lost, gone, fetched))
-        _show_fetched(flags, fetched)
-        show_errors(flags, lost, "no lines from here: ")
-        _show_gone(gone if complete else {})
-        return worst([plan_code, *lost.values()]) if complete else 0
+            complete = printer.write(
+                stored_batches(fleet, plan, query, errors, rotated_bytes, fetched)
+            )
+        _name_fetched_logs(flags, fetched)
+        show_errors(flags, errors, "no lines from here: ")
+        _report_rotated_bytes(rotated_bytes if complete else {})
+        return worst([plan_code, *errors.values()]) if complete else 0
 
 
-RAW = (
+RAW_QUESTION = (
     "What programs print may hold codes that a terminal obeys: they can change its title, its "
     "keys, what you see. Go on?"
 )
 
 
-def _printer(flags: Flags, plan: Plan, query: LogQuery) -> LinePrinter:
+def _make_printer(flags: Flags, plan: Plan, query: LogQuery) -> LinePrinter:
     return LinePrinter(
         1,
         flags.format,
@@ -79,29 +81,29 @@ def _printer(flags: Flags, plan: Plan, query: LogQuery) -> LinePrinter:
         labels=[f"{task.task}@{task.host}" for task in plan.tasks if task.task in query.tasks],
         timestamps=flags.timestamps,
         color=flags.out.color,
-        highlight=_compiled(flags.highlight or (), "--highlight", flags.ignore_case),
+        highlight=_compile_patterns(flags.highlight or (), "--highlight", flags.ignore_case),
         fold=flags.fold,
     )
 
 
-def _show_fetched(flags: Flags, fetched: FetchedLogs) -> None:
+def _name_fetched_logs(flags: Flags, fetched: FetchedLogs) -> None:
     if fetched.used and not flags.quiet:
         why = clean(next(iter(fetched.used.values())).what)
-        say(
+        print_message(
             f"{fold_names(fetched.used)}: the lines are those in {fetched.folder}, as of the "
             f"last fetch: {why}"
         )
 
 
-def _show_gone(gone: Mapping[str, int]) -> None:
-    for label, count in gone.items():
-        say(
-            f"[{label}] {in_bytes(count)} of this log are no longer there: rotated away (`logs: "
+def _report_rotated_bytes(rotated_bytes: Mapping[str, int]) -> None:
+    for label, size in rotated_bytes.items():
+        print_message(
+            f"[{label}] {in_bytes(size)} of this log are no longer there: rotated away (`logs: "
             f"{{max: ...}}`)"
         )
 
 
-def _refuse_senseless(flags: Flags) -> None:
+def _refuse_contradictions(flags: Flags) -> None:
     """Raises UsageError on flags that exclude each other. A moment that is still to come is only
     said."""
     if flags.context and not flags.grep:
@@ -129,18 +131,18 @@ def _refuse_senseless(flags: Flags) -> None:
             next="--since WHEN --until A-LATER-ONE",
         )
     if flags.since is not None and flags.since > time.time() and not flags.quiet:
-        say("--since is still to come: no line is so new")
+        print_message("--since is still to come: no line is so new")
 
 
-def _patterns(flags: Flags) -> LogQuery:
+def _make_query_without_tasks(flags: Flags) -> LogQuery:
     """The query without its tasks."""
     return LogQuery(
         (),
         since=flags.since,
         until=flags.until,
         last=flags.lines,
-        grep=_compiled(map(os.fsencode, flags.grep or ()), "--grep", flags.ignore_case),
-        exclude=_compiled(
+        grep=_compile_patterns(map(os.fsencode, flags.grep or ()), "--grep", flags.ignore_case),
+        exclude=_compile_patterns(
             map(os.fsencode, flags.exclude_grep or ()), "--exclude-grep", flags.ignore_case
         ),
         context=flags.context,
@@ -149,7 +151,7 @@ def _patterns(flags: Flags) -> LogQuery:
     )
 
 
-def _compiled(
+def _compile_patterns(
     texts: Iterable[AnyStr], flag: str, ignore_case: bool
 ) -> tuple[re.Pattern[AnyStr], ...]:
     try:
@@ -160,20 +162,22 @@ def _compiled(
         ) from error
 
 
-def _wanted_tasks(flags: Flags, plan: Plan, only: frozenset[str] | None) -> tuple[str, ...]:
-    of = f" of {plan.run}"
+def _select_tasks(flags: Flags, plan: Plan, only_hosts: frozenset[str] | None) -> tuple[str, ...]:
+    suffix = f" of {plan.run}"
     tasks, hosts = {task.task for task in plan.tasks}, {host.host for host in plan.hosts}
     if flags.task is not None:
         roles: dict[str, list[str]] = {}
         for task in plan.tasks:
             roles.setdefault(task.role, []).append(task.task)
         names = [task.task for task in plan.tasks]
-        tasks = matched(",".join(flags.task), names, roles, flag="--task", kind="task", of=of)
+        tasks = matched(",".join(flags.task), names, roles, flag="--task", kind="task", of=suffix)
     if flags.host is not None:
         names = [host.host for host in plan.hosts]
-        hosts = matched(",".join(flags.host), names, {}, flag="--host", kind="host", of=of)
-    asked = hosts if only is None else hosts & only
-    wanted = tuple(task.task for task in plan.tasks if task.task in tasks and task.host in asked)
+        hosts = matched(",".join(flags.host), names, {}, flag="--host", kind="host", of=suffix)
+    wanted_hosts = hosts if only_hosts is None else hosts & only_hosts
+    wanted = tuple(
+        task.task for task in plan.tasks if task.task in tasks and task.host in wanted_hosts
+    )
     if not wanted:
         known = ", ".join(f"{task.task}@{task.host}" for task in plan.tasks[:12])
         raise UsageError(
@@ -182,18 +186,18 @@ def _wanted_tasks(flags: Flags, plan: Plan, only: frozenset[str] | None) -> tupl
     return wanted
 
 
-def _of_attempt(
-    flags: Flags, fleet: Fleet, plan: Plan, query: LogQuery, lost: dict[str, TfdeployError]
+def _select_attempts(
+    flags: Flags, fleet: Fleet, plan: Plan, query: LogQuery, errors: dict[str, TfdeployError]
 ) -> tuple[LogQuery, bool]:
     """The query bound to the attempt that is wanted, and whether there is something to follow.
     Raises UsageError where no task has had that attempt."""
     follow = flags.follow and (flags.until is None or flags.until > time.time())
     if flags.attempt is None and not flags.previous:
         return query, follow
-    newest = newest_attempts(fleet, plan, query.tasks, lost)
+    newest = newest_attempts(fleet, plan, query.tasks, errors)
     wanted = {task: flags.attempt or last - 1 for task, last in newest.items()}
-    had = {task: attempt for task, attempt in wanted.items() if 0 < attempt <= newest[task]}
-    if newest and not had:
+    existing = {task: attempt for task, attempt in wanted.items() if 0 < attempt <= newest[task]}
+    if newest and not existing:
         task = max(newest, key=newest.__getitem__)
         where = "--previous" if flags.previous else f"--attempt {flags.attempt}"
         what = (
@@ -202,15 +206,17 @@ def _of_attempt(
             else f"has had {flags.attempt} attempts"
         )
         raise UsageError(
-            f"no task {what}: {task} is in its {_nth(newest[task])}",
+            f"no task {what}: {task} is in its {_format_ordinal(newest[task])}",
             where=where,
             next="--attempt 1",
         )
-    follow = follow and any(attempt == newest[task] for task, attempt in had.items())
+    follow = follow and any(attempt == newest[task] for task, attempt in existing.items())
     # their hosts gave no answer
-    had |= {task: flags.attempt for task in query.tasks if flags.attempt and task not in newest}
-    return replace(query, tasks=tuple(had), attempts=had), follow
+    existing |= {
+        task: flags.attempt for task in query.tasks if flags.attempt and task not in newest
+    }
+    return replace(query, tasks=tuple(existing), attempts=existing), follow
 
 
-def _nth(number: int) -> str:
+def _format_ordinal(number: int) -> str:
     return f"{number}{'th' if number % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfdeploy.cli.arguments.report import Flags
-from tfdeploy.cli.browser import open_in_browser, opened_in_browser
-from tfdeploy.cli.chosen_run import chosen_run
+from tfdeploy.cli.browser import open_in_browser, open_secret_url
+from tfdeploy.cli.chosen_run import choose_run
 from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.messages import show_errors, show_unasked
-from tfdeploy.cli.output import say
-from tfdeploy.cli.state import run_store
-from tfdeploy.cli.written_page import check_target, write_page
+from tfdeploy.cli.output import print_message
+from tfdeploy.cli.state import open_run_store
+from tfdeploy.cli.written_page import check_page_target, write_page
 from tfdeploy.errors import UsageError, worst
 from tfdeploy.model.report.sample_table import sample_table
 from tfdeploy.operations.report import report
@@ -42,36 +42,38 @@ def run(flags: Flags) -> int:
     if flags.port is not None and not flags.serve:
         raise UsageError("--port is for a page that is served", where="--port", next="add --serve")
     with open_fleet(flags) as fleet:
-        plan, only, plan_code = chosen_run(flags, fleet)
+        plan, only_hosts, plan_code = choose_run(flags, fleet)
         target = Path(flags.to) if flags.to else Path(f"{plan.run}.{flags.output}")
         if not flags.serve:
-            check_target(target, flags.overwrite)
+            check_page_target(target, flags.overwrite)
 
-        def make(live: bool) -> tuple[str, Status]:
-            found, stands = report(fleet, plan, run_store(), only)
+        def make_text(live: bool) -> tuple[str, Status]:
+            status, stands = report(fleet, plan, open_run_store(), only_hosts)
             text = (
-                csv_text(*sample_table(found)) if flags.output == "csv" else page(found, live=live)
+                csv_text(*sample_table(status))
+                if flags.output == "csv"
+                else page(status, live=live)
             )
             return text, stands
 
         if flags.serve:
-            return _serve(flags, plan.run, lambda: make(True)[0])
-        text, found = make(False)
+            return _serve_page(flags, plan.run, lambda: make_text(True)[0])
+        text, status = make_text(False)
         write_page(target, text, flags.overwrite)
         answer: ReportAnswer = {"run": plan.run, "file": str(target)}
         print(json.dumps(answer) if flags.json else target)
-        show_errors(flags, found.errors, "not in the report: ")
-        show_unasked(flags, found.view.unasked)
+        show_errors(flags, status.errors, "not in the report: ")
+        show_unasked(flags, status.view.unasked)
         if flags.open:
             open_in_browser(target.resolve().as_uri())
-        return worst([plan_code, *found.errors.values()])
+        return worst([plan_code, *status.errors.values()])
 
 
-def _serve(flags: Flags, run: str, make: Callable[[], str]) -> int:
+def _serve_page(flags: Flags, run: str, make_page: Callable[[], str]) -> int:
     from tfdeploy.cli.served_page import ServedPage
 
     try:
-        server = ServedPage(make, flags.port or 0)
+        server = ServedPage(make_page, flags.port or 0)
     except OSError as error:
         raise UsageError(
             f"port {flags.port}: {error.strerror}",
@@ -81,9 +83,9 @@ def _serve(flags: Flags, run: str, make: Callable[[], str]) -> int:
     answer: ServedAnswer = {"run": run, "url": server.url}
     print(json.dumps(answer) if flags.json else server.url, flush=True)
     if not flags.quiet:
-        say("Ctrl-C ends it")
+        print_message("Ctrl-C ends it")
     try:
-        with opened_in_browser(server.url) if flags.open else nullcontext():
+        with open_secret_url(server.url) if flags.open else nullcontext():
             server.serve_forever()
     except KeyboardInterrupt:
         return 0

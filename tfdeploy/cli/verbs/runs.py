@@ -7,11 +7,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.arguments.runs import Flags
-from tfdeploy.cli.chosen_run import lookup_scope
+from tfdeploy.cli.chosen_run import read_lookup_scope
 from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.messages import show_errors, show_unasked
-from tfdeploy.cli.output import print_json, say
-from tfdeploy.cli.state import run_store
+from tfdeploy.cli.output import print_json, print_message
+from tfdeploy.cli.state import open_run_store
 from tfdeploy.errors import worst
 from tfdeploy.model.output.rows import KnownRunRow
 from tfdeploy.operations.runs import chosen, list_runs
@@ -24,32 +24,36 @@ if TYPE_CHECKING:
 
 def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
-        scope = lookup_scope(flags)
-        rows, silent = list_runs(
+        scope = read_lookup_scope(flags)
+        rows, errors = list_runs(
             fleet,
             scope.hosts,
-            run_store(),
+            open_run_store(),
             None if flags.all or scope.job is None else scope.job.name,
         )
-    known, rows = len(rows), chosen(rows, flags.state or (), flags.since)
+    total, rows = len(rows), chosen(rows, flags.state or (), flags.since)
     if flags.json:
         keys = KnownRunRow.__annotations__
         runs: list[Any] = [{key: row.get(key) for key in keys} for row in rows]
-        answer: RunsAnswer = {"runs": runs, "unreachable": sorted(silent)}
+        answer: RunsAnswer = {"runs": runs, "unreachable": sorted(errors)}
         print_json(answer)
     else:
         show_runs(flags.out, rows, time.time())
-        if not rows and known:
-            say(f"none of {known} runs is so (--state, --since)")
+        if not rows and total:
+            print_message(f"none of {total} runs is so (--state, --since)")
         elif not rows:
-            say("no runs on the hosts that were asked" if scope.unasked else "no runs yet")
+            print_message(
+                "no runs on the hosts that were asked" if scope.unasked else "no runs yet"
+            )
     for row in rows:
         for host, why in row.get("damaged", {}).items():
-            say(f"[{host}] the files of {row['run']} are damaged: {clean(why)}")
+            print_message(f"[{host}] the files of {row['run']} are damaged: {clean(why)}")
         if "doubt" in row:
-            say(f"warning: {row['doubt']}")
+            print_message(f"warning: {row['doubt']}")
         if "differ" in row:
-            say(f"{row['differ'].what}\n  next: {flags.typed(row['differ'].next or '')}")
-    show_errors(flags, silent)
+            print_message(
+                f"{row['differ'].what}\n  next: {flags.full_command(row['differ'].next or '')}"
+            )
+    show_errors(flags, errors)
     show_unasked(flags, scope.unasked)
-    return worst(silent.values())
+    return worst(errors.values())

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from tfdeploy.cli.arguments.setup import Flags
 from tfdeploy.cli.fleet import lock_holder
 from tfdeploy.cli.output import print_json
-from tfdeploy.cli.project import load_job, whole_inventory
-from tfdeploy.cli.state import tree_cache
-from tfdeploy.cli.views import transferring
+from tfdeploy.cli.project import load_job, load_whole_inventory
+from tfdeploy.cli.state import tree_cache_folder
+from tfdeploy.cli.views import open_transfer
 from tfdeploy.errors import TfdeployError, worst
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import SetupRow
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 
 def run(flags: Flags) -> int:
     job = load_job(flags)
-    known = whole_inventory(flags, job)
-    inventory = select(known, flags.limit, flags.exclude)
-    with transferring(flags, flags.bwlimit) as (fleet, emit):
-        cache = tree_cache()
-        results = setup_job(fleet, inventory.hosts, job, lock_holder(), cache, emit, known.hosts)
-    rows = [_row(host, result) for host, result in results.items()]
+    all_hosts = load_whole_inventory(flags, job)
+    inventory = select(all_hosts, flags.limit, flags.exclude)
+    with open_transfer(flags, flags.bwlimit) as (fleet, emit):
+        cache = tree_cache_folder()
+        results = setup_job(
+            fleet, inventory.hosts, job, lock_holder(), cache, emit, all_hosts.hosts
+        )
+    rows = [_make_row(host, result) for host, result in results.items()]
     different = differences(split(results)[0])
     ok = all(row["ok"] for row in rows)
     if flags.json:
@@ -42,11 +44,11 @@ def run(flags: Flags) -> int:
         print_json(answer)
     elif not flags.quiet or not ok:
         show_setup(flags.err, rows, [difference_words(*each) for each in different.items()])
-        show_next(flags.err, flags.nexts(results))
+        show_next(flags.err, flags.next_commands(results))
     return worst(results.values())
 
 
-def _row(host: str, result: Environment | TfdeployError) -> SetupRow:
+def _make_row(host: str, result: Environment | TfdeployError) -> SetupRow:
     if isinstance(result, TfdeployError):
         nothing: dict[str, Any] = {"packages": {}, "made": False, "bytes_sent": 0}
         return copy_fields(SetupRow, host=host, ok=False, **nothing, error=result.what)

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tfdeploy.cli.arguments.ssh import Flags
-from tfdeploy.cli.project import job_here, whole_inventory
+from tfdeploy.cli.project import load_job_if_any, load_whole_inventory
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.model.selection import select
 from tfdeploy.transport.ssh.argv import shell_argv
@@ -26,16 +26,16 @@ def run(flags: Flags) -> int:
         raise UsageError(
             "a shell has no JSON", where="tfdeploy ssh --json", next="tfdeploy exec --json -- CMD"
         )
-    whole = whole_inventory(flags, job_here(flags))
-    inventory = select(whole, flags.limit, flags.exclude)
-    found = next((host for host in whole.hosts if host.name == flags.host), None)
-    if found is None:
+    whole_inventory = load_whole_inventory(flags, load_job_if_any(flags))
+    inventory = select(whole_inventory, flags.limit, flags.exclude)
+    host = next((host for host in whole_inventory.hosts if host.name == flags.host), None)
+    if host is None:
         raise UsageError(
             f"no host {flags.host!r} in the inventory",
-            where=whole.source,
-            next=_hint(whole, flags.host),
+            where=whole_inventory.source,
+            next=_suggest_host(whole_inventory, flags.host),
         )
-    if found not in inventory.hosts:
+    if host not in inventory.hosts:
         raise UsageError(
             f"host {flags.host} is left out",
             where="--limit/--exclude",
@@ -44,12 +44,12 @@ def run(flags: Flags) -> int:
     if shutil.which("ssh") is None:
         raise Refused("ssh is missing on this machine", next="install the package openssh-client")
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    words = shell_argv(resolve(found), tuple(flags.after or ()), terminal=terminal)
+    argv = shell_argv(resolve(host), tuple(flags.after_dashes or ()), terminal=terminal)
     sys.stdout.flush()
-    os.execvp(words[0], words)
+    os.execvp(argv[0], argv)
 
 
-def _hint(inventory: Inventory, name: str) -> str:
+def _suggest_host(inventory: Inventory, name: str) -> str:
     names = [host.name for host in inventory.hosts]
     near = difflib.get_close_matches(name, names, n=1)
     return f"did you mean {near[0]}?" if near else "tfdeploy inventory lists the hosts"

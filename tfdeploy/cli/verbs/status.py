@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfdeploy.cli.arguments.status import Flags
-from tfdeploy.cli.chosen_run import chosen_run
+from tfdeploy.cli.chosen_run import choose_run
 from tfdeploy.cli.fleet import open_fleet
-from tfdeploy.cli.messages import show_errors, show_unasked, unasked
-from tfdeploy.cli.output import say
+from tfdeploy.cli.messages import show_errors, show_unasked, unasked_hosts
+from tfdeploy.cli.output import print_message
 from tfdeploy.errors import TfdeployError, worst
 from tfdeploy.model.status.run_status import run_view_json
 from tfdeploy.operations.status import lines_of_first_death, status
@@ -31,68 +31,68 @@ if TYPE_CHECKING:
 
 def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
-        plan, only, plan_code = chosen_run(flags, fleet)
+        plan, only_hosts, plan_code = choose_run(flags, fleet)
         if flags.watch and not flags.json and on_terminal():
-            from tfdeploy.cli.dashboard import dashboard
+            from tfdeploy.cli.dashboard import show_dashboard
 
-            dashboard(flags, fleet, plan, last=200, only=only)
-            show_unasked(flags, unasked(plan, only))
+            show_dashboard(flags, fleet, plan, last_lines=200, only_hosts=only_hosts)
+            show_unasked(flags, unasked_hosts(plan, only_hosts))
             return 0
         while True:
-            found = status(fleet, plan, only)
-            _show(flags, fleet, plan, found)
-            resumed = flags.watch and _resume_on(fleet, plan, found.abandoned)
-            if flags.watch and found.unheard is not None:
-                say(in_words(*found.unheard) + ": told from here")
-                relay_end(fleet, plan, *found.unheard)
-            if not flags.watch or (found.view.final and not resumed):
+            current = status(fleet, plan, only_hosts)
+            _show_status(flags, fleet, plan, current)
+            resumed = flags.watch and _resume_run_on(fleet, plan, current.abandoned)
+            if flags.watch and current.unheard is not None:
+                print_message(in_words(*current.unheard) + ": told from here")
+                relay_end(fleet, plan, *current.unheard)
+            if not flags.watch or (current.view.final and not resumed):
                 break
             time.sleep(2)
-        for problem in () if flags.watch else _watch_mends(found):
-            say(f"{problem}:")
-            say(f"  next: {flags.typed(f'tfdeploy status {plan.run} --watch')}")
-        show_errors(flags, found.errors)
-        show_unasked(flags, found.view.unasked)
-        return worst([plan_code, _unreachable_code(plan, only, found.errors)])
+        for problem in () if flags.watch else _list_fixes_by_watch(current):
+            print_message(f"{problem}:")
+            print_message(f"  next: {flags.full_command(f'tfdeploy status {plan.run} --watch')}")
+        show_errors(flags, current.errors)
+        show_unasked(flags, current.view.unasked)
+        return worst([plan_code, _unreachable_code(plan, only_hosts, current.errors)])
 
 
-def _watch_mends(found: Status) -> Iterator[str]:
+def _list_fixes_by_watch(current: Status) -> Iterator[str]:
     """Yield what `status --watch` would mend."""
-    if found.view.state in ("running", "starting", "lost"):
-        for host in found.abandoned:
+    if current.view.state in ("running", "starting", "lost"):
+        for host in current.abandoned:
             yield f"[{host}] all of the run is gone here (rebooted, or killed); this makes it go on"
-    if found.unheard is not None:
-        yield in_words(*found.unheard) + "; this tells them from here"
+    if current.unheard is not None:
+        yield in_words(*current.unheard) + "; this tells them from here"
 
 
 def _unreachable_code(
-    plan: Plan, only: Collection[str] | None, errors: dict[str, TfdeployError]
+    plan: Plan, only_hosts: Collection[str] | None, errors: dict[str, TfdeployError]
 ) -> int:
     """4 where no host answers, or the inventory lacks one of those that do not; else 0: `status`
     may miss some hosts."""
-    asked = [host for host in plan.hosts if only is None or host.host in only]
+    asked = [host for host in plan.hosts if only_hosts is None or host.host in only_hosts]
     lacking = [host.host for host in asked if host.ssh and not host.ssh.get("address")]
     return 4 if errors and (lacking or len(errors) == len(asked)) else 0
 
 
-def _resume_on(fleet: Fleet, plan: Plan, left: tuple[str, ...]) -> bool:
+def _resume_run_on(fleet: Fleet, plan: Plan, hosts: tuple[str, ...]) -> bool:
     """Makes the run go on, on hosts where all of it is gone. Whether it may go on at one of
     them."""
-    found = False
-    for host in left:
+    can_resume = False
+    for host in hosts:
         try:
-            found = resume(fleet, plan, host) or found
+            can_resume = resume(fleet, plan, host) or can_resume
         except TfdeployError as error:
-            say(f"[{host}] the run cannot go on here: {clean(error.what)}")
-            found = True  # it is tried again at the next look
-    return found
+            print_message(f"[{host}] the run cannot go on here: {clean(error.what)}")
+            can_resume = True  # it is tried again at the next look
+    return can_resume
 
 
-def _show(flags: Flags, fleet: Fleet, plan: Plan, found: Status) -> None:
+def _show_status(flags: Flags, fleet: Fleet, plan: Plan, current: Status) -> None:
     if flags.json:
-        print(json.dumps(run_view_json(found.view)), flush=True)
+        print(json.dumps(run_view_json(current.view)), flush=True)
         return
     fetched = FetchedLogs(Path("fetched") / plan.run / "logs")
-    last_lines = lines_of_first_death(fleet, plan, found, fetched)
+    last_lines = lines_of_first_death(fleet, plan, current, fetched)
     as_of = "as of the last fetch" if fetched.used else ""
-    show_status(flags.out, found.view, time.time(), flags.typed, last_lines, as_of)
+    show_status(flags.out, current.view, time.time(), flags.full_command, last_lines, as_of)

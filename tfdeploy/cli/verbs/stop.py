@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.arguments.stop import Flags
-from tfdeploy.cli.chosen_run import chosen_run
+from tfdeploy.cli.chosen_run import choose_run
 from tfdeploy.cli.fleet import open_fleet
-from tfdeploy.cli.output import print_json, say
+from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.errors import HostUnreachable, TfdeployError, worst
 from tfdeploy.model.answers.runs import Ended
 from tfdeploy.model.copy_fields import copy_fields
@@ -31,34 +31,38 @@ if TYPE_CHECKING:
 
 def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
-        plan, _, _ = chosen_run(flags, fleet, live_first=True)
+        plan, _, _ = choose_run(flags, fleet, live_first=True)
         grace_s = 0.0 if flags.now else plan.stop_grace_s if flags.grace is None else flags.grace
         headway = Headway(flags.err, "stopped", len(plan.hosts))
 
-        def done(host: str, result: Any) -> None:
+        def report_done(host: str, result: Any) -> None:
             if not (flags.quiet or isinstance(result, TfdeployError)):
                 headway.done(host)
 
-        def again(errors: Mapping[str, TfdeployError]) -> None:
+        def report_retry(errors: Mapping[str, TfdeployError]) -> None:
             if not flags.quiet:
                 headway.again({host: error.what for host, error in errors.items()})
 
-        results = stop(fleet, plan, grace_s=grace_s, on_done=done, on_retry=again)
+        results = stop(fleet, plan, grace_s=grace_s, on_done=report_done, on_retry=report_retry)
         headway.end()
-        rows = _rows(results)
+        rows = _make_rows(results)
         if flags.json:
-            print_json(_as_json(plan.run, rows))
+            print_json(_stop_as_json(plan.run, rows))
         elif not flags.quiet:
-            _show(flags, plan.run, rows, results, earlier_end(fleet, plan, results))
+            _show_result(flags, plan.run, rows, results, earlier_end(fleet, plan, results))
         return worst(
             [
                 *results.values(),
-                *(5 for done in split(results)[0].values() if done and done.survivors),
+                *(
+                    5
+                    for report_done in split(results)[0].values()
+                    if report_done and report_done.survivors
+                ),
             ]
         )
 
 
-def _as_json(run: str, rows: list[StopRow]) -> StopAnswer:
+def _stop_as_json(run: str, rows: list[StopRow]) -> StopAnswer:
     hosts: list[StoppedRow] = [
         {
             "host": row["host"],
@@ -71,7 +75,7 @@ def _as_json(run: str, rows: list[StopRow]) -> StopAnswer:
     return {"run": run, "ok": all(row["ok"] for row in rows), "hosts": hosts}
 
 
-def _rows(results: Results) -> list[StopRow]:
+def _make_rows(results: Results) -> list[StopRow]:
     rows: list[StopRow] = []
     for host, result in results.items():
         error = result.what if isinstance(result, TfdeployError) else None
@@ -84,23 +88,23 @@ def _rows(results: Results) -> list[StopRow]:
     return rows
 
 
-def _show(
+def _show_result(
     flags: Flags, run: str, rows: list[StopRow], results: Results, earlier_end: str | None
 ) -> None:
     """`earlier_end`: how the run had ended before this stop."""
     show_stop(flags.err, rows)
     if all(row["ok"] for row in rows):
         had_ended = f"; it had ended before: {clean(earlier_end)}" if earlier_end else ""
-        say(f"{run}: nothing of it is alive{had_ended}")
+        print_message(f"{run}: nothing of it is alive{had_ended}")
         return
-    away = [host for host, result in results.items() if isinstance(result, HostUnreachable)]
+    unreachable = [host for host, result in results.items() if isinstance(result, HostUnreachable)]
     messengers = [
         host for host, result in results.items() if isinstance(result, Ended) and result.messenger
     ]
-    if away and messengers:
-        told = (
+    if unreachable and messengers:
+        messengers_tell = (
             f"{fold_names(messengers)} tell{'s' if len(messengers) == 1 else ''} "
-            f"{fold_names(away)} to stop"
+            f"{fold_names(unreachable)} to stop"
         )
-        say(f"{told} as soon as they meet, for a day")
-    say(f"`{flags.typed(f'tfdeploy stop {run}')}` again finishes it")
+        print_message(f"{messengers_tell} as soon as they meet, for a day")
+    print_message(f"`{flags.full_command(f'tfdeploy stop {run}')}` again finishes it")

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tfdeploy import config
 from tfdeploy.cli.arguments.sync import Flags
-from tfdeploy.cli.consent import consent_of
+from tfdeploy.cli.consent import make_confirm
 from tfdeploy.cli.fleet import begin_dialling, lock_holder
 from tfdeploy.cli.interrupts import RELEASING_LOCKS, interruptible_once
 from tfdeploy.cli.output import print_json
-from tfdeploy.cli.project import load_job, whole_inventory
-from tfdeploy.cli.state import tree_cache
-from tfdeploy.cli.views import transferring
+from tfdeploy.cli.project import load_job, load_whole_inventory
+from tfdeploy.cli.state import tree_cache_folder
+from tfdeploy.cli.views import open_transfer
 from tfdeploy.errors import TfdeployError, UsageError, worst
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import SyncRow
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def run(flags: Flags) -> int:
     job = config.with_via(load_job(flags), flags.via)
-    whole = whole_inventory(flags, job)
+    whole = load_whole_inventory(flags, job)
     config.check_sources(job, whole)
     inventory = select(whole, flags.limit, flags.exclude)
     if splits(job) and inventory.hosts != whole.hosts:
@@ -44,42 +44,42 @@ def run(flags: Flags) -> int:
         raise UsageError(what, where="--limit, --exclude", next="tfdeploy sync, without them")
     begin_dialling(inventory.hosts)
     if flags.dry_run:
-        return _forecast(flags, inventory.hosts, job, whole)
+        return _show_forecast(flags, inventory.hosts, job, whole)
     broadcasts: list[BroadcastRow] = []
-    with transferring(flags, flags.bwlimit) as (fleet, show), interruptible_once(RELEASING_LOCKS):
+    with open_transfer(flags, flags.bwlimit) as (fleet, show), interruptible_once(RELEASING_LOCKS):
         connected = begin_connecting(fleet, inventory.hosts)
         from tfdeploy.operations.sync import sync_job
 
         def emit(event: Event) -> None:
             show(event)
             if event.kind == "broadcast" and event.data["state"] == "done":
-                broadcasts.append(_broadcast_row(cast("BroadcastFields", event.data)))
+                broadcasts.append(_make_broadcast_row(cast("BroadcastFields", event.data)))
 
-        cache, consent = tree_cache(), consent_of(flags)
+        cache, consent = tree_cache_folder(), make_confirm(flags)
         allow = flags.allow_secrets_in_code
         holder, hosts = lock_holder(), inventory.hosts
         results = sync_job(
             fleet, hosts, job, holder, cache, emit, consent, whole, connected, allow_secrets=allow
         )
-    rows = [_row(host, result) for host, result in results.items()]
+    rows = [_make_row(host, result) for host, result in results.items()]
     ok = all(row["ok"] for row in rows)
     if flags.json:
         answer: SyncAnswer = {"ok": ok, "hosts": rows, "broadcasts": broadcasts}
         print_json(answer)
     elif not flags.quiet or not ok:
         show_sync(flags.err, rows)
-        show_next(flags.err, flags.nexts(results))
+        show_next(flags.err, flags.next_commands(results))
     return worst(results.values())
 
 
-def _forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory) -> int:
+def _show_forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory) -> int:
     from tfdeploy.operations.sending.forecast import forecast
 
-    with transferring(flags, flags.bwlimit) as (fleet, emit):
-        cache, allow = tree_cache(), flags.allow_secrets_in_code
-        found, broadcasts = forecast(fleet, hosts, job, cache, emit, whole, allow_secrets=allow)
-    rows = [_row(host, each) for host, each in found.items()]
-    expected, errors = split(found)
+    with open_transfer(flags, flags.bwlimit) as (fleet, emit):
+        cache, allow = tree_cache_folder(), flags.allow_secrets_in_code
+        forecasts, broadcasts = forecast(fleet, hosts, job, cache, emit, whole, allow_secrets=allow)
+    rows = [_make_row(host, each) for host, each in forecasts.items()]
+    expected, errors = split(forecasts)
     if flags.json:
         answer: ForecastAnswer = {
             "ok": not errors,
@@ -92,11 +92,11 @@ def _forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory)
         show_forecast(
             flags.out, rows, broadcasts, {host: each.sent for host, each in expected.items()}
         )
-        show_next(flags.err, flags.nexts(errors))
+        show_next(flags.err, flags.next_commands(errors))
     return worst(errors.values())
 
 
-def _row(host: str, result: Expected | Synced | TfdeployError) -> SyncRow:
+def _make_row(host: str, result: Expected | Synced | TfdeployError) -> SyncRow:
     if isinstance(result, TfdeployError):
         return copy_fields(SyncRow, host=host, ok=False, bytes_sent=0, error=result.what)
     seconds = None if result.seconds is None else round(result.seconds, 3)
@@ -104,7 +104,7 @@ def _row(host: str, result: Expected | Synced | TfdeployError) -> SyncRow:
     return copy_fields(SyncRow, result, host=host, ok=True, error=None, **own)
 
 
-def _broadcast_row(fields: BroadcastFields) -> BroadcastRow:
+def _make_broadcast_row(fields: BroadcastFields) -> BroadcastRow:
     total, seconds, slowest = (
         fields.get("total_bytes", 0),
         fields.get("seconds", 0.0),

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from tfdeploy.cli.arguments.trust import Flags
 from tfdeploy.cli.fleet import show_notice
-from tfdeploy.cli.output import print_json, say
-from tfdeploy.cli.project import inventory_here
+from tfdeploy.cli.output import print_json, print_message
+from tfdeploy.cli.project import load_project_inventory
 from tfdeploy.errors import TfdeployError, UsageError, worst
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import KnownKeyRow, TrustRow
@@ -28,65 +28,81 @@ if TYPE_CHECKING:
 
 
 def run(flags: Flags) -> int:
-    inventory = inventory_here(flags)
+    inventory = load_project_inventory(flags)
     if flags.renew is not None:
-        return _renew(flags, flags.renew, inventory)
-    found = scan(inventory.hosts, parallel=flags.parallel, on_notice=show_notice)
-    wanted, refused = _wanted(flags, [key for key in found if key.state == "new"])
-    if not flags.json:
-        _show(flags, found)
-    verb = "is" if len(wanted) == 1 else "are"
-    wanted = _agreed(
-        flags, wanted, f"{count(len(wanted), 'host key')} {verb} not known", "Record these keys?"
+        return _renew_key(flags, flags.renew, inventory)
+    keys = scan(inventory.hosts, parallel=flags.parallel, on_notice=show_notice)
+    keys_to_record, refused = _filter_by_fingerprints(
+        flags, [key for key in keys if key.state == "new"]
     )
-    recorded = record(wanted)
+    if not flags.json:
+        _show_keys(flags, keys)
+    verb = "is" if len(keys_to_record) == 1 else "are"
+    keys_to_record = _confirm_keys(
+        flags,
+        keys_to_record,
+        f"{count(len(keys_to_record), 'host key')} {verb} not known",
+        "Record these keys?",
+    )
+    recorded = record(keys_to_record)
     unrecorded = [
         key
-        for key in found
+        for key in keys
         if key.state == "new" and key.host not in {done.host for done in recorded}
     ]
-    unsafe = [key for key in found if key.state in ("changed", "revoked")]
-    code = worst([*(key.found for key in found), *(4 for _ in (*unsafe, *unrecorded))])
+    unsafe = [key for key in keys if key.state in ("changed", "revoked")]
+    code = worst([*(key.found for key in keys), *(4 for _ in (*unsafe, *unrecorded))])
     if flags.json:
-        answer: TrustAnswer = {"ok": code == 0, "hosts": [_row(key, recorded) for key in found]}
+        answer: TrustAnswer = {
+            "ok": code == 0,
+            "hosts": [_make_row(key, recorded) for key in keys],
+        }
         print_json(answer)
     else:
-        _say_refused(flags, refused)
-        say(f"{len(recorded)} recorded, {len(unrecorded)} left out")
+        _print_refused(flags, refused)
+        print_message(f"{len(recorded)} recorded, {len(unrecorded)} left out")
     return code
 
 
-def _renew(flags: Flags, name: str, inventory: Inventory) -> int:
-    one = find_machine(inventory.hosts, name, on_notice=show_notice)
-    if one is None:
+def _renew_key(flags: Flags, name: str, inventory: Inventory) -> int:
+    key = find_machine(inventory.hosts, name, on_notice=show_notice)
+    if key is None:
         raise UsageError(
             f"no host {name!r} in the inventory",
             where=inventory.source,
             next="tfdeploy inventory lists the hosts",
         )
-    wanted, refused = _wanted(flags, [one] if one.state == "changed" else [])
+    keys_to_record, refused = _filter_by_fingerprints(
+        flags, [key] if key.state == "changed" else []
+    )
     if not flags.json:
-        flags.err.write(flags.typed("\n".join(renewal_lines(_row(one, [])))) + "\n")
-        _say_refused(flags, refused)
-    if wanted:
-        wanted = _agreed(flags, wanted, change(_row(one, [])), "Replace the key on record?")
-    for each in wanted:
+        flags.err.write(flags.full_command("\n".join(renewal_lines(_make_row(key, [])))) + "\n")
+        _print_refused(flags, refused)
+    if keys_to_record:
+        keys_to_record = _confirm_keys(
+            flags, keys_to_record, change(_make_row(key, [])), "Replace the key on record?"
+        )
+    for each in keys_to_record:
         renew(each)
-    row = _row(one, wanted, done="renewed")
+    row = _make_row(key, keys_to_record, done="renewed")
     if flags.json:
         answer: TrustAnswer = {
             "ok": row["state"] in ("known", "renewed") and not staying(row),
             "hosts": [row],
         }
         print_json(answer)
-    elif wanted:
-        say(f"[{one.host}] the new key is recorded")
-    if isinstance(one.found, TfdeployError):
-        return one.found.exit_code
-    return int(bool(wanted and staying(row))) if wanted or one.state == "known" else 4
+    elif keys_to_record:
+        print_message(f"[{key.host}] the new key is recorded")
+    if isinstance(key.found, TfdeployError):
+        return key.found.exit_code
+    return (
+        int(bool(keys_to_record and staying(row))) if keys_to_record or key.state == "known" else 4
+    )
 
 
-def _wanted(flags: Flags, asked: list[ScanResult]) -> tuple[list[ScanResult], list[ScanResult]]:
+def _filter_by_fingerprints(
+    flags: Flags, asked: list[ScanResult]
+) -> tuple[list[ScanResult], list[ScanResult]]:
     """(keys that may be recorded, keys that --fingerprints contradicts)."""
     if not flags.fingerprints:
         return asked, []
@@ -97,24 +113,26 @@ def _wanted(flags: Flags, asked: list[ScanResult]) -> tuple[list[ScanResult], li
         raise UsageError(
             f"cannot be read: {error}", where=flags.fingerprints, next="lines of `host SHA256:...`"
         ) from error
-    good = [key for key in asked if _named_in(known, key)]
+    good = [key for key in asked if _is_fingerprint_listed(known, key)]
     return good, [key for key in asked if key not in good]
 
 
-def _named_in(known: dict[str, str], key: ScanResult) -> bool:
-    found = key.found
-    return not isinstance(found, TfdeployError) and found.fingerprint in (
+def _is_fingerprint_listed(known: dict[str, str], key: ScanResult) -> bool:
+    scanned = key.found
+    return not isinstance(scanned, TfdeployError) and scanned.fingerprint in (
         known.get(key.host),
-        known.get(found.name),
+        known.get(scanned.name),
     )
 
 
-def _say_refused(flags: Flags, refused: list[ScanResult]) -> None:
+def _print_refused(flags: Flags, refused: list[ScanResult]) -> None:
     for key in refused:
-        say(f"[{key.host}] its key is not the one in {flags.fingerprints}: not recorded")
+        print_message(f"[{key.host}] its key is not the one in {flags.fingerprints}: not recorded")
 
 
-def _agreed(flags: Flags, keys: list[ScanResult], what: str, question: str) -> list[ScanResult]:
+def _confirm_keys(
+    flags: Flags, keys: list[ScanResult], what: str, question: str
+) -> list[ScanResult]:
     """Return the keys if the flags or the operator agree, else none. Raises UsageError where there
     is no terminal to ask on."""
     if not keys or flags.yes or flags.fingerprints:
@@ -129,10 +147,12 @@ def _agreed(flags: Flags, keys: list[ScanResult], what: str, question: str) -> l
     return keys if agrees(f"{question} Compare with the hosts' own first") else []
 
 
-def _row(key: ScanResult, recorded: list[ScanResult], done: str = "recorded") -> TrustRow:
-    found = key.found
-    if isinstance(found, TfdeployError):
-        return copy_fields(TrustRow, host=key.host, state=key.state, on_record=[], error=found.what)
+def _make_row(key: ScanResult, recorded: list[ScanResult], done: str = "recorded") -> TrustRow:
+    scanned = key.found
+    if isinstance(scanned, TfdeployError):
+        return copy_fields(
+            TrustRow, host=key.host, state=key.state, on_record=[], error=scanned.what
+        )
     state = done if key.host in {each.host for each in recorded} else key.state
     on_record = [
         copy_fields(
@@ -140,22 +160,24 @@ def _row(key: ScanResult, recorded: list[ScanResult], done: str = "recorded") ->
             entry,
             place=entry.source,
             marker=entry.marker or None,
-            writable=entry.file in found.files,
+            writable=entry.file in scanned.files,
         )
-        for entry in found.judged.entries
+        for entry in scanned.judged.entries
     ]
-    return copy_fields(TrustRow, found, host=key.host, state=state, on_record=on_record, error=None)
+    return copy_fields(
+        TrustRow, scanned, host=key.host, state=state, on_record=on_record, error=None
+    )
 
 
-def _show(flags: Flags, found: list[ScanResult]) -> None:
-    rows = [_row(key, []) for key in found]
+def _show_keys(flags: Flags, keys: list[ScanResult]) -> None:
+    rows = [_make_row(key, []) for key in keys]
     cells = [
         (
             row["host"],
             row["state"],
             row["keytype"] or "",
             row["fingerprint"] or "",
-            flags.typed(note(row)),
+            flags.full_command(note(row)),
         )
         for row in rows
     ]

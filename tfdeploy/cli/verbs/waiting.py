@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tfdeploy.cli.output import print_json, say
+from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.model.status.run_status import exit_code, run_view_json
 from tfdeploy.operations.status import status
 from tfdeploy.operations.watch.follow import follow
@@ -29,13 +29,13 @@ def wait_or_leave(
 ) -> int:
     """Stay until the run ends if --wait asks for it, print it as JSON if --json does, and return
     the exit code."""
-    code = exit_code(_wait(flags, fleet, plan, emit, record_lines)) if flags.wait else 0
+    code = exit_code(_follow_to_end(flags, fleet, plan, emit, record_lines)) if flags.wait else 0
     if flags.json:
         print_json(run_view_json(status(fleet, plan).view))
     return code
 
 
-def _wait(
+def _follow_to_end(
     flags: Flags, fleet: Fleet, plan: Plan, emit: Emit, record_lines: TakeLines | None
 ) -> RunView:
     """Follows the run to its end; its tasks' lines go to stderr unless --quiet, and to
@@ -55,11 +55,11 @@ def _wait(
             fleet, plan, emit, stop=stop, take_lines=take_lines if shown or record_lines else None
         )
     except KeyboardInterrupt:
-        look, end = (
-            flags.typed(f"tfdeploy logs -f {plan.run}"),
-            flags.typed(f"tfdeploy stop {plan.run}"),
+        logs_command, stop_command = (
+            flags.full_command(f"tfdeploy logs -f {plan.run}"),
+            flags.full_command(f"tfdeploy stop {plan.run}"),
         )
-        say(f"left; the run goes on: `{look}`, `{end}`")
+        print_message(f"left; the run goes on: `{logs_command}`, `{stop_command}`")
         raise
     finally:
         stop.set()

@@ -51,8 +51,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("flags", "tasks"), MEANT)
 def test_the_tasks_that_are_meant(flags: dict[str, Any], tasks: tuple[str, ...]) -> None:
-    assert logs._wanted_tasks(Flags(**flags), PLAN, None) == tasks
-    assert logs._wanted_tasks(Flags(task=["worker:0,worker:1"]), PLAN, frozenset({"n3"})) == (
+    assert logs._select_tasks(Flags(**flags), PLAN, None) == tasks
+    assert logs._select_tasks(Flags(task=["worker:0,worker:1"]), PLAN, frozenset({"n3"})) == (
         "worker:1",
     )
 
@@ -60,14 +60,14 @@ def test_the_tasks_that_are_meant(flags: dict[str, Any], tasks: tuple[str, ...])
 @pytest.mark.parametrize(("flags", "what", "next"), REFUSED)
 def test_names_that_mean_nothing_are_refused(flags: dict[str, Any], what: str, next: str) -> None:
     with pytest.raises(UsageError) as caught:
-        logs._wanted_tasks(Flags(**flags), PLAN, None)
+        logs._select_tasks(Flags(**flags), PLAN, None)
     assert what in caught.value.what and caught.value.next is not None and next in caught.value.next
 
 
 def test_tensorboard_takes_a_pattern_that_means_one_host() -> None:
-    assert tensorboard._one_host(PLAN, "n[2]") == "n2"
+    assert tensorboard._match_one_host(PLAN, "n[2]") == "n2"
     with pytest.raises(UsageError, match=r"on one host, not on n\[1-3\]"):
-        tensorboard._one_host(PLAN, "n*")
+        tensorboard._match_one_host(PLAN, "n*")
 
 
 def read(*words: str) -> Any:
@@ -115,4 +115,4 @@ def test_which_attempt_it_is_in_words() -> None:
         21: "21st",
         112: "112th",
     }
-    assert {number: logs._nth(number) for number in words} == words
+    assert {number: logs._format_ordinal(number) for number in words} == words

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.cli.consent import consent_of
+from tfdeploy.cli.consent import make_confirm
 from tfdeploy.cli.flags import CommonFlags
 from tfdeploy.errors import Refused
 from tfdeploy.operations.sending.deletions import is_most, loss_notes, never_confirm, refuse_losses
@@ -72,7 +72,7 @@ def test_the_question_is_asked_once_and_only_on_a_terminal(
     terminal = Terminal()
     monkeypatch.setattr("sys.stdin", io.StringIO("yes\n") if typed is None else Terminal(typed))
     monkeypatch.setattr("sys.stderr", terminal)
-    agree = consent_of(CommonFlags(**flags))
+    agree = make_confirm(CommonFlags(**flags))
     assert [agree("900 files go?"), agree("900 files go?")] == [agreed, agreed]
     assert terminal.getvalue().count("900 files go? (yes/no) ") == (
         1 if typed is not None and not flags else 0
