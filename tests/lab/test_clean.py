@@ -45,7 +45,7 @@ def test_ended_runs_go_and_nothing_that_a_live_run_uses(operator: Tfdeploy) -> N
         operator.run("launch", "--wait", "-q", "--name", name, exit_code=0)
     write_job(operator, "tidy", "quick.py", "--gate=5", "--steps=9", keep=["kept"])
     asked = operator.run("clean", exit_code=2)
-    assert "nobody is here to answer" in asked.stderr
+    assert "there is no terminal to ask on" in asked.stderr
 
     shown = operator.json("clean", "--all", "--newest", "1", "--dry-run")
     runs = {"run one", "run two"}
@@ -85,7 +85,7 @@ def test_everything_asks_for_its_word_and_refuses_while_a_run_lives(operator: Tf
     assert "the word everything was not typed" in wrong.stderr
     assert "next: echo everything | tfdeploy clean --everything -y" in wrong.stderr
     both = operator.run("clean", "--everything", "--newest", "2", "-y", exit_code=2)
-    assert "--everything keeps nothing" in both.stderr
+    assert "--everything removes everything" in both.stderr
     operator.run("clean", "--everything", "-y", stdin="everything\n", exit_code=0)
     for host in operator.lab.hosts:
         assert on_host(operator.lab, host, "ls -A ~/tfdeploy 2>/dev/null || true").strip() == ""

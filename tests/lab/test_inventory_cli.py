@@ -356,7 +356,7 @@ def test_init_in_an_empty_folder_gives_files_that_load(shell: Shell) -> None:
     assert answer["roles"].keys() == {"ps", "worker"}
     before = {path: path.read_text() for path in shell.folder.rglob("*.yaml")}
     again = shell.run("init")
-    assert again.returncode == 0 and "left as it is" in again.stderr
+    assert again.returncode == 0 and "exists already and was not changed" in again.stderr
     assert {path: path.read_text() for path in shell.folder.rglob("*.yaml")} == before
     assert not shell.watched.exists()
 

@@ -158,7 +158,7 @@ def test_until_is_a_time_too(talked: Tfdeploy) -> None:
     assert rows(talked, "--task", "worker:0", "--until", until, "--since", since) == found[1:4]
     assert rows(talked, "--task", "worker:0", "--until", until, "-f") == found[:4]
     ahead = talked.run("logs", "--since", "2999-01-01", exit_code=0)
-    assert ahead.stdout == "" and "still to come" in ahead.stderr
+    assert ahead.stdout == "" and "in the future" in ahead.stderr
 
 
 def test_until_ends_what_is_followed(talked: Tfdeploy, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
@@ -350,14 +350,14 @@ def test_lines_that_a_host_no_longer_has_come_from_what_was_fetched(
     done = operator.run("logs", "kept-1", "--json", exit_code=0)
     assert [json.loads(line) for line in done.stdout.splitlines()] == before and len(before) == 9
     assert (
-        done.stderr.startswith("n2: the lines are those in fetched/kept-1/logs")
+        done.stderr.startswith("n2: these lines come from fetched/kept-1/logs")
         and done.stderr.count("\n") == 1
     )
     assert lines(operator, "kept-1", "--stderr", "--attempt", "1", "--task", "worker:0") == [
         "worker:0 says 3"
     ]
     (operator.cwd / "fetched").rename(operator.cwd / "elsewhere")
-    assert "[n2] no lines from here: " in operator.run("logs", "kept-1", exit_code=1).stderr
+    assert "[n2] no lines from this host: " in operator.run("logs", "kept-1", exit_code=1).stderr
 
 
 @pytest.mark.long
@@ -372,7 +372,9 @@ def test_a_host_that_is_off_is_said_and_the_others_are_shown(
     own.kill("n2")
     done = operator.run("logs", "off-1", exit_code=4)
     assert "ps:0 says 3" in done.stdout and "worker" not in done.stdout
-    assert re.search(r"\[n2\] no lines from here: .*refuses connections", done.stderr), done.stderr
+    assert re.search(r"\[n2\] no lines from this host: .*refuses connections", done.stderr), (
+        done.stderr
+    )
 
 
 ODD = (

@@ -97,12 +97,12 @@ def test_trust_asks_before_it_records_or_replaces_a_key(operator: Tfdeploy) -> N
     set_inventory(operator, defaults={"known_hosts": str(known)})
     first, second = known.read_text().splitlines(keepends=True)
     known.write_text(first)
-    record = "Record these keys? Compare with the hosts' own first (yes/no)"
+    record = "Record these keys? First compare them with the hosts' own (yes/no)"
     assert answered(operator, record, "n\n", "trust")[0] == 4 and known.read_text() == first
     assert answered(operator, record, "yes\n", "trust")[0] == 0 and known.read_text() != first
     changed = first.replace(first.split()[2], second.split()[2]) + second
     known.write_text(changed)
-    replace = "Replace the key on record? Compare with the hosts' own first (yes/no)"
+    replace = "Replace the key on record? First compare them with the hosts' own (yes/no)"
     assert (
         answered(operator, replace, "\n", "trust", "--renew", "n1")[0] == 4
         and known.read_text() == changed
@@ -123,7 +123,7 @@ def test_clean_asks_before_it_removes(
     assert code == 2 and "nothing was removed" in shown
     assert answered(operator, "Remove all of it? (yes/no)", "y\n", "clean")[0] == 0
     assert operator.json("runs", "--all")["runs"] == []
-    word = "All of it is removed, checkpoints in `keep` too. Type everything to go on:"
+    word = "All of it is removed, checkpoints in `keep` too. Type everything to continue:"
     code, shown = answered(operator, word, "yes\n", "clean", "--everything")
     assert code == 2 and "the word everything was not typed" in shown
     assert answered(operator, word, "everything\n", "clean", "--everything")[0] == 0
@@ -131,8 +131,11 @@ def test_clean_asks_before_it_removes(
 
 
 def test_logs_ask_before_raw_bytes_go_to_a_terminal(operator: Tfdeploy) -> None:
-    question = "what you see. Go on? (yes/no)"
+    question = "what you see. Continue? (yes/no)"
     code, shown = answered(operator, question, "n\n", "logs", "-o", "raw", "no-such-run")
-    assert code == 3 and "raw bytes of programs do not go to a terminal unasked" in shown
+    assert (
+        code == 3
+        and "raw bytes of programs are printed on a terminal only after you agree" in shown
+    )
     code, shown = answered(operator, question, "y\n", "logs", "-o", "raw", "no-such-run")
     assert code == 2 and "no-such-run" in shown

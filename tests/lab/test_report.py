@@ -61,7 +61,7 @@ def test_a_run_that_failed_and_what_its_page_has(operator: Tfdeploy) -> None:
     assert "worker:1 on n3 failed with exit code 7" in text and 'class="bar bad"' in text
     assert "The last lines of worker:1" in text and "tfdeploy launch --mode async" in text
     again = operator.run("report", "broken-1", exit_code=2)
-    assert "is there already" in again.stderr and "--overwrite" in again.stderr
+    assert "exists already" in again.stderr and "--overwrite" in again.stderr
     operator.run("report", "broken-1", "--overwrite", exit_code=0)
     said = operator.json("report", "broken-1", "--to", str(operator.cwd / "other.html"))
     assert said == {"run": "broken-1", "file": str(operator.cwd / "other.html")}
@@ -102,7 +102,7 @@ def test_status_shows_the_step_of_event_files_and_behind_a_long_text_and_no_summ
     [
         (["--to", "/no/such/folder/x.html"], "there is no folder"),
         (["--to", "."], "is a folder"),
-        (["--port", "1234"], "--port is for a page that is served"),
+        (["--port", "1234"], "--port needs --serve"),
         (["--serve", "--to", "x.html"], "--serve writes no file"),
         (["--output", "csv", "--serve"], "a browser shows the page"),
         (["-o", "csv", "--open"], "a browser shows the page"),

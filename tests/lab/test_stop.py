@@ -123,7 +123,7 @@ def test_a_program_that_obeys_is_asked_and_not_killed(operator: Tfdeploy) -> Non
     write_job(operator, "obeys", "quick.py", "--steps=100000", stop={"grace": "60s"})
     launch(operator, "obeys-1")
     said = operator.run("stop", exit_code=0).stderr  # the live run of this job
-    assert "obeys-1: nothing of it is alive" in said
+    assert "obeys-1: no process of it is alive" in said
     rows = operator.json("status", "obeys-1")["tasks"]
     assert {(row["outcome"], row["signal"], row["reason"]) for row in rows} == {
         ("stopped", 15, "stopped by an operator")
@@ -139,7 +139,7 @@ def test_stop_again_of_an_ended_and_of_an_unknown_run(operator: Tfdeploy) -> Non
     operator.run("stop", "again-1", exit_code=0)
     before = operator.json("status", "again-1")
     said = operator.run("stop", "again-1", exit_code=0).stderr
-    assert "again-1: nothing of it is alive; it had ended before: stopped" in said
+    assert "again-1: no process of it is alive; it had ended before: stopped" in said
     operator.run(
         "launch",
         "--wait",
@@ -153,7 +153,7 @@ def test_stop_again_of_an_ended_and_of_an_unknown_run(operator: Tfdeploy) -> Non
     )
     said = operator.run("stop", "again-2", exit_code=0).stderr
     assert re.search(r"^n\S+: had ended before$", said, re.M), said
-    assert "again-2: nothing of it is alive; it had ended before: succeeded" in said
+    assert "again-2: no process of it is alive; it had ended before: succeeded" in said
     assert operator.state("again-2") == "succeeded" and operator.json("status", "again-1") == before
     said = operator.run("stop", "no-such-run", exit_code=2).stderr
     assert "no run 'no-such-run'" in said and "tfdeploy runs" in said
@@ -216,7 +216,7 @@ def test_hosts_that_are_off_are_named_and_stopped_later(
         code == 4
         and "n3" in said
         and "n4" in said
-        and "`tfdeploy stop off-1` again finishes it" in said
+        and "`tfdeploy stop off-1` again finishes the stop" in said
     ), said
     assert operator.marked("n1", "off-1") == operator.marked(
         "n2", "off-1"

@@ -1,8 +1,8 @@
-"""The command line: flags -> values -> one operation + one renderer.
+"""The command line: each verb turns its flags into values, one operation and one renderer.
 
-`arguments/VERB.py` has the verb's record `Flags`: each field declares its flag. `VERB.py` has
-`run(flags) -> exit code`; it is imported once the command line has been read, so `--help` is quick
-and the module's imports stand at its top. An import inside a function is for what only some command
-lines need, or for what takes longer than dialling the hosts, which is begun first. Errors are
-raised as TfdeployError and shown by main.
+`arguments/VERB.py` has the record `Flags` of a verb; each field of it declares one flag.
+`verbs/VERB.py` has `run(flags)`, which returns the exit code. It is imported after the command line
+has been read, so `--help` is quick. Its imports stand at the top of the module. An import stands
+inside a function if only some command lines need it, or if it is slow and dialling the hosts can
+begin first. Verbs raise TfdeployError; `main` prints it.
 """

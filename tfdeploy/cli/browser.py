@@ -1,4 +1,4 @@
-"""Open pages in the operator's browser, without a secret address on a command line."""
+"""Open pages in the operator's browser, without putting a secret address on a command line."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ _REDIRECT = (
 
 
 def open_in_browser(url: str) -> None:
-    """Open a page whose address is not secret: every user of this machine can read the browser's
-    command line."""
+    """Open a page whose address is not secret.
+
+    Every user of this machine can read the browser's command line.
+    """
     import webbrowser
 
     if not webbrowser.open(url):
-        print_message("no browser can be opened here")
+        print_message("cannot open a browser on this machine")
 
 
 @contextmanager
 def open_secret_url(url: str) -> Iterator[None]:
-    """Open a page whose address is secret, by a private file that redirects to it and is removed at
-    the end.
+    """Open a page whose address is secret, through a private file that redirects to it.
 
-    A browser from a snap or flatpak may not be allowed to read that file. So the verb prints the
-    address as well.
+    The file is removed when the block ends. A browser from a snap or flatpak may not be allowed to
+    read the file, so the verb also prints the address.
     """
     folder = tempfile.mkdtemp(prefix="tfdeploy-", dir=_find_private_folder())  # mode 0700
     try:

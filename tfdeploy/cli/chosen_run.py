@@ -1,4 +1,4 @@
-"""The run that a verb is about, and the hosts that are asked for it."""
+"""Find the run that a verb is about, and the hosts to ask for it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LookupScope:
-    """Where runs are looked for. `inventory`: the whole one; it has no hosts where it cannot be
-    read. `job`: of the job file."""
+    """The hosts and the job among which runs are searched for.
+
+    `inventory` is not limited by --limit and --exclude; it has no hosts if it cannot be read. `job`
+    comes from the job file.
+    """
 
     flags: CommonFlags
     inventory: Inventory
@@ -43,11 +46,15 @@ class LookupScope:
 
     @property
     def unasked(self) -> tuple[str, ...]:
+        """The names of the hosts that --limit and --exclude leave out."""
         return tuple(host.name for host in self.inventory.hosts if host not in self.hosts)
 
     def select_run_hosts(self, plan: Plan) -> frozenset[str] | None:
-        """The hosts of the run that --limit and --exclude select; None: all. They can also name the
-        run's own hosts and roles. Raises UsageError where they select none."""
+        """Return the hosts of the run that --limit and --exclude select, or None for all of them.
+
+        The patterns can also name hosts and roles that only the plan has. Raises UsageError if they
+        select no host.
+        """
         if not self.flags.selects_hosts:
             return None
         chosen = select(_add_run_hosts(plan, self.inventory), self.flags.limit, self.flags.exclude)
@@ -57,7 +64,7 @@ class LookupScope:
         if not selected:
             where = fold_names(host.host for host in plan.hosts)
             raise UsageError(
-                f"no host of {plan.run} is meant",
+                f"--limit and --exclude select no host of {plan.run}",
                 where="--limit/--exclude",
                 next=f"it runs on {where}",
             )
@@ -65,6 +72,7 @@ class LookupScope:
 
 
 def _add_run_hosts(plan: Plan, inventory: Inventory) -> Inventory:
+    """Return the inventory with the hosts and roles of the plan added to it."""
     known = {host.name for host in inventory.hosts}
     hosts = (
         *inventory.hosts,
@@ -77,8 +85,11 @@ def _add_run_hosts(plan: Plan, inventory: Inventory) -> Inventory:
 
 
 class ChosenRun(NamedTuple):
-    """The run that the verb is about, its selected hosts (None: all), and the worst exit code of
-    hosts whose plan of it cannot be used. Those errors have been printed."""
+    """The run that a verb is about.
+
+    `only_hosts`: the selected hosts, None for all. `exit_code`: the worst one among the hosts whose
+    plan cannot be used; their errors have been printed.
+    """
 
     plan: Plan
     only_hosts: frozenset[str] | None
@@ -86,11 +97,16 @@ class ChosenRun(NamedTuple):
 
 
 def choose_run(flags: OneRunFlags, fleet: Fleet, *, live_first: bool = False) -> ChosenRun:
+    """Return the run that the flags name, or the newest one of the job.
+
+    With `live_first`, a live run is preferred to a newer one that has ended. Prints the errors of
+    hosts whose plan cannot be used.
+    """
     scope = read_lookup_scope(flags, flags.run_prefix)
     plan_errors: dict[str, TfdeployError] = {}
     warnings: list[str] = []
     job_name, metrics = (scope.job.name, scope.job.metrics) if scope.job else (None, {})
-    # the store's plan has the run's own hosts, which the inventory may lack
+    # The plan in the store lists all hosts of the run. The inventory may lack some of them.
     plan = open_run_store().plan(flags.run_prefix, job_name) if flags.run_prefix else None
     plan = plan or find_run(
         fleet,
@@ -110,9 +126,11 @@ def choose_run(flags: OneRunFlags, fleet: Fleet, *, live_first: bool = False) ->
 
 
 def read_lookup_scope(flags: CommonFlags, run_prefix: str | None = None) -> LookupScope:
-    """To read or stop a run, neither file needs to be valid: a broken job file is ignored with a
-    message, and the store knows the hosts of `wanted`. Raises UsageError where no hosts are
-    known."""
+    """Return where to search for runs; a broken job file or inventory need not be an error.
+
+    A broken job file is ignored with a message. A broken inventory is ignored if the store knows
+    the hosts of `run_prefix`. Raises UsageError if no hosts are known.
+    """
     job, job_error = None, None
     try:
         job = load_job_if_any(flags)
@@ -129,5 +147,5 @@ def read_lookup_scope(flags: CommonFlags, run_prefix: str | None = None) -> Look
             raise
         inventory = Inventory(())
     if job_error is not None:
-        print_message(f"the job file is passed over: {job_error.what} ({job_error.where})")
+        print_message(f"the job file is ignored: {job_error.what} ({job_error.where})")
     return LookupScope(flags, inventory, job)

@@ -1,4 +1,4 @@
-"""One command line: its verb is found, read and carried out."""
+"""Read one command line and run its verb."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from tfdeploy.cli.options import Parser, closest_name, is_env_true
 from tfdeploy.cli.verb_table import OTHER_NAMES, VERBS
 from tfdeploy.errors import TfdeployError, UsageError
 
-# in words with NULs between
+# Matches a flag that asks for JSON, in the arguments joined by NUL.
 _JSON_FLAG = re.compile(r"(?:\A|\0)(?:--json|--output[=\0]json|-o\0?json)(?:\0|\Z)")
 
 
 def run_command(argv: list[str]) -> int:
-    """Return the exit code of the verb. Raises what it raises, and UsageError."""
+    """Run the verb that `argv` names and return its exit code. Raises TfdeployError."""
     argv = move_verb_first(argv)
     parser = Parser(
         prog="tfdeploy",
         description="TensorFlow clusters over plain SSH.",
-        epilog="tfdeploy VERB --help says more.",
+        epilog="tfdeploy VERB --help describes a verb.",
     )
     parser.add_argument("--version", action="store_true", help="print the version")
     verbs = parser.add_subparsers(metavar="VERB", parser_class=Parser)
     verb = argv[0] if argv else ""
-    if verb in VERBS:  # importing only this verb is quicker
+    # Importing the arguments of one verb is quicker than importing all.
+    if verb in VERBS:
         add_verb(verbs, verb, import_module(f"tfdeploy.cli.arguments.{verb}").Flags)
     else:
         _refuse_unknown_verb(verb)
@@ -50,8 +51,9 @@ def run_command(argv: list[str]) -> int:
 
 
 def _refuse_unknown_verb(verb: str) -> None:
+    """Raise UsageError if `verb` is neither a verb nor a flag that may stand alone."""
     if verb.startswith("-") and verb not in ("-h", "--help", "--version"):
-        what = f"no verb behind {verb}: only common flags may stand before the verb"
+        what = f"no verb after {verb}: only common flags may stand before the verb"
         raise UsageError(what, where="tfdeploy", next=f"tfdeploy VERB {verb} ...")
     if verb and not verb.startswith("-"):
         meant = OTHER_NAMES.get(verb) or closest_name(verb, VERBS)
@@ -60,8 +62,9 @@ def _refuse_unknown_verb(verb: str) -> None:
 
 
 def show_command_error(argv: list[str], error: TfdeployError) -> int:
-    """Print the error as the flags among `words` say, and return its exit code."""
-    from tfdeploy.ui.errors import show_error  # most command lines end without one
+    """Print the error as text or JSON, as the flags in `argv` say, and return its exit code."""
+    # Imported here because most command lines end without an error.
+    from tfdeploy.ui.errors import show_error
 
     before_dashes = _split_at_dashes(argv)[0]
     flags = read_common_flags(before_dashes)
@@ -75,7 +78,8 @@ def _wants_json(argv: list[str]) -> bool:
 
 
 def _split_at_dashes(argv: list[str]) -> tuple[list[str], list[str] | None]:
-    """The words before and after the first `--` (None where there is no `--`)."""
+    """Return the arguments before and after the first `--`; None for the latter if there is no
+    `--`."""
     if "--" not in argv:
         return argv, None
     dashes = argv.index("--")

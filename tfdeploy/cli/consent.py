@@ -1,4 +1,4 @@
-"""Questions to the operator before something is overridden or removed."""
+"""Ask the operator before something is overridden or removed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 
 def make_confirm(flags: CommonFlags) -> Callable[[str], bool]:
-    """Return a function that asks the operator a question once. -y answers yes; without a terminal
-    the answer is no."""
+    """Return a function that asks the operator a question and remembers the answer.
+
+    -y answers yes. Without a terminal, or with --json, the answer is no.
+    """
 
     @lru_cache(maxsize=64)
     def agree(question: str) -> bool:

@@ -1,5 +1,4 @@
-"""The dashboard of a run, on the whole terminal: what it shows at first, what it follows, and the
-verbs that it can do."""
+"""Show the dashboard of a run on the whole terminal, and follow the run."""
 
 from __future__ import annotations
 
@@ -27,19 +26,22 @@ if TYPE_CHECKING:
     from tfdeploy.model.plan import Plan
     from tfdeploy.transport.protocols import Fleet
 
-# events of the past that are shown; what the run's state is, its hosts say
+# The kinds of recorded events that the dashboard shows. The hosts report the state of the run.
 _REPLAYED_KINDS = ("task", "host", "note")
 
 
 class LaunchDashboard:
-    """The dashboard of a launch, from its step `start` on. Before, and after `q`, `show` gets the
-    events."""
+    """The dashboard of a launch, opened at its step `start`.
+
+    `show` gets the events before that step, and all events after `q` was typed.
+    """
 
     def __init__(self, flags: CommonFlags, run: str, show: Emit) -> None:
         self.flags, self.run, self.show = flags, run, show
         self.board: Dashboard | None = None
         self._stack = ExitStack()
-        self._events: list[Event] = []  # before the dashboard, then beside it
+        # Events to replay: on the dashboard when it opens, by `show` if the launch then fails.
+        self._events: list[Event] = []
 
     def __enter__(self) -> LaunchDashboard:
         return self
@@ -57,7 +59,7 @@ class LaunchDashboard:
 
     @property
     def has_quit(self) -> bool:
-        """Whether `q` was typed: the launch goes on, and nothing more is to be shown after it."""
+        """True if `q` was typed. The launch goes on; nothing is shown after it."""
         return self.board is not None and self.board.view.quit
 
     def __call__(self, event: Event) -> None:
@@ -93,11 +95,11 @@ def show_dashboard(
     only_hosts: frozenset[str] | None = None,
     launch_board: Dashboard | None = None,
 ) -> int:
-    """The run on the whole terminal, or what `only` these hosts have of it. `before`: that of its
-    launch.
+    """Show the run, or its tasks on `only_hosts`, on the whole terminal until it ends.
 
-    `record` gets all events, `record_lines` the tasks' lines. Returns the exit code: 0 when `q`
-    leaves, at the run's end the run's own.
+    `record` gets all events, `record_lines` gets the lines of the tasks. `last_lines`: how many
+    earlier lines of each task are shown. `launch_board`: the dashboard of the launch, whose view
+    is kept. Returns the exit code of the run, or 0 if the operator left with `q`.
     """
     shown_plan = plan if only_hosts is None else _restrict_plan(plan, only_hosts)
     board = Dashboard(
@@ -153,16 +155,16 @@ def show_dashboard(
 
 
 def _run_verb(flags: CommonFlags, argv: Sequence[str]) -> None:
-    """A verb of tfdeploy on this terminal, with the files of this command line."""
+    """Run another verb of tfdeploy on this terminal, with the -i and -j of this command line."""
     file_flags = [("-i", flags.inventory), ("-j", flags.job)]
     files = [word for flag, value in file_flags if value for word in (flag, str(value))]
     command = own_command([argv[0], *files, *argv[1:]])
-    subprocess.run(command, check=False)  # it says itself what went wrong
+    # The verb prints its own errors.
+    subprocess.run(command, check=False)
 
 
 def _show_recorded_events(board: Dashboard, plan: Plan) -> None:
-    """What this machine has recorded of the run, so that its attempts and its first death are
-    known."""
+    """Show the events that this machine has recorded: earlier attempts and the first death."""
     hosts = {host.host for host in plan.hosts}
     for event in open_run_store().events(plan.run):
         if event.kind in _REPLAYED_KINDS and (event.host is None or event.host in hosts):
@@ -175,11 +177,11 @@ def _load_samples(
     try:
         board.begin_with(samples(fleet, plan, only_hosts))
     except TfdeployError:
-        return  # the curves begin now
+        return  # the curves then begin at this moment
 
 
 def _restrict_plan(plan: Plan, only_hosts: frozenset[str]) -> Plan:
-    """The plan with only these hosts and their tasks, for showing."""
+    """Return the plan with only these hosts and their tasks."""
     hosts = tuple(host for host in plan.hosts if host.host in only_hosts)
     return replace(
         plan, hosts=hosts, tasks=tuple(task for task in plan.tasks if task.host in only_hosts)

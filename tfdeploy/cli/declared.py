@@ -1,4 +1,4 @@
-"""A flag is declared once, as a field of a verb's record. argparse is built from the fields."""
+"""Declare each flag once, as a field of a verb's record, and build argparse from the fields."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from dataclasses import field, fields
 from typing import Any
 
-# the group of a record's flags of which one command line has at most one
+# The group of flags of which a command line may have at most one.
 ALTERNATIVES = "alternatives"
 
 
@@ -18,11 +18,11 @@ def option(
     more_flags: Any = (),
     **argparse_options: Any,
 ) -> Any:
-    """Return a field that the flags `names` fill; `how` goes to add_argument.
+    """Return a dataclass field whose value the flags `names` set.
 
-    `env`: a function of the field's name that returns the default in the environment, or None.
-    `group`: the title above the flag in the help. `also`: {flag: how} of further flags that fill
-    the same field.
+    `env`: a function that takes the field's name and returns the default from the environment, or
+    None. `group`: the title above the flag in the help. `more_flags`: further flags that set the
+    same field, each with its options for add_argument. `argparse_options` go to add_argument.
     """
     declared = {
         "names": names,
@@ -35,21 +35,21 @@ def option(
 
 
 def switch(*names: str, default: bool = False, **argparse_options: Any) -> Any:
-    """Return a field that a flag without a value turns to the other of True and False."""
+    """Return a dataclass field that a flag without a value sets to `not default`."""
     return option(
         *names, default=default, action=f"store_{not default}".lower(), **argparse_options
     )
 
 
 def argument(metavar: str, **argparse_options: Any) -> Any:
-    """Return a field that words without a flag fill."""
+    """Return a dataclass field whose value is a positional argument."""
     return option(metavar=metavar, **argparse_options)
 
 
 def add_declared_arguments(
     parser: argparse.ArgumentParser, record: type[Any], last_group: str = ""
 ) -> None:
-    """Add what the fields of `record` declare, those of the group `last` at the end."""
+    """Add the flags that the fields of `record` declare; those of `last_group` come last."""
     groups: dict[str | None, Any] = {None: parser}
     declared = [each for each in fields(record) if each.metadata]
     for each in sorted(declared, key=lambda each: each.metadata["group"] == last_group):
@@ -66,5 +66,5 @@ def add_declared_arguments(
             **each.metadata["argparse_options"],
         }
         groups[group].add_argument(*each.metadata["names"], dest=each.name, **argparse_options)
-        for name, other in each.metadata["more_flags"].items():
-            groups[group].add_argument(name, dest=each.name, **other)
+        for name, options in each.metadata["more_flags"].items():
+            groups[group].add_argument(name, dest=each.name, **options)

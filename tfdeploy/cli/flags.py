@@ -1,7 +1,6 @@
-"""The command line as one frozen record per verb, read once from argparse's namespace. No verb sees
-the namespace.
+"""Turn argparse's namespace into one frozen record per verb. No verb sees the namespace.
 
-`CommonFlags` has the common flags of the contract. A verb's record, in `arguments/`, adds its own.
+`CommonFlags` has the flags that all verbs share. A verb's record, in `arguments/`, adds its own.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from tfdeploy.errors import UsageError
 if TYPE_CHECKING:
     from tfdeploy.ui.terminal import Terminal
 
-_TFDEPLOY_COMMAND = re.compile(r"\btfdeploy ([a-z]+)\b(?! --help\b)")
+_COMMAND_IN_TEXT = re.compile(r"\btfdeploy ([a-z]+)\b(?! --help\b)")
 _COMMON_TITLE = "common options"
 Color = Literal["auto", "always", "never"]
 COLORS: tuple[Color, ...] = get_args(Color)
@@ -38,7 +37,10 @@ RUN_HELP = "id or unique prefix (default: the newest of this job)"
 
 
 def _default_color(field_name: str) -> str:
-    """TFDEPLOY_COLOR, checked here because argparse does not check defaults."""
+    """Return the default of --color from the environment.
+
+    Raises UsageError for an unknown value, because argparse does not check defaults.
+    """
     color = env_default(field_name) or ("never" if is_env_true("no-color") else "auto")
     if color not in COLORS:
         raise unknown_choice_error(color, COLORS, "TFDEPLOY_COLOR")
@@ -46,17 +48,21 @@ def _default_color(field_name: str) -> str:
 
 
 class VerbFlags:
-    """What every verb's record says of the verb. Each record is a dataclass."""
+    """The base of every verb's record: what the verb's help says and which flags it takes.
+
+    Each record is a dataclass.
+    """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
     description: ClassVar[str]
     usage: ClassVar[str | None] = None
     epilog: ClassVar[str | None] = None
-    # second verb -> its record and description
+    # {second verb: (its record, its description)}
     verbs: ClassVar[Mapping[str, tuple[type[Any], str]]] = {}
-    # why the verb refuses --limit and --exclude; None: it takes them
+    # Why the verb refuses --limit and --exclude; None if it accepts them.
     no_selection_reason: ClassVar[str | None] = None
-    takes_command: ClassVar[bool] = False  # whether words may stand behind `--`
+    # True if a command may follow `--`.
+    takes_command: ClassVar[bool] = False
 
 
 _common_option = partial(option, group=_COMMON_TITLE, env=env_default)
@@ -71,27 +77,35 @@ _NO_COLOR = {
 
 @dataclass(frozen=True, kw_only=True)
 class CommonFlags(VerbFlags):
-    """The common flags, as typed or as TFDEPLOY_<FLAG> has them. `after`: the words behind `--`
-    (None: no `--`)."""
+    """The flags of all verbs, from the command line or from TFDEPLOY_<FLAG>.
+
+    `after_dashes`: the arguments after `--`, None if there is no `--`.
+    """
 
     inventory: str | None = _common_option(
-        "-i", "--inventory", metavar="FILE", help="which inventory"
+        "-i", "--inventory", metavar="FILE", help="the inventory file"
     )
     job: str | None = _common_option(
-        "-j", "--job", metavar="FILE", help="which job file (default tfdeploy.yaml)"
+        "-j", "--job", metavar="FILE", help="the job file (default: tfdeploy.yaml)"
     )
     limit: str | None = _common_option(
         "--limit",
         metavar="PATTERN",
-        help="only these hosts: n1,gpu[03-10],worker,n*; brackets are ranges",
+        help="only these hosts or roles, such as n1,gpu[03-10],worker,n*",
     )
-    exclude: str | None = _common_option("--exclude", metavar="PATTERN", help="not these hosts")
+    exclude: str | None = _common_option(
+        "--exclude", metavar="PATTERN", help="without these hosts or roles"
+    )
     parallel: int = _common_option(
-        "--parallel", default=32, metavar="N", type=positive, help="connections at once"
+        "--parallel",
+        default=32,
+        metavar="N",
+        type=positive,
+        help="open at most N connections at once",
     )
-    json: bool = _common_switch("--json", help="results as JSON on stdout")
-    verbose: bool = _common_switch("-v", "--verbose", help="say more")
-    quiet: bool = _common_switch("-q", "--quiet", help="say only what went wrong")
+    json: bool = _common_switch("--json", help="print results as JSON on stdout")
+    verbose: bool = _common_switch("-v", "--verbose", help="print more")
+    quiet: bool = _common_switch("-q", "--quiet", help="print only what went wrong")
     color: Color = option(
         "--color",
         default="auto",
@@ -99,24 +113,24 @@ class CommonFlags(VerbFlags):
         group=_COMMON_TITLE,
         more_flags={"--no-color": _NO_COLOR},
         choices=COLORS,
-        help="colours (and NO_COLOR)",
+        help="when to use colours (default: auto; NO_COLOR also counts)",
     )
     yes: bool = _common_switch("-y", "--yes", help="answer yes to every question")
     after_dashes: tuple[str, ...] | None = None
 
     @property
     def selects_hosts(self) -> bool:
-        """Whether --limit or --exclude selects hosts."""
+        """True if --limit or --exclude is given."""
         return self.limit is not None or self.exclude is not None
 
     @property
     def out(self) -> Terminal:
-        """Standard output, with colours as --color says."""
+        """Return standard output, with colours as --color says."""
         return self._terminal_of(sys.stdout)
 
     @property
     def err(self) -> Terminal:
-        """Standard error, with colours as --color says."""
+        """Return standard error, with colours as --color says."""
         return self._terminal_of(sys.stderr)
 
     def _terminal_of(self, stream: TextIO) -> Terminal:
@@ -125,8 +139,11 @@ class CommonFlags(VerbFlags):
         return terminal_of(stream, self.color)
 
     def full_command(self, text: str) -> str:
-        """`text` with the -i and -j of this command line added to every tfdeploy command in it, so
-        that it can be typed as it stands. Values that the environment gives are not added."""
+        """Return `text` with the -i and -j of this command line added to each tfdeploy command.
+
+        The operator can then type the commands as printed. Values from the environment are not
+        added.
+        """
         candidates = (("-i", self.inventory, "inventory"), ("-j", self.job, "job"))
         file_flags = [
             word
@@ -137,7 +154,7 @@ class CommonFlags(VerbFlags):
         if not file_flags:
             return text
         verbs_with_files = {*VERBS} - {*NO_FILES}
-        return _TFDEPLOY_COMMAND.sub(
+        return _COMMAND_IN_TEXT.sub(
             lambda match: (
                 f"{match[0]} {shlex.join(file_flags)}" if match[1] in verbs_with_files else match[0]
             ),
@@ -145,7 +162,7 @@ class CommonFlags(VerbFlags):
         )
 
     def next_commands(self, results: Mapping[str, object]) -> list[str]:
-        """What to type next, from the errors among `results` (by host)."""
+        """Return the commands to type next, from the errors among the results of hosts."""
         from tfdeploy.errors import TfdeployError
         from tfdeploy.model.text.nexts import fold_nexts
 
@@ -159,7 +176,10 @@ class CommonFlags(VerbFlags):
 
 @dataclass(frozen=True, kw_only=True)
 class OneRunFlags(CommonFlags):
-    """Flags of a verb about one run. `wanted`: the run's id or a unique prefix."""
+    """The flags of a verb that is about one run.
+
+    `run_prefix`: the run's id or a unique prefix of it.
+    """
 
     run_prefix: str | None = argument("RUN", nargs="?", help=RUN_HELP)
 
@@ -169,7 +189,7 @@ bwlimit_option = partial(
     "--bwlimit",
     metavar="RATE",
     type=rate,
-    help="at most so many bytes a second to and from each host, such as 500K or 50M (inventory: "
+    help="send and receive at most RATE bytes a second per host, such as 500K or 50M (inventory: "
     "bwlimit)",
 )
 F = TypeVar("F", bound=VerbFlags)
@@ -178,8 +198,10 @@ F = TypeVar("F", bound=VerbFlags)
 def add_verb(
     subparsers: Any, name: str, record: type[VerbFlags], description: str | None = None
 ) -> None:
-    """Add the parser of a verb, whose namespace then has `read`: the function that makes the record
-    of it."""
+    """Add the parser of a verb, and of its own verbs if it has any.
+
+    The parser's namespace gets `read`: a function that makes the verb's record.
+    """
     text = description or record.description
     formatter = argparse.RawDescriptionHelpFormatter if "\n" in text else argparse.HelpFormatter
     parser = subparsers.add_parser(
@@ -202,14 +224,14 @@ def add_verb(
 def make_flags(
     record: type[F], prog: str, namespace: argparse.Namespace, after_dashes: Sequence[str] | None
 ) -> F:
-    """The verb's record.
+    """Return the record of a verb, from argparse's namespace and the arguments after `--`.
 
-    Raises UsageError on a flag or words that the verb does not take.
+    Raises UsageError for arguments that the verb does not accept.
     """
     values: dict[str, Any] = vars(namespace)
     if after_dashes is not None and not record.takes_command:
         raise UsageError(
-            f"nothing may stand behind --: {shlex.join(after_dashes)}",
+            f"this verb takes nothing after --: {shlex.join(after_dashes)}",
             where=prog,
             next=f"{prog} --help",
         )
@@ -222,7 +244,7 @@ def make_flags(
 
 
 def read_common_flags(argv: Sequence[str]) -> CommonFlags:
-    """The common flags in a command line of any verb; the defaults where they cannot be read."""
+    """Return the common flags in `argv`, of any verb; the defaults if they cannot be read."""
     try:
         return make_flags(CommonFlags, "tfdeploy", _common_parser().parse_known_args(argv)[0], None)
     except UsageError:
@@ -236,8 +258,10 @@ def _common_parser() -> Parser:
 
 
 def move_verb_first(argv: list[str]) -> list[str]:
-    """The words with the common flags before the verb moved behind it. Words that begin with
-    anything else are unchanged."""
+    """Return `argv` with common flags that stand before the verb moved behind it.
+
+    Arguments that begin with an unknown flag are returned unchanged.
+    """
     takes_value = {
         flag: action.nargs != 0
         for action in _common_parser()._actions
@@ -246,7 +270,7 @@ def move_verb_first(argv: list[str]) -> list[str]:
     index = 0
     while index < len(argv) and argv[index].startswith("-"):
         flag, equals, _ = argv[index].partition("=")
-        # -iFILE
+        # A short flag with its value in the same argument, such as -iFILE.
         has_joined_value = (
             not flag.startswith("--") and takes_value.get(flag[:2], False) and len(argv[index]) > 2
         )
@@ -264,7 +288,7 @@ def _refuse_host_selection(reason: str, prog: str, values: dict[str, object]) ->
             continue
         name = f"TFDEPLOY_{flag.upper()}" if value == exported else f"--{flag}"
         raise UsageError(
-            f"{name} is not taken: {reason}",
+            f"{name} is not accepted: {reason}",
             where=prog,
             next=f"env -u {name} {prog}" if value == exported else prog,
         )

@@ -1,4 +1,4 @@
-"""The sessions to the hosts, and the operator in whose name they are opened."""
+"""Open sessions to the hosts, in the name of the operator."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 
 def begin_dialling(hosts: Iterable[Host]) -> None:
-    """Before the modules that connect are imported, which takes as long as some hosts take to
-    answer."""
+    """Start connecting to the hosts before the modules that need the connections are imported.
+
+    The import takes as long as some hosts take to answer.
+    """
     from tfdeploy.transport.ssh import early
 
     early.begin(hosts)
@@ -28,6 +30,7 @@ def begin_dialling(hosts: Iterable[Host]) -> None:
 
 @contextmanager
 def open_fleet(flags: CommonFlags, bwlimit: int | None = None) -> Iterator[SshFleet]:
+    """Yield a fleet and close it at the end. `bwlimit`: bytes a second and host."""
     from tfdeploy.transport.fleet import SshFleet
 
     fleet = SshFleet(
@@ -43,17 +46,17 @@ def open_fleet(flags: CommonFlags, bwlimit: int | None = None) -> Iterator[SshFl
 
 
 def show_notice(host: str, text: str) -> None:
-    """Says on stderr what a host is waited for, where no view of a verb shows it."""
+    """Print on stderr what a host waits for, in verbs whose view does not show it."""
     print(f"[{host}] {text}", file=sys.stderr, flush=True)
 
 
 def operator_name() -> str:
-    """user@machine, for audits and for `tfdeploy runs`."""
+    """Return user@machine, which `tfdeploy audit` and `tfdeploy runs` show."""
     return f"{_user_name()}@{socket.gethostname()}"
 
 
 def lock_holder() -> LockHolder:
-    """Who holds the hosts' locks from now on."""
+    """Return the record that names this process as the holder of the hosts' locks."""
     return {
         "user": _user_name(),
         "machine": socket.gethostname(),

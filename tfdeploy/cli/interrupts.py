@@ -1,7 +1,8 @@
-"""Ctrl-C, SIGTERM and SIGHUP while something can be rolled back: the first one starts the rollback.
+"""Handle Ctrl-C, SIGTERM and SIGHUP while something can be rolled back.
 
-The second Ctrl-C or SIGTERM only prints what the third one does: it ends tfdeploy and leaves the
-rollback to the hosts. A closed terminal sends SIGHUP several times, so only the first one counts.
+The first signal starts the rollback. The second Ctrl-C or SIGTERM prints what a third one does: it
+ends tfdeploy and leaves the rollback to the hosts. A closed terminal sends SIGHUP several times, so
+only the first SIGHUP counts.
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ from types import FrameType
 from typing import NoReturn
 
 ROLLING_BACK = (
-    "rolling back; once more leaves that to the hosts, which end what has no commit within 60 s"
+    "rolling back; a third signal leaves the rollback to the hosts, which end a run without a "
+    "commit within 60 s"
 )
 RELEASING_LOCKS = (
-    "letting go of the hosts' locks; once more leaves that to the hosts, which do it when this "
-    "session ends"
+    "releasing the hosts' locks; a third signal leaves that to the hosts, which release them when "
+    "this session ends"
 )
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Signalled(KeyboardInterrupt):
-    """Like KeyboardInterrupt, but the process then ends by this signal."""
+    """A KeyboardInterrupt that makes the process end by the signal that it received."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.strsignal(number))
@@ -35,8 +37,11 @@ class Signalled(KeyboardInterrupt):
 
 @contextmanager
 def interruptible_once(second_message: str = ROLLING_BACK) -> Iterator[None]:
-    """For the main thread. A signal that is ignored (by `nohup`, for example) stays ignored. An
-    interrupt that the block swallows is raised at its end."""
+    """Raise KeyboardInterrupt on the first signal and print `second_message` on the second one.
+
+    Works in the main thread only. A signal that is ignored (by `nohup`, for example) stays ignored.
+    If the block swallows the interrupt, it is raised at the end of the block.
+    """
     received = 0
     first: KeyboardInterrupt | None = None
 
@@ -46,8 +51,8 @@ def interruptible_once(second_message: str = ROLLING_BACK) -> Iterator[None]:
             return
         received += 1
         if received == 2:
-            with suppress(OSError):  # the terminal has gone
-                # not print: the handler may interrupt a print
+            # The terminal may be gone. `print` is not safe here: the handler may interrupt a print.
+            with suppress(OSError):
                 os.write(sys.stderr.fileno(), f"{second_message}\n".encode())
             return
         interrupt = KeyboardInterrupt() if number == signal.SIGINT else Signalled(number)
@@ -63,19 +68,17 @@ def interruptible_once(second_message: str = ROLLING_BACK) -> Iterator[None]:
         if first is not None:
             raise first
     finally:
-        # once interrupted, the process only reports it and ends
+        # After an interrupt, the process only reports it and ends, so further signals are ignored.
         for number, handler in old_handlers.items():
             signal.signal(number, signal.SIG_IGN if received else handler)
 
 
 def end_interrupted(interrupt: KeyboardInterrupt) -> int:
-    """Say that the process was interrupted; end it by the signal if there was one, else return the
-    exit code."""
+    """Print that the process was interrupted. End it by the signal, or return the exit code 130."""
     if threading.current_thread() is threading.main_thread():
-        # A second Ctrl-C while the process ends must not replace the exit code 130 by a death by
-        # signal.
+        # A second Ctrl-C must not turn the exit code 130 into a death by signal.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with suppress(OSError):  # the terminal has gone
+    with suppress(OSError):  # the terminal may be gone
         print("interrupted", file=sys.stderr, flush=True)
     if isinstance(interrupt, Signalled):
         _end_by_signal(interrupt.number)
@@ -83,7 +86,7 @@ def end_interrupted(interrupt: KeyboardInterrupt) -> int:
 
 
 def _end_by_signal(number: int) -> NoReturn:
-    """Ends this process by the signal, so that its parent sees which one it was."""
+    """End this process by the signal, so that its parent sees which signal it was."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
-    os._exit(128 + number)  # the signal is blocked
+    os._exit(128 + number)  # reached only if the signal is blocked

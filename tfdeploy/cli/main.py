@@ -1,4 +1,4 @@
-"""`tfdeploy VERB ...`: finds the verb, runs it, turns its error into words and an exit code."""
+"""Run `tfdeploy VERB ...`, and turn its error into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from tfdeploy.errors import TfdeployError
 
 
 def program() -> NoReturn:
-    """The installed command `tfdeploy`: exits at once when main has returned, without waiting for
-    threads. Tearing down an interpreter with six hundred modules would take a fifth of a quick
-    verb's time."""
+    """Run the installed command `tfdeploy`, and exit as soon as `main` has returned.
+
+    Threads are not waited for, and the interpreter is not torn down: with six hundred modules that
+    would take a fifth of a quick verb's time.
+    """
     _drop_relative_path_entries()
     code = main()
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except BrokenPipeError:
-        pass  # the reader has closed the pipe
+        pass  # the reader of stdout has closed the pipe
     except OSError as error:
         with suppress(OSError):
-            os.write(2, f"what was printed is not whole: {error.strerror}\n".encode())
+            os.write(2, f"the output is incomplete: {error.strerror}\n".encode())
         code = code or 1
     os._exit(code)
 
@@ -37,15 +39,18 @@ def _drop_relative_path_entries() -> None:
     entries = os.environ.get("PATH", "").split(os.pathsep)
     if not all(map(os.path.isabs, entries)):
         absolute_path = os.pathsep.join(filter(os.path.isabs, entries))
-        # Without PATH the system's default folders count. An empty PATH would mean the current
-        # folder.
+        # Without PATH, the system's default folders are searched. An empty PATH would mean the
+        # current folder.
         os.environ.pop("PATH", None)
         if absolute_path:
             os.environ["PATH"] = absolute_path
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code, as in tfdeploy/errors.py. Prints a traceback only for a bug (70)."""
+    """Run the command line and return its exit code, as listed in tfdeploy/errors.py.
+
+    Prints a traceback only for a bug (exit code 70).
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         return _run_verb(arguments)
@@ -67,8 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _report_bug()
         _drop_unwritten_output()
         print(
-            f"this machine: {error.filename or 'where the output goes'}: {error.strerror}; free "
-            "some space",
+            f"this machine: {error.filename or 'the output'}: {error.strerror}; free some space",
             file=sys.stderr,
         )
         return 1
@@ -92,7 +96,7 @@ def _run_verb(arguments: list[str]) -> int:
 
 
 def _drop_unwritten_output() -> None:
-    """A buffer that could not be written would fail again at the end, with a second line."""
+    """Drop output that cannot be written, which would fail again at exit with a second message."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -100,8 +104,8 @@ def _drop_unwritten_output() -> None:
 
 
 def _silence_stdout() -> None:
-    """Keeps the interpreter from printing an error at exit: what is still in the buffer goes
-    nowhere."""
+    """Send what is left in the buffer to /dev/null, so that the interpreter prints no error at
+    exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 

@@ -1,4 +1,4 @@
-"""What several verbs say of hosts on stderr."""
+"""Print messages about hosts on stderr, for several verbs."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ if TYPE_CHECKING:
 
 
 def show_errors(flags: CommonFlags, errors: Mapping[str, TfdeployError], prefix: str = "") -> None:
-    """Prints the errors of hosts, and what to type next. `before`: a prefix of each text."""
+    """Print the errors of hosts, each after `prefix`, and what to type next."""
     for host, error in errors.items():
         print_message(f"[{host}] {prefix}{clean(error.what)}")
     show_next(flags.err, flags.next_commands(errors))
 
 
 def unasked_hosts(plan: Plan, only_hosts: Collection[str] | None) -> list[str]:
-    """Return the hosts of the run that are not in `only`. None: all are asked."""
+    """Return the hosts of the run that are not in `only_hosts`. With None, all hosts are asked."""
     return [
         host.host for host in plan.hosts if only_hosts is not None and host.host not in only_hosts
     ]
 
 
 def show_unasked(flags: CommonFlags, hosts: Iterable[str], purpose: str = "") -> None:
-    """Names the hosts that --limit and --exclude left out: they are not verified. `about`: " for
-    ..."."""
+    """Print which hosts --limit and --exclude left out, so that nobody takes them as verified.
+
+    `purpose`: what the hosts would have been asked for, as " for ...".
+    """
     names = tuple(hosts)
     if names and not flags.quiet:
         print_message(

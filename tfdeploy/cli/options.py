@@ -1,5 +1,4 @@
-"""How words of the command line and TFDEPLOY_<FLAG> are read, and what is said of a word that
-cannot be."""
+"""Parse values of the command line and of TFDEPLOY_<FLAG>, and explain values that are wrong."""
 
 from __future__ import annotations
 
@@ -17,9 +16,8 @@ from tfdeploy.model.text.units import bytes_of, rate_of, seconds_of
 
 V = TypeVar("V")
 
-_MIN_SIMILARITY = (
-    0.75  # difflib ratio: that of --mdoe and --mode; --deep and --mode have half of it
-)
+# The difflib ratio of --mdoe and --mode. That of --deep and --mode is half of it.
+_MIN_SIMILARITY = 0.75
 _CONSENT_FLAGS = (
     "--everything",
     "--force",
@@ -35,8 +33,7 @@ _VERBS_WITH_COMMAND = ("exec", "launch")
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse that raises UsageError: what, where, what to type next, the nearest match for an
-    unknown flag."""
+    """An argparse parser that raises UsageError, with the nearest match for an unknown flag."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("allow_abbrev", False)
@@ -56,12 +53,14 @@ class Parser(argparse.ArgumentParser):
     def refuse_unknown(
         self, unknown_args: list[str], after_dashes: list[str] | None = None
     ) -> NoReturn:
-        """Refuses what argparse did not recognise, naming the nearest flag. `after`: the words
-        behind `--`."""
+        """Raise UsageError for arguments that argparse did not recognise; name the nearest flag.
+
+        `after_dashes`: the arguments after `--`.
+        """
         if self.prog.split()[-1] in _VERBS_WITH_COMMAND and not unknown_args[0].startswith("-"):
             command_line = f"{self.prog} -- {shlex.join(unknown_args)}"
             raise UsageError(
-                f"a command stands after --: {' '.join(unknown_args)}",
+                f"a command must follow --: {' '.join(unknown_args)}",
                 where=self.prog,
                 next=command_line,
             )
@@ -83,7 +82,7 @@ class Parser(argparse.ArgumentParser):
         if self.prog.split()[-1] == "launch":
             command_line = shlex.join([*(after_dashes or ("python", "train.py")), *unknown_args])
             program_hint = (
-                "a flag of the program stands in `command:`, or with its command behind --: "
+                "write a flag of the program in `command:`, or with its command after --: "
                 f"{self.prog} -- {command_line}"
             )
             hint = f"{hint}; {program_hint}" if near_flag else program_hint
@@ -93,7 +92,7 @@ class Parser(argparse.ArgumentParser):
 def unknown_choice_error(
     choice: str, known: Sequence[str], where: str, prefix: str = ""
 ) -> UsageError:
-    """Return the error for a word that is not one of the known ones."""
+    """Return the error for a choice that is not one of the known ones."""
     near_choice = closest_name(choice, known)
     hint = f"did you mean {near_choice}? " if near_choice else ""
     return UsageError(
@@ -102,8 +101,8 @@ def unknown_choice_error(
 
 
 def closest_name(word: str, known: Iterable[str]) -> str | None:
-    """Return the one of `known` that is nearly the same as `word`, or the only one that begins with
-    it; else None."""
+    """Return the name in `known` that is most similar to `word`, or the only one that begins with
+    it; None if there is none."""
     names = {each.lstrip("-"): each for each in known}
     bare_word = word.lstrip("-")
     similar = difflib.get_close_matches(bare_word, names, n=1, cutoff=_MIN_SIMILARITY)
@@ -113,24 +112,30 @@ def closest_name(word: str, known: Iterable[str]) -> str | None:
 
 
 def is_consent_flag(flag: str) -> bool:
-    """True for a flag that answers a question or overrides a refusal. Such a flag is never
-    suggested for a typing error."""
+    """True for a flag that answers a question or overrides a refusal.
+
+    Such a flag is never suggested for a typing error.
+    """
     return flag in _CONSENT_FLAGS or flag.startswith("--allow-")
 
 
 def env_default(flag: str) -> str | None:
-    """TFDEPLOY_<FLAG>, or None where it is unset or empty."""
+    """Return TFDEPLOY_<FLAG> from the environment, or None if it is unset or empty."""
     return os.environ.get("TFDEPLOY_" + flag.upper().replace("-", "_")) or None
 
 
 def is_env_true(flag: str) -> bool:
+    """True if TFDEPLOY_<FLAG> is set to anything but 0, false, no or off."""
     return (env_default(flag) or "0").lower() not in ("0", "false", "no", "off")
 
 
 def integer_reader(
     description: str, minimum: int = 0, maximum: int = sys.maxsize
 ) -> Callable[[str], int]:
-    """Return a reader of digits that raises ArgumentTypeError if the text is not `what`."""
+    """Return a parser of integers from `minimum` to `maximum`.
+
+    It raises ArgumentTypeError for any other text: "... is not DESCRIPTION".
+    """
 
     def read(text: str) -> int:
         if not (text.isascii() and text.isdigit()) or not minimum <= int(text) <= maximum:
@@ -141,7 +146,7 @@ def integer_reader(
 
 
 def _explain_value_error(read: Callable[[str], V]) -> Callable[[str], V]:
-    """Return the reader so that argparse shows the text of its ValueError."""
+    """Return `read` with its ValueError turned into an error whose text argparse shows."""
 
     def read_or_explain(text: str) -> V:
         try:

@@ -1,4 +1,4 @@
-"""What verbs print: answers as JSON on stdout, messages to the operator on stderr."""
+"""Print the answers of verbs as JSON on stdout, and messages to the operator on stderr."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 
 def print_json(answer: Mapping[str, object]) -> None:
+    """Print the answer of a verb as one line of JSON on stdout."""
     print(json.dumps(answer))
 
 

@@ -1,4 +1,4 @@
-"""The job file and the inventory that the command line and the current folder select."""
+"""Load the job file and the inventory that the command line and the current folder select."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 
 
 def load_job(flags: CommonFlags) -> Job:
-    """The job file's job. Raises ConfigError, also if there is no job file, and Refused: see
-    refuse_files_of_others."""
+    """Return the job of the job file.
+
+    Raises ConfigError, also if there is no job file, and Refused if another user can change it.
+    """
     return _load_found_job(flags, config.find_job(flags.job, Path.cwd()))
 
 
 def load_job_if_any(flags: CommonFlags) -> Job | None:
-    """The job of the job file, where there is one."""
+    """Return the job of the job file, or None if there is no job file."""
     job_file = (
         config.find_job(flags.job, Path.cwd())
         if flags.job is not None
@@ -47,25 +49,25 @@ def _load_found_job(flags: CommonFlags, job_file: FoundFile) -> Job:
 
 
 def load_selected_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
-    """The inventory of `whole_inventory`, with the hosts that --limit and --exclude select."""
+    """Return the inventory, with only the hosts that --limit and --exclude select."""
     return select(load_whole_inventory(flags, job), flags.limit, flags.exclude)
 
 
 def load_whole_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
-    """The inventory with all its hosts. Raises UsageError and Refused."""
+    """Return the inventory with all its hosts. Raises UsageError and Refused."""
     return config.load_inventory(find_inventory_file(flags, job))
 
 
 def load_project_inventory(flags: CommonFlags) -> Inventory:
-    """The selected inventory; the job file names it where there is one."""
+    """Return the selected hosts of the inventory, which the job file may name."""
     return load_selected_inventory(flags, load_job_if_any(flags))
 
 
 def find_inventory_file(flags: CommonFlags, job: Job | None) -> Path:
-    """The inventory that config.find_inventory finds. Prints which one it is if the command line
-    and folder do not show that.
+    """Return the path of the inventory.
 
-    Raises ConfigError and Refused.
+    Prints the path if neither the command line nor the current folder shows it. Raises ConfigError
+    and Refused.
     """
     job_file = config.find_job(flags.job, Path.cwd()) if job else None
     inventory_file = config.find_inventory(
@@ -89,15 +91,15 @@ def _describe_unused_file(inventory_file: FoundFile) -> str:
     return (
         f" (TFDEPLOY_INVENTORY; the project's {unused})"
         if inventory_file.named
-        else f" (beside the job file; {unused})"
+        else f" (next to the job file; {unused})"
     )
 
 
 def refuse_files_of_others(file: FoundFile, naming_flags: str) -> None:
-    """Raises Refused if another user can change a file that was searched for; prints a warning if
-    the file was named.
+    """Raise Refused if another user can change a file that was searched for.
 
-    `words`: the flags that name the file.
+    For a file that the operator named, only a warning is printed. `naming_flags`: the flags that
+    name the file, which the error suggests.
     """
     exposure = find_exposure(file.path)
     if exposure is None:
@@ -116,8 +118,10 @@ def refuse_files_of_others(file: FoundFile, naming_flags: str) -> None:
 
 
 def _exposed_inventory_flag(flags: CommonFlags, job_file: FoundFile) -> str:
-    """Return the -i that the next command needs too, if the inventory of this job file is exposed
-    as well; else ""."""
+    """Return the -i that the next command needs if other users can change the inventory too.
+
+    Returns "" if it needs none.
+    """
     if job_file.named or flags.inventory:
         return ""
     try:
@@ -142,8 +146,7 @@ def _print_file_used(flags: CommonFlags, text: str) -> None:
 
 
 def project_secret_paths(flags: CommonFlags) -> dict[str, dict[str, list[str]]]:
-    """Return the `secret_paths` of the job here; {} if there is no job, or its files cannot be
-    read."""
+    """Return the `secret_paths` of the job; {} if there is no job or its files cannot be read."""
     from tfdeploy.operations.sending.withheld_files import secret_paths
 
     try:

@@ -1,4 +1,4 @@
-"""Ids of runs."""
+"""Make and check the ids of runs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from tfdeploy.model.inventory import NAME
 
 
 def make_run_id(job: str, now: float) -> str:
-    """<job>-<UTC yyyymmdd-hhmmss>-<4 hex>."""
+    """Return <job>-<UTC yyyymmdd-hhmmss>-<4 hex digits>."""
     return f"{job}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{os.urandom(2).hex()}"
 
 
 def check_run_name(name: str) -> str:
+    """Return the name if it can name a run. Raises UsageError otherwise."""
     if not NAME.match(name):
         raise UsageError(
             f"{name!r} cannot name a run",
             where="--name",
-            next="letters, digits, '.', '_' and '-', at most 63, no '-' first",
+            next="at most 63 letters, digits, '.', '_' and '-'; the first is not '-'",
         )
     return name

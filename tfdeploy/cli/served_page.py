@@ -1,8 +1,7 @@
-"""A page on loopback, below a path that only the operator knows; made again when it is asked for,
-at most once in FRESH_S.
+"""Serve a page on loopback, under a path that only the operator knows.
 
-A page of another site cannot read it: it does not know the path, and requests under another host
-name are refused.
+A request makes the page again if it is older than MAX_AGE_S. A page of another site cannot read it:
+that page does not know the path, and requests with another host name are refused.
 """
 
 from __future__ import annotations
@@ -18,13 +17,17 @@ from tfdeploy.errors import TfdeployError
 
 MAX_AGE_S = 5.0
 PATH_BYTES = 16
-REQUEST_TIMEOUT_S = 10.0  # for a request's lines
-MAX_CONNECTIONS = 128  # connections: each takes a thread, and any user of this machine can connect
+REQUEST_TIMEOUT_S = 10.0
+# Each connection takes a thread, and any user of this machine can connect.
+MAX_CONNECTIONS = 128
 
 
 class ServedPage(ThreadingHTTPServer):
-    """`make`: the page's text; it may raise TfdeployError. Raises OSError where the port is
-    taken."""
+    """A server of one page.
+
+    `make_page` returns the page's HTML and may raise TfdeployError. The constructor raises OSError
+    if the port is in use.
+    """
 
     def __init__(self, make_page: Callable[[], str], port: int) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
@@ -38,11 +41,11 @@ class ServedPage(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}{self.path}"
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Wait until one of MOST_AT_ONCE has ended, which takes MOST_WAIT_S if they say nothing."""
+        """Wait for a free connection: at most REQUEST_TIMEOUT_S if the others send nothing."""
         return self._connection_slots.acquire()
 
     def shutdown_request(self, request: Any) -> None:
-        """Called once for each request."""
+        """Close the connection and free its slot."""
         super().shutdown_request(request)
         self._connection_slots.release()
 
@@ -68,7 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             text = self.server.text()
         except TfdeployError as error:
-            self.send_error(503, explain=f"the hosts give no answer: {error.what}"[:500])
+            self.send_error(503, explain=f"the hosts do not answer: {error.what}"[:500])
             return
         self.send_response(200)
         for name, value in (
@@ -83,7 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing is printed."""
+        """Print nothing."""
 
     def version_string(self) -> str:
         return "tfdeploy"

@@ -1,4 +1,4 @@
-"""The state folder on this machine, and the store of runs in it."""
+"""Find the state folder on this machine, and open the store of runs in it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ if TYPE_CHECKING:
 
 
 def state_folder() -> Path:
-    """The state folder. Raises Refused where another user of this machine can change what is in
-    it."""
+    """Return the state folder. Raises Refused if another user of this machine can change it."""
     root = state_root(os.environ)
     _check_state_root(root)
     return root
 
 
 def tree_cache_folder() -> Path:
-    """Where the listings of code and data are kept from one command to the next."""
+    """Return the folder in which listings of code and data are cached between commands."""
     return state_folder() / "trees"
 
 
@@ -30,6 +29,7 @@ _check_state_root = lru_cache(maxsize=1)(check_state_root)
 
 
 def open_run_store() -> RunStore:
+    """Return the store of the runs that this machine remembers."""
     from tfdeploy.store.runs import RunStore
 
     return RunStore(state_folder())

@@ -1,4 +1,4 @@
-"""The verbs of the command line. Only a table: both the parser and the flags read it."""
+"""List the verbs of the command line, for the parser and for the flags."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ VERBS = {
     "init": "write a commented tfdeploy.yaml and inventory",
     "inventory": "print hosts, roles and settings as understood",
     "trust": "show the host keys of hosts not yet known and record them",
-    "check": "preflight of every host and between every pair of hosts",
-    "sync": "code and data to every host",
-    "setup": "the Python environment on every host",
+    "check": "test every host and every pair of hosts, and print what to fix",
+    "sync": "copy code and data to every host",
+    "setup": "make the Python environment on every host",
     "launch": "start a run: lock, probe, plan, sync, prepare, start, commit",
-    "logs": "merged logs of a run",
-    "status": "the tasks of a run",
-    "stop": "TERM, grace, KILL, verify",
-    "runs": "runs so far",
-    "report": "one HTML page about a run",
-    "compare": "what differs between runs, and what came of it",
-    "clean": "removes what no run needs any more",
-    "audit": "who did what on the hosts, and what is left there",
-    "fetch": "checkpoints and logs back to this machine",
-    "tensorboard": "TensorBoard on a run's files, through SSH",
-    "exec": "a command on every host at once",
-    "ssh": "a shell on a host, with the inventory's settings",
-    "lab": "a throw-away cluster on this machine",
-    "docs": "the reference of the two files",
+    "logs": "print the merged logs of a run",
+    "status": "show the tasks of a run",
+    "stop": "stop a run: TERM, grace, KILL, verify",
+    "runs": "list runs",
+    "report": "write one HTML page about a run",
+    "compare": "show what differs between runs, and their results",
+    "clean": "remove what no run needs any more",
+    "audit": "show who did what on the hosts, and what is left there",
+    "fetch": "copy checkpoints, files and logs of a run to this machine",
+    "tensorboard": "show a run in TensorBoard, through SSH",
+    "exec": "run a command on every host at once",
+    "ssh": "open a shell on a host, with the inventory's settings",
+    "lab": "start and stop a throw-away cluster on this machine",
+    "docs": "print the reference of the two files",
 }
-OTHER_NAMES = {  # verb of another tool -> what to type here
+# {verb of another tool: what to type here}
+OTHER_NAMES = {
     "attach": "status --watch",
     "cancel": "stop",
     "doctor": "check",
@@ -42,4 +43,5 @@ OTHER_NAMES = {  # verb of another tool -> what to type here
     "up": "launch",
     "watch": "status --watch",
 }
-NO_FILES = ("docs", "init", "lab")  # verbs that read no inventory and ask no host
+# The verbs that read no inventory and ask no host.
+NO_FILES = ("docs", "init", "lab")

@@ -1,4 +1,4 @@
-"""The renderers of events that verbs use."""
+"""Make the renderers of events that verbs use."""
 
 from __future__ import annotations
 
@@ -19,25 +19,28 @@ if TYPE_CHECKING:
 
 
 def make_plain_view(flags: CommonFlags) -> PlainView:
-    """Messages on stderr, one line an event; no task output."""
+    """Return a view that prints one line per event on stderr, and no output of tasks."""
     return PlainView(flags.err, quiet=flags.quiet, verbose=flags.verbose)
 
 
 def make_transfer_view(flags: CommonFlags) -> SyncView:
-    """Bars with rate and time left on a terminal, else one line a host."""
+    """Return a view of transfers: progress bars on a terminal, else one line per host."""
     return SyncView(flags.err, quiet=flags.quiet, verbose=flags.verbose)
 
 
 @contextmanager
 def open_transfer(flags: CommonFlags, bwlimit: int | None) -> Iterator[tuple[SshFleet, Emit]]:
-    """The fleet, and the view that shows what it sends and what it waits for."""
+    """Yield a fleet, and the view that shows what the fleet sends and waits for."""
     with open_fleet(flags, bwlimit) as fleet, make_transfer_view(flags) as emit:
         fleet.on_notice = notices_to(emit)
         yield fleet, emit
 
 
 def make_launch_view(flags: CommonFlags) -> Emit:
-    """One line an event; on a terminal bars instead, while code and data are sent."""
+    """Return a view of a launch: one line per event.
+
+    On a terminal it shows progress bars while code and data are sent.
+    """
     plain, on_terminal = make_plain_view(flags), flags.err.width is not None
     bars: list[SyncView] = []
 

@@ -1,5 +1,7 @@
-"""A page that is written to a file: whole or not at all, and over an existing file only where that
-was asked for."""
+"""Write a page to a file: completely or not at all.
+
+An existing file is replaced only if the operator asked for that.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from tfdeploy.machine.private_files import write_private_file
 
 
 def check_page_target(target: Path, overwrite: bool) -> None:
-    """Raises UsageError where it cannot be written."""
+    """Raise UsageError if the page cannot be written to `target`."""
     if target.is_dir():
         raise UsageError(
             f"{target} is a folder", where="--to", next=f"--to {target / 'report.html'}"
@@ -21,15 +23,17 @@ def check_page_target(target: Path, overwrite: bool) -> None:
         )
     if target.exists() and not overwrite:
         raise UsageError(
-            f"{target} is there already",
+            f"{target} exists already",
             where="--to",
             next="--overwrite replaces it, --to FILE writes another",
         )
 
 
 def write_page(target: Path, html: str, overwrite: bool) -> None:
-    """Write it for this user alone: it holds lines of logs. Raises UsageError. A file that came
-    meanwhile stays, unless it may be replaced."""
+    """Write the page, readable by this user alone, because it contains lines of logs.
+
+    Raises UsageError, also if the file was created meanwhile and `overwrite` is false.
+    """
     try:
         check_page_target(target, overwrite)
         write_private_file(target, html)

@@ -38,7 +38,9 @@ def test_a_removed_folder_hides_no_task(operator: Tfdeploy) -> None:
         and "hidden-1" in refused.stderr
         and "tfdeploy stop hidden-1" in refused.stderr
     )
-    assert "nothing of it is alive" in operator.run("stop", "hidden-1", "--now", exit_code=0).stderr
+    assert (
+        "no process of it is alive" in operator.run("stop", "hidden-1", "--now", exit_code=0).stderr
+    )
     assert not operator.marked("n2", "hidden-1")
     assert_nothing_left(operator, "hidden-1", "hidden")
     launch(operator, "hidden-2")

@@ -136,7 +136,7 @@ def test_a_follower_that_slept_over_a_rotation_says_what_is_gone_and_repeats_not
     assert following.wait(timeout=120) == 0
     found = numbers(out.read_text(), "worker:0")
     assert is_counting_on(found, 30000) and len(found) < 30000, (len(found), found[:3], found[-3:])
-    assert "rotated away" in out.read_text(), "what is gone is said"
+    assert "removed by rotation" in out.read_text(), "what is gone is said"
     assert_nothing_left(operator, "rotated-1", "rotated")
 
 

@@ -49,7 +49,7 @@ def test_a_stop_reaches_a_host_that_was_away(operator: Tfdeploy) -> None:
     launch(operator, "away-stop", "--steps=100000")
     operator.lab.cut(AWAY)
     done = operator.run("stop", "away-stop", exit_code=4)
-    assert "n[1-2,4] tell n3 to stop as soon as they meet, for a day" in done.stderr
+    assert "n[1-2,4] tell n3 to stop when they can reach each other, for a day" in done.stderr
     assert messengers(operator, "away-stop") == ["n1", "n2", "n4"]
     assert operator.marked(AWAY, "away-stop")  # it goes on: nobody could tell it
     again = operator.run("stop", "away-stop", exit_code=4)  # the messengers are no survivors

@@ -136,7 +136,7 @@ def test_a_bound_that_is_refused_is_named(
 ) -> None:
     assert main([verb, *WORDS.get(verb, []), flag, "n3"]) == 2
     said = capsys.readouterr()
-    assert f"{flag} is not taken" in said.err
+    assert f"{flag} is not accepted" in said.err
     assert not said.out
 
 
@@ -145,7 +145,7 @@ def test_a_stop_that_is_bounded_from_outside_is_refused(
 ) -> None:
     monkeypatch.setenv("TFDEPLOY_LIMIT", "n3")
     assert main(["stop"]) == 2
-    assert "TFDEPLOY_LIMIT is not taken: a run is stopped whole" in capsys.readouterr().err
+    assert "TFDEPLOY_LIMIT is not accepted: a run is stopped as a whole" in capsys.readouterr().err
     assert main(["docs"]) == 0  # it asks no host: what is exported for others is no error
 
 
@@ -155,7 +155,7 @@ def test_words_behind_the_dashes_are_refused_where_nobody_takes_them(
 ) -> None:
     own = [word for word in WORDS.get(verb, []) if word != "--"]
     assert main([verb, *own, "--", "n3"]) == 2
-    assert "behind --" in capsys.readouterr().err
+    assert "after --" in capsys.readouterr().err
 
 
 def test_what_is_exported_is_checked_too(

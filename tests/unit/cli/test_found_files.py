@@ -115,7 +115,7 @@ def test_an_inventory_beside_the_job_file_counts_more_than_one_here(project: Ope
     host, said = project.host("-j", "../../project")
     assert host == "own"
     line = (
-        "inventory: ../../project/inventories/hosts.yaml (beside the job file; "
+        "inventory: ../../project/inventories/hosts.yaml (next to the job file; "
         "inventories/x.yaml is not used)\n"
     )
     assert said == line
@@ -202,7 +202,7 @@ def test_init_says_that_there_is_a_project_above(project: Operator) -> None:
     project.cwd = project.home / "project/sub"
     project.cwd.mkdir()
     done = project.run("init", "--hosts", "a,b", "--mode", "async", "--command", "python x.py")
-    assert done.returncode == 0 and "../tfdeploy.yaml is there too" in done.stderr
+    assert done.returncode == 0 and "../tfdeploy.yaml exists too" in done.stderr
 
 
 @pytest.mark.needs("other accounts")

@@ -195,7 +195,7 @@ def test_init_takes_the_hosts_of_the_inventory_that_is_set(here, monkeypatch):
     said = ask(here, b"sync\n\n\n")
     assert (
         "Hosts" not in said
-        and "inventory: ../lab.yaml (TFDEPLOY_INVENTORY): 1 host; no other is written" in said
+        and "inventory: ../lab.yaml (TFDEPLOY_INVENTORY): 1 host; init writes no other" in said
     )
     assert "next: tfdeploy check, tfdeploy launch --dry-run" in said
     assert load_job(here / "tfdeploy.yaml", environ={}).mode == "sync"

@@ -61,7 +61,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ],
         (
             ["launch", "--steps", "9"],
-            "stands in `command:`, or with its command behind --: tfdeploy launch -- python "
+            "in `command:`, or with its command after --: tfdeploy launch -- python "
             "train.py --steps 9",
         ),
         (
@@ -96,7 +96,7 @@ def test_output_that_finds_no_space_is_one_line_and_one(words: list[str], unbuff
         )
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
-        "this machine: where the output goes: No space left on device; free some space"
+        "this machine: the output: No space left on device; free some space"
     ]
 
 
@@ -145,7 +145,7 @@ def test_flags_without_a_verb_behind_them(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2
-    assert f"no verb behind {words[0]}" in capsys.readouterr().err
+    assert f"no verb after {words[0]}" in capsys.readouterr().err
 
 
 CONSENTS = (

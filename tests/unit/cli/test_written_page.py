@@ -22,7 +22,7 @@ def test_a_page_is_its_users_alone_and_whole(tmp_path: Path) -> None:
 def test_a_file_that_is_there_stays_unless_it_may_be_replaced(tmp_path: Path) -> None:
     target = tmp_path / "report.html"
     target.write_text("old")
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="exists already"):
         write_page(target, "new", overwrite=False)
     assert target.read_text() == "old"
     write_page(target, "new", overwrite=True)

@@ -1,2 +1,1 @@
-"""What each verb takes: one module per verb, so that its help is shown without the modules that
-carry it out."""
+"""Declare the flags of each verb in a module of its own, so that --help imports nothing else."""

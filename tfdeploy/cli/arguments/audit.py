@@ -1,4 +1,4 @@
-"""What `tfdeploy audit` takes."""
+"""Declare the flags of `tfdeploy audit`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tfdeploy.cli.flags import OneRunFlags
 @dataclass(frozen=True, kw_only=True)
 class Flags(OneRunFlags):
     description = (
-        "Who did what from where, as the hosts' audit logs say; ports, secrets, versions, what "
-        "is left. Reads only."
+        "Show who did what from where, as the hosts' audit logs say, and which processes, ports, "
+        "secrets and versions are on the hosts. Only reads."
     )
-    epilog = "0: nothing is left; 1: something is left; 4: a host was not reached."
+    epilog = "Exit 0: nothing is left, 1: something is left, 4: a host was not reached."
 
     run_prefix: str | None = argument(
-        "RUN", nargs="?", help="id or unique prefix (default: all that the hosts have)"
+        "RUN", nargs="?", help="id or unique prefix (default: all runs on the hosts)"
     )

@@ -1,4 +1,4 @@
-"""What `tfdeploy check` takes."""
+"""Declare the flags of `tfdeploy check`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from tfdeploy.cli.flags import CommonFlags
 @dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
     description = (
-        "Looks for what would go wrong in a launch, and names what mends it: each host, and each "
-        "host to each other "
-        "on the ports that will be used. Needs no run, and changes nothing."
+        "Find what would go wrong in a launch, and print how to fix it. Tests each host, and each "
+        "pair of hosts on the ports that a run will use. Needs no run and changes nothing."
     )
-    epilog = (
-        "Exit 0: nothing wrong (warnings may be shown), 1: something is, 4: a host was not reached."
-    )
+    epilog = "Exit 0: no errors (there may be warnings), 1: errors, 4: a host was not reached."
 
     deep: bool = switch(
-        "--deep", help="also latency and bandwidth of each pair, about a second a host"
+        "--deep",
+        help="also measure latency and bandwidth of each pair; takes about a second per host",
     )

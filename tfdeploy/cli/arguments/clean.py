@@ -1,4 +1,4 @@
-"""What `tfdeploy clean` takes."""
+"""Declare the flags of `tfdeploy clean`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ CONFIRMATION_WORD = "everything"
 @dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
     description = (
-        "Shows ended runs, releases, environments and records of this machine that no run needs, "
-        "asks, removes them."
+        "Show the ended runs, releases, environments and records of this machine that no run "
+        "needs, ask, and remove them."
     )
     epilog = (
-        "Never a live run or what it uses, never `keep` (but with --everything). 0: done; 1: "
-        "something stays; 4: a host "
-        "was not reached."
+        "Never removes a live run or what it uses, and removes `keep` only with --everything. "
+        "Exit 0: all is removed, 1: something is left, 4: a host was not reached."
     )
 
-    dry_run: bool = switch("--dry-run", help="only show what would go, and its size")
+    dry_run: bool = switch("--dry-run", help="only show what would be removed, and its size")
     newest: int | None = option(
         "--newest",
         type=integer_reader("a number of runs", maximum=10**9 - 1),
@@ -31,11 +30,15 @@ class Flags(CommonFlags):
         help="keep the newest N ended runs of each job",
     )
     older: float | None = option(
-        "--older", type=duration, metavar="30d", help="only runs that ended longer ago"
+        "--older",
+        type=duration,
+        metavar="30d",
+        help="remove only runs that ended longer ago than this",
     )
-    data: bool = switch("--data", help="also data sets that the job file here does not name")
-    all: bool = switch("--all", help="of every job, not only of this folder's")
+    data: bool = switch("--data", help="also remove data sets that the job file does not name")
+    all: bool = switch("--all", help="clean up after every job, not only this folder's")
     everything: bool = switch(
         "--everything",
-        help=f"all that tfdeploy ever put on the hosts, keep included; asks for the word {CONFIRMATION_WORD}",
+        help="remove all that tfdeploy put on the hosts, keep included; asks for the word "
+        f"{CONFIRMATION_WORD}",
     )

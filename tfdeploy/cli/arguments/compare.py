@@ -1,4 +1,4 @@
-"""What `tfdeploy compare` takes."""
+"""Declare the flags of `tfdeploy compare`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ MAX_RUNS = 10
 @dataclass(frozen=True, kw_only=True)
 class Flags(OneRunFlags):
     description = (
-        "What differs in command, environment, lines of code, plan and versions, and the last "
-        "value of each metric."
+        "Show what differs between runs in command, environment, lines of code, plan and "
+        "versions, and the last value of each metric."
     )
     no_selection_reason = "runs are compared whole"
 
-    run_prefix: str | None = None  # each of `runs` in its turn
-    runs: list[str] = argument("RUN", nargs="+", help=f"ids or unique prefixes, two to {MAX_RUNS}")
+    # The verb sets it to each of `runs` in turn.
+    run_prefix: str | None = None
+    runs: list[str] = argument("RUN", nargs="+", help=f"two to {MAX_RUNS} ids or unique prefixes")
     to: str | None = option(
-        "--to", metavar="FILE", help="also as one HTML page, with the curves of all runs"
+        "--to", metavar="FILE", help="also write one HTML page, with the curves of all runs"
     )
     overwrite: bool = switch("--overwrite", help="replace an existing file")

@@ -1,4 +1,4 @@
-"""What `tfdeploy docs` takes."""
+"""Declare the flags of `tfdeploy docs`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tfdeploy.cli.flags import CommonFlags
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
-    description = "The keys of inventory and job file, and the placeholders."
+    description = "Print the keys of inventory and job file, and the placeholders."
     no_selection_reason = "it asks no host"
 
     schema: str | None = option(
         "--schema",
         metavar="NAME",
-        help="the JSON Schema of what a verb prints with --json, such as status, sync-dry-run, "
-        "error",
+        help="print the JSON Schema of a verb's --json output instead, such as status, "
+        "sync-dry-run, error",
     )

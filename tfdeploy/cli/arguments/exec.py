@@ -1,4 +1,4 @@
-"""What `tfdeploy exec` takes."""
+"""Declare the flags of `tfdeploy exec`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from tfdeploy.cli.options import duration
 class Flags(CommonFlags):
     usage = "tfdeploy exec [options] -- CMD [WORD ...]"
     description = (
-        "One word goes to `sh -c`, several are argv. Exit 1 when the command failed on a host."
+        "Run a command on every host at once. A single word is a script for `sh -c`; several words "
+        "are the command and its arguments. Exit 1: the command failed on a host."
     )
     takes_command = True
 
     timeout: float | None = option(
-        "--timeout", type=duration, metavar="60s", help="give up on a host after so long"
+        "--timeout", type=duration, metavar="60s", help="give up on a host after this time"
     )

@@ -1,4 +1,4 @@
-"""What `tfdeploy fetch` takes."""
+"""Declare the flags of `tfdeploy fetch`."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from tfdeploy.cli.options import size
 @dataclass(frozen=True, kw_only=True)
 class Flags(OneRunFlags):
     description = (
-        "Brings keep, files and logs of a run, or only what --keep, --files and --logs name, and "
-        "verifies them. "
-        "The same command again goes on, or brings what is new."
+        "Copy keep, files and logs of a run to this machine, or only those that --keep, --files "
+        "and --logs select, and verify them. Repeat the command to resume an interrupted fetch or "
+        "to fetch what is new."
     )
 
     keep: bool = switch(
-        "--keep", help="the folders of `keep` (checkpoints), from the host with the newest"
+        "--keep", help="fetch the folders of `keep` (checkpoints) from the host with the newest"
     )
     files: bool = switch(
-        "--files", help="what the programs left in their working directories, outside keep"
+        "--files", help="fetch what programs left in their working directories, outside keep"
     )
-    logs: bool = switch("--logs", help="the tasks' logs, whole")
-    to: str | None = option("--to", metavar="DIR", help="where to (default: ./fetched/RUN)")
-    overwrite: bool = switch("--overwrite", help="also over files that were changed here since")
+    logs: bool = switch("--logs", help="fetch the complete logs of the tasks")
+    to: str | None = option("--to", metavar="DIR", help="write to DIR (default: ./fetched/RUN)")
+    overwrite: bool = switch("--overwrite", help="also overwrite files that were changed here")
     max: int | None = option(
         "--max",
         metavar="SIZE",
         type=size,
-        help="take no more than this from one host, such as 20GB or 500MiB",
+        help="fetch at most SIZE from each host, such as 20GB or 500MiB",
     )
     onto: str | None = option(
         "--onto",
         metavar="HOST",
-        help="with --keep: copy the newest keep to that host, where a launch goes on from it",
+        help="with --keep: copy the newest keep to HOST, so that a launch there continues from it",
     )
     bwlimit: int | None = bwlimit_option()

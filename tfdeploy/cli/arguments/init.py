@@ -1,4 +1,4 @@
-"""What `tfdeploy init` takes."""
+"""Declare the flags of `tfdeploy init`."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ INVENTORY = "inventories/hosts.yaml"
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
-    description = f"Writes tfdeploy.yaml and {INVENTORY}, with every key explained."
+    description = f"Write tfdeploy.yaml and {INVENTORY}, with every key explained."
     no_selection_reason = "it asks no host"
 
-    folder: str = option(nargs="?", default=".", help="where (default: here)")
+    folder: str = option(
+        nargs="?", default=".", help="write the files to this folder (default: the current one)"
+    )
     hosts: str | None = option(
         "--hosts",
         metavar="LIST",
-        help="[user@]host[:port], several with commas; the first is ps, the others workers",
+        help="hosts as [user@]host[:port], separated by commas; the first is ps, the others are "
+        "workers",
     )
     mode: str | None = option(
-        "--mode", choices=MODES, help="how the tasks train together (default async)"
+        "--mode", choices=MODES, help="how the tasks train together (default: async)"
     )
     command: str | None = option(
         "--command",
         metavar="LINE",
-        help="the program's words (default: python and the program found here)",
+        help="the command of the program (default: python and the program in the folder)",
     )

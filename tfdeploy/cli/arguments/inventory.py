@@ -1,4 +1,4 @@
-"""What `tfdeploy inventory` takes."""
+"""Declare the flags of `tfdeploy inventory`."""
 
 from __future__ import annotations
 
@@ -9,4 +9,7 @@ from tfdeploy.cli.flags import CommonFlags
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
-    description = "What the inventory says, and where. Contacts nobody."
+    description = (
+        "Print the hosts, roles and settings of the inventory, and where each is set. Contacts no "
+        "host."
+    )

@@ -1,4 +1,4 @@
-"""What `tfdeploy lab` and its own verbs take."""
+"""Declare the flags of `tfdeploy lab` and of its own verbs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Kind = Literal["loopback", "isolated"]
 
 @dataclass(frozen=True, kw_only=True)
 class LabFlags(VerbFlags):
-    no_selection_reason = "a lab is one whole; cut, heal, kill and boot name their host"
+    no_selection_reason = "a lab is used as a whole; cut, heal, kill and boot name their host"
 
     verb: str
     name: str = option(
@@ -25,8 +25,8 @@ class LabFlags(VerbFlags):
         env=lambda _: env_default("lab-name"),
         help="which lab (default: lab)",
     )
-    json: bool = switch("--json", env=is_env_true, help="the answer as JSON")
-    # parsed, so that the error names it
+    json: bool = switch("--json", env=is_env_true, help="print the answer as JSON")
+    # Parsed only so that the error can name these flags.
     limit: str | None = option("--limit", help=argparse.SUPPRESS)
     exclude: str | None = option("--exclude", help=argparse.SUPPRESS)
     after_dashes: tuple[str, ...] | None = None
@@ -34,22 +34,25 @@ class LabFlags(VerbFlags):
 
 @dataclass(frozen=True, kw_only=True)
 class UpFlags(LabFlags):
-    count: int = argument("N", type=int, help="how many hosts: n1 is ps, the rest are workers")
+    count: int = argument(
+        "N", type=int, help="the number of hosts: n1 is ps, the others are workers"
+    )
     kind: Kind = option(
         "--kind",
         choices=get_args(Kind),
         default="loopback",
-        help="isolated needs root and namespaces",
+        help="loopback: all hosts share this machine's network; isolated: each host has its own "
+        "(needs root and namespaces); default: loopback",
     )
     rate: str | None = option(
-        "--rate", help="bandwidth of each link, as tc writes it: 100mbit (isolated)"
+        "--rate", help="bandwidth of each link, in tc's notation, such as 100mbit (isolated)"
     )
     sites: int = option(
         "--sites",
         type=int,
         default=1,
         metavar="N",
-        help="at how many sites the hosts are; the operator is at the first",
+        help="spread the hosts over N sites; the operator is at the first (isolated)",
     )
     between: str | None = option(
         "--between", metavar="RATE", help="bandwidth between sites (default: no limit)"
@@ -58,12 +61,12 @@ class UpFlags(LabFlags):
         "--python",
         default=sys.executable,
         metavar="PATH",
-        help="the hosts' interpreter (default: this one)",
+        help="the Python of the hosts (default: the one that runs tfdeploy)",
     )
     shared_workdir: bool = switch(
-        "--shared-workdir", help="one ~/tfdeploy for all hosts, like an NFS home"
+        "--shared-workdir", help="share one ~/tfdeploy among all hosts, like an NFS home"
     )
-    gpus: str | None = option("--gpus", help="the hosts' `gpus:` (default: auto)")
+    gpus: str | None = option("--gpus", help="the value of `gpus:` for the hosts (default: auto)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,17 +86,17 @@ class Flags(VerbFlags):
     verbs: ClassVar = {
         "up": (
             UpFlags,
-            "bring hosts up, or start again those that died; prints where the inventory is",
+            "start the hosts, or restart those that died; prints the path of the inventory",
         ),
         "down": (LabFlags, "remove the lab: processes, namespaces, mounts, files"),
         "status": (LabFlags, "the hosts and whether they are up"),
         "run": (
             RunFlags,
-            "run the command after -- as the lab's operator, who reaches the hosts (isolated: "
+            "run the command after -- as the lab's operator, who can reach the hosts (isolated: "
             "and nothing else)",
         ),
-        "cut": (HostFlags, "take a host off the network (isolated)"),
-        "heal": (HostFlags, "put it back on the network"),
+        "cut": (HostFlags, "disconnect a host from the network (isolated)"),
+        "heal": (HostFlags, "connect it to the network again"),
         "kill": (HostFlags, "power a host off"),
-        "boot": (HostFlags, "power it on again: same disk, same address"),
+        "boot": (HostFlags, "power it on again, with the same disk and address"),
     }

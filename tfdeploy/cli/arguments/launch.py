@@ -1,4 +1,4 @@
-"""What `tfdeploy launch` takes."""
+"""Declare the flags of `tfdeploy launch`."""
 
 from __future__ import annotations
 
@@ -15,49 +15,44 @@ from tfdeploy.model.job import MODES, Mode, Via
 class Flags(CommonFlags):
     usage = "tfdeploy launch [--mode MODE] [options] [-- python train.py --lr 0.1]"
     description = (
-        "Starts a run on all its hosts or on none: lock, probe, plan, sync, prepare, start, commit."
+        "Start a run on all its hosts or on none: lock, probe, plan, sync, prepare, start, commit."
     )
-    epilog = (
-        "Words after -- take the place of the job's command. The run id is printed alone on stdout."
-    )
+    epilog = "A command after -- replaces the one in the job file. Only the run id goes to stdout."
     takes_command = True
 
     mode: Mode | None = option(
         "--mode", choices=MODES, help="how the tasks train together (job file: mode)"
     )
-    ps: int | None = option("--ps", type=positive, metavar="N", help="so many parameter servers")
-    workers: int | None = option("--workers", type=positive, metavar="N", help="so many workers")
+    ps: int | None = option("--ps", type=positive, metavar="N", help="start N parameter servers")
+    workers: int | None = option("--workers", type=positive, metavar="N", help="start N workers")
     name: str | None = option(
-        "--name", metavar="RUN", help="the run's id, instead of one with date and time"
+        "--name", metavar="RUN", help="the run's id (default: the job's name with date and time)"
     )
     wait: bool = switch(
-        "--wait", group=ALTERNATIVES, help="stay until the run ends; exit with how it ended"
+        "--wait", group=ALTERNATIVES, help="wait until the run ends; the exit code is the run's"
     )
     detach: bool = switch(
-        "--detach", group=ALTERNATIVES, help="return once all is up, also on a terminal"
+        "--detach", group=ALTERNATIVES, help="return when all tasks are up, without the dashboard"
     )
-    dry_run: bool = switch(
-        "--dry-run", group=ALTERNATIVES, help="stop after the plan, show it and send nothing"
-    )
-    sync: bool = switch("--no-sync", default=True, help="take the release that is there")
+    dry_run: bool = switch("--dry-run", group=ALTERNATIVES, help="only show the plan; send nothing")
+    sync: bool = switch("--no-sync", default=True, help="use the code that is on the hosts already")
     fresh: bool = switch(
         "--fresh",
-        help="start from zero; checkpoints and all else in `keep` stay on their hosts under "
-        "another name",
+        help="start from zero; `keep` with its checkpoints stays on the hosts under another name",
     )
     ignore_keep: bool = switch(
         "--ignore-keep",
-        help="go on from what the chief's host has (or from zero) although newer checkpoints lie "
-        "on another host",
+        help="continue from the checkpoints on the chief's host (or from zero), although another "
+        "host has newer ones",
     )
-    allow_public: bool = switch("--allow-public", help="consent to public addresses in the cluster")
+    allow_public: bool = switch("--allow-public", help="allow public addresses in the cluster")
     allow_open: bool = switch(
-        "--allow-open", help="consent to hosts whose ports `protect: auto` cannot guard"
+        "--allow-open", help="allow hosts whose ports `protect: auto` cannot guard"
     )
-    force: bool = switch(
-        "--force", help="go on in spite of what `tfdeploy check` would call an error"
+    force: bool = switch("--force", help="launch even if `tfdeploy check` would report errors")
+    events: str | None = option(
+        "--events", metavar="FILE", help="write every event to FILE as a JSON line"
     )
-    events: str | None = option("--events", metavar="FILE", help="write every event as a JSON line")
     bwlimit: int | None = bwlimit_option()
     via: Via | None = via_option()
     allow_secrets_in_code: bool = allow_secrets_switch()

@@ -1,4 +1,4 @@
-"""What `tfdeploy logs` takes."""
+"""Declare the flags of `tfdeploy logs`."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ Format = Literal["text", "json", "raw"]
 
 
 def _read_line_count(text: str) -> int | None:
+    """Return the number of lines, or None for `all` and -1. Raises ArgumentTypeError."""
     return None if text in ("all", "-1") else integer_reader("a number of lines")(text)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(OneRunFlags):
     description = (
-        "The merged logs of a run: task@host | line. A Python traceback comes as one block."
+        "Print the merged logs of a run: task@host | line. A Python traceback stays one block."
     )
 
     follow: bool = switch(
         "-f",
         "--follow",
         group=_SELECTION_TITLE,
-        help="go on until all tasks have ended, or until --until",
+        help="also print new lines, until all tasks have ended or until --until",
     )
     lines: int | None = _selection_option(
         "-n",
@@ -40,38 +41,39 @@ class Flags(OneRunFlags):
         "--tail",
         type=_read_line_count,
         metavar="N",
-        help="only the last N of the wanted lines of each task; all: every line",
+        help="only the last N selected lines of each task; all: every line",
     )
     since: float | None = _selection_option(
         "--since",
         type=moment,
         metavar="WHEN",
-        help="not older than that: 1h30m ago, a time as 2026-11-22T10:00:00Z (local without Z or "
-        "offset), "
-        "a date (its local midnight)",
+        help="only lines since WHEN: 1h30m (so long ago), 2026-11-22T10:00:00Z (local time without "
+        "Z or offset), or a date (its local midnight)",
     )
     until: float | None = _selection_option(
-        "--until", type=moment, metavar="WHEN", help="not newer than that, written as for --since"
+        "--until", type=moment, metavar="WHEN", help="only lines up to WHEN, written as for --since"
     )
     task: list[str] | None = _repeatable_option(
         "--task",
         metavar="TASKS",
-        help="of these tasks or roles: worker:0, worker, worker:[0-2,5], w*; several with commas, "
-        "or again",
+        help="only these tasks or roles: worker:0, worker, worker:[0-2,5], w* (separate with "
+        "commas; repeatable)",
     )
     host: list[str] | None = _repeatable_option(
-        "--host", metavar="HOSTS", help="of tasks on these hosts: n2, gpu[03-10], n*"
+        "--host", metavar="HOSTS", help="only tasks on these hosts: n2, gpu[03-10], n* (repeatable)"
     )
     grep: list[str] | None = _repeatable_option(
-        "--grep", metavar="RE", help="that this regular expression finds; again: or this one"
+        "--grep", metavar="RE", help="only lines that match RE (repeatable; any match counts)"
     )
     exclude_grep: list[str] | None = _repeatable_option(
-        "--exclude-grep", metavar="RE", help="that this one does not find; again: nor this one"
+        "--exclude-grep",
+        metavar="RE",
+        help="without lines that match RE (repeatable; any match counts)",
     )
     ignore_case: bool = switch(
         "--ignore-case",
         group=_SELECTION_TITLE,
-        help="of letters in these expressions and in --highlight",
+        help="ignore case in --grep, --exclude-grep and --highlight",
     )
     context: int = _selection_option(
         "-C",
@@ -81,36 +83,38 @@ class Flags(OneRunFlags):
         ),
         default=0,
         metavar="N",
-        help="with N lines of the same task before and after each that --grep finds; -- stands "
-        "between groups",
+        help="also N lines of the same task before and after each line that --grep matches, with "
+        "-- between groups",
     )
     attempt: int | None = _selection_option(
-        "--attempt", type=positive, metavar="N", help="of each task's Nth start"
+        "--attempt", type=positive, metavar="N", help="only the Nth attempt of each task"
     )
     previous: bool = switch(
-        "-p", "--previous", group=_SELECTION_TITLE, help="of the attempt before each task's newest"
+        "-p",
+        "--previous",
+        group=_SELECTION_TITLE,
+        help="only the attempt before each task's newest one",
     )
-    stderr: bool = switch("--stderr", group=_SELECTION_TITLE, help="of standard error")
+    stderr: bool = switch("--stderr", group=_SELECTION_TITLE, help="only standard error")
 
     timestamps: bool = switch(
         "-t",
         "--timestamps",
         group=_DISPLAY_TITLE,
-        help="with the time (UTC) of each line; hosts' clocks are corrected",
+        help="print the time (UTC) of each line; the hosts' clocks are corrected",
     )
     highlight: list[str] | None = option(
         "--highlight",
         group=_DISPLAY_TITLE,
         action="append",
         metavar="RE",
-        help="colour what this finds, where there is colour; again",
+        help="highlight what matches RE, if colours are used (repeatable)",
     )
     fold: bool = switch(
         "--fold",
         group=_DISPLAY_TITLE,
-        help="show equal lines that several tasks write within half a second once: "
-        "worker:[0-7]@n[1-8] | line "
-        "(default: every line)",
+        help="print a line once if several tasks write it within half a second: "
+        "worker:[0-7]@n[1-8] | line",
     )
     output: Format = option(
         "-o",
@@ -118,10 +122,11 @@ class Flags(OneRunFlags):
         group=_DISPLAY_TITLE,
         choices=get_args(Format),
         default="text",
-        help="raw: the bytes of the programs, which a terminal may obey: there it is asked first. "
-        "--json is the same as -o json",
+        help="raw: the bytes as the programs wrote them, which can control a terminal: tfdeploy "
+        "asks first; json: the same as --json (default: text)",
     )
 
     @property
     def format(self) -> Format:
+        """The output format that --json or --output asks for."""
         return "json" if self.json else self.output

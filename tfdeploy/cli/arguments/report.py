@@ -1,4 +1,4 @@
-"""What `tfdeploy report` takes."""
+"""Declare the flags of `tfdeploy report`."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ Output = Literal["html", "csv"]
 @dataclass(frozen=True, kw_only=True)
 class Flags(OneRunFlags):
     description = (
-        "One HTML file about a run: plan, curves, timeline, events, the first cause. It needs no "
-        "network."
+        "Write one HTML file about a run: plan, curves, timeline, events, first cause. The file "
+        "needs no network."
     )
 
     to: str | None = option(
-        "--to", metavar="FILE", help="where it is written (default: RUN.html or RUN.csv here)"
+        "--to",
+        metavar="FILE",
+        help="write to FILE (default: RUN.html or RUN.csv in the current folder)",
     )
     output: Output = option(
         "-o",
         "--output",
         choices=get_args(Output),
         default="html",
-        help="csv: its samples for spreadsheets, a row for each task and time (default: html)",
+        help="csv: the samples for spreadsheets, one row per task and time (default: html)",
     )
     overwrite: bool = switch("--overwrite", help="replace an existing file")
     open: bool = switch("--open", help="open it in the browser")
-    serve: bool = switch("--serve", help="show it live, on loopback, until Ctrl-C")
+    serve: bool = switch("--serve", help="serve the page on loopback, with live data, until Ctrl-C")
     port: int | None = option(
         "--port",
         type=port,
         metavar="N",
-        help="with --serve: the port here (default: any that is free)",
+        help="with --serve: the port on this machine (default: any free port)",
     )

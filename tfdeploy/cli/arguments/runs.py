@@ -1,4 +1,4 @@
-"""What `tfdeploy runs` takes."""
+"""Declare the flags of `tfdeploy runs`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfdeploy.cli.options import moment
 
 
 def _read_run_states(text: str) -> list[str]:
-    """`failed,lost`: states of runs. Raises ArgumentTypeError."""
+    """Return the states in a list such as `failed,lost`. Raises ArgumentTypeError."""
     states = text.split(",")
     for name in states:
         if name not in RUN_STATES:
@@ -24,20 +24,21 @@ def _read_run_states(text: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
-    description = "Runs so far, newest first, as the hosts know them."
+    description = "List the runs that the hosts know, newest first."
 
-    all: bool = switch("--all", help="of every job, not only of this folder's")
+    all: bool = switch("--all", help="list the runs of every job, not only of this folder's")
     state: list[str] | None = option(
         "--state",
         action="extend",
         type=_read_run_states,
         metavar="STATE,...",
-        help=f"only those in this state, or in one of several: {','.join(RUN_STATES)}",
+        help=f"only runs in one of these states: {','.join(RUN_STATES)} (repeatable)",
     )
-    since: float | None = option(  # UTC seconds
+    # UTC seconds
+    since: float | None = option(
         "--since",
         type=moment,
         metavar="WHEN",
-        help="only those begun since then: 2d, 1h30m (so long ago), 2026-11-22T10:00:00Z or "
-        "2026-11-22",
+        help="only runs that began since WHEN: 2d or 1h30m (so long ago), 2026-11-22T10:00:00Z "
+        "or 2026-11-22",
     )

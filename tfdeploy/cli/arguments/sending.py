@@ -1,4 +1,4 @@
-"""The flags of verbs that send code and data."""
+"""Declare the flags of verbs that send code and data."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ via_option = partial(
     option,
     "--via",
     choices=VIAS,
-    help="auto: from host to host; rsync: each host from here (job file: via)",
+    help="auto: hosts pass the data on to each other; rsync: this machine sends to each host (job "
+    "file: via)",
 )
 allow_secrets_switch = partial(
     switch,
     "--allow-secrets-in-code",
-    help="send code although a file of it holds a private key or the value of a secret",
+    help="send the code even if a file in it contains a private key or the value of a secret",
 )

@@ -1,4 +1,4 @@
-"""What `tfdeploy setup` takes."""
+"""Declare the flags of `tfdeploy setup`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tfdeploy.cli.flags import CommonFlags, bwlimit_option
 @dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
     description = (
-        "Makes the environment of the job's `setup:` on every host, by uv where it is there, "
-        "else by pip. "
-        "The same requirements and Python give the same environment: a second setup finds it."
+        "Make the Python environment of the job's `setup:` on every host, with uv if the host has "
+        "it, else with pip. An environment is reused as long as requirements and Python are the "
+        "same."
     )
-    epilog = "-v shows what uv or pip say on each host."
+    epilog = "-v shows the output of uv or pip on each host."
 
     bwlimit: int | None = bwlimit_option()

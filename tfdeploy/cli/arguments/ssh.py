@@ -1,4 +1,4 @@
-"""What `tfdeploy ssh` takes."""
+"""Declare the flags of `tfdeploy ssh`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tfdeploy.cli.flags import CommonFlags
 class Flags(CommonFlags):
     usage = "tfdeploy ssh [options] HOST [-- CMD [WORD ...]]"
     description = (
-        "A shell there, or CMD: one word goes to `sh -c`, several are argv. The exit code is "
-        "that of ssh."
+        "Open a shell on a host, or run CMD there: a single word is a script for `sh -c`, several "
+        "words are the command and its arguments. The exit code is that of ssh."
     )
     takes_command = True
 

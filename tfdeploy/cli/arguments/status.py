@@ -1,4 +1,4 @@
-"""What `tfdeploy status` takes."""
+"""Declare the flags of `tfdeploy status`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from tfdeploy.cli.flags import OneRunFlags
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(OneRunFlags):
-    description = "The tasks of a run, as its hosts say."
+    description = "Show the tasks of a run, as its hosts report them."
 
     watch: bool = switch(
-        "--watch", help="the dashboard on a terminal, else again and again until the run ends"
+        "--watch",
+        help="show the dashboard; without a terminal, print the status repeatedly until the run "
+        "ends",
     )

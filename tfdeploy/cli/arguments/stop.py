@@ -1,4 +1,4 @@
-"""What `tfdeploy stop` takes."""
+"""Declare the flags of `tfdeploy stop`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from tfdeploy.cli.options import duration
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(OneRunFlags):
-    description = "TERM to every process of the run, grace, KILL, verify."
-    no_selection_reason = "a run is stopped whole"
+    description = (
+        "Stop a run: send TERM to every process of it, wait, send KILL, and check that none is "
+        "left."
+    )
+    no_selection_reason = "a run is stopped as a whole"
 
     run_prefix: str | None = argument(
         "RUN", nargs="?", help="id or unique prefix (default: this job's live run)"
@@ -21,6 +24,6 @@ class Flags(OneRunFlags):
         "--grace",
         type=duration,
         metavar="20s",
-        help="between TERM and KILL (default: the run's stop.grace)",
+        help="wait this long between TERM and KILL (default: the run's stop.grace)",
     )
-    now: bool = switch("--now", help="KILL at once")
+    now: bool = switch("--now", help="send KILL at once")

@@ -1,4 +1,4 @@
-"""What `tfdeploy sync` takes."""
+"""Declare the flags of `tfdeploy sync`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tfdeploy.model.job import Via
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
-    description = "Puts code and data on every host."
+    description = "Copy code and data to every host."
 
     bwlimit: int | None = bwlimit_option()
     via: Via | None = via_option()
     allow_secrets_in_code: bool = allow_secrets_switch()
     dry_run: bool = switch(
-        "--dry-run", help="say what each host would be sent, and who would feed whom"
+        "--dry-run", help="only show what each host would be sent, and by which host"
     )

@@ -1,4 +1,4 @@
-"""What `tfdeploy tensorboard` takes."""
+"""Declare the flags of `tfdeploy tensorboard`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from tfdeploy.cli.options import port
 @dataclass(frozen=True, kw_only=True)
 class Flags(OneRunFlags):
     description = (
-        "Starts TensorBoard on the host of the run's deciding task and prints where it is seen "
-        "here. Ctrl-C ends it."
+        "Start TensorBoard on the host of the run's deciding task and print its local address. "
+        "Ctrl-C ends it."
     )
 
     host: str | None = option(
         "--host",
         metavar="HOST",
-        help="another host of the run, as a name or a pattern that fits one",
+        help="start it on another host of the run: a name, or a pattern that matches one host",
     )
     port: int | None = option(
-        "--port", type=port, metavar="N", help="the port here (default: 6006, or any that is free)"
+        "--port",
+        type=port,
+        metavar="N",
+        help="the port on this machine (default: 6006, or any free port)",
     )
     open: bool = switch("--open", help="open it in the browser")

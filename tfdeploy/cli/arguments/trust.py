@@ -1,4 +1,4 @@
-"""What `tfdeploy trust` takes."""
+"""Declare the flags of `tfdeploy trust`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from tfdeploy.cli.declared import option
 from tfdeploy.cli.flags import CommonFlags
 
 _DESCRIPTION = """\
-Shows the host keys of hosts not yet known, and records them after a yes. Compare the fingerprints with the hosts' own
-first: `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the host's console.
+Show the keys of hosts that are not known yet, and record them after you agree. First compare the
+fingerprints with the hosts' own: `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the host's
+console.
 
---renew HOST is for a host that was set up again and shows another key: it shows both fingerprints and asks, then the new
-key stands in the place of the old. HOST is a host of the inventory, or a jump host on the way to one. Lines that also name
-other hosts keep them, and files below /etc/ssh are never written.
+--renew HOST is for a host that was reinstalled and has another key. It shows both fingerprints,
+asks, and replaces the old key. HOST is a host of the inventory, or a jump host on the way to one.
+Lines that also name other hosts stay valid for those. Files below /etc/ssh are never written.
 
-Names are hidden in known_hosts where the file has hidden names, or ssh's HashKnownHosts says so. Certificates of hosts
-(@cert-authority) are not checked: record the host's own key. A key marked as @revoked is refused always.
-Exit codes: 0 all are known; 1 the old key still stands in a file that tfdeploy does not write; 2; 4 some are not known.
+Host names are hashed in known_hosts if the file has hashed names or ssh's HashKnownHosts is set.
+Certificates of hosts (@cert-authority) are not checked: record the host's own key. A key that is
+marked as @revoked is always refused.
+
+Exit 0: all hosts are known, 1: the old key is still in a file that tfdeploy does not write, 2: a
+mistake on the command line, 4: some hosts are not known.
 """
 
 
@@ -28,8 +32,8 @@ class Flags(CommonFlags):
     fingerprints: str | None = option(
         "--fingerprints",
         metavar="FILE",
-        help="take exactly the keys whose `host SHA256:...` stands in FILE",
+        help="record exactly the keys whose `host SHA256:...` is a line of FILE",
     )
     renew: str | None = option(
-        "--renew", metavar="HOST", help="replace the key of one host that has changed"
+        "--renew", metavar="HOST", help="replace the key of one host whose key has changed"
     )

@@ -1,4 +1,4 @@
-"""`tfdeploy audit [RUN]`: who did what on the hosts, and what is left there. Reads only."""
+"""Run `tfdeploy audit`: show who did what on the hosts, and what is left there. Only reads."""
 
 from __future__ import annotations
 
@@ -46,8 +46,10 @@ def run(flags: Flags) -> int:
 def _find_subject(
     flags: Flags, fleet: Fleet
 ) -> tuple[Subject, tuple[Host, ...], UsageError | None]:
-    """(its subject, the hosts, why no plan was found). A run that was rolled back has none: the
-    logs know its whole id."""
+    """Return what to audit, the hosts to ask, and the error if the run has no plan.
+
+    A run that was rolled back has no plan. The audit logs know it by its whole id.
+    """
     if flags.run_prefix is None:
         return Subject(), load_project_inventory(flags).hosts, None
     try:

@@ -1,4 +1,4 @@
-"""`tfdeploy check`: preflight of every host and between every pair of hosts."""
+"""Run `tfdeploy check`: test every host, and the connections between each pair of hosts."""
 
 from __future__ import annotations
 
@@ -44,9 +44,12 @@ def run(flags: Flags) -> int:
 
 
 def _describe_launch(job: Job, inventory: Inventory, all_hosts: Inventory) -> Launch:
-    """The launch whose plan says which ports and how many tasks each host will have; it is never
-    made."""
-    options = Options(allow_public=True, allow_open=True)  # a check reports what a launch refuses
+    """Return a launch that is never started.
+
+    Its plan says which ports and how many tasks each host will have.
+    """
+    # A check reports what a launch refuses.
+    options = Options(allow_public=True, allow_open=True)
     identity = (time.time(), operator_name(), lock_holder())
     return Launch(
         inventory,

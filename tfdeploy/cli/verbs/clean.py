@@ -1,5 +1,4 @@
-"""`tfdeploy clean`: removes what no run needs any more, after it has shown what that is and
-asked."""
+"""Run `tfdeploy clean`: show what no run needs any more, ask, and remove it."""
 
 from __future__ import annotations
 
@@ -35,7 +34,8 @@ if TYPE_CHECKING:
 
     _Rows = dict[str, list[CleanRow]]
 
-THIS_MACHINE = "this machine"  # among the hosts: no host can have a blank in its name
+# A key beside the names of hosts, which cannot contain a blank.
+THIS_MACHINE = "this machine"
 
 
 def run(flags: Flags) -> int:
@@ -83,16 +83,17 @@ def run(flags: Flags) -> int:
 
 
 def _refuse_unusable_flags(flags: Flags) -> None:
+    """Raise UsageError for flags that exclude each other, or if nobody can answer the question."""
     conflicting = [name for name in ("newest", "older", "data") if getattr(flags, name)]
     if flags.everything and conflicting:
         raise UsageError(
-            f"--everything keeps nothing, so --{conflicting[0]} has no meaning",
+            f"--everything removes everything, so --{conflicting[0]} has no meaning",
             next="one of the two",
         )
     if not flags.yes and not flags.dry_run and (flags.json or not sys.stdin.isatty()):
         confirmation = _confirmed_command(flags) if flags.everything else "-y"
         raise UsageError(
-            "clean asks before it removes, and nobody is here to answer",
+            "clean asks before it removes, and there is no terminal to ask on",
             next=f"{confirmation}, or --dry-run first",
         )
 
@@ -109,11 +110,11 @@ def _confirmed_command(flags: Flags) -> str:
 
 
 def _ask_for_consent(flags: Flags) -> None:
-    """Raises UsageError: it was not agreed to."""
+    """Ask whether to remove. Raises UsageError if the operator does not agree."""
     if flags.everything:
         if (
             ask(
-                f"All of it is removed, checkpoints in `keep` too. Type {CONFIRMATION_WORD} to go on:"
+                f"All of it is removed, checkpoints in `keep` too. Type {CONFIRMATION_WORD} to continue:"
             )
             != CONFIRMATION_WORD
         ):
@@ -126,7 +127,10 @@ def _ask_for_consent(flags: Flags) -> None:
 
 
 def _make_rows(items: Mapping[str, Iterable[CleanItem]], record_sizes: Mapping[str, int]) -> _Rows:
-    """Return the things of each host, and the `records` of this machine: run -> bytes."""
+    """Return the rows of each host, and those of this machine's records.
+
+    `record_sizes`: {run: bytes}.
+    """
     rows = {
         host: [copy_fields(CleanRow, item) for item in host_items]
         for host, host_items in items.items()

@@ -1,4 +1,4 @@
-"""`tfdeploy compare RUN RUN...`: what differs between runs, and what came of it."""
+"""Run `tfdeploy compare`: show what differs between runs, and their results."""
 
 from __future__ import annotations
 
@@ -56,5 +56,5 @@ def run(flags: Flags) -> int:
         print_json(answer)
     else:
         show_comparison(flags.out, names, differences_found, final_metrics, code)
-    show_errors(flags, errors, "no metrics from here: ")
+    show_errors(flags, errors, "no metrics from this host: ")
     return worst([*(each.exit_code for each in chosen), *errors.values()])

@@ -1,5 +1,7 @@
-"""`tfdeploy docs`: the reference of the two files, printed from the tables that validation reads;
-or a JSON Schema."""
+"""Run `tfdeploy docs`: print the reference of the two files, or a JSON Schema.
+
+The reference is made from the tables that validation reads.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def _print_schema(name: str) -> int:
 
     if name not in PRINTED:
         raise UsageError(
-            f"nothing is printed as {name!r}", where="--schema", next=f"one of {', '.join(PRINTED)}"
+            f"there is no schema {name!r}", where="--schema", next=f"one of {', '.join(PRINTED)}"
         )
     print(schema_text(name), end="")
     return 0

@@ -1,4 +1,4 @@
-"""`tfdeploy exec -- CMD`: one command on every host at once, equal outputs folded."""
+"""Run `tfdeploy exec`: run a command on every host at once, and fold equal outputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(flags: Flags) -> int:
         raise UsageError("no command", where="tfdeploy exec", next="tfdeploy exec -- nvidia-smi")
     inventory = load_project_inventory(flags)
     begin_dialling(inventory.hosts)
-    argv = tuple(flags.after_dashes)  # one element is a script for `sh -c`
+    argv = tuple(flags.after_dashes)  # a single element is a script for `sh -c`
     with open_fleet(flags) as fleet:
         results = fleet.each(
             inventory.hosts, lambda session: session.run(argv, timeout_s=flags.timeout)

@@ -1,5 +1,7 @@
-"""`tfdeploy fetch`: checkpoints, files that programs left, and logs, back to this machine; or
-`keep` to another host."""
+"""Run `tfdeploy fetch`: copy checkpoints, files and logs of a run to this machine.
+
+With --onto it copies `keep` to another host instead.
+"""
 
 from __future__ import annotations
 
@@ -63,11 +65,12 @@ def run(flags: Flags) -> int:
 
 
 def _selected_parts(flags: Flags) -> tuple[str, ...]:
-    """The parts that the command line names, or all."""
+    """Return the parts that the command line names, or all."""
     return tuple(part for part in PARTS if getattr(flags, part)) or PARTS
 
 
 def _refuse_flags_beside_onto(flags: Flags) -> None:
+    """Raise UsageError for flags that --onto does not allow."""
     if (
         flags.files
         or flags.logs
@@ -84,7 +87,7 @@ def _refuse_flags_beside_onto(flags: Flags) -> None:
 
 
 def _make_default_folder() -> Path:
-    """./fetched, with a .gitignore so that no sync sends it as code."""
+    """Create ./fetched with a .gitignore, so that no sync sends it as code, and return it."""
     folder = Path("fetched")
     try:
         folder.mkdir(exist_ok=True)
@@ -97,8 +100,7 @@ def _make_default_folder() -> Path:
 
 
 def _is_new_or_empty(folder: Path) -> bool:
-    """Return whether the folder has no files. If it has any, they may be code, so it gets no
-    .gitignore."""
+    """True if the folder has no files. Existing files may be code, which no .gitignore may hide."""
     try:
         return not any(folder.iterdir())
     except OSError:
@@ -144,8 +146,8 @@ def _show_fetched(
             f"keep is from {clean(fetched.keep_from)}, the newest{which}{clean(others)}\n"
         )
     elif asked and plan.keep and not flags.quiet:
-        terminal.write("nothing is in keep yet\n")
+        terminal.write("keep is still empty\n")
     if any(row["newer_here"] for row in rows):
-        terminal.write("  next: --overwrite takes the hosts' files, or --to another folder\n")
+        terminal.write("  next: --overwrite to replace them, or --to another folder\n")
     show_next(terminal, flags.next_commands(fetched.hosts))
     print(target)

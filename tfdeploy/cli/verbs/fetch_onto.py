@@ -1,4 +1,4 @@
-"""`tfdeploy fetch --keep --onto HOST`: options to values, one operation, one answer."""
+"""Run `tfdeploy fetch --keep --onto HOST`: copy the newest keep of a job to another host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def copy_keep_onto(flags: Flags, host: str) -> int:
-    """Copies the newest keep to `host`. Needs the job file and the inventory, as launch does."""
+    """Copy the newest keep to `host`. Needs the job file and the inventory, as launch does."""
     job = load_job(flags)
     whole_inventory = load_whole_inventory(flags, job)
     inventory = select(whole_inventory, flags.limit, flags.exclude)
@@ -43,6 +43,6 @@ def copy_keep_onto(flags: Flags, host: str) -> int:
             else f"keep of {kept.host} is on {host}"
         )
         print_message(
-            f"{outcome} ({kept.description}): a launch with its deciding task there goes on from it"
+            f"{outcome} ({kept.description}): a launch whose deciding task is on that host continues from it"
         )
     return 0

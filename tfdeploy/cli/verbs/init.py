@@ -1,5 +1,7 @@
-"""`tfdeploy init`: a commented tfdeploy.yaml and inventory in a folder. Asks on a terminal only;
-overwrites nothing."""
+"""Run `tfdeploy init`: write a commented tfdeploy.yaml and inventory to a folder.
+
+Asks questions on a terminal only, and overwrites no file.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
     from tfdeploy.model.output.printed import InitAnswer
 
 JOB_FILE = "tfdeploy.yaml"
-EXAMPLE_HOSTS = "192.0.2.10,192.0.2.11"  # addresses for documentation: no host has them
+# Addresses reserved for documentation: no host has them.
+EXAMPLE_HOSTS = "192.0.2.10,192.0.2.11"
 _FIRST_COMMANDS = "tfdeploy check, tfdeploy launch --dry-run"
 _HOST_PATTERN = re.compile(
     r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:@]+)(?::(?P<port>\d+))?\Z"
@@ -82,7 +85,7 @@ def run(flags: Flags) -> int:
 
 
 def _print_used_inventory(flags: Flags, path: Path) -> None:
-    """Say which inventory is used instead of a new one. Raises ConfigError."""
+    """Print which existing inventory is used instead of a new one. Raises ConfigError."""
     path = Path.cwd() / path.expanduser()
     source = (
         "TFDEPLOY_INVENTORY" if flags.inventory == os.environ.get("TFDEPLOY_INVENTORY") else "-i"
@@ -96,7 +99,7 @@ def _print_used_inventory(flags: Flags, path: Path) -> None:
     hosts = count(len(config.load_inventory(path).hosts), "host")
     if not (flags.quiet or flags.json):
         print_message(
-            f"inventory: {os.path.relpath(path)} ({source}): {hosts}; no other is written"
+            f"inventory: {os.path.relpath(path)} ({source}): {hosts}; init writes no other"
         )
 
 
@@ -107,8 +110,7 @@ def _ask_or_default(
     default: str,
     check_and_format: Callable[[str], str],
 ) -> str:
-    """Return `read` of the value from the command line, else of the answer on the terminal, else of
-    the default.
+    """Return the checked value: from the command line, else from the operator, else the default.
 
     After a wrong answer the question is asked again, until the terminal's input ends. Raises
     UsageError.
@@ -137,12 +139,14 @@ def _make_inventory_text(text: str) -> str:
 
 
 def _check_mode(text: str) -> str:
+    """Return the mode if there is one of that name. Raises UsageError otherwise."""
     if text not in MODES:
         raise unknown_choice_error(text, MODES, "--mode")
     return text
 
 
 def _parse_hosts(text: str) -> dict[str, dict[str, str]]:
+    """Return {"n1": its settings, ...} from a list such as ml@192.0.2.10,192.0.2.11:2200."""
     hosts = {}
     for number, word in enumerate(filter(None, map(str.strip, text.split(","))), 1):
         match = _HOST_PATTERN.match(word)
@@ -172,13 +176,16 @@ def _split_command(line: str) -> list[str]:
 
 
 def _guess_program(folder: Path) -> str:
-    """train.py, or the only program of the folder."""
+    """Return the only Python file of the folder, else train.py."""
     programs = sorted(path.name for path in folder.glob("*.py"))
     return programs[0] if len(programs) == 1 else "train.py"
 
 
 def _check_file_text(name: str, text: str, flag: str) -> str:
-    """Return the text of a file if tfdeploy can read it. Raises UsageError that names the flag."""
+    """Return the text of the file `name` if tfdeploy can read it.
+
+    Raises UsageError that names the flag from which the text was made.
+    """
     with tempfile.TemporaryDirectory(prefix="tfdeploy-init-") as folder:
         draft = Path(folder, Path(name).name)
         draft.write_text(text, encoding="utf-8")
@@ -192,7 +199,7 @@ def _check_file_text(name: str, text: str, flag: str) -> str:
 
 
 def _write_new_file(path: Path, text: str) -> bool:
-    """False where the file is there already."""
+    """Write a new file. Return False if it exists already."""
     try:
         path.parent.mkdir(exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
@@ -219,11 +226,11 @@ def _print_result(flags: Flags, written: list[Path], kept: list[Path], next_step
     for path in written:
         print(path)
     for path in kept:
-        print_message(f"{path} is there already: left as it is")
+        print_message(f"{path} exists already and was not changed")
     above = find_job_above(Path(flags.folder).resolve())
     if written and above is not None and not flags.quiet:
         print_message(
-            f"{os.path.relpath(above)} is there too: in {flags.folder} only the new one counts"
+            f"{os.path.relpath(above)} exists too; in {flags.folder} only the new one counts"
         )
     if written and not flags.quiet:
         print_message(f"next: {next_step}")

@@ -1,5 +1,7 @@
-"""`tfdeploy inventory`: hosts, roles and settings as understood, and where each came from. Contacts
-no host."""
+"""Run `tfdeploy inventory`: print hosts, roles and settings, and where each is set.
+
+Contacts no host.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,10 @@ def run(flags: Flags) -> int:
 
 
 def _load_naming_job(flags: Flags) -> Job | None:
-    """Return the job here, whose file may name the inventory; None if there is none.
+    """Return the job, whose file may name the inventory; None if there is none.
 
-    With -i the job file is not read. With TFDEPLOY_INVENTORY it is read only to name the inventory
-    that is not used, so errors in it do not matter.
+    With -i, the job file is not read. With TFDEPLOY_INVENTORY, it is read only to name the
+    inventory that is not used, so errors in it do not matter.
     """
     exported = env_default("inventory")
     if flags.inventory != exported:
@@ -52,10 +54,9 @@ def _load_naming_job(flags: Flags) -> Job | None:
 
 
 def inventory_as_json(inventory: Inventory, file: InventoryFile) -> InventoryAnswer:
-    """{"inventory", "hosts": [its settings, "roles", "source", "from": {key: place}], "roles":
-    {role: [names]}}.
+    """Return the answer of --json: the settings and roles of each host, and where each is set.
 
-    A setting that is missing in "from" is not in the file.
+    "from" has file:line of each setting. A setting that "from" lacks is not in the file.
     """
     hosts: list[InventoryHostRow] = []
     for host in inventory.hosts:
@@ -66,8 +67,10 @@ def inventory_as_json(inventory: Inventory, file: InventoryFile) -> InventoryAns
 
 
 def find_setting_origin(file: InventoryFile, host: Host, key: str) -> str | None:
-    """file:line of the setting, with " (defaults)" where it is set under `defaults:`; None: not in
-    the file."""
+    """Return file:line of a host's setting; None if the file does not have it.
+
+    " (defaults)" is added if the setting stands under `defaults:`.
+    """
     setting = file.given[host.name].get(key)
     if setting is None:
         return None
@@ -93,12 +96,14 @@ def _show_inventory(flags: Flags, inventory: Inventory, file: InventoryFile) -> 
         terminal.write("no roles: write `roles:` to say which hosts are ps and worker\n")
     terminal.write("\n")
     show_rows(terminal, ("setting", "value", "hosts", "from"), list_setting_rows(inventory, file))
-    terminal.write("\nWhat is left out, ~/.ssh/config and ssh's own defaults decide.\n")
+    terminal.write("\nSettings that are left out come from ~/.ssh/config and ssh's defaults.\n")
 
 
 def list_setting_rows(inventory: Inventory, file: InventoryFile) -> list[tuple[str, str, str, str]]:
-    """(setting, value, folded hosts, where from): a row for each value from each place, in the
-    reference's order."""
+    """Return a row for each value of each setting: (setting, value, folded hosts, file:line).
+
+    The rows are in the order of the reference.
+    """
     rows = []
     for key in HOST:
         if key.name == "address":

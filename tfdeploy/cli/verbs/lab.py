@@ -1,5 +1,4 @@
-"""`tfdeploy lab`: a throw-away cluster on this machine. Options to values, one call of the lab, one
-answer."""
+"""Run `tfdeploy lab`: start, change and stop a throw-away cluster on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def run(flags: LabFlags) -> int:
-    """Carries one `lab` verb out. Raises TfdeployError."""
+    """Run one verb of `tfdeploy lab`. Raises TfdeployError."""
     if isinstance(flags, UpFlags):
         current_lab = lab.up(
             flags.name,
@@ -37,13 +36,13 @@ def run(flags: LabFlags) -> int:
         )
         if current_lab.kind == "isolated":
             print_message(
-                f"next: `tfdeploy lab run --name {current_lab.name} -- bash`: only from there its "
-                "hosts are reached"
+                f"next: `tfdeploy lab run --name {current_lab.name} -- bash`: only from there can its "
+                "hosts be reached"
             )
         return _print_answer(flags, current_lab, str(current_lab.inventory))
     if flags.verb == "down":
         lab.down(flags.name)
-        print_message(f"lab {flags.name} is gone")
+        print_message(f"lab {flags.name} is removed")
         if flags.json:
             gone: LabDownAnswer = {"lab": flags.name, "ok": True}
             print_json(gone)

@@ -1,4 +1,4 @@
-"""`tfdeploy launch`: starts a run, then shows it, waits for it, or leaves it."""
+"""Run `tfdeploy launch`: start a run, then show it, wait for it, or leave it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run(flags: Flags) -> int:
                     sink(event)
 
         def emit(event: Event) -> None:
-            # the printed plan has these notes
+            # The printed plan already contains the notes of level "info".
             if not (flags.dry_run and event.kind == "note" and event.data["level"] == "info"):
                 show_event(event)
             record(event)
@@ -95,7 +95,7 @@ def run(flags: Flags) -> int:
 
 
 def make_launch_request(flags: Flags) -> Launch:
-    """The command line and what it needs, as one value. Raises TfdeployError."""
+    """Return the launch that the flags and the two files ask for. Raises TfdeployError."""
     job = _load_job_with_flags(flags)
     now = time.time()
     secrets = {} if flags.dry_run else config.read_secrets(job, os.environ)
@@ -133,6 +133,7 @@ def make_launch_request(flags: Flags) -> Launch:
 
 
 def _load_job_with_flags(flags: Flags) -> Job:
+    """Return the job of the job file, with the values that the flags replace."""
     job = config.with_via(load_job(flags), flags.via)
     if flags.after_dashes is not None:
         config.check_command(tuple(flags.after_dashes), job)
@@ -145,7 +146,7 @@ def _load_job_with_flags(flags: Flags) -> Job:
         job = replace(job, mode=flags.mode)
     if job.mode is None:
         raise UsageError(
-            "which mode?",
+            "no mode is set",
             where=job.source or "tfdeploy launch",
             next="--mode async, or `mode: async` in the job file",
         )

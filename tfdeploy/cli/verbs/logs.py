@@ -1,4 +1,4 @@
-"""`tfdeploy logs`: the merged logs of a run, on stdout."""
+"""Run `tfdeploy logs`: print the merged logs of a run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(flags: Flags) -> int:
     _refuse_contradictions(flags)
     if flags.format == "raw" and sys.stdout.isatty() and not make_confirm(flags)(RAW_QUESTION):
         raise Refused(
-            "raw bytes of programs do not go to a terminal unasked",
+            "raw bytes of programs are printed on a terminal only after you agree",
             where="--output raw",
             next="-y, or a file or pipe",
         )
@@ -62,14 +62,14 @@ def run(flags: Flags) -> int:
                 stored_batches(fleet, plan, query, errors, rotated_bytes, fetched)
             )
         _name_fetched_logs(flags, fetched)
-        show_errors(flags, errors, "no lines from here: ")
+        show_errors(flags, errors, "no lines from this host: ")
         _report_rotated_bytes(rotated_bytes if complete else {})
         return worst([plan_code, *errors.values()]) if complete else 0
 
 
 RAW_QUESTION = (
-    "What programs print may hold codes that a terminal obeys: they can change its title, its "
-    "keys, what you see. Go on?"
+    "The output of programs may contain control codes, which can change the title and the keys "
+    "of your terminal and what you see. Continue?"
 )
 
 
@@ -90,7 +90,7 @@ def _name_fetched_logs(flags: Flags, fetched: FetchedLogs) -> None:
     if fetched.used and not flags.quiet:
         why = clean(next(iter(fetched.used.values())).what)
         print_message(
-            f"{fold_names(fetched.used)}: the lines are those in {fetched.folder}, as of the "
+            f"{fold_names(fetched.used)}: these lines come from {fetched.folder}, as of the "
             f"last fetch: {why}"
         )
 
@@ -98,17 +98,16 @@ def _name_fetched_logs(flags: Flags, fetched: FetchedLogs) -> None:
 def _report_rotated_bytes(rotated_bytes: Mapping[str, int]) -> None:
     for label, size in rotated_bytes.items():
         print_message(
-            f"[{label}] {in_bytes(size)} of this log are no longer there: rotated away (`logs: "
+            f"[{label}] {in_bytes(size)} of this log are gone: removed by rotation (`logs: "
             f"{{max: ...}}`)"
         )
 
 
 def _refuse_contradictions(flags: Flags) -> None:
-    """Raises UsageError on flags that exclude each other. A moment that is still to come is only
-    said."""
+    """Raise UsageError for flags that exclude each other. --since in the future is only noted."""
     if flags.context and not flags.grep:
         raise UsageError(
-            "-C shows lines around those that --grep finds",
+            "-C needs --grep: it prints the lines around those that match",
             where=f"-C {flags.context}",
             next="--grep RE",
         )
@@ -131,11 +130,11 @@ def _refuse_contradictions(flags: Flags) -> None:
             next="--since WHEN --until A-LATER-ONE",
         )
     if flags.since is not None and flags.since > time.time() and not flags.quiet:
-        print_message("--since is still to come: no line is so new")
+        print_message("--since is in the future, so no line is new enough")
 
 
 def _make_query_without_tasks(flags: Flags) -> LogQuery:
-    """The query without its tasks."""
+    """Return the query that the flags ask for, without its tasks."""
     return LogQuery(
         (),
         since=flags.since,
@@ -189,8 +188,10 @@ def _select_tasks(flags: Flags, plan: Plan, only_hosts: frozenset[str] | None) -
 def _select_attempts(
     flags: Flags, fleet: Fleet, plan: Plan, query: LogQuery, errors: dict[str, TfdeployError]
 ) -> tuple[LogQuery, bool]:
-    """The query bound to the attempt that is wanted, and whether there is something to follow.
-    Raises UsageError where no task has had that attempt."""
+    """Return the query limited to the selected attempts, and whether to follow new lines.
+
+    Raises UsageError if no task has had that attempt.
+    """
     follow = flags.follow and (flags.until is None or flags.until > time.time())
     if flags.attempt is None and not flags.previous:
         return query, follow
@@ -211,7 +212,7 @@ def _select_attempts(
             next="--attempt 1",
         )
     follow = follow and any(attempt == newest[task] for task, attempt in existing.items())
-    # their hosts gave no answer
+    # These tasks are on hosts that did not answer. They may have had the attempt.
     existing |= {
         task: flags.attempt for task in query.tasks if flags.attempt and task not in newest
     }

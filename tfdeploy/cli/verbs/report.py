@@ -1,5 +1,7 @@
-"""`tfdeploy report [RUN]`: one HTML page about a run: written to a file, or served on loopback
-while the run goes on. Or its samples as CSV."""
+"""Run `tfdeploy report`: write an HTML page about a run, or serve the page on loopback.
+
+With -o csv it writes the run's samples as CSV.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def run(flags: Flags) -> int:
             next="leave out --serve and --open",
         )
     if flags.port is not None and not flags.serve:
-        raise UsageError("--port is for a page that is served", where="--port", next="add --serve")
+        raise UsageError("--port needs --serve", where="--port", next="add --serve")
     with open_fleet(flags) as fleet:
         plan, only_hosts, plan_code = choose_run(flags, fleet)
         target = Path(flags.to) if flags.to else Path(f"{plan.run}.{flags.output}")
@@ -78,12 +80,12 @@ def _serve_page(flags: Flags, run: str, make_page: Callable[[], str]) -> int:
         raise UsageError(
             f"port {flags.port}: {error.strerror}",
             where="--port",
-            next="leave it out: any free one",
+            next="leave --port out to use any free port",
         ) from error
     answer: ServedAnswer = {"run": run, "url": server.url}
     print(json.dumps(answer) if flags.json else server.url, flush=True)
     if not flags.quiet:
-        print_message("Ctrl-C ends it")
+        print_message("Ctrl-C stops the server")
     try:
         with open_secret_url(server.url) if flags.open else nullcontext():
             server.serve_forever()

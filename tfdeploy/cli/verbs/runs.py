@@ -1,5 +1,4 @@
-"""`tfdeploy runs`: runs so far, as the hosts report them, also those that another control machine
-started."""
+"""Run `tfdeploy runs`: list the runs that the hosts report, from any control machine."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ def run(flags: Flags) -> int:
     else:
         show_runs(flags.out, rows, time.time())
         if not rows and total:
-            print_message(f"none of {total} runs is so (--state, --since)")
+            print_message(f"none of {total} runs matches --state and --since")
         elif not rows:
             print_message(
                 "no runs on the hosts that were asked" if scope.unasked else "no runs yet"

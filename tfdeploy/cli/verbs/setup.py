@@ -1,4 +1,4 @@
-"""`tfdeploy setup`: the Python environment on every host."""
+"""Run `tfdeploy setup`: make the Python environment on every host."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""`tfdeploy ssh HOST [-- CMD]`: OpenSSH to one host, with exactly the settings that every other
-verb uses."""
+"""Run `tfdeploy ssh`: start OpenSSH to one host, with the settings that all verbs use."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def run(flags: Flags) -> int:
-    """Replaces this process by ssh: does not return."""
+    """Replace this process by ssh. Does not return."""
     if flags.json:
         raise UsageError(
             "a shell has no JSON", where="tfdeploy ssh --json", next="tfdeploy exec --json -- CMD"

@@ -1,4 +1,4 @@
-"""`tfdeploy status`: the tasks of a run, as its hosts report them."""
+"""Run `tfdeploy status`: show the tasks of a run, as its hosts report them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(flags: Flags) -> int:
             _show_status(flags, fleet, plan, current)
             resumed = flags.watch and _resume_run_on(fleet, plan, current.abandoned)
             if flags.watch and current.unheard is not None:
-                print_message(in_words(*current.unheard) + ": told from here")
+                print_message(in_words(*current.unheard) + ": this machine tells them")
                 relay_end(fleet, plan, *current.unheard)
             if not flags.watch or (current.view.final and not resumed):
                 break
@@ -57,10 +57,10 @@ def run(flags: Flags) -> int:
 
 
 def _list_fixes_by_watch(current: Status) -> Iterator[str]:
-    """Yield what `status --watch` would mend."""
+    """Yield a message for each problem that `status --watch` would fix."""
     if current.view.state in ("running", "starting", "lost"):
         for host in current.abandoned:
-            yield f"[{host}] all of the run is gone here (rebooted, or killed); this makes it go on"
+            yield f"[{host}] no process of the run is left (rebooted or killed); this resumes it"
     if current.unheard is not None:
         yield in_words(*current.unheard) + "; this tells them from here"
 
@@ -68,23 +68,27 @@ def _list_fixes_by_watch(current: Status) -> Iterator[str]:
 def _unreachable_code(
     plan: Plan, only_hosts: Collection[str] | None, errors: dict[str, TfdeployError]
 ) -> int:
-    """4 where no host answers, or the inventory lacks one of those that do not; else 0: `status`
-    may miss some hosts."""
+    """Return 4 if no host answers, or if a host that does not answer has no known address; else 0.
+
+    `status` succeeds although some hosts do not answer.
+    """
     asked = [host for host in plan.hosts if only_hosts is None or host.host in only_hosts]
     lacking = [host.host for host in asked if host.ssh and not host.ssh.get("address")]
     return 4 if errors and (lacking or len(errors) == len(asked)) else 0
 
 
 def _resume_run_on(fleet: Fleet, plan: Plan, hosts: tuple[str, ...]) -> bool:
-    """Makes the run go on, on hosts where all of it is gone. Whether it may go on at one of
-    them."""
+    """Resume the run on hosts where no process of it is left.
+
+    Returns True if it may resume on at least one of them.
+    """
     can_resume = False
     for host in hosts:
         try:
             can_resume = resume(fleet, plan, host) or can_resume
         except TfdeployError as error:
-            print_message(f"[{host}] the run cannot go on here: {clean(error.what)}")
-            can_resume = True  # it is tried again at the next look
+            print_message(f"[{host}] the run cannot be resumed on this host: {clean(error.what)}")
+            can_resume = True  # the next round tries again
     return can_resume
 
 

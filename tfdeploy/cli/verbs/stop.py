@@ -1,4 +1,4 @@
-"""`tfdeploy stop`: ends a run on all its hosts, and prints which processes survive."""
+"""Run `tfdeploy stop`: end a run on all its hosts, and print which processes survive."""
 
 from __future__ import annotations
 
@@ -91,11 +91,11 @@ def _make_rows(results: Results) -> list[StopRow]:
 def _show_result(
     flags: Flags, run: str, rows: list[StopRow], results: Results, earlier_end: str | None
 ) -> None:
-    """`earlier_end`: how the run had ended before this stop."""
+    """Print what the stop achieved. `earlier_end`: how the run had ended before this stop."""
     show_stop(flags.err, rows)
     if all(row["ok"] for row in rows):
         had_ended = f"; it had ended before: {clean(earlier_end)}" if earlier_end else ""
-        print_message(f"{run}: nothing of it is alive{had_ended}")
+        print_message(f"{run}: no process of it is alive{had_ended}")
         return
     unreachable = [host for host, result in results.items() if isinstance(result, HostUnreachable)]
     messengers = [
@@ -106,5 +106,5 @@ def _show_result(
             f"{fold_names(messengers)} tell{'s' if len(messengers) == 1 else ''} "
             f"{fold_names(unreachable)} to stop"
         )
-        print_message(f"{messengers_tell} as soon as they meet, for a day")
-    print_message(f"`{flags.full_command(f'tfdeploy stop {run}')}` again finishes it")
+        print_message(f"{messengers_tell} when they can reach each other, for a day")
+    print_message(f"`{flags.full_command(f'tfdeploy stop {run}')}` again finishes the stop")

@@ -1,4 +1,4 @@
-"""`tfdeploy sync`: code and data to every host."""
+"""Run `tfdeploy sync`: copy code and data to every host."""
 
 from __future__ import annotations
 

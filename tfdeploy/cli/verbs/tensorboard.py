@@ -1,5 +1,7 @@
-"""`tfdeploy tensorboard`: TensorBoard on a run's files, through the SSH session; Ctrl-C ends it
-here and on the host."""
+"""Run `tfdeploy tensorboard`: show a run in TensorBoard, through the SSH session.
+
+Ctrl-C ends TensorBoard on the host and the connection to it.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def run(flags: Flags) -> int:
                 answer: TensorBoardAnswer = {"run": plan.run, "host": board.host, "url": board.url}
                 print(json.dumps(answer) if flags.json else board.url, flush=True)
                 if not flags.quiet:
-                    print_message(f"on {board.host}; Ctrl-C ends it")
+                    print_message(f"on {board.host}; Ctrl-C stops TensorBoard")
                 with open_secret_url(board.url) if flags.open else nullcontext():
                     board.wait()
         except KeyboardInterrupt:

@@ -1,5 +1,7 @@
-"""`tfdeploy trust`: shows the host keys of hosts not yet known, asks, records; with --renew it
-replaces a changed one."""
+"""Run `tfdeploy trust`: show the keys of hosts that are not known yet, ask, and record them.
+
+With --renew it replaces a key that has changed.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,7 @@ def _renew_key(flags: Flags, name: str, inventory: Inventory) -> int:
 def _filter_by_fingerprints(
     flags: Flags, asked: list[ScanResult]
 ) -> tuple[list[ScanResult], list[ScanResult]]:
-    """(keys that may be recorded, keys that --fingerprints contradicts)."""
+    """Return the keys that may be recorded, and the keys that --fingerprints contradicts."""
     if not flags.fingerprints:
         return asked, []
 
@@ -133,8 +135,10 @@ def _print_refused(flags: Flags, refused: list[ScanResult]) -> None:
 def _confirm_keys(
     flags: Flags, keys: list[ScanResult], what: str, question: str
 ) -> list[ScanResult]:
-    """Return the keys if the flags or the operator agree, else none. Raises UsageError where there
-    is no terminal to ask on."""
+    """Return the keys if the flags or the operator agree, else none.
+
+    Raises UsageError if there is no terminal to ask on.
+    """
     if not keys or flags.yes or flags.fingerprints:
         return keys
     if not sys.stdin.isatty():
@@ -144,7 +148,7 @@ def _confirm_keys(
             next="compare the fingerprints with the hosts' own, then the same with --yes or "
             "--fingerprints FILE",
         )
-    return keys if agrees(f"{question} Compare with the hosts' own first") else []
+    return keys if agrees(f"{question} First compare them with the hosts' own") else []
 
 
 def _make_row(key: ScanResult, recorded: list[ScanResult], done: str = "recorded") -> TrustRow:

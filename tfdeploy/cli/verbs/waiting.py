@@ -1,4 +1,4 @@
-"""`tfdeploy launch` without a dashboard, once the run has started."""
+"""Wait for a run that `tfdeploy launch` has started, or leave it, without a dashboard."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 def wait_or_leave(
     flags: Flags, fleet: Fleet, plan: Plan, emit: Emit, record_lines: TakeLines | None
 ) -> int:
-    """Stay until the run ends if --wait asks for it, print it as JSON if --json does, and return
-    the exit code."""
+    """Wait for the run's end if --wait is given, and return the exit code.
+
+    Prints the run as JSON if --json is given.
+    """
     code = exit_code(_follow_to_end(flags, fleet, plan, emit, record_lines)) if flags.wait else 0
     if flags.json:
         print_json(run_view_json(status(fleet, plan).view))
@@ -38,8 +40,11 @@ def wait_or_leave(
 def _follow_to_end(
     flags: Flags, fleet: Fleet, plan: Plan, emit: Emit, record_lines: TakeLines | None
 ) -> RunView:
-    """Follows the run to its end; its tasks' lines go to stderr unless --quiet, and to
-    `record_lines`. Ctrl-C leaves it running."""
+    """Follow the run to its end and return its last view.
+
+    The lines of tasks go to `record_lines`, and to stderr unless --quiet. Ctrl-C leaves the run
+    running.
+    """
     terminal = flags.err
     shown = None if flags.quiet else PlainView(terminal, sys.stderr, color_lines=terminal.color)
 
@@ -59,7 +64,7 @@ def _follow_to_end(
             flags.full_command(f"tfdeploy logs -f {plan.run}"),
             flags.full_command(f"tfdeploy stop {plan.run}"),
         )
-        print_message(f"left; the run goes on: `{logs_command}`, `{stop_command}`")
+        print_message(f"the run continues without this command: `{logs_command}`, `{stop_command}`")
         raise
     finally:
         stop.set()
