@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfdeploy.cli.state import open_run_store
 from tfdeploy.errors import TfdeployError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tfdeploy.model.events import Emit, Event
     from tfdeploy.model.loglines import LogLine
     from tfdeploy.model.plan import Plan
+    from tfdeploy.model.status.run_status import RunView
     from tfdeploy.transport.protocols import Fleet
 
 # The kinds of recorded events that the dashboard shows. The hosts report the state of the run.
@@ -103,13 +104,14 @@ def show_dashboard(
     """
     shown_plan = plan if only_hosts is None else _restrict_plan(plan, only_hosts)
     board = Dashboard(
-        shown_plan, typed=flags.full_command, command=lambda words: _run_verb(flags, words)
+        shown_plan, typed=flags.full_command, command=lambda argv: _run_verb(flags, argv)
     )
     if launch_board is not None:
         board.view.go_on_from(launch_board.view)
     _show_recorded_events(board, shown_plan)
     stop = threading.Event()
-    follow_result: dict[str, Any] = {}
+    views: list[RunView] = []
+    errors: list[Exception] = []
 
     def emit(event: Event) -> None:
         board(event)
@@ -125,7 +127,7 @@ def show_dashboard(
 
     def watch() -> None:
         try:
-            follow_result["view"] = follow(
+            view = follow(
                 fleet,
                 plan,
                 emit,
@@ -134,8 +136,9 @@ def show_dashboard(
                 last=last_lines,
                 only=only_hosts,
             )
+            views.append(view)
         except Exception as error:  # noqa: BLE001 - shown by the thread that owns the terminal
-            follow_result["error"] = error
+            errors.append(error)
             board.close()
 
     thread = threading.Thread(target=watch, name="follow", daemon=True)
@@ -149,9 +152,9 @@ def show_dashboard(
     finally:
         stop.set()
     thread.join(5)
-    if "error" in follow_result:
-        raise follow_result["error"]
-    return 0 if quit_early or "view" not in follow_result else exit_code(follow_result["view"])
+    if errors:
+        raise errors[0]
+    return 0 if quit_early or not views else exit_code(views[0])
 
 
 def _run_verb(flags: CommonFlags, argv: Sequence[str]) -> None:

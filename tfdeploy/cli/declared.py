@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # The group of flags of which a command line may have at most one.
 ALTERNATIVES = "alternatives"
@@ -13,37 +16,35 @@ ALTERNATIVES = "alternatives"
 def option(
     *names: str,
     default: Any = None,
-    env: Any = None,
+    env: Callable[[str], object] | None = None,
     group: str | None = None,
     more_flags: Any = (),
-    **argparse_options: Any,
+    **options: Any,
 ) -> Any:
     """Return a dataclass field whose value the flags `names` set.
 
     `env`: a function that takes the field's name and returns the default from the environment, or
     None. `group`: the title above the flag in the help. `more_flags`: further flags that set the
-    same field, each with its options for add_argument. `argparse_options` go to add_argument.
+    same field, each with its options for add_argument. `options` go to add_argument.
     """
     declared = {
         "names": names,
         "env": env,
         "group": group,
         "more_flags": dict(more_flags),
-        "argparse_options": argparse_options,
+        "options": options,
     }
     return field(default=default, metadata=declared)
 
 
-def switch(*names: str, default: bool = False, **argparse_options: Any) -> Any:
+def switch(*names: str, default: bool = False, **options: Any) -> Any:
     """Return a dataclass field that a flag without a value sets to `not default`."""
-    return option(
-        *names, default=default, action=f"store_{not default}".lower(), **argparse_options
-    )
+    return option(*names, default=default, action=f"store_{not default}".lower(), **options)
 
 
-def argument(metavar: str, **argparse_options: Any) -> Any:
+def argument(metavar: str, **options: Any) -> Any:
     """Return a dataclass field whose value is a positional argument."""
-    return option(metavar=metavar, **argparse_options)
+    return option(metavar=metavar, **options)
 
 
 def add_declared_arguments(
@@ -61,10 +62,7 @@ def add_declared_arguments(
                 if alternatives
                 else parser.add_argument_group(group)
             )
-        argparse_options = {
-            "default": (env and env(each.name)) or each.default,
-            **each.metadata["argparse_options"],
-        }
-        groups[group].add_argument(*each.metadata["names"], dest=each.name, **argparse_options)
-        for name, options in each.metadata["more_flags"].items():
-            groups[group].add_argument(name, dest=each.name, **options)
+        options = {"default": (env and env(each.name)) or each.default, **each.metadata["options"]}
+        groups[group].add_argument(*each.metadata["names"], dest=each.name, **options)
+        for name, more_options in each.metadata["more_flags"].items():
+            groups[group].add_argument(name, dest=each.name, **more_options)

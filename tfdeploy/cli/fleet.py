@@ -34,10 +34,7 @@ def open_fleet(flags: CommonFlags, bwlimit: int | None = None) -> Iterator[SshFl
     from tfdeploy.transport.fleet import SshFleet
 
     fleet = SshFleet(
-        parallel=flags.parallel,
-        operator=operator_name(),
-        bwlimit=bwlimit,
-        on_notice=show_notice,
+        parallel=flags.parallel, operator=operator_name(), bwlimit=bwlimit, on_notice=show_notice
     )
     try:
         yield fleet

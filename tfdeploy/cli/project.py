@@ -70,27 +70,23 @@ def find_inventory_file(flags: CommonFlags, job: Job | None) -> Path:
     and Refused.
     """
     job_file = config.find_job(flags.job, Path.cwd()) if job else None
-    inventory_file = config.find_inventory(
+    file = config.find_inventory(
         flags.inventory, os.environ, job.inventory if job else None, Path.cwd(), job_file
     )
-    if inventory_file.unused is not None or not (
-        inventory_file.named or inventory_file.path.parent.parent == Path.cwd()
-    ):
-        _print_file_used(
-            flags,
-            f"inventory: {os.path.relpath(inventory_file.path)}{_describe_unused_file(inventory_file)}",
-        )
-    refuse_files_of_others(inventory_file, f"-i {_quote_relative(inventory_file.path)}")
-    return inventory_file.path
+    if file.unused is not None or not (file.named or file.path.parent.parent == Path.cwd()):
+        path = os.path.relpath(file.path)
+        _print_file_used(flags, f"inventory: {path}{_describe_unused_file(file)}")
+    refuse_files_of_others(file, f"-i {_quote_relative(file.path)}")
+    return file.path
 
 
-def _describe_unused_file(inventory_file: FoundFile) -> str:
-    if inventory_file.unused is None:
+def _describe_unused_file(file: FoundFile) -> str:
+    if file.unused is None:
         return ""
-    unused = f"{os.path.relpath(inventory_file.unused)} is not used"
+    unused = f"{os.path.relpath(file.unused)} is not used"
     return (
         f" (TFDEPLOY_INVENTORY; the project's {unused})"
-        if inventory_file.named
+        if file.named
         else f" (next to the job file; {unused})"
     )
 
@@ -125,12 +121,10 @@ def _exposed_inventory_flag(flags: CommonFlags, job_file: FoundFile) -> str:
     if job_file.named or flags.inventory:
         return ""
     try:
-        inventory_file = config.find_inventory(None, {}, None, Path.cwd(), job_file)
+        file = config.find_inventory(None, {}, None, Path.cwd(), job_file)
     except UsageError:
         return ""
-    return (
-        f" -i {_quote_relative(inventory_file.path)}" if find_exposure(inventory_file.path) else ""
-    )
+    return f" -i {_quote_relative(file.path)}" if find_exposure(file.path) else ""
 
 
 def _quote_relative(path: Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfdeploy.cli.arguments.check import Flags
 from tfdeploy.cli.fleet import lock_holder, open_fleet, operator_name
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tfdeploy.model.inventory import Inventory
     from tfdeploy.model.job import Job
     from tfdeploy.model.output.printed import CheckAnswer
+    from tfdeploy.model.output.rows import CheckedHostRow, LinkRow
 
 
 def run(flags: Flags) -> int:
@@ -62,7 +63,8 @@ def _describe_launch(job: Job, inventory: Inventory, all_hosts: Inventory) -> La
     )
 
 
-def _show_checks(flags: Flags, hosts: list[Any], links: list[Any]) -> None:
+def _show_checks(flags: Flags, hosts: list[CheckedHostRow], links: list[LinkRow]) -> None:
+    """Print the checks, with fixes that the operator can type as they are printed."""
     for host in hosts:
         for each in host["checks"]:
             each["fix"] = flags.full_command(each["fix"]) if each["fix"] else None

@@ -41,7 +41,7 @@ THIS_MACHINE = "this machine"
 def run(flags: Flags) -> int:
     _refuse_unusable_flags(flags)
     job = load_job_if_any(flags)
-    job_names = None if job is None or flags.all or flags.everything else (job.name,)
+    jobs = None if job is None or flags.all or flags.everything else (job.name,)
     named_data = tuple(job.data) if job is not None and flags.data else () if flags.data else None
     secret_paths = {} if flags.everything else project_secret_paths(flags)
     rules = Rules(flags.newest or 0, flags.older or 0.0, named_data, secret_paths)
@@ -52,20 +52,20 @@ def run(flags: Flags) -> int:
         removable = (
             find_everything(fleet, hosts)
             if flags.everything
-            else find(fleet, hosts, job_names, rules, now)
+            else find(fleet, hosts, jobs, rules, now)
         )
-        local_records = local_runs(store, removable, hosts, job_names, rules, now)
-        removable_rows = _make_rows(removable.going, local_records.bytes)
-        _show_removable(flags, removable, local_records, removable_rows)
-        if flags.dry_run or not any(removable_rows.values()):
-            _print_json(flags, removable_rows, {}, removable.errors)
+        local_records = local_runs(store, removable, hosts, jobs, rules, now)
+        rows = _make_rows(removable.going, local_records.bytes)
+        _show_removable(flags, removable, local_records, rows)
+        if flags.dry_run or not any(rows.values()):
+            _print_json(flags, rows, {}, removable.errors)
             return worst(removable.errors.values())
         _ask_for_consent(flags)
         if flags.everything:
             removed = remove_everything(fleet, removable, hosts, lock_holder())
         else:
             removed = remove(
-                fleet, removable, hosts, job_names, rules, lock_holder(), make_plain_view(flags)
+                fleet, removable, hosts, jobs, rules, lock_holder(), make_plain_view(flags)
             )
     forgotten = local_records.without(removed.runs_left)
     removed_rows = _make_rows(
@@ -76,7 +76,7 @@ def run(flags: Flags) -> int:
         {host: error for host, error in removed.errors.items() if host not in removable.errors},
     )
     errors = {**removable.errors, **removed.errors}
-    _print_json(flags, removable_rows, removed_rows, errors)
+    _print_json(flags, rows, removed_rows, errors)
     if not flags.json and not flags.quiet:
         print(f"{_format_total_size(removed_rows)} removed")
     return worst([*errors.values(), *([1] if any(removed.left.values()) else [])])
@@ -100,24 +100,21 @@ def _refuse_unusable_flags(flags: Flags) -> None:
 
 def _confirmed_command(flags: Flags) -> str:
     """Return the command that answers the question of --everything, for the same hosts."""
-    bounds = [
+    limits = [
         word
         for name in ("limit", "exclude")
         if (value := getattr(flags, name))
         for word in (f"--{name}", value)
     ]
-    return f"echo {CONFIRMATION_WORD} | tfdeploy {shlex.join(['clean', '--everything', *bounds, '-y'])}"
+    command = shlex.join(["clean", "--everything", *limits, "-y"])
+    return f"echo {CONFIRMATION_WORD} | tfdeploy {command}"
 
 
 def _ask_for_consent(flags: Flags) -> None:
     """Ask whether to remove. Raises UsageError if the operator does not agree."""
     if flags.everything:
-        if (
-            ask(
-                f"All of it is removed, checkpoints in `keep` too. Type {CONFIRMATION_WORD} to continue:"
-            )
-            != CONFIRMATION_WORD
-        ):
+        question = f"All of it is removed, checkpoints in `keep` too. Type {CONFIRMATION_WORD}"
+        if ask(f"{question} to continue:") != CONFIRMATION_WORD:
             hint = f"type {CONFIRMATION_WORD}" if sys.stdin.isatty() else _confirmed_command(flags)
             raise UsageError(
                 f"the word {CONFIRMATION_WORD} was not typed: nothing was removed", next=hint
@@ -168,12 +165,12 @@ def _show_removable(flags: Flags, removable: Found, local_records: LocalRuns, ro
 
 
 def _print_json(
-    flags: Flags, removable_rows: _Rows, removed_rows: _Rows, errors: Mapping[str, TfdeployError]
+    flags: Flags, rows: _Rows, removed_rows: _Rows, errors: Mapping[str, TfdeployError]
 ) -> None:
     if not flags.json:
         return
     hosts: list[CleanedRow] = []
-    for host in sorted(dict.fromkeys((*removable_rows, *errors)), key=THIS_MACHINE.__eq__):
+    for host in sorted(dict.fromkeys((*rows, *errors)), key=THIS_MACHINE.__eq__):
         error = errors[host].what if host in errors else None
         row: CleanedRow = {
             "host": host,
@@ -182,7 +179,7 @@ def _print_json(
             "error": error,
         }
         if flags.dry_run:
-            row["would_remove"] = removable_rows.get(host, [])
+            row["would_remove"] = rows.get(host, [])
         hosts.append(row)
     answer: CleanAnswer = {"ok": not errors, "hosts": hosts}
     print_json(answer)

@@ -117,12 +117,7 @@ def _write_gitignore(folder: Path) -> None:
 def _make_row(host: str, result: HostFetch | TfdeployError) -> FetchRow:
     if isinstance(result, TfdeployError):
         return copy_fields(
-            FetchRow,
-            HostFetch(),
-            host=host,
-            ok=False,
-            seconds=None,
-            error=result.what,
+            FetchRow, HostFetch(), host=host, ok=False, seconds=None, error=result.what
         )
     ok, seconds = not result.newer_here, round(result.seconds, 3)
     return copy_fields(FetchRow, result, host=host, ok=ok, seconds=seconds, error=None)

@@ -42,7 +42,6 @@ def copy_keep_onto(flags: Flags, host: str) -> int:
             if kept.host == host
             else f"keep of {kept.host} is on {host}"
         )
-        print_message(
-            f"{outcome} ({kept.description}): a launch whose deciding task is on that host continues from it"
-        )
+        use = "a launch whose deciding task is on that host continues from it"
+        print_message(f"{outcome} ({kept.description}): {use}")
     return 0

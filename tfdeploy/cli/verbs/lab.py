@@ -36,8 +36,8 @@ def run(flags: LabFlags) -> int:
         )
         if current_lab.kind == "isolated":
             print_message(
-                f"next: `tfdeploy lab run --name {current_lab.name} -- bash`: only from there can its "
-                "hosts be reached"
+                f"next: `tfdeploy lab run --name {current_lab.name} -- bash`: its hosts can be "
+                "reached only from there"
             )
         return _print_answer(flags, current_lab, str(current_lab.inventory))
     if flags.verb == "down":

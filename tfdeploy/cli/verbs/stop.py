@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfdeploy.cli.arguments.stop import Flags
 from tfdeploy.cli.chosen_run import choose_run
@@ -35,7 +35,7 @@ def run(flags: Flags) -> int:
         grace_s = 0.0 if flags.now else plan.stop_grace_s if flags.grace is None else flags.grace
         headway = Headway(flags.err, "stopped", len(plan.hosts))
 
-        def report_done(host: str, result: Any) -> None:
+        def report_done(host: str, result: Outcome) -> None:
             if not (flags.quiet or isinstance(result, TfdeployError)):
                 headway.done(host)
 

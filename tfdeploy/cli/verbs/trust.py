@@ -55,10 +55,7 @@ def run(flags: Flags) -> int:
     unsafe = [key for key in keys if key.state in ("changed", "revoked")]
     code = worst([*(key.found for key in keys), *(4 for _ in (*unsafe, *unrecorded))])
     if flags.json:
-        answer: TrustAnswer = {
-            "ok": code == 0,
-            "hosts": [_make_row(key, recorded) for key in keys],
-        }
+        answer: TrustAnswer = {"ok": code == 0, "hosts": [_make_row(key, recorded) for key in keys]}
         print_json(answer)
     else:
         _print_refused(flags, refused)
