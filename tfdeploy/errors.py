@@ -141,9 +141,9 @@ def worst(results: Iterable[object]) -> int:
     An error counts with its exit code, a number is an exit code, anything else is a success.
     """
     errors = [each.exit_code if isinstance(each, TfdeployError) else each for each in results]
-    found = [code for code in errors if isinstance(code, int)]
-    if 130 in found:
+    codes = [code for code in errors if isinstance(code, int)]
+    if 130 in codes:
         return 130
-    if 2 in found:
+    if 2 in codes:
         return 2
-    return max(found, key=_SEVERITY.index, default=0)
+    return max(codes, key=_SEVERITY.index, default=0)

@@ -18,10 +18,10 @@ Bitmap = Union[bytes, bytearray]
 
 def bitmap_of(numbers: Iterable[int], count: int) -> bytearray:
     """Return a bitmap of `count` bits with these set."""
-    found = bytearray((count + 7) // 8)
+    bitmap = bytearray((count + 7) // 8)
     for number in numbers:
-        mark(found, number)
-    return found
+        mark(bitmap, number)
+    return bitmap
 
 
 def mark(bitmap: bytearray, number: int) -> None:

@@ -129,17 +129,17 @@ class Listing:
         hard links; and for each of these rows its row here. A part of a data set so has all
         folders: programs take classes from their names.
         """
-        found, rows, places = Listing(), array("Q"), {}
+        chosen, rows, places = Listing(), array("Q"), {}
         linked = set(self._same.values())
         for index, row in enumerate(self):
             first = row.same_as if row.same_as != NOT_LINKED else index
             if row.kind == FILE and not files[first >> 3] >> (first & 7) & 1:
                 continue
             if row.kind == FILE and index in linked:
-                places[index] = len(found)
-            found.add(row if row.same_as == NOT_LINKED else row._replace(same_as=places[first]))
+                places[index] = len(chosen)
+            chosen.add(row if row.same_as == NOT_LINKED else row._replace(same_as=places[first]))
             rows.append(index)
-        return found, rows
+        return chosen, rows
 
     def drop_special_modes(self) -> None:
         """Drop the setuid, setgid and sticky bits."""
@@ -237,26 +237,26 @@ class _Body:
     def read(self, size: int) -> bytes:
         if not size:
             return b""
-        found = self._reader.decompress(self._packed, size)
+        content = self._reader.decompress(self._packed, size)
         self._packed = memoryview(self._reader.unconsumed_tail)
-        if len(found) != size:
+        if len(content) != size:
             raise BadListing("it is too short")
-        return found
+        return content
 
     def column(self, code: str, length: int) -> "array[int]":
-        found = array(code)
-        found.frombytes(self.read(length * found.itemsize))
-        return _little(found)
+        values = array(code)
+        values.frombytes(self.read(length * values.itemsize))
+        return _little(values)
 
     def pairs(self, count: int) -> Dict[int, int]:
         column = self.column("q", 2 * count)
         return dict(zip(column[::2], column[1::2]))  # noqa: B905 - 3.8 knows no strict
 
     def rest(self) -> bytes:
-        found = self._reader.decompress(self._packed, MOST_BYTES)
+        content = self._reader.decompress(self._packed, MOST_BYTES)
         if not self._reader.eof:
             raise BadListing("it has no end")
-        return found
+        return content
 
 
 def _targets(kinds: bytearray, body: bytes) -> Dict[int, bytes]:
@@ -314,16 +314,25 @@ def key(path: bytes) -> bytes:
 
 
 Inode = Tuple[int, int]
-Look = Callable[[bytes, os.stat_result], None]
+Visit = Callable[[bytes, os.stat_result], None]
 
 
-def walk(folder: str, look: Look = lambda path, found: None) -> Listing:
-    """The folder itself, which may be a link, and all in it. `look` is shown each path. Raises
-    Strange, OSError."""
+def walk(folder: str, visit: Visit = lambda path, file_stat: None) -> Listing:
+    """List the folder itself, which may be a link, and all in it. `visit` is called for each file.
+    Raises Strange, OSError."""
     listing = Listing()
-    found = os.stat(folder)
+    folder_stat = os.stat(folder)
     listing.add(
-        Row(b"", FOLDER, 0, found.st_mtime_ns, stat.S_IMODE(found.st_mode), b"", NOT_LINKED, 0)
+        Row(
+            b"",
+            FOLDER,
+            0,
+            folder_stat.st_mtime_ns,
+            stat.S_IMODE(folder_stat.st_mode),
+            b"",
+            NOT_LINKED,
+            0,
+        )
     )
     linked: Dict[Inode, int] = {}
     top = os.fsencode(folder)
@@ -331,7 +340,7 @@ def walk(folder: str, look: Look = lambda path, found: None) -> Listing:
         row = _row(path, os.path.join(top, path), about, listing, linked)
         listing.add(row)
         if row.kind != FOLDER:
-            look(path, about)
+            visit(path, about)
     return listing
 
 
@@ -342,13 +351,13 @@ def rows_in(folder: str) -> Iterator[Row]:
     return (_row(path, os.path.join(top, path), about, none, {}) for path, about in entries(top))
 
 
-def single(path: str, look: Look = lambda path, found: None) -> Listing:
-    """One file under its own name. Raises Strange, OSError."""
+def single(path: str, visit: Visit = lambda path, file_stat: None) -> Listing:
+    """List one file under its own name. Raises Strange, OSError."""
     listing = Listing()
-    place = os.fsencode(path)
-    found = os.lstat(place)
-    row = _row(os.path.basename(place), place, found, listing, {})
-    look(row.path, found)
+    encoded = os.fsencode(path)
+    file_stat = os.lstat(encoded)
+    row = _row(os.path.basename(encoded), encoded, file_stat, listing, {})
+    visit(row.path, file_stat)
     listing.add(row)
     return listing
 
@@ -375,21 +384,21 @@ def entries(top: bytes) -> Iterator[Tuple[bytes, os.stat_result]]:
 
 
 def _row(
-    path: bytes, place: bytes, found: os.stat_result, listing: Listing, linked: Dict[Inode, int]
+    path: bytes, place: bytes, file_stat: os.stat_result, listing: Listing, linked: Dict[Inode, int]
 ) -> Row:
-    mode = stat.S_IMODE(found.st_mode)
-    if stat.S_ISDIR(found.st_mode):
-        return Row(path, FOLDER, 0, found.st_mtime_ns, mode, b"", NOT_LINKED, 0)
-    if stat.S_ISLNK(found.st_mode):
-        return Row(path, LINK, 0, found.st_mtime_ns, 0o777, os.readlink(place), NOT_LINKED, 0)
-    if not stat.S_ISREG(found.st_mode):
+    mode = stat.S_IMODE(file_stat.st_mode)
+    if stat.S_ISDIR(file_stat.st_mode):
+        return Row(path, FOLDER, 0, file_stat.st_mtime_ns, mode, b"", NOT_LINKED, 0)
+    if stat.S_ISLNK(file_stat.st_mode):
+        return Row(path, LINK, 0, file_stat.st_mtime_ns, 0o777, os.readlink(place), NOT_LINKED, 0)
+    if not stat.S_ISREG(file_stat.st_mode):
         raise Strange(0, "neither a file, a link nor a folder", os.fsdecode(place))
     same_as = NOT_LINKED
-    if found.st_nlink > 1:
-        same_as = linked.setdefault((found.st_dev, found.st_ino), len(listing))
+    if file_stat.st_nlink > 1:
+        same_as = linked.setdefault((file_stat.st_dev, file_stat.st_ino), len(listing))
         same_as = NOT_LINKED if same_as == len(listing) else same_as
-    allocated = min(found.st_blocks * 512, found.st_size)
-    return Row(path, FILE, found.st_size, found.st_mtime_ns, mode, b"", same_as, allocated)
+    allocated = min(file_stat.st_blocks * 512, file_stat.st_size)
+    return Row(path, FILE, file_stat.st_size, file_stat.st_mtime_ns, mode, b"", same_as, allocated)
 
 
 def pairs(wanted: Listing, there: Listing) -> Iterator[Tuple[Optional[int], Optional[int]]]:

@@ -67,8 +67,8 @@ def program_text(line: str) -> str:
     """The line up to where TensorFlow's C++ log begins in it."""
     if "] " not in line:
         return line
-    found = CPP_PREFIX.search(line)
-    return line if found is None else line[: found.start()]
+    match = CPP_PREFIX.search(line)
+    return line if match is None else line[: match.start()]
 
 
 def last_state(line: str) -> str:
@@ -83,16 +83,16 @@ def number(text: Optional[str]) -> Optional[float]:
     """A number, as programs print it: 1200, 1,200, 1_200, 3e-4; None: it is none, or not finite."""
     if not text or not _NUMBER.fullmatch(text.strip()):
         return None
-    found = float(text.replace(",", "").replace("_", ""))
-    return found if abs(found) <= LARGEST else None
+    value = float(text.replace(",", "").replace("_", ""))
+    return value if abs(value) <= LARGEST else None
 
 
 def _printed(text: Optional[str]) -> Optional[float]:
     """As `number`, and NaN and infinity: a loss that is no number any more is shown as it is."""
-    found = number(text)
-    if found is None and text and text.lower().lstrip("+-") in ("nan", "inf", "infinity"):
+    value = number(text)
+    if value is None and text and text.lower().lstrip("+-") in ("nan", "inf", "infinity"):
         return float(text)
-    return found
+    return value
 
 
 def find(
@@ -104,10 +104,10 @@ def find(
     The CPU time has no bound here: metric_reader.py has one, for the patterns of a job.
     """
     texts = matched_texts(lines)
-    found = find_printed(texts)
+    metrics = find_printed(texts)
     for name, pattern in patterns.items():
-        find_one(texts, name, pattern, possible, found)
-    return values_of(found)
+        find_one(texts, name, pattern, possible, metrics)
+    return values_of(metrics)
 
 
 def matched_texts(lines: Iterable[str]) -> List[str]:
@@ -128,34 +128,34 @@ def find_one(
     name: str,
     pattern: re.Pattern[str],
     possible: Callable[[str, float], bool],
-    found: Found,
+    metrics: Found,
 ) -> None:
     """Add the newest number that the pattern finds to `found`. It replaces a number of Keras from
     the same or an older line."""
     for line, text in enumerate(texts):
         value = _printed(search(pattern, text)) if text else None
         if value is not None and possible(name, value):
-            found[name] = min((line, 0, value), found.get(name, (line, 1, value)))
+            metrics[name] = min((line, 0, value), metrics.get(name, (line, 1, value)))
             return
 
 
 def find_printed(texts: List[str]) -> Found:
     """Return the newest numbers that Keras and TensorFlow's hooks print."""
-    found: Found = {}
+    metrics: Found = {}
     for line, text in enumerate(texts):
         if "/" in text:
             for name, value in {**_rates(text), **of_keras(text)}.items():
                 if abs(value) <= LARGEST:
-                    found.setdefault(name, (line, 1, value))
-    return found
+                    metrics.setdefault(name, (line, 1, value))
+    return metrics
 
 
-def values_of(found: Found) -> Dict[str, float]:
+def values_of(metrics: Found) -> Dict[str, float]:
     """Return metric -> value, those of the job's patterns first: readers keep only so many metrics,
     and drop the last ones."""
-    if len(found) < 2:
-        return {name: value for name, (_, _, value) in found.items()}
-    return {name: value for name, (_, _, value) in sorted(found.items(), key=_is_of_keras)}
+    if len(metrics) < 2:
+        return {name: value for name, (_, _, value) in metrics.items()}
+    return {name: value for name, (_, _, value) in sorted(metrics.items(), key=_is_of_keras)}
 
 
 def _is_of_keras(item: Tuple[str, Tuple[int, int, float]]) -> int:
@@ -166,9 +166,9 @@ def _rates(text: str) -> Dict[str, float]:
     """`global_step/sec: 102.3`, `images/sec: 1234.5 +/- 0.1`."""
     if "/sec" not in text:
         return {}
-    found = {name.lower() + "/sec": float(value) for name, value in _RATES.findall(text)}
+    rates = {name.lower() + "/sec": float(value) for name, value in _RATES.findall(text)}
     step = _BENCHMARK_STEP.match(text)
-    return {**found, "step": float(step.group(1))} if step else found
+    return {**rates, "step": float(step.group(1))} if step else rates
 
 
 def of_keras(line: str) -> Dict[str, float]:
@@ -183,16 +183,16 @@ def of_keras(line: str) -> Dict[str, float]:
     per_step = _PER_STEP.search(text) if bar else None
     if not bar or not (named or per_step):
         return {}
-    found = {BATCH: float(bar.group(1))}
+    metrics = {BATCH: float(bar.group(1))}
     if bar.group(2).isdigit():
-        found[BATCHES] = float(bar.group(2))
+        metrics[BATCHES] = float(bar.group(2))
     if per_step:
-        found["ms/step"] = float(per_step.group(1)) * _MS[per_step.group(2)]
+        metrics["ms/step"] = float(per_step.group(1)) * _MS[per_step.group(2)]
     for name, value in named:
         read = number(value)
         if read is not None:
-            found[name] = read
-    return found
+            metrics[name] = read
+    return metrics
 
 
 def is_possible_step(step: float, last: Optional[float], passed_s: float) -> bool:

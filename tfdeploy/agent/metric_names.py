@@ -117,12 +117,12 @@ def _counts_steps(scalar: Scalar) -> bool:
 def _only(scalars: List[Scalar], pattern: re.Pattern[str]) -> Optional[float]:
     """Return the value of the tag with the fewest folders and the shortest last name. None: there
     is none, or several."""
-    found = []
+    values = []
     for each in scalars:
         parts = each.tag.split("/")
         # `Loss/train`, as with PyTorch
         last = parts[-2] if len(parts) > 1 and parts[-1] == "train" else parts[-1]
         if pattern.match(last) and not _OF_OTHER_DATA.search(each.tag):
-            found.append(((len(parts), len(last)), each.value))
-    found.sort()
-    return found[0][1] if found and [key for key, _ in found].count(found[0][0]) == 1 else None
+            values.append(((len(parts), len(last)), each.value))
+    values.sort()
+    return values[0][1] if values and [key for key, _ in values].count(values[0][0]) == 1 else None

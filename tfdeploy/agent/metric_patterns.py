@@ -138,7 +138,7 @@ def compile_metrics(metrics: Mapping[str, str]) -> Dict[str, Pattern]:
 
 
 def _compile_metrics(metrics: Mapping[str, str]) -> Dict[str, Pattern]:
-    found = {}
+    patterns = {}
     for name, text in metrics.items():
         if len(text) > MOST_CHARS and not is_own(text):
             continue
@@ -147,8 +147,8 @@ def _compile_metrics(metrics: Mapping[str, str]) -> Dict[str, Pattern]:
         except (re.error, OverflowError, RecursionError):
             continue
         if pattern.groups:
-            found[name] = pattern
-    return found
+            patterns[name] = pattern
+    return patterns
 
 
 def search(pattern: Pattern, text: str) -> Optional[str]:

@@ -69,8 +69,8 @@ class MetricPatterns(_ByName):
 
 def compile_patterns(metrics: Mapping[str, str]) -> MetricPatterns:
     """Compile those of the expressions that can be used: see compile_metrics."""
-    found = compile_metrics(metrics)
-    return MetricPatterns(found, own=[name for name in found if is_own(metrics[name])])
+    patterns = compile_metrics(metrics)
+    return MetricPatterns(patterns, own=[name for name in patterns if is_own(metrics[name])])
 
 
 class MetricReader:
@@ -106,22 +106,22 @@ class MetricReader:
         self._refill()
         if self._budget_s < _LEAST_CPU_S:
             return {}
-        found: Found = {}
+        metrics: Found = {}
         texts = matched_texts(lines)
         self._lines += len(texts)
         self._most_s = max(CALL_CPU_S, LINE_CPU_S / 2 * len(texts))
         self._current, self._since = _KERAS, time.thread_time()
         if threading.current_thread() is not threading.main_thread():
-            self._find(texts, self._patterns.own, possible, found)
+            self._find(texts, self._patterns.own, possible, metrics)
         else:
             try:
                 limit_s = min(self._budget_s, max(SECOND_CPU_S, LINE_CPU_S * len(texts)))
-                call_limited(limit_s, lambda: self._find(texts, self._patterns, possible, found))
+                call_limited(limit_s, lambda: self._find(texts, self._patterns, possible, metrics))
             except TooSlow:
                 self._switch_to(_KERAS)
         if self._budget_s < _LEAST_CPU_S:
             self._stop_costliest()
-        return values_of(found)
+        return values_of(metrics)
 
     def _refill(self) -> None:
         now = time.monotonic()
@@ -135,13 +135,13 @@ class MetricReader:
         texts: List[str],
         names: Iterable[str],
         possible: Callable[[str, float], bool],
-        found: Found,
+        metrics: Found,
     ) -> None:
-        found.update(find_printed(texts))
+        metrics.update(find_printed(texts))
         for name in names:
             if not self._is_stopped(name):
                 self._switch_to(name)
-                find_one(texts, name, self._patterns[name], possible, found)
+                find_one(texts, name, self._patterns[name], possible, metrics)
         self._switch_to(_KERAS)
 
     def _switch_to(self, name: str) -> None:

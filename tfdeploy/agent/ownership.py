@@ -105,10 +105,10 @@ def has_agent(workdir: str, name: str) -> bool:
     folder = os.path.join(workdir, AGENTS, name)
     seen = _stamps(folder)  # before its files are read: a file that changes later has another stamp
     try:
-        found = _agent_content(workdir, name)
+        content = _agent_content(workdir, name)
     except FileNotFoundError:
         return False
-    if name_of(found) != name:
+    if name_of(content) != name:
         return False
     _write_stamps(seen, folder)
     return True
@@ -150,11 +150,11 @@ def name_of(members: Dict[str, bytes]) -> str:
 def _stamps(folder: str) -> str:
     """The stamps of the agent's files; "": a file changed too lately for them to be relied on."""
     try:
-        found = stamps(folder, (0, os.geteuid()))
+        stamps_text = stamps(folder, (0, os.geteuid()))
     except OSError:
         return ""  # the full check finds and reports what is wrong there
-    newest = max((int(line.rsplit(" ", 1)[1]) for line in found.splitlines()), default=0)
-    return found if newest < time.time_ns() - _RACY_NS else ""
+    newest = max((int(line.rsplit(" ", 1)[1]) for line in stamps_text.splitlines()), default=0)
+    return stamps_text if newest < time.time_ns() - _RACY_NS else ""
 
 
 def _write_stamps(seen: str, folder: str) -> None:
@@ -229,12 +229,12 @@ def _check_entry(about: os.stat_result, path: str, workdir: str, kind: int) -> N
 def _fault(about: os.stat_result, kind: int) -> str:
     """Why this is not ours, of that kind, with at most one name, and writable by us alone; "": it
     is."""
-    found, is_ours = stat.S_IFMT(about.st_mode), _is_trusted(about.st_uid)
-    if found == stat.S_IFLNK:
-        return "" if found == kind and is_ours else "link"
+    file_kind, is_ours = stat.S_IFMT(about.st_mode), _is_trusted(about.st_uid)
+    if file_kind == stat.S_IFLNK:
+        return "" if file_kind == kind and is_ours else "link"
     if not is_ours:
         return "owner"
-    if found != kind:
+    if file_kind != kind:
         return "no folder" if kind == stat.S_IFDIR else "no file"
     if about.st_mode & OTHERS_WRITE:
         return "mode"
@@ -257,7 +257,7 @@ def is_of_the_container(uid: int) -> bool:
 def _agent_content(workdir: str, name: str) -> Dict[str, bytes]:
     """path -> content of all that Python may run there but the bytecode, whose owner and mode are
     checked as of the rest."""
-    found: Dict[str, bytes] = {}
+    content: Dict[str, bytes] = {}
     top = open_workdir(workdir)
     opened: List[Tuple[int, str]] = [(top, "")]
     try:
@@ -265,15 +265,15 @@ def _agent_content(workdir: str, name: str) -> Dict[str, bytes]:
         for word in (AGENTS, name):
             path += "/" + word
             opened.append((_open(word, path, workdir, opened[-1][0]), ""))
-        _read_folder(opened[-1][0], path, "", workdir, found)
+        _read_folder(opened[-1][0], path, "", workdir, content)
     finally:
         for folder, _ in opened:
             os.close(folder)
-    return found
+    return content
 
 
 def _read_folder(
-    folder: int, path: str, prefix: str, workdir: str, found: Dict[str, bytes]
+    folder: int, path: str, prefix: str, workdir: str, content: Dict[str, bytes]
 ) -> None:
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -281,7 +281,7 @@ def _read_folder(
             if entry.is_dir(follow_symlinks=False):
                 inner = _open(name, path + "/" + name, workdir, folder)
                 try:
-                    _read_folder(inner, path + "/" + name, prefix + name + "/", workdir, found)
+                    _read_folder(inner, path + "/" + name, prefix + name + "/", workdir, content)
                 finally:
                     os.close(inner)
             elif prefix.endswith("__pycache__/") or (not prefix and is_record(name)):
@@ -292,7 +292,7 @@ def _read_folder(
                 except FileNotFoundError:
                     pass  # a temporary name: another start is writing it
             else:
-                found[prefix + name] = _content(name, path + "/" + name, workdir, folder)
+                content[prefix + name] = _content(name, path + "/" + name, workdir, folder)
 
 
 def _content(name: str, path: str, workdir: str, above: int) -> bytes:

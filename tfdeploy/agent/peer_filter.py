@@ -57,11 +57,13 @@ def program(addresses: Iterable[str], peers: int, others: int) -> List[Instructi
     """Returns `peers` for connections from these addresses and this host itself, `others` for all
     else. May raise ValueError."""
     admitted = networks(addresses)
-    found: List[Instruction] = [(_LOAD_BYTE, 0, 0, _NETWORK), (_SHIFT_RIGHT, 0, 0, 4)]
+    instructions: List[Instruction] = [(_LOAD_BYTE, 0, 0, _NETWORK), (_SHIFT_RIGHT, 0, 0, 4)]
     for version in (4, 6):
         tests = _tests([one for one in admitted if one.version == version], 0, peers, others)
-        found += _if_equal(version, tests + [(_RETURN, 0, 0, others)]) if version == 4 else tests
-    return found + [(_RETURN, 0, 0, others)]
+        instructions += (
+            _if_equal(version, tests + [(_RETURN, 0, 0, others)]) if version == 4 else tests
+        )
+    return instructions + [(_RETURN, 0, 0, others)]
 
 
 def pack(instructions: Iterable[Instruction]) -> bytes:
@@ -72,21 +74,21 @@ def pack(instructions: Iterable[Instruction]) -> bytes:
 def _tests(admitted: List[Network], number: int, peers: int, others: int) -> List[Instruction]:
     """Returns `peers` where the words of the source from `number` on are in one of them; else it
     goes on behind these."""
-    found: List[Instruction] = []
+    tests: List[Instruction] = []
     longer: Dict[int, List[Network]] = {}
     end = 32 * (number + 1)
     for bits in sorted({one.prefixlen for one in admitted if one.prefixlen <= end}, reverse=True):
         values = sorted(_word(one, number) for one in admitted if one.prefixlen == bits)
-        found += _load(admitted[0].version, number, bits - 32 * number) + _any_of(values, peers)
+        tests += _load(admitted[0].version, number, bits - 32 * number) + _any_of(values, peers)
     for one in admitted:
         if one.prefixlen > end:
             longer.setdefault(_word(one, number), []).append(one)
-    found += _load(admitted[0].version, number, 32) if longer else []
+    tests += _load(admitted[0].version, number, 32) if longer else []
     for value, inner in sorted(longer.items()):
-        found += _if_equal(
+        tests += _if_equal(
             value, _tests(inner, number + 1, peers, others) + [(_RETURN, 0, 0, others)]
         )
-    return found
+    return tests
 
 
 def _word(one: Network, number: int) -> int:
@@ -100,14 +102,14 @@ def _load(version: int, number: int, bits: int) -> List[Instruction]:
 
 
 def _any_of(values: List[int], peers: int) -> List[Instruction]:
-    found: List[Instruction] = []
+    instructions: List[Instruction] = []
     for first in range(0, len(values), _FARTHEST):
         some = values[first : first + _FARTHEST]
-        found += [
+        instructions += [
             (_JUMP_IF_EQUAL, len(some) - number, 0, value) for number, value in enumerate(some)
         ]
-        found += [(_JUMP, 0, 0, 1), (_RETURN, 0, 0, peers)]
-    return found
+        instructions += [(_JUMP, 0, 0, 1), (_RETURN, 0, 0, peers)]
+    return instructions
 
 
 def _if_equal(value: int, then: List[Instruction]) -> List[Instruction]:

@@ -71,10 +71,10 @@ class Pieces:
 
     def stripe_bytes(self, stripes: int) -> List[int]:
         """What is in each stripe: piece p is in stripe p % stripes."""
-        found = [0] * stripes
+        totals = [0] * stripes
         for number, piece in enumerate(self):
-            found[number % stripes] += bytes_of(piece)
-        return found
+            totals[number % stripes] += bytes_of(piece)
+        return totals
 
     def segment(self, number: int) -> List[Piece]:
         pieces = self._cut(*self._starts[number])

@@ -46,7 +46,7 @@ def is_as_seen(workdir: str, name: str) -> bool:
 def stamps(agent: str, ours: Tuple[int, int]) -> str:
     """A line (path, inode, size, ctime_ns) for each file that Python may run there but bytecode.
     Raises OSError, also where another user owns one or may write to it."""
-    found: List[str] = []
+    lines: List[str] = []
     folders = [agent]
     for folder in folders:
         with os.scandir(folder) as entries:
@@ -73,8 +73,8 @@ def stamps(agent: str, ours: Tuple[int, int]) -> str:
                         about.st_size,
                         about.st_ctime_ns,
                     )
-                    found.append("%s %d %d %d" % said)
-    return "\n".join(sorted(found))
+                    lines.append("%s %d %d %d" % said)
+    return "\n".join(sorted(lines))
 
 
 def is_record(name: str) -> bool:

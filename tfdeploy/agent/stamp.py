@@ -16,10 +16,16 @@ class Stamp:
     def __init__(self) -> None:
         self._sum = hashlib.sha256()
 
-    def look(self, path: bytes, found: os.stat_result) -> None:
+    def look(self, path: bytes, file_stat: os.stat_result) -> None:
         self._sum.update(
             b"%s\0%d %d %d %d\0"
-            % (path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            % (
+                path,
+                file_stat.st_ino,
+                file_stat.st_size,
+                file_stat.st_mtime_ns,
+                file_stat.st_ctime_ns,
+            )
         )
 
     def __str__(self) -> str:

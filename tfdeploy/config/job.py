@@ -31,8 +31,8 @@ def find_job(flag: str | None, cwd: Path) -> FoundFile:
         path = path / FILE
     if named and os.path.exists(path):
         return FoundFile(path, named=True)
-    if not named and (found := find_own_job(cwd)):
-        return found
+    if not named and (job_file := find_own_job(cwd)):
+        return job_file
     near = path.with_suffix(".yml")
     hint = (
         f"-j {shown(near)}"
@@ -47,8 +47,8 @@ def find_job(flag: str | None, cwd: Path) -> FoundFile:
 def find_own_job(cwd: Path) -> FoundFile | None:
     """Return the tfdeploy.yaml of `cwd` or of the nearest folder of `Search.upwards`; None if there
     is none."""
-    found = _first(Search.upwards(cwd).folders)
-    return FoundFile(found, named=False) if found else None
+    job_file = _first(Search.upwards(cwd).folders)
+    return FoundFile(job_file, named=False) if job_file else None
 
 
 def find_job_above(folder: Path) -> Path | None:

@@ -58,10 +58,10 @@ def _word(item: Node) -> str:
 
 def data(node: Node) -> dict[str, DataSource]:
     """Paths as written. No two data sets in parts have the same variables."""
-    found: dict[str, DataSource] = {}
+    sources: dict[str, DataSource] = {}
     told: dict[str, str] = {}
     for name, child in node.mapping("a mapping of name: path").items():
-        found[_named(child, name)] = source = _source(child)
+        sources[_named(child, name)] = source = _source(child)
         if source.split != "none":
             other = told.setdefault(part_variable(name), name)
             if other != name:
@@ -69,7 +69,7 @@ def data(node: Node) -> dict[str, DataSource]:
                     f"{name} and {other} would both set {part_variable(name)}",
                     "give one of them another name",
                 )
-    return found
+    return sources
 
 
 def _from(node: Node) -> tuple[str, str]:
@@ -155,7 +155,7 @@ def overlap(one: str, other: str) -> bool:
 
 def keep(node: Node) -> tuple[str, ...]:
     """Relative folders, normalised, none inside another."""
-    found: dict[str, Node] = {}
+    folders: dict[str, Node] = {}
     items = node.list_items("a list of folders")
     if len(items) > MOST_KEPT:
         raise node.error(
@@ -164,14 +164,14 @@ def keep(node: Node) -> tuple[str, ...]:
         )
     for item in items:
         path = _inside(item, "[checkpoints]", below=True)
-        for other, named in found.items():
+        for other, named in folders.items():
             if overlap(path, other):
                 raise item.error(
                     f"{item.text!r} and {named.text!r} (line {named.line}) overlap",
                     "keep one of them",
                 )
-        found[path] = item
-    return tuple(found)
+        folders[path] = item
+    return tuple(folders)
 
 
 _RULE = (
@@ -195,19 +195,19 @@ def roles(node: Node) -> dict[str, RoleRule]:
     given = node.mapping("a mapping of role: rule")
     if _CHIEF in given and "chief" in given:
         raise given[_CHIEF].error("master and chief are one role", "name one of them")
-    found: dict[str, RoleRule] = {}
+    rules_by_role: dict[str, RoleRule] = {}
     for name, rule in given.items():
         role = "chief" if name == _CHIEF else name
         check_role(role, rule)
         read = {} if rule.kind == "nothing" else read_values(rule, _RULE)
         fields = {"called": _CHIEF if name == _CHIEF else ""} | read
         called = fields["called"]
-        if called in {*ROLES, *(other.called for other in found.values())} - {role, ""}:
+        if called in {*ROLES, *(other.called for other in rules_by_role.values())} - {role, ""}:
             raise rule.error(
                 f"{name} is called {called}, as another role is", "give each role its own name"
             )
-        found[role] = RoleRule(**fields)
-    return found
+        rules_by_role[role] = RoleRule(**fields)
+    return rules_by_role
 
 
 def check_role(role: str, node: Node) -> None:
@@ -218,7 +218,7 @@ def check_role(role: str, node: Node) -> None:
 def env(node: Node) -> dict[str, str]:
     """Numbers become strings as they are written; booleans, and the names that tfdeploy sets
     itself, are refused."""
-    found = {}
+    variables = {}
     for name, child in node.mapping("a mapping of NAME: value").items():
         check_variable(name, child)
         if child.kind == "true or false":
@@ -234,8 +234,8 @@ def env(node: Node) -> dict[str, str]:
             raise child.error(
                 "an empty GRPC_FAIL_FAST aborts TensorFlow", "remove it, or write use_caller"
             )
-        found[name] = child.text
-    return found
+        variables[name] = child.text
+    return variables
 
 
 def check_variable(name: str, node: Node) -> None:
@@ -252,7 +252,7 @@ def check_variable(name: str, node: Node) -> None:
 
 def metrics(node: Node) -> dict[str, str]:
     """Regular expressions that compile and have exactly one group."""
-    found = {}
+    patterns = {}
     for name, child in node.mapping("a mapping of name: regular expression").items():
         _named(child, name)
         pattern = child.scalar("a regular expression")
@@ -267,8 +267,8 @@ def metrics(node: Node) -> dict[str, str]:
             raise child.error(
                 f"{name} has {groups} groups: the one with the number is needed", hint
             )
-        found[name] = pattern
-    return found
+        patterns[name] = pattern
+    return patterns
 
 
 def backoff(node: Node) -> tuple[float, float]:

@@ -57,16 +57,16 @@ class Node:
 
     def wrong(self, wanted: str, next: str | None = None) -> ConfigError:
         """The error for a value of another kind or form than wanted."""
-        found = (
+        actual = (
             repr(self.text)
             if self.kind in SCALARS
             else "nothing"
             if self.kind == "nothing"
             else f"a {self.kind}"
         )
-        if len(found) > 80:
-            found = found[:60] + f"... ({len(self.text)} characters)"
-        return self.error(f"{self.key or 'this file'} must be {wanted}, not {found}", next)
+        if len(actual) > 80:
+            actual = actual[:60] + f"... ({len(self.text)} characters)"
+        return self.error(f"{self.key or 'this file'} must be {wanted}, not {actual}", next)
 
     def scalar(self, wanted: str = "text") -> str:
         """The text of a text or number. Raises ConfigError on any other kind."""

@@ -40,7 +40,7 @@ def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, Given]:
     A key that is there without a value counts as left out.
     """
     known = {key.name: key for key in keys}
-    found: dict[str, Given] = {}
+    given: dict[str, Given] = {}
     for name, value in node.mapping().items():
         if name not in known:
             shown = name if len(name) <= 60 else name[:60] + "..."
@@ -50,10 +50,10 @@ def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, Given]:
         if value.kind == "nothing":
             continue
         if key.read is None:
-            found |= read_keys(value, key.keys)
+            given |= read_keys(value, key.keys)
         else:
-            found[key.field or name] = Given(key.read(value), value)
-    return found
+            given[key.field or name] = Given(key.read(value), value)
+    return given
 
 
 def read_values(node: Node, keys: tuple[Key, ...]) -> dict[str, Any]:

@@ -32,13 +32,13 @@ _SOURCE = (
 
 def secrets(node: Node) -> dict[str, SecretSource]:
     """name -> its source, in order; a file is as it was written. Raises ConfigError."""
-    found: dict[str, SecretSource] = {}
+    sources: dict[str, SecretSource] = {}
     for name, named, source in _entries(node):
         check_variable(name, named)
-        if name in found:
+        if name in sources:
             raise named.error(f"{name} stands twice", "name it once")
-        found[name] = _source(name, source)
-    return found
+        sources[name] = _source(name, source)
+    return sources
 
 
 def _entries(node: Node) -> Iterator[tuple[str, Node, Node | None]]:

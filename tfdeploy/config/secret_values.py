@@ -81,12 +81,12 @@ def refuse_shown_secrets(job: Job, secrets: Mapping[str, Secret], flags: Mapping
 def _value(name: str, source: SecretSource, job: Job, environ: Mapping[str, str]) -> bytes:
     if source.variable is not None:
         return os.fsencode(environ[source.variable])
-    found = (
+    value = (
         _of_file(name, source)
         if source.file is not None
         else _of_command(name, source, job.folder or None)
     )
-    return found.removesuffix(b"\n").removesuffix(b"\r") if found.endswith(b"\n") else found
+    return value.removesuffix(b"\n").removesuffix(b"\r") if value.endswith(b"\n") else value
 
 
 def _checked(name: str, source: SecretSource, value: bytes) -> str:

@@ -222,22 +222,22 @@ def _amount(node: Node, wanted: str, units: dict[str, int] | dict[str, float], h
 def names_in_ranges(node: Node) -> list[tuple[str, Node]]:
     """A list of names and ranges (or one of them), unfolded, each with the place it came from."""
     items = node.items if node.kind == "list" else [node]
-    found = []
+    located_names = []
     for item in items:
         for host in unfolded(item.scalar("a host's name"), item):
-            found.append((host, item))
-        if len(found) > MAX_NAMES:
+            located_names.append((host, item))
+        if len(located_names) > MAX_NAMES:
             raise node.error(f"more than {MAX_NAMES:,} names", "write a smaller range")
-    return found
+    return located_names
 
 
 def unfolded(text: str, node: Node) -> tuple[str, ...]:
     """The names that a range stands for, all of them allowed as names."""
-    found: tuple[str, ...] = node.located(unfold, text) if "[" in text or "]" in text else (text,)
-    if not NAME.match(max(found, key=len)):
+    names: tuple[str, ...] = node.located(unfold, text) if "[" in text or "]" in text else (text,)
+    if not NAME.match(max(names, key=len)):
         shown = repr(text) if len(text) <= 80 else f"{text[:60]!r}... ({len(text)} characters)"
         raise node.error(
             f"{shown} is not {NAME_FORM}",
             "give the host a plain name, and write how to reach it under address",
         )
-    return found
+    return names

@@ -37,10 +37,10 @@ def folders(python: str) -> list[str]:
         raise Refused(
             f"this interpreter does not run: {error}", where=python, next="--python PATH"
         ) from error
-    found = {*prefixes, *_links(os.path.abspath(python))}
-    found |= {os.path.realpath(path) for path in found}
+    prefixes_and_links = {*prefixes, *_links(os.path.abspath(python))}
+    prefixes_and_links |= {os.path.realpath(path) for path in prefixes_and_links}
     kept: list[str] = []
-    for path in sorted(found, key=lambda each: each.count("/")):
+    for path in sorted(prefixes_and_links, key=lambda each: each.count("/")):
         if path not in ("/", "/usr") and not any(path.startswith(f"{outer}/") for outer in kept):
             kept.append(path)
     return kept

@@ -31,8 +31,12 @@ class Shape(TypedDict):
     rootfs: str
 
 
-def _lab(root: Path, found: LabState) -> LoopbackLab | IsolatedLab:
-    return IsolatedLab(root, found) if found.kind == "isolated" else LoopbackLab(root, found)
+def _lab(root: Path, lab_state: LabState) -> LoopbackLab | IsolatedLab:
+    return (
+        IsolatedLab(root, lab_state)
+        if lab_state.kind == "isolated"
+        else LoopbackLab(root, lab_state)
+    )
 
 
 def _check(kind: str, count: int, shape: Shape) -> None:
@@ -87,18 +91,18 @@ def _create(name: str, kind: str, count: int, shape: Shape) -> LabState:
     return LabState(name, kind, hosts, **shape)
 
 
-def _refuse_another_shape(found: LabState, kind: str, count: int, shape: Shape) -> None:
+def _refuse_another_shape(lab_state: LabState, kind: str, count: int, shape: Shape) -> None:
     existing = {
-        "hosts": len(found.hosts),
-        "kind": found.kind,
-        **{key: getattr(found, key) for key in shape},
+        "hosts": len(lab_state.hosts),
+        "kind": lab_state.kind,
+        **{key: getattr(lab_state, key) for key in shape},
     }
     for key, wanted in {"hosts": count, "kind": kind, **shape}.items():
         if existing[key] != wanted:
             raise UsageError(
-                f"the lab {found.name!r} is there with {key} {existing[key]}, not {wanted}",
-                where=str(folder.lab_folder(found.name)),
-                next=f"tfdeploy lab down --name {found.name}",
+                f"the lab {lab_state.name!r} is there with {key} {existing[key]}, not {wanted}",
+                where=str(folder.lab_folder(lab_state.name)),
+                next=f"tfdeploy lab down --name {lab_state.name}",
             )
 
 
@@ -133,13 +137,13 @@ def up(
     _check(kind, count, shape)
     root = folder.lab_folder(name)
     with folder.locked(root):
-        found = state.read(root)
-        if found:
-            _refuse_another_shape(found, kind, count, shape)
+        lab_state = state.read(root)
+        if lab_state:
+            _refuse_another_shape(lab_state, kind, count, shape)
         else:
-            found = _create(name, kind, count, shape)
-            state.save(root, found)
-        lab = _lab(root, found)
+            lab_state = _create(name, kind, count, shape)
+            state.save(root, lab_state)
+        lab = _lab(root, lab_state)
         lab.prepare()
         lab.ensure()
     return lab
@@ -148,15 +152,15 @@ def up(
 def load(name: str = DEFAULT_NAME) -> Lab:
     """The lab of that name. Raises UsageError."""
     root = folder.lab_folder(name)
-    found = state.read(root)
-    if found is None:
+    lab_state = state.read(root)
+    if lab_state is None:
         others = ", ".join(names()) or "none"
         raise UsageError(
             f"no lab {name!r} (there: {others})",
             where=str(root),
             next=f"tfdeploy lab up 3 --name {name}",
         )
-    return _lab(root, found)
+    return _lab(root, lab_state)
 
 
 def down(name: str = DEFAULT_NAME) -> None:
@@ -179,5 +183,5 @@ def down(name: str = DEFAULT_NAME) -> None:
 def names() -> list[str]:
     """The names of this user's labs."""
     labs = folder.labs_folder()
-    found = [path.name for path in labs.iterdir() if not path.name.startswith(folder.ASIDE)]
-    return sorted(name for name in found if (labs / name / state.FILE).exists())
+    lab_names = [path.name for path in labs.iterdir() if not path.name.startswith(folder.ASIDE)]
+    return sorted(name for name in lab_names if (labs / name / state.FILE).exists())

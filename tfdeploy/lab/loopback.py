@@ -107,11 +107,11 @@ class LoopbackLab(Lab):
         return list(argv)
 
     def on(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
-        found = self.host(host)
+        host_state = self.host(host)
         if root and os.geteuid() != 0:
             raise UsageError("on loopback nobody is root", where=host)
-        words = [f"{name}={value}" for name, value in self._environment(found).items()]
-        return ["env", "-C", str(self._home(found)), *words, *argv]
+        words = [f"{name}={value}" for name, value in self._environment(host_state).items()]
+        return ["env", "-C", str(self._home(host_state)), *words, *argv]
 
     def cut(self, host: str) -> None:
         self.host(host)
@@ -184,8 +184,8 @@ class LoopbackLab(Lab):
         marks = [str(self.root)] if whole else [f"{self.root}/{host.name}" for host in hosts]
 
         def remaining() -> set[int]:
-            found = first.union(*(processes.marked(mark) for mark in marks))
-            return processes.with_descendants(found) - processes.own_ancestry()
+            pids = first.union(*(processes.marked(mark) for mark in marks))
+            return processes.with_descendants(pids) - processes.own_ancestry()
 
         processes.end_all(lambda: remaining() - first)
         processes.end_all(remaining)

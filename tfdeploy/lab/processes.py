@@ -22,8 +22,8 @@ END_TIMEOUT_S = 20.0
 
 def identify(pid: int) -> Identity | None:
     """Return the process with that pid, or None if it has ended (also as a zombie)."""
-    found = processes.identity(pid)
-    return found if is_alive(found) else None
+    identity = processes.identity(pid)
+    return identity if is_alive(identity) else None
 
 
 def is_alive(process: Identity | None) -> bool:
@@ -64,12 +64,12 @@ def send_kill(pid: int) -> None:
 def end_all(find: Callable[[], set[int]]) -> None:
     """Kill what `find` finds, until it finds nothing. Raises SurvivorsLeft at the deadline."""
     deadline = time.monotonic() + END_TIMEOUT_S
-    while found := find():
+    while survivors := find():
         if time.monotonic() > deadline:
-            states = ", ".join(_describe(pid) for pid in sorted(found))
+            states = ", ".join(_describe(pid) for pid in sorted(survivors))
             remedy = "ps -o pid,stat,wchan,args -p PID"
             raise SurvivorsLeft(f"processes did not end: {states}", next=remedy)
-        for pid in found:
+        for pid in survivors:
             send_kill(pid)
         time.sleep(POLL_S)
 

@@ -13,14 +13,14 @@ STANDARD_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 def program(name: str, package: str) -> str:
     """Where a program is, also outside PATH (sbin). Raises Refused that names the package."""
-    found = shutil.which(name) or shutil.which(name, path=STANDARD_PATH)
-    if found is None:
+    path = shutil.which(name) or shutil.which(name, path=STANDARD_PATH)
+    if path is None:
         raise Refused(
             f"{name} is not installed",
             where="this machine",
             next=f"apt-get install {package}, or: make setup",
         )
-    return found
+    return path
 
 
 def command(config_file: Path) -> list[str]:

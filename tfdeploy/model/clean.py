@@ -23,13 +23,13 @@ class Rules:
 
 
 def runs_that_stay(
-    found: Mapping[str, Iterable[CleanItem]], rules: Rules, now: float
+    items_by_host: Mapping[str, Iterable[CleanItem]], rules: Rules, now: float
 ) -> set[tuple[str, str]]:
     """(job, run) of runs that no host may remove: alive on one of them, or kept by the rules.
     `found`: by host."""
     stay: set[tuple[str, str]] = set()
     ended: dict[tuple[str, str], float] = {}
-    for items in found.values():
+    for items in items_by_host.values():
         for item in items:
             if item.kind == RUN:
                 key = item.job, item.name
@@ -43,13 +43,13 @@ def runs_that_stay(
 def kept(ended: Mapping[tuple[str, str], float], rules: Rules, now: float) -> set[tuple[str, str]]:
     """(job, run) of ended runs that the rules keep. `ended`: when the last host ended each, in UTC
     seconds."""
-    found = {key for key, when in ended.items() if now - when < rules.older_s}
+    recent = {key for key, when in ended.items() if now - when < rules.older_s}
     for of_job in {job for job, _ in ended}:
         runs = sorted(
             (key for key in ended if key[0] == of_job), key=ended.__getitem__, reverse=True
         )
-        found.update(runs[: rules.newest])
-    return found
+        recent.update(runs[: rules.newest])
+    return recent
 
 
 def goes(item: CleanItem, stay: set[tuple[str, str]]) -> bool:

@@ -214,7 +214,7 @@ class HostFacts:
             raise ValueError("loopback names that were not asked for")
         if not set(self.resolved) <= set(names):
             raise ValueError("addresses of names that were not asked for")
-        if not all(is_ip(address) for found in self.resolved.values() for address in found):
+        if not all(is_ip(address) for addresses in self.resolved.values() for address in addresses):
             raise ValueError("addresses of names that are none")
         if not set(self.modules) <= set(modules):
             raise ValueError("modules that were not asked for")

@@ -138,13 +138,13 @@ class Measures:
         return (high - low) / (last - first) if last > first else None
 
     def _settle(self) -> None:
-        found = self._match()
+        matched = self._match()
         self._pending.clear()
         self._found = {}
-        self._settled.update(found)
+        self._settled.update(matched)
         for name in STEP_COUNTERS:
-            if name in found:
-                self._count(name, self._bucket / _BUCKETS_PER_S, found[name])
+            if name in matched:
+                self._count(name, self._bucket / _BUCKETS_PER_S, matched[name])
 
     def _count(self, name: str, time: float, step: float) -> None:
         self._counted[name] = time
@@ -164,12 +164,12 @@ class Measures:
     def _look(self) -> dict[str, float]:
         if self._reader is None or not self._pending:
             return {}
-        found = self._reader.find(reversed(self._pending), self._is_possible)
-        if "step" not in found and BATCH in found:
-            step = keras_step({**self._settled, **found})
+        metrics = self._reader.find(reversed(self._pending), self._is_possible)
+        if "step" not in metrics and BATCH in metrics:
+            step = keras_step({**self._settled, **metrics})
             if step is not None:
-                found["step"] = step
-        return found
+                metrics["step"] = step
+        return metrics
 
 
 def _sample(samples: deque[tuple[float, float]], time: float, step: float) -> None:

@@ -24,8 +24,8 @@ def texts_of(plan: Plan) -> tuple[str, ...]:
     alone = cluster_json(plan.cluster)
     joined = [",".join(endpoints) for endpoints in plan.cluster.values()]
     around = ",".join(dict.fromkeys(host.address for host in plan.hosts))
-    found = {text for text in (alone, *joined, around) if len(text) >= _LEAST_CHARS}
-    return tuple(sorted(found, key=lambda text: (-len(text), text)))
+    shared_texts = {text for text in (alone, *joined, around) if len(text) >= _LEAST_CHARS}
+    return tuple(sorted(shared_texts, key=lambda text: (-len(text), text)))
 
 
 def pack_value(word: str, texts: Iterable[str]) -> str | list[str | int]:
@@ -66,8 +66,8 @@ def plan_from_file(content: bytes) -> Plan:
 
 def _split(word: str, texts: list[tuple[int, str]]) -> list[str | int]:
     for at, (number, text) in enumerate(texts):
-        before, found, after = word.partition(text)
-        if found:
+        before, pieces, after = word.partition(text)
+        if pieces:
             rest = texts[at:]
             return [
                 *(_split(before, rest) if before else ()),

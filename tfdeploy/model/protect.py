@@ -32,11 +32,11 @@ class Protection:
 
     def by_level(self) -> dict[Level, tuple[str, ...]]:
         """The levels that hosts have, the strongest first, and which hosts."""
-        found = {
+        hosts_by_level = {
             level: tuple(host for host, its in self.hosts.items() if its == level)
             for level in LEVELS
         }
-        return {level: hosts for level, hosts in found.items() if hosts}
+        return {level: hosts for level, hosts in hosts_by_level.items() if hosts}
 
     @property
     def levels(self) -> str:

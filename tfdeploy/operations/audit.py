@@ -73,7 +73,7 @@ def audit(
     good, bad = split(fleet.each(hosts, lambda session: _ask(session, subject)))
     left = [(host, each) for host, one in good.items() for each in one.here.left]
     faults = [(host, *fault) for host, one in good.items() for fault in one.log.faults]
-    found: AuditAnswer = {
+    answer: AuditAnswer = {
         "run": subject.run,
         "ok": not left and not bad,
         "entries": _entries(good, subject),
@@ -88,7 +88,7 @@ def audit(
         "versions": {"operator": __version__, "hosts": [one.versions for one in good.values()]},
         "errors": [{"host": host, "error": error.what} for host, error in bad.items()],
     }
-    return found, bad
+    return answer, bad
 
 
 def _ask(session: Session, subject: Subject) -> HostAudit:
@@ -126,14 +126,14 @@ def _entries(good: Answers, subject: Subject) -> list[AuditEntryRow]:
     Hosts that share a workdir share a log: an entry that several show is listed once, for the host
     that it names.
     """
-    found: dict[bytes, AuditEntryRow] = {}
+    entries: dict[bytes, AuditEntryRow] = {}
     for host, one in good.items():
         for entry in filter(subject.includes, one.log.entries):
             key = msgspec.json.encode(entry)
-            if key not in found or entry.host == host:
+            if key not in entries or entry.host == host:
                 given = {"time": iso_z(entry.time) or "", "host": host, "from": entry.client}
-                found[key] = copy_fields(AuditEntryRow, entry, **given)
-    return sorted(found.values(), key=lambda row: (row["time"].rstrip("Z"), row["host"]))
+                entries[key] = copy_fields(AuditEntryRow, entry, **given)
+    return sorted(entries.values(), key=lambda row: (row["time"].rstrip("Z"), row["host"]))
 
 
 def _ports(plan: Plan) -> list[AuditPortRow]:
@@ -141,11 +141,11 @@ def _ports(plan: Plan) -> list[AuditPortRow]:
         (host.host, host.mesh_port, None) for host in plan.hosts
     ]
     used += [(task.host, task.port, task.task) for task in plan.tasks if task.port is not None]
-    found: list[AuditPortRow] = [
+    rows: list[AuditPortRow] = [
         {"host": host, "port": port, "task": task, "protect": plan.protect.level_of(host)}
         for host, port, task in used
     ]
-    return sorted(found, key=lambda row: (row["host"], row["port"]))
+    return sorted(rows, key=lambda row: (row["host"], row["port"]))
 
 
 def _admitted(good: Answers) -> list[AuditAdmittedRow]:
@@ -166,10 +166,10 @@ def _secrets(
 
     What a log has lost or never had is known from the plan and from what lies on the host.
     """
-    found: dict[tuple[str, str, str], AuditSecretRow] = {}
+    rows: dict[tuple[str, str, str], AuditSecretRow] = {}
 
     def add(host: str, run: str, name: str, delivered: bool | None, forgotten: bool | None) -> None:
-        found[host, run, name] = {
+        rows[host, run, name] = {
             "host": host,
             "run": run,
             "name": name,
@@ -192,7 +192,7 @@ def _secrets(
             if entry.run is not None and not is_shared and subject.run in (None, entry.run):
                 for name in entry.secrets:
                     add(host, entry.run, name, True, (entry.job, entry.run) not in held[host])
-    return [found[key] for key in sorted(found)]
+    return [rows[key] for key in sorted(rows)]
 
 
 def _held(host: str, one: HostAudit, good: Answers) -> set[tuple[str, str]]:

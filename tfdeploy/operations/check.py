@@ -45,18 +45,18 @@ def check(
     facts = {host: each.facts for host, each in seen.items()}
     there = {host.name: host for host in hosts if host.name in seen}
     with step(emit, "links"):
-        found = try_links(fleet, tuple(there.values()), ends(there, facts, needs.plan), deep=deep)
-    errors = {**lost, **found.errors}
+        reached = try_links(fleet, tuple(there.values()), ends(there, facts, needs.plan), deep=deep)
+    errors = {**lost, **reached.errors}
     unreached = frozenset(
         host for host, error in errors.items() if isinstance(error, HostUnreachable)
     )
     whole = {
         host.name: _whole(
-            checks.get(host.name, ()), errors.get(host.name), found.taken.get(host.name)
+            checks.get(host.name, ()), errors.get(host.name), reached.taken.get(host.name)
         )
         for host in hosts
     }
-    return Checked(whole, found.links, unreached)
+    return Checked(whole, reached.links, unreached)
 
 
 def _tried(make: Callable[[], V], refused: list[Refused]) -> V | None:

@@ -126,7 +126,7 @@ def _stays(item: CleanItem) -> bool:
 
 def remove(
     fleet: Fleet,
-    found: Found,
+    candidates: Found,
     hosts: tuple[Host, ...],
     jobs: tuple[str, ...] | None,
     rules: Rules,
@@ -134,9 +134,11 @@ def remove(
     emit: Emit,
 ) -> Removed:
     """Remove job by job, each under its lock on the hosts; then what belongs to no job."""
-    removal = _Removal(fleet, found, hosts)
+    removal = _Removal(fleet, candidates, hosts)
     args = {"named": rules.named, "secret_files": rules.secret_paths}
-    for job in sorted({item.job for items in found.going.values() for item in items if item.job}):
+    for job in sorted(
+        {item.job for items in candidates.going.values() for item in items if item.job}
+    ):
         having = removal.hosts_with(job)
         with locked_where_possible(fleet, having, job, "clean", holder, emit) as (lock, busy):
             removal.errors.update(busy)
@@ -146,10 +148,10 @@ def remove(
 
 
 def remove_everything(
-    fleet: Fleet, found: Found, hosts: tuple[Host, ...], holder: LockHolder
+    fleet: Fleet, candidates: Found, hosts: tuple[Host, ...], holder: LockHolder
 ) -> Removed:
     """A host on which a run is alive, or a job is locked, removes nothing and says so."""
-    removal = _Removal(fleet, found, hosts)
+    removal = _Removal(fleet, candidates, hosts)
     removal.ask(removal.hosts, CLEAN_EVERYTHING, {"holder": holder})
     return removal.result()
 
@@ -157,9 +159,9 @@ def remove_everything(
 class _Removal:
     """Has hosts remove things, and collects what each reports, also up to where it breaks off."""
 
-    def __init__(self, fleet: Fleet, found: Found, hosts: tuple[Host, ...]) -> None:
-        self._fleet, self._going = fleet, found.going
-        self.hosts = tuple(host for host in hosts if found.going.get(host.name))
+    def __init__(self, fleet: Fleet, candidates: Found, hosts: tuple[Host, ...]) -> None:
+        self._fleet, self._going = fleet, candidates.going
+        self.hosts = tuple(host for host in hosts if candidates.going.get(host.name))
         self.errors: dict[str, TfdeployError] = {}
         self._reported: dict[str, list[CleanItem]] = {host.name: [] for host in self.hosts}
 
@@ -226,7 +228,7 @@ class LocalRuns:
 
 def local_runs(
     store: RunStore,
-    found: Found,
+    candidates: Found,
     hosts: tuple[Host, ...],
     jobs: tuple[str, ...] | None,
     rules: Rules,
@@ -238,13 +240,13 @@ def local_runs(
     A host counts as asked if a host with the same connection was, whatever its name: many
     inventories have an n1.
     """
-    answered = {_connection(host) for host in hosts if host.name not in found.errors}
-    going, staying = _runs_in(found.going.values()), _runs_in(found.staying.values())
+    answered = {_connection(host) for host in hosts if host.name not in candidates.errors}
+    going, staying = _runs_in(candidates.going.values()), _runs_in(candidates.staying.values())
     created: dict[tuple[str, str], float] = {}  # of the runs that may be forgotten
     unended, elsewhere = [], []
     for plan in store.plans():
         key = plan.job, plan.run
-        if key in staying or key in found.kept or (jobs is not None and plan.job not in jobs):
+        if key in staying or key in candidates.kept or (jobs is not None and plan.job not in jobs):
             continue
         if not _connections(plan) <= answered:
             elsewhere.append(plan.run)

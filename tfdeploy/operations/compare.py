@@ -67,8 +67,8 @@ def _contents(fleet: Fleet, run: ComparedRun, paths: Iterable[str]) -> dict[str,
         return {}
     for host in hosts_of(run.plan):
         with suppress(TfdeployError):
-            if found := _read(session_of(fleet, host), run.plan, files):
-                return found
+            if contents := _read(session_of(fleet, host), run.plan, files):
+                return contents
     return None
 
 

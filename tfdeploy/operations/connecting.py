@@ -20,15 +20,15 @@ def begin_connecting(
     fleet: Fleet, hosts: tuple[Host, ...]
 ) -> Callable[[], dict[str, TfdeployError]]:
     """The function waits for that, and returns the hosts that cannot be used."""
-    found: dict[str, AgentChannel | TfdeployError] = {}
+    outcomes: dict[str, AgentChannel | TfdeployError] = {}
 
     def connect() -> None:
         with contextlib.suppress(Exception):  # a bug shows again when the hosts are asked
-            found.update(fleet.each(hosts, lambda session: session.agent()))
+            outcomes.update(fleet.each(hosts, lambda session: session.agent()))
 
     def failed() -> dict[str, TfdeployError]:
         thread.join()
-        return split(found)[1]
+        return split(outcomes)[1]
 
     thread = threading.Thread(target=connect, name="connect", daemon=True)
     thread.start()

@@ -118,27 +118,29 @@ class HostLocks(JobLock):
         `all_or_none`: stop at the first error.
         """
         hosts = tuple(sorted(hosts, key=lambda host: host.name))
-        found = self.fleet.each(hosts[:1], lambda session: self._acquire(session, 0.0))
-        if all_or_none and split(found)[1]:
-            return found
-        found.update(self.fleet.each(hosts[1:], self._request))
-        at = next((n for n, host in enumerate(hosts) if has_code(found[host.name], "locked")), None)
+        outcomes = self.fleet.each(hosts[:1], lambda session: self._acquire(session, 0.0))
+        if all_or_none and split(outcomes)[1]:
+            return outcomes
+        outcomes.update(self.fleet.each(hosts[1:], self._request))
+        at = next(
+            (n for n, host in enumerate(hosts) if has_code(outcomes[host.name], "locked")), None
+        )
         if at is None:
-            return found
+            return outcomes
         self._release(hosts[at:])
         for host in hosts[at:]:
-            if found[host.name] is not None and not has_code(found[host.name], "locked"):
+            if outcomes[host.name] is not None and not has_code(outcomes[host.name], "locked"):
                 continue
-            found.update(
+            outcomes.update(
                 self.fleet.each((host,), lambda session: self._acquire(session, LAUNCH_WAIT_S))
             )
-            if all_or_none and found[host.name] is not None:
+            if all_or_none and outcomes[host.name] is not None:
                 return {
                     name: one
-                    for name, one in found.items()
+                    for name, one in outcomes.items()
                     if name == host.name or not has_code(one, "locked")
                 }
-        return found
+        return outcomes
 
     def release_host(self, session: Session) -> None:
         self._released.add(session.host.name)
@@ -199,16 +201,16 @@ class HostLocks(JobLock):
                 note(self.emit, f"waiting for {holder}", host=host)
 
 
-def _in_words(found: Mapping[str, object]) -> str:
+def _in_words(holder: Mapping[str, object]) -> str:
     """The lock's holder in words. Any field may be missing or invalid."""
     try:
         since = time.strftime(
-            " since %Y-%m-%d %H:%M:%SZ", time.gmtime(read(found.get("time"), Seconds))
+            " since %Y-%m-%d %H:%M:%SZ", time.gmtime(read(holder.get("time"), Seconds))
         )
     except BadShape:
         since = ""
     user, machine, pid, operation = (
-        _safe_word(found.get(key)) for key in ("user", "machine", "pid", "operation")
+        _safe_word(holder.get(key)) for key in ("user", "machine", "pid", "operation")
     )
     return f"the {operation} of {user}@{machine} (pid {pid}){since}"
 

@@ -89,13 +89,13 @@ def _last_stored(
     """
     tasks = [task for task in plan.tasks if task.task in query.tasks]
     sessions = fleet.connect(hosts_of(plan, {task.host for task in tasks}))
-    found: list[list[list[LogLine]]] = []
+    blocks: list[list[list[LogLine]]] = []
     for task in tasks:
         session, log = sessions[task.host], TaskLog(plan, task.task, task.host, query)
         if isinstance(session, TfdeployError):
             continue
         try:
-            found.append(
+            blocks.append(
                 last_lines(
                     map(filters[task.task], map(lines_of, stored_pieces(log, session))),
                     query.last or 0,
@@ -105,7 +105,7 @@ def _last_stored(
         except TfdeployError:
             filters[task.task].forget()
     for batch in heapq.merge(
-        *([batch for batch in batches if batch] for batches in found),
+        *([batch for batch in batches if batch] for batches in blocks),
         key=lambda batch: batch[0].time,
     ):
         yield from batch

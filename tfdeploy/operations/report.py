@@ -22,24 +22,24 @@ def report(
 ) -> tuple[RunReport, Status]:
     """The report, and the status that it is made from: its errors name the hosts that gave no
     answer."""
-    found = status(fleet, plan, only)
+    run_status = status(fleet, plan, only)
     taken = samples(fleet, plan, only)
     said = RunReport(
         plan=plan,
-        view=found.view,
+        view=run_status.view,
         made=time.time(),
         **vars(taken),
         events=tuple(store.events(plan.run)),
-        last_lines=_last_lines(fleet, plan, found),
+        last_lines=_last_lines(fleet, plan, run_status),
     )
-    return said, found
+    return said, run_status
 
 
-def _last_lines(fleet: Fleet, plan: Plan, found: Status) -> tuple[LastLine, ...]:
-    death = found.view.first_death
-    if death not in {task.task for task in found.view.tasks}:
+def _last_lines(fleet: Fleet, plan: Plan, run_status: Status) -> tuple[LastLine, ...]:
+    death = run_status.view.first_death
+    if death not in {task.task for task in run_status.view.tasks}:
         return ()
     lines = stored_lines(
-        fleet, plan, LogQuery((death,), last=LAST_LINES, within_s=PIECE_S), dict(found.errors)
+        fleet, plan, LogQuery((death,), last=LAST_LINES, within_s=PIECE_S), dict(run_status.errors)
     )
     return tuple(LastLine(line.time, line.line.decode("utf-8", "replace")) for line in lines)

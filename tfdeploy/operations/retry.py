@@ -39,12 +39,12 @@ def each_with_retries(
         if on_done is not None:
             on_done(name, result)
 
-    found = fleet.each(hosts, action, on_done=done, waits=True)
+    outcomes = fleet.each(hosts, action, on_done=done, waits=True)
     tries = 1
-    while time.monotonic() < answered + patience_s and (retried := _retryable(found, tries)):
+    while time.monotonic() < answered + patience_s and (retried := _retryable(outcomes, tries)):
         if on_retry is not None:
             on_retry(retried)
-        found.update(
+        outcomes.update(
             fleet.each(
                 tuple(host for host in hosts if host.name in retried),
                 action,
@@ -53,12 +53,12 @@ def each_with_retries(
             )
         )
         tries += 1
-    return {host.name: found[host.name] for host in hosts}
+    return {host.name: outcomes[host.name] for host in hosts}
 
 
-def _retryable(found: dict[str, V | TfdeployError], tries: int) -> dict[str, HostUnreachable]:
+def _retryable(outcomes: dict[str, V | TfdeployError], tries: int) -> dict[str, HostUnreachable]:
     return {
         name: error
-        for name, error in found.items()
+        for name, error in outcomes.items()
         if isinstance(error, HostUnreachable) and error.retries >= tries
     }

@@ -44,8 +44,10 @@ def list_runs(
             if starts_in_future(one, store)
             else row
         )
-    found = {one.run for one in known}
-    rows += [_remembered(plan) for plan in plans_on(silent, store, job) if plan.run not in found]
+    listed_runs = {one.run for one in known}
+    rows += [
+        _remembered(plan) for plan in plans_on(silent, store, job) if plan.run not in listed_runs
+    ]
     return newest_first(rows), silent
 
 

@@ -27,17 +27,17 @@ S = TypeVar("S", TaskSample, HostSample)
 def samples(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Samples:
     """Of all hosts of the run, or of `only` these."""
     good, errors = split(fleet.each(hosts_of(plan, only), lambda session: _ask(session, plan)))
-    found = Samples(errors=errors)
+    gathered = Samples(errors=errors)
     for host, (tasks, own, machine) in good.items():
-        found.tasks.update(tasks)
-        found.hosts[host], found.machines[host] = own, machine
-        found.attempts.update(
+        gathered.tasks.update(tasks)
+        gathered.hosts[host], gathered.machines[host] = own, machine
+        gathered.attempts.update(
             {
                 task: [attempt_of_host(task, row) for row in rows]
                 for task, rows in machine.attempts.items()
             }
         )
-    return found
+    return gathered
 
 
 def _ask(

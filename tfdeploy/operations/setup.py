@@ -88,8 +88,8 @@ def setup_job(
             next="write `setup: {requirements: requirements.txt}` in the job file",
         )
     setup = _Setup(fleet, job, recipe, emit)
-    found = fleet.each(hosts, setup.find)
-    outcomes = {host: each for host, each in found.items() if each is not None}
+    results = fleet.each(hosts, setup.find)
+    outcomes = {host: each for host, each in results.items() if each is not None}
     wanted = tuple(host for host in hosts if host.name not in outcomes)
     if wanted:
         pins = agreed(split(outcomes)[0].values())
@@ -113,8 +113,8 @@ class _Setup:
     def find(self, session: Session) -> Environment | None:
         """Return the host's environment; None where it is not made yet."""
         began = time.monotonic()
-        found = self._state(session)
-        return _environment(found, seconds=time.monotonic() - began) if found.ready else None
+        state = self._state(session)
+        return _environment(state, seconds=time.monotonic() - began) if state.ready else None
 
     def make(
         self, lock: HostLocks, pins: Mapping[str, Mapping[str, str]]
@@ -125,16 +125,16 @@ class _Setup:
         sent, lost = split(self._send_wheels(lock.hosts))
 
         def one(session: Session) -> Environment:
-            found = self._state(session)
-            made = not found.ready  # another setup may have made it during the wait for the lock
+            state = self._state(session)
+            made = not state.ready  # another setup may have made it during the wait for the lock
             if made:
-                found = self._install(session, pins.get(found.python_version, {}))
+                state = self._install(session, pins.get(state.python_version, {}))
             lock.release_host(session)
             seconds, name = time.monotonic() - began, session.host.name
-            packages = count(len(found.packages), "package")
-            emit_host(self.emit, name, "ready", f"{packages} by {found.by} in {seconds:.1f} s")
+            packages = count(len(state.packages), "package")
+            emit_host(self.emit, name, "ready", f"{packages} by {state.by} in {seconds:.1f} s")
             return _environment(
-                found, made=made, seconds=seconds, bytes_sent=sent[name].received_bytes
+                state, made=made, seconds=seconds, bytes_sent=sent[name].received_bytes
             )
 
         return {
@@ -190,8 +190,8 @@ class _Setup:
         return stream.value
 
 
-def _environment(found: EnvState, **more: Any) -> Environment:
-    return Environment(found.folder, found.python_version, str(found.by), found.packages, **more)
+def _environment(state: EnvState, **more: Any) -> Environment:
+    return Environment(state.folder, state.python_version, str(state.by), state.packages, **more)
 
 
 def agreed(environments: Iterable[Environment]) -> dict[str, dict[str, str]]:
@@ -200,11 +200,11 @@ def agreed(environments: Iterable[Environment]) -> dict[str, dict[str, str]]:
 
     A package whose version differs between hosts is not pinned.
     """
-    found: dict[str, dict[str, str]] = {}
+    versions: dict[str, dict[str, str]] = {}
     for each in environments:
-        before = found.get(each.python_version, each.packages)
-        found[each.python_version] = dict(before.items() & each.packages.items())
-    return found
+        before = versions.get(each.python_version, each.packages)
+        versions[each.python_version] = dict(before.items() & each.packages.items())
+    return versions
 
 
 # package, or Python -> version -> hosts; "": those without it
@@ -218,14 +218,14 @@ def differences(environments: Mapping[str, Environment]) -> Differences:
         for host, each in environments.items()
     }
     names = {name for versions in versions_of.values() for name in versions}
-    found: Differences = {}
+    differing: Differences = {}
     for name in sorted(names, key=lambda name: (name != "Python", name)):
         versions: dict[str, list[str]] = {}
         for host, has in versions_of.items():
             versions.setdefault(has.get(name, ""), []).append(host)
         if len(versions) > 1:
-            found[name] = versions
-    return found
+            differing[name] = versions
+    return differing
 
 
 def difference_words(package: str, versions: Mapping[str, list[str]]) -> str:

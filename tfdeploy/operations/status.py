@@ -40,12 +40,12 @@ def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Stat
     are in `errors`."""
     watch = Watch(fleet, plan, lambda event: None, only)
     watch.ask()
-    found = measure(fleet, plan, watch)
+    run_status = measure(fleet, plan, watch)
     order = [*DEFAULT_METRICS, *plan.metrics]
-    metrics = {task: _in_order(measures, order) for task, measures in found.items()}
+    metrics = {task: _in_order(measures, order) for task, measures in run_status.items()}
     unread = {
         task: tuple(dict.fromkeys((*watch.stopped.get(task, ()), *measures.stopped)))
-        for task, measures in found.items()
+        for task, measures in run_status.items()
     }
     view = watch.view(
         metrics=metrics, unread={task: names for task, names in unread.items() if names}
@@ -54,29 +54,29 @@ def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Stat
 
 
 def lines_of_first_death(
-    fleet: Fleet, plan: Plan, found: Status, fetched: FetchedLogs
+    fleet: Fleet, plan: Plan, run_status: Status, fetched: FetchedLogs
 ) -> list[str]:
     """Return the last lines of the task that died first, where the run has failed by it.
 
     They come from its host; from what was fetched where the host gives none.
     """
-    view = found.view
+    view = run_status.view
     if view.first_death not in {task.task for task in view.tasks} or view.state not in (
         "failed",
         "lost",
     ):
         return []
-    return last_lines(fleet, plan, view.first_death, DEATH_LINES, fetched, found.errors)
+    return last_lines(fleet, plan, view.first_death, DEATH_LINES, fetched, run_status.errors)
 
 
 def _unheard(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
     """Asks twice, SETTLE_S apart: the minders may be about to tell each other."""
-    found = _uninformed(watch)
-    if found is not None:
+    uninformed_hosts = _uninformed(watch)
+    if uninformed_hosts is not None:
         time.sleep(SETTLE_S)
         watch.ask()
-        found = _uninformed(watch)
-    return found
+        uninformed_hosts = _uninformed(watch)
+    return uninformed_hosts
 
 
 def _uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
@@ -93,9 +93,9 @@ def _uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
 def measure(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, Measures]:
     """task -> all metrics that its host knows; of a run of 0.1.0 also those of its last lines."""
     patterns = patterns_of(plan)
-    found = {task.task: Measures(patterns) for task in plan.tasks}
+    measures = {task.task: Measures(patterns) for task in plan.tasks}
     for task, sample in watch.samples.items():
-        found[task].take_sample(sample)
+        measures[task].take_sample(sample)
     if patterns:
         begun = {name for name, status in watch.tasks.items() if status.log_bytes or status.started}
         wanted = tuple(
@@ -104,8 +104,8 @@ def measure(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, Measures]:
         for line in stored_lines(
             fleet, plan, LogQuery(wanted, last=TAIL_LINES, within_s=PIECE_S), {}
         ):
-            found[line.task].line(line.time, line.line.decode("utf-8", "replace"))
-    return found
+            measures[line.task].line(line.time, line.line.decode("utf-8", "replace"))
+    return measures
 
 
 def _in_order(measures: Measures, first: Iterable[str]) -> dict[str, float]:

@@ -165,8 +165,8 @@ def _settled(
         emit_transfer(emit, session.host.name, "all", "done", 0, 0)
         return Synced(shipment.manifest.release, seconds=time.monotonic() - began)
 
-    found = fleet.each(hosts, ask)
-    return {name: each for name, each in found.items() if each is not None}
+    outcomes = fleet.each(hosts, ask)
+    return {name: each for name, each in outcomes.items() if each is not None}
 
 
 def _refusals_by_host(
@@ -205,15 +205,15 @@ def data_refusals(
             if place.losing:
                 losing.setdefault(name, {})[session.host.name] = (place.losing, place.files)
 
-    found = fleet.each(hosts, ask) if shipment.data else {}
-    live = [name for name, error in found.items() if isinstance(error, InUse)]
+    outcomes = fleet.each(hosts, ask) if shipment.data else {}
+    live = [name for name, error in outcomes.items() if isinstance(error, InUse)]
     if live:
         other = Refused(
             f"nothing was sent: data would change under a live run on {', '.join(live)}"
         )
         return {
             name: error if isinstance(error, TfdeployError) else other
-            for name, error in found.items()
+            for name, error in outcomes.items()
         }
     refuse_losses(losing, confirm)
     for text in loss_notes(losing):

@@ -71,13 +71,13 @@ def tensorboard(
 
 def _chosen(plan: Plan, wanted: str | None) -> Host:
     name = wanted or deciding_host(plan) or plan.hosts[0].host
-    found = next(iter(hosts_of(plan, {name})), None)
-    if found is None:
+    chosen = next(iter(hosts_of(plan, {name})), None)
+    if chosen is None:
         names = ", ".join(host.host for host in plan.hosts[:12])
         raise UsageError(
             f"{name} is no host of {plan.run}", where="--host", next=f"it ran on {names}"
         )
-    return found
+    return chosen
 
 
 def _up(stream: Stream[BoardUp, BoardEnd], host: str) -> BoardUp:

@@ -73,12 +73,14 @@ def _scan_by_distance(
     def scan_machine(machine: Target) -> Outcome:
         name, target = machines[machine]
         if (jump := target.jump) is not None:
-            found = scans[_machine(jump)]
-            if not isinstance(found, HostKey):
-                return unusable_jump(found, jump, name)
-            if found.state != "known":
+            outcome = scans[_machine(jump)]
+            if not isinstance(outcome, HostKey):
+                return unusable_jump(outcome, jump, name)
+            if outcome.state != "known":
                 return unusable_jump(
-                    refused_key(name, jump, found.keytype, found.key, found.judged), jump, name
+                    refused_key(name, jump, outcome.keytype, outcome.key, outcome.judged),
+                    jump,
+                    name,
                 )
         return _scan_target(name, target, connector)
 
@@ -93,10 +95,10 @@ def _for_host(scans: dict[Target, Outcome], name: str, target: Target | Tfdeploy
     """Return the outcome of the host's machine, which several hosts of the inventory may be."""
     if isinstance(target, TfdeployError):
         return target
-    found = scans[_machine(target)]
-    if isinstance(found, HostKey):
-        return replace(found, target=target)
-    error = copied(found)
+    outcome = scans[_machine(target)]
+    if isinstance(outcome, HostKey):
+        return replace(outcome, target=target)
+    error = copied(outcome)
     error.where = name
     return error
 

@@ -149,12 +149,12 @@ def cwd(job: Job, files: Collection[str]) -> None:
     )
 
 
-def program(job: Job, found: Program, files: Collection[str], links: Collection[str]) -> None:
+def program(job: Job, source: Program, files: Collection[str], links: Collection[str]) -> None:
     """Whether the file that the command starts is in the code. `files`: its paths; empty: not
     known, nothing is refused.
 
     Raises Refused."""
-    path = _started(job, found)
+    path = _started(job, source)
     if (
         not files
         or path is None
@@ -206,7 +206,7 @@ def _command_source(job: Job) -> str:
     return job.places.get("command") or job.source or "command"
 
 
-def _started(job: Job, found: Program) -> str | None:
+def _started(job: Job, source: Program) -> str | None:
     """The file of the code that the command starts, or None where the command does not name it."""
     command = job.command
     if "/" in command[0] and not command[0].startswith(("/", "~")):
@@ -215,7 +215,7 @@ def _started(job: Job, found: Program) -> str | None:
         any(posixpath.basename(word).startswith("python") for word in command)
         and "-m" not in command
     )
-    return found.path if by_python else found.script
+    return source.path if by_python else source.script
 
 
 def _not_taken(job: Job, role: str, where: str, next: str) -> ConfigError:

@@ -71,24 +71,27 @@ def of_task(
     job: Job, data: Mapping[str, str], seat: Seat, run: str, workdir: str
 ) -> dict[str, str]:
     """The values of {data.NAME} that are a task's own: its part, or an empty folder."""
-    found = {}
+    values = {}
     for name in splits(job):
         if seat.role != "worker" and job.data[name].others == "all":
             continue
         part = str(seat.index) if seat.role == "worker" else layout.NO_PART
         _, _, file = data[name].removeprefix("data/").partition("/")
-        found[f"data.{name}"] = posixpath.join(
+        values[f"data.{name}"] = posixpath.join(
             layout.parts_dir(workdir, job.name, run, seat.host, name), part, file
         ).rstrip("/")
-    return found
+    return values
 
 
 def variables(job: Job, seat: Seat, workers: int) -> dict[str, str]:
     """Which part a worker has, and of how many."""
-    found: dict[str, str] = {}
+    variable_values: dict[str, str] = {}
     for name in splits(job) if seat.role == "worker" else ():
-        found |= {part_variable(name): str(seat.index), parts_variable(name): str(workers)}
-    return found
+        variable_values |= {
+            part_variable(name): str(seat.index),
+            parts_variable(name): str(workers),
+        }
+    return variable_values
 
 
 def part_plans(job: Job, seats: Iterable[Seat]) -> dict[str, tuple[PartPlan, ...]]:

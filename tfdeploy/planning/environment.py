@@ -79,9 +79,9 @@ def preset_notes(preset: tuple[str, ...], facts: Mapping[str, HostFacts]) -> tup
     """Where a variable such as TF_CONFIG is set outside of the plan, and that tasks do not get it.
     `preset`: set in the environment of the launch."""
     by_host = [
-        (f"the login environment of {name}", found.preset)
-        for name, found in facts.items()
-        if found.preset
+        (f"the login environment of {name}", host_facts.preset)
+        for name, host_facts in facts.items()
+        if host_facts.preset
     ]
     return tuple(
         f"{', '.join(names)} set in {where}: not what the tasks get, which is the plan's"

@@ -22,8 +22,8 @@ def check(job: Job, facts: Mapping[str, HostFacts], program: Program) -> None:
     file = posixpath.basename(job.setup_requirements)
     missing = [
         name
-        for name, found in facts.items()
-        if found.python is not None and found.environment is None
+        for name, host_facts in facts.items()
+        if host_facts.python is not None and host_facts.environment is None
     ]
     if missing:
         raise Refused(
@@ -32,7 +32,9 @@ def check(job: Job, facts: Mapping[str, HostFacts], program: Program) -> None:
             next="tfdeploy setup",
         )
     without = [
-        name for name, found in facts.items() if found.environment and found.tensorflow is None
+        name
+        for name, host_facts in facts.items()
+        if host_facts.environment and host_facts.tensorflow is None
     ]
     if program.imports_tensorflow and without:
         raise Refused(
@@ -48,7 +50,9 @@ def notes(job: Job, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
     if job.setup_requirements is None:
         return ()
     file = posixpath.basename(job.setup_requirements)
-    same = fold_equal({name: (found.python, found.python_version) for name, found in facts.items()})
+    same = fold_equal(
+        {name: (host_facts.python, host_facts.python_version) for name, host_facts in facts.items()}
+    )
     return tuple(
         f"python on {fold_names(names)}: {python}, Python {version}, the environment of {file}"
         for names, (python, version) in same

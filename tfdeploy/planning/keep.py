@@ -64,20 +64,24 @@ def newest(
 
     Where `prefer` has the same content (a shared disk, or a copy), it is chosen.
     """
-    found = [
+    kept_everywhere = [
         HostKeep(name, fact, fact.time - facts[name].clock_skew_s)
         for name in sorted(facts)
         for fact in kept_by(job, facts[name])
     ]
-    checkpoints = [kept for kept in found if kept.fact.checkpoint]
-    at_home = [kept for kept in found if kept.host in role_hosts]
-    candidates = checkpoints or at_home or found
+    checkpoints = [kept for kept in kept_everywhere if kept.fact.checkpoint]
+    at_home = [kept for kept in kept_everywhere if kept.host in role_hosts]
+    candidates = checkpoints or at_home or kept_everywhere
     latest = max((kept.when for kept in candidates), default=0.0)
     # Host clocks are compared only to within CLOCK_SLACK_S; within it the first by name is taken,
     # so that the choice is stable.
     best = next((kept for kept in candidates if kept.when >= latest - CLOCK_SLACK_S), None)
     return next(
-        (kept for kept in found if best and kept.host == prefer and kept.fact.same_as(best.fact)),
+        (
+            kept
+            for kept in kept_everywhere
+            if best and kept.host == prefer and kept.fact.same_as(best.fact)
+        ),
         best,
     )
 

@@ -25,16 +25,16 @@ def notes(job: Job, facts: Mapping[str, HostFacts], run: str) -> tuple[str, ...]
     them back."""
     if not job.keep:
         return ("--fresh: the job has no `keep`, so every launch starts from zero",)
-    found: dict[tuple[str, str], list[str]] = {}
+    hosts_by_content: dict[tuple[str, str], list[str]] = {}
     for name, host in facts.items():
         for fact in kept_by(job, host):
-            found.setdefault((fact.path, _content(fact)), []).append(name)
-    if not found:
+            hosts_by_content.setdefault((fact.path, _content(fact)), []).append(name)
+    if not hosts_by_content:
         return ("--fresh: no host holds anything in `keep`",)
     lines = [
         f"--fresh: {path} ({content}) on {fold_names(hosts)} is kept there as "
         f"keep/{path}.before-{run}"
-        for (path, content), hosts in found.items()
+        for (path, content), hosts in hosts_by_content.items()
     ]
     by_workdir: dict[str, list[str]] = {}
     for name, host in facts.items():

@@ -60,11 +60,11 @@ def of_hosts(
 ) -> tuple[str, ...]:
     """Notes on each host of the plan. `logs_bytes`: how large one task's log may grow."""
     texts: list[str | None] = []
-    for name, found in facts.items():
+    for name, host_facts in facts.items():
         seats = layout.on(name)
-        texts.append(ports.why(hosts[name], found, layout.mesh[name]))
+        texts.append(ports.why(hosts[name], host_facts, layout.mesh[name]))
         texts += gpus.notes(
-            hosts[name], found, tuple(index for seat in seats for index in seat.gpus)
+            hosts[name], host_facts, tuple(index for seat in seats for index in seat.gpus)
         )
-        texts += host_checks.host_notes(hosts[name], found, len(seats) * logs_bytes)
+        texts += host_checks.host_notes(hosts[name], host_facts, len(seats) * logs_bytes)
     return tuple(note for note in texts if note)

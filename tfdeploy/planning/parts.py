@@ -64,13 +64,13 @@ def _keepers(sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, He
         by_folder.setdefault(folder, []).append(worker)
     present = [(workers, held[folder]) for folder, workers in by_folder.items() if folder in held]
     own = bytearray(len(sizes))
-    for workers, found in present:
-        for file, part in zip(found.files, found.parts, strict=True):
+    for workers, held_files in present:
+        for file, part in zip(held_files.files, held_files.parts, strict=True):
             if part in workers and not own[file]:
                 keepers[file], own[file] = part, True
                 loads[part] += _weight(sizes[file])
-    for workers, found in present:
-        for file in found.files:
+    for workers, held_files in present:
+        for file in held_files.files:
             worker, keeper = min(workers, key=loads.__getitem__), keepers[file]
             weight = _weight(sizes[file])
             if own[file] or (keeper != NOBODY and loads[keeper] <= loads[worker] + weight):

@@ -216,9 +216,10 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
     roles = tuple(dict.fromkeys(seat.role for seat in placed.seats))
     own = command_line.own_values(laid.layout, job_names.role_names(job, program))
     running = [role for role in roles if role not in served.roles]
-    found = role_programs.of(job, program, running, inputs.sources)
+    role_sources = role_programs.of(job, program, running, inputs.sources)
     flagged = (
-        flagged_program.add_flags(each, roles, laid.layout, own, inputs.run) for each in found
+        flagged_program.add_flags(each, roles, laid.layout, own, inputs.run)
+        for each in role_sources
     )
     programs = {role: each for each in flagged for role in each.of.roles}
     keras = legacy_keras.decide(job, program, placed.used, version1=read.compat.choice == "v1")
@@ -254,10 +255,10 @@ def _guard(
         host_plan(laid.layout, placed.hosts[name], facts, called[name])
         for name, facts in placed.used.items()
     )
-    found = protection.decide(inputs.job, placed.used, hosts)
+    protect = protection.decide(inputs.job, placed.used, hosts)
     public = inputs.options.allow_public
-    protection.refuse_public(placed.used, found, single=inputs.rules.single, allow_public=public)
-    return hosts, found
+    protection.refuse_public(placed.used, protect, single=inputs.rules.single, allow_public=public)
+    return hosts, protect
 
 
 # Fields that the plan copies from the job.

@@ -60,7 +60,9 @@ def hindered(
     length = len(peer_filter.program(addresses, 1, 0))
     return {
         level: {
-            name: why for name, found in facts.items() if (why := _hindrance(level, found, length))
+            name: why
+            for name, host_facts in facts.items()
+            if (why := _hindrance(level, host_facts, length))
         }
         for level in LEVELS
     }
@@ -127,8 +129,8 @@ def refuse_public(
     some interface."""
     if single or allow_public:
         return
-    for name, found in facts.items():
-        for address in found.addresses if protection.level_of(name) == "none" else ():
+    for name, host_facts in facts.items():
+        for address in host_facts.addresses if protection.level_of(name) == "none" else ():
             if is_public(address):
                 raise Refused(
                     f"{name} has the public address {address}, and the run's ports are open to "
@@ -230,14 +232,14 @@ def _who_connects(protection: Protection, level: Level) -> str:
 
 def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str]:
     """Return one line for each level of the hosts that have public addresses."""
-    found = {
+    public_addresses = {
         host.host: public
         for host in hosts
         if (public := [each for each in host.addresses if is_public(each)])
     }
     lines = []
     for level in LEVELS:
-        names = [name for name in found if protection.level_of(name) == level]
+        names = [name for name in public_addresses if protection.level_of(name) == level]
         if names:
             open_to = (
                 "TensorFlow's servers run graphs from whoever reaches their ports"
@@ -246,21 +248,21 @@ def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str
                 "program opens by itself"
             )
             lines.append(
-                f"public addresses on {fold_names(names)} (on {names[0]} {found[names[0]][0]}): "
+                f"public addresses on {fold_names(names)} (on {names[0]} {public_addresses[names[0]][0]}): "
                 f"{open_to}"
             )
     return lines
 
 
-def _hindrance(level: Level, found: HostFacts, length: int) -> str:
+def _hindrance(level: Level, facts: HostFacts, length: int) -> str:
     """Return why a host cannot do this level; "" if it can. `length`: instructions of the
     filter."""
-    whys = [found.protect.of(needed) for needed in _NEEDS[level]]
-    if "peers" in _NEEDS[level] and length > found.protect.most_instructions:
+    whys = [facts.protect.of(needed) for needed in _NEEDS[level]]
+    if "peers" in _NEEDS[level] and length > facts.protect.most_instructions:
         whys.append(
             f"the addresses of all hosts take a filter of {length} instructions, and its kernel "
             "takes "
-            f"{found.protect.most_instructions} (sysctl net.core.optmem_max)"
+            f"{facts.protect.most_instructions} (sysctl net.core.optmem_max)"
         )
     return next(filter(None, whys), "")
 

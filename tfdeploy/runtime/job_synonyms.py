@@ -21,21 +21,21 @@ def counterparts(written: Iterable[str], plan: Iterable[str]) -> Dict[str, str]:
     """Job of the program -> role of the plan: by the same name, else by a synonym (`master`,
     `work`). A single job that remains stands for the workers if no other does."""
     jobs = list(written)
-    found: Dict[str, str] = {}
+    roles_by_job: Dict[str, str] = {}
     for named in (str, synonym):
         for job in jobs:
             role = named(job)
-            if job not in found and role in plan and role not in found.values():
-                found[job] = role
-    left = [job for job in jobs if job not in found]
+            if job not in roles_by_job and role in plan and role not in roles_by_job.values():
+                roles_by_job[job] = role
+    left = [job for job in jobs if job not in roles_by_job]
     if (
         len(left) == 1
         and "worker" in plan
-        and "worker" not in found.values()
-        and (len(jobs) == 1 or "ps" in found.values())
+        and "worker" not in roles_by_job.values()
+        and (len(jobs) == 1 or "ps" in roles_by_job.values())
     ):
-        found[left[0]] = "worker"
-    return {job: found[job] for job in jobs if job in found}
+        roles_by_job[left[0]] = "worker"
+    return {job: roles_by_job[job] for job in jobs if job in roles_by_job}
 
 
 def synonym(job: str) -> str:

@@ -84,8 +84,10 @@ class RunStore:
             names = os.listdir(self.root)
         except OSError:
             names = []
-        found = {name: time for name in names if (time := self.launched_at(name)) is not None}
-        return sorted(found, key=lambda name: (found[name], name), reverse=True)
+        launch_times = {
+            name: time for name in names if (time := self.launched_at(name)) is not None
+        }
+        return sorted(launch_times, key=lambda name: (launch_times[name], name), reverse=True)
 
     def plans(self) -> Iterator[Plan]:
         for run in self.runs():

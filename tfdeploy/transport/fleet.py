@@ -101,7 +101,7 @@ class SshFleet:
 
         for number in range(min(workers, len(hosts))):
             threading.Thread(target=work, name=f"fleet-{number}", daemon=True).start()
-        found: dict[str, V | TfdeployError] = {}
+        outcomes: dict[str, V | TfdeployError] = {}
         bugs: list[Exception] = []
         try:
             for _ in hosts:
@@ -112,7 +112,7 @@ class SshFleet:
                     continue
                 if isinstance(result, BaseException) and not isinstance(result, TfdeployError):
                     raise result
-                found[name] = result
+                outcomes[name] = result
                 if on_done is not None:
                     on_done(name, result)
             for bug in bugs:
@@ -121,7 +121,7 @@ class SshFleet:
             waiting.clear()  # after a bug or Ctrl-C no further host is begun
             slots.closed = True
             self._last_each = (began, time.monotonic())
-        return {host.name: found[host.name] for host in hosts}
+        return {host.name: outcomes[host.name] for host in hosts}
 
     def _known_timeout(self, entry: _HostEntry) -> HostUnreachable | None:
         """Return the error of a host that timed out in an `each` that has just ended: a verb that

@@ -33,5 +33,5 @@ def _shell_script(script: str) -> str:
 
 
 def _encoded(script: str) -> str:
-    text = _SPECIAL.sub(lambda found: f"\\0{ord(found[0]) & 0xFF:03o}", script)
+    text = _SPECIAL.sub(lambda match: f"\\0{ord(match[0]) & 0xFF:03o}", script)
     return 'exec /bin/sh -c \'exec /bin/sh -c "$(printf %b "$0")"\' \'' + text + "'"

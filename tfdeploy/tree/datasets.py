@@ -46,11 +46,11 @@ class DataListing:
     @cached_property
     def names(self) -> bytes:
         """wire.name_key of each path that is no folder, one after the other."""
-        found = bytearray()  # a join would keep a million of them beside it
+        joined = bytearray()  # a join would keep a million of them beside it
         for index in range(len(self.rows)):
             if self.rows.kind(index) != FOLDER:
-                found += wire.name_key(os.fsdecode(self.rows.path(index)))
-        return bytes(found)
+                joined += wire.name_key(os.fsdecode(self.rows.path(index)))
+        return bytes(joined)
 
     @property
     def names_bytes(self) -> int:
@@ -92,16 +92,16 @@ def read_again(data: DataListing) -> DataListing:
     return read_data(Path(data.source), data.withhold)
 
 
-def _look(root: str, stamp: Stamp, withhold: WithheldFiles) -> listing.Look:
+def _look(root: str, stamp: Stamp, withhold: WithheldFiles) -> listing.Visit:
     """Return the function that listing calls for each path. It raises ConfigError at a withheld
     file."""
     if not withhold.by_path:
         return stamp.look
     find = withhold.finder(os.path.realpath(root))
 
-    def look(path: bytes, found: os.stat_result) -> None:
-        stamp.look(path, found)
-        file = find(os.fsdecode(path), found)
+    def look(path: bytes, file_stat: os.stat_result) -> None:
+        stamp.look(path, file_stat)
+        file = find(os.fsdecode(path), file_stat)
         if file is not None:
             raise ConfigError(
                 f"{os.fsdecode(path)} is {file.what}, and lies in a data set",

@@ -19,8 +19,14 @@ Stamp = tuple[int, int, int, int, int]  # size, mtime_ns, ctime_ns, inode, devic
 Known = tuple[Stamp, str, int]  # stamp, sha256 of the content, key_line of the content
 
 
-def stamp(found: os.stat_result) -> Stamp:
-    return (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev)
+def stamp(file_stat: os.stat_result) -> Stamp:
+    return (
+        file_stat.st_size,
+        file_stat.st_mtime_ns,
+        file_stat.st_ctime_ns,
+        file_stat.st_ino,
+        file_stat.st_dev,
+    )
 
 
 class HashCache:

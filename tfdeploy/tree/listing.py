@@ -52,9 +52,9 @@ def list_code(root: str, exclude: Iterable[str] = ()) -> tuple[list[str], list[s
     Refused.
     """
     warnings: list[str] = []
-    found = _list_repository(root, "", warnings)
-    left_out = {path.rstrip("/") for path in exclude} | _environments(found)
-    return sorted(path for path in found if not _is_left_out(path, left_out)), warnings
+    listed_paths = _list_repository(root, "", warnings)
+    left_out = {path.rstrip("/") for path in exclude} | _environments(listed_paths)
+    return sorted(path for path in listed_paths if not _is_left_out(path, left_out)), warnings
 
 
 def tracked(root: str, paths: list[str]) -> list[str]:
@@ -76,22 +76,22 @@ def _list_repository(folder: str, prefix: str, warnings: list[str]) -> set[str]:
     """The files of one repository (or folder outside any) and of those inside it, relative to the
     top."""
     git = _Git(folder, _is_in_checkout(folder, inner=bool(prefix)), warnings)
-    found = git.listed("-c", "-o", "--exclude-standard") if git.in_checkout else set()
-    if not found:
+    listed_paths = git.listed("-c", "-o", "--exclude-standard") if git.in_checkout else set()
+    if not listed_paths:
         # not in a checkout, or in one that ignores this whole folder (a home kept in git)
         git.in_checkout = False
-        found = git.listed("-o", "--exclude-standard")
-    if any(os.path.basename(path) == IGNORE_FILE for path in found) or os.path.exists(
+        listed_paths = git.listed("-o", "--exclude-standard")
+    if any(os.path.basename(path) == IGNORE_FILE for path in listed_paths) or os.path.exists(
         os.path.join(folder, IGNORE_FILE)
     ):
-        found -= git.listed(
+        listed_paths -= git.listed(
             *(("-c",) if git.in_checkout else ()),
             "-o",
             "-i",
             f"--exclude-per-directory={IGNORE_FILE}",
         )
-    inner = {path for path in found if _is_folder(os.path.join(folder, path))}
-    result = {prefix + path for path in found - inner}
+    inner = {path for path in listed_paths if _is_folder(os.path.join(folder, path))}
+    result = {prefix + path for path in listed_paths - inner}
     for name in sorted(path.rstrip("/") for path in inner):
         below = _list_repository(os.path.join(folder, name), f"{prefix}{name}/", warnings)
         if not below:
@@ -182,10 +182,10 @@ class _Git:
         return Refused(f"git cannot list the code: {first}", where=self.folder, next=hint)
 
 
-def _environments(found: Iterable[str]) -> set[str]:
+def _environments(listed_paths: Iterable[str]) -> set[str]:
     """Folders that are Python environments: they hold pyvenv.cfg, or conda's history."""
     tails = tuple("/" + mark for mark in _ENVIRONMENT_FILES)
-    return {path[: -len(tail)] for path in found for tail in tails if path.endswith(tail)}
+    return {path[: -len(tail)] for path in listed_paths for tail in tails if path.endswith(tail)}
 
 
 def _is_left_out(path: str, left_out: set[str]) -> bool:

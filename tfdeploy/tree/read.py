@@ -94,20 +94,20 @@ def _links_and_files(
         if not _is_real_folder(top, path.rpartition("/")[0], real_folders):
             continue
         try:
-            found = os.lstat(f"{top}/{path}")
+            file_stat = os.lstat(f"{top}/{path}")
         except (FileNotFoundError, NotADirectoryError):
             continue
-        if stat.S_ISLNK(found.st_mode):
+        if stat.S_ISLNK(file_stat.st_mode):
             target = os.readlink(f"{top}/{path}")
             if leads_out(top, path, target):
                 warnings.append(f"{path} is a link out of the tree (to {target}): left out")
             else:
                 links.append(Entry(path, "link", target=target))
-        elif stat.S_ISREG(found.st_mode):
-            if (file := find_withheld(path, found)) is not None:
+        elif stat.S_ISREG(file_stat.st_mode):
+            if (file := find_withheld(path, file_stat)) is not None:
                 withheld[path] = file
             else:
-                files.append((path, found))
+                files.append((path, file_stat))
         else:
             warnings.append(f"{path} is neither a file nor a link: left out")
     return links, files, withheld
@@ -116,14 +116,14 @@ def _links_and_files(
 def _refuse_tracked(top: str, withheld: dict[str, WithheldFile]) -> None:
     """Raises ConfigError if git tracks one of the secret files: whoever clones the repository has
     the secret."""
-    found = tracked(top, [path for path, file in withheld.items() if file.secret])
-    if found:
-        place = os.path.join(top, found[0])
+    tracked_paths = tracked(top, [path for path, file in withheld.items() if file.secret])
+    if tracked_paths:
+        place = os.path.join(top, tracked_paths[0])
         command = shlex.join(
             ["git", "-C", os.path.dirname(place), "rm", "--cached", os.path.basename(place)]
         )
         raise ConfigError(
-            f"{found[0]} is {withheld[found[0]].what}, and git tracks it",
+            f"{tracked_paths[0]} is {withheld[tracked_paths[0]].what}, and git tracks it",
             where=place,
             next=f"{command}, and renew it if others have the repository; or list it in "
             f"{IGNORE_FILE}",
@@ -147,12 +147,12 @@ def _hash_all(
     """Return each file with its key_line."""
     entries: list[tuple[Entry, int]] = []
     unknown: list[tuple[str, os.stat_result]] = []
-    for path, found in files:
-        known = hashes.get(path, stamp(found))
+    for path, link_entries in files:
+        known = hashes.get(path, stamp(link_entries))
         if known is None:
-            unknown.append((path, found))
+            unknown.append((path, link_entries))
         else:
-            entries.append((_entry(path, found, known[1]), known[2]))
+            entries.append((_entry(path, link_entries, known[1]), known[2]))
     batches = [unknown[start : start + _BATCH] for start in range(0, len(unknown), _BATCH)]
     if len(batches) <= 1:
         return entries + [entry for batch in batches for entry in _hash_batch(top, batch, hashes)]
@@ -168,8 +168,13 @@ def _without_reports(top: str, files: list[tuple[Entry, int]]) -> list[tuple[Ent
     if not own:
         return files
     kept = set(tracked(top, own))
-    found = (each for each in files if not each[0].sha256.startswith(_OWN) or each[0].path in kept)
-    return [(replace(entry, sha256=entry.sha256.removeprefix(_OWN)), line) for entry, line in found]
+    kept_entries = (
+        each for each in files if not each[0].sha256.startswith(_OWN) or each[0].path in kept
+    )
+    return [
+        (replace(entry, sha256=entry.sha256.removeprefix(_OWN)), line)
+        for entry, line in kept_entries
+    ]
 
 
 def _hash_batch(
@@ -179,7 +184,7 @@ def _hash_batch(
     for path, _ in batch:
         read_ns = time.time_ns()
         try:
-            found, sha256, line = hash_file(f"{top}/{path}")
+            digest, sha256, line = hash_file(f"{top}/{path}")
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -187,14 +192,18 @@ def _hash_batch(
             raise Refused(
                 f"{path!r} cannot be read: {error.strerror}", where=top, next=hint
             ) from error
-        hashes.put(path, stamp(found), sha256, read_ns, line)
-        entries.append((_entry(path, found, sha256), line))
+        hashes.put(path, stamp(digest), sha256, read_ns, line)
+        entries.append((_entry(path, digest, sha256), line))
     return entries
 
 
-def _entry(path: str, found: os.stat_result, sha256: str) -> Entry:
+def _entry(path: str, file_stat: os.stat_result, sha256: str) -> Entry:
     return Entry(
-        path, "exec" if found.st_mode & 0o100 else "file", found.st_size, sha256, stamp=stamp(found)
+        path,
+        "exec" if file_stat.st_mode & 0o100 else "file",
+        file_stat.st_size,
+        sha256,
+        stamp=stamp(file_stat),
     )
 
 

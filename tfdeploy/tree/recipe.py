@@ -169,19 +169,19 @@ def _wheels(
             f"there is no folder {folder}", where=where, next="correct the name, or make it"
         )
     listing = read_data(folder, withhold)
-    hashes, found = HashCache(cache, os.path.realpath(folder)), {}
+    hashes, digests = HashCache(cache, os.path.realpath(folder)), {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file():
-            found[name] = _hash(path, name, hashes)
+            digests[name] = _hash(path, name, hashes)
     hashes.save()
-    if not any(name.endswith(WHEELS) for name in found):
+    if not any(name.endswith(WHEELS) for name in digests):
         raise Refused(
             "the folder of wheels holds no wheel",
             where=str(folder),
             next="pip download -r requirements.txt -d wheels",
         )
-    return listing, found
+    return listing, digests
 
 
 def _hash(path: Path, name: str, hashes: HashCache) -> str:
@@ -191,6 +191,6 @@ def _hash(path: Path, name: str, hashes: HashCache) -> str:
         known = hashes.get(name, stamp(now)) if stat.S_ISREG(now.st_mode) else None
         if known is not None:
             return known[1]
-        found, _ = file_sum.of_open(stream.fileno())
-        hashes.put(name, stamp(now), found, began)
-        return found
+        digest, _ = file_sum.of_open(stream.fileno())
+        hashes.put(name, stamp(now), digest, began)
+        return digest

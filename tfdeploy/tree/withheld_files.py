@@ -41,21 +41,21 @@ class WithheldFiles:
             for place in (os.path.realpath(path), os.path.join(os.path.realpath(folder), name)):
                 by_path.setdefault(place, file)
             try:
-                found = os.stat(path)
+                file_stat = os.stat(path)
             except (OSError, ValueError):
                 continue
-            if stat.S_ISREG(found.st_mode):
-                by_inode.setdefault((found.st_dev, found.st_ino), file)
-                has_links |= file.secret and found.st_nlink > 1
+            if stat.S_ISREG(file_stat.st_mode):
+                by_inode.setdefault((file_stat.st_dev, file_stat.st_ino), file)
+                has_links |= file.secret and file_stat.st_nlink > 1
         return cls(by_path, by_inode, has_links)
 
     def find(self, path: str) -> WithheldFile | None:
         """Return the withheld file that the path leads to, or None."""
         try:
-            found = os.stat(path)
+            file_stat = os.stat(path)
         except (OSError, ValueError):
             return None
-        return self.by_inode.get((found.st_dev, found.st_ino)) or self.by_path.get(
+        return self.by_inode.get((file_stat.st_dev, file_stat.st_ino)) or self.by_path.get(
             os.path.realpath(path)
         )
 
@@ -73,8 +73,8 @@ class WithheldFiles:
         None."""
         below, by_inode = self.below(top), self.by_inode
 
-        def find(path: str, found: os.stat_result) -> WithheldFile | None:
-            return by_inode.get((found.st_dev, found.st_ino)) or below.get(path)
+        def find(path: str, file_stat: os.stat_result) -> WithheldFile | None:
+            return by_inode.get((file_stat.st_dev, file_stat.st_ino)) or below.get(path)
 
         return find
 

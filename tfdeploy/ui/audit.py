@@ -15,31 +15,31 @@ _KEY = len("SHA256:") + 12  # characters of a fingerprint that are shown; --json
 Rows = Sequence[Mapping[str, Any]]
 
 
-def show_audit(terminal: Terminal, found: Mapping[str, Any]) -> None:
+def show_audit(terminal: Terminal, answer: Mapping[str, Any]) -> None:
     """Sections without rows are left out. The last line says whether something is left."""
-    _show_entries(terminal, found["entries"])
-    _show_ports(terminal, found["ports"])
-    admitted = [(row["host"], row["address"], row["of"]) for row in found["admitted"]]
+    _show_entries(terminal, answer["entries"])
+    _show_ports(terminal, answer["ports"])
+    admitted = [(row["host"], row["address"], row["of"]) for row in answer["admitted"]]
     _section(terminal, ["host", "has admitted", "of"], admitted)
     _section(
-        terminal, ["secret", "host", "run", "delivered", "forgotten"], _secrets(found["secrets"])
+        terminal, ["secret", "host", "run", "delivered", "forgotten"], _secrets(answer["secrets"])
     )
     _section(
         terminal,
         ["host", "tfdeploy", "agent", "python", "tensorflow"],
-        _versions(found["versions"]),
+        _versions(answer["versions"]),
     )
     _section(
         terminal,
         ["host", "log", "what is wrong with it"],
-        [(f["host"], f["line"], f["what"]) for f in found["faults"]],
+        [(f["host"], f["line"], f["what"]) for f in answer["faults"]],
     )
     _section(
         terminal,
         ["host", "left", "where"],
-        [(r["host"], r["kind"], r["path"]) for r in found["left"]],
+        [(r["host"], r["kind"], r["path"]) for r in answer["left"]],
     )
-    unasked = [row["host"] for row in found["errors"]]
+    unasked = [row["host"] for row in answer["errors"]]
     if unasked:
         terminal.write(
             terminal.paint(
@@ -47,9 +47,9 @@ def show_audit(terminal: Terminal, found: Mapping[str, Any]) -> None:
             )
             + "\n"
         )
-    if found["left"]:
+    if answer["left"]:
         terminal.write(terminal.paint("something is left", "bold red") + "\n")
-    elif found["ok"]:
+    elif answer["ok"]:
         terminal.write("nothing is left\n")
 
 

@@ -39,18 +39,18 @@ def show_checks(
 ) -> None:
     """Errors first, then warnings, then links, then one line about all."""
     problems = _by_problem(hosts)
-    for problem, found in sorted(problems.items(), key=lambda each: each[0].level):
+    for problem, checks_by_host in sorted(problems.items(), key=lambda each: each[0].level):
         detail = (
-            next(iter(found.values()))["detail"]
-            if len(found) == 1
-            else problem.detail.replace(_HOST, fold_names(found))
+            next(iter(checks_by_host.values()))["detail"]
+            if len(checks_by_host) == 1
+            else problem.detail.replace(_HOST, fold_names(checks_by_host))
         )
         _show(
             terminal,
-            f"{fold_names(found)} {problem.check}",
+            f"{fold_names(checks_by_host)} {problem.check}",
             problem.level == "error",
             detail,
-            _fixes(found),
+            _fixes(checks_by_host),
         )
     groups = group(links)
     for each in groups[:MOST_GROUPS]:
@@ -65,25 +65,25 @@ def show_checks(
 
 def _by_problem(hosts: Sequence[CheckedHostRow]) -> dict[_Problem, dict[str, CheckRow]]:
     """Problem -> host -> its failed check, in order of appearance."""
-    found: dict[_Problem, dict[str, CheckRow]] = {}
+    rows_by_problem: dict[_Problem, dict[str, CheckRow]] = {}
     for host in hosts:
         for each in host["checks"]:
             if not each["ok"]:
                 detail = _own_name(host["host"]).sub(_HOST, without_place(each["detail"]))
-                found.setdefault(_Problem(each["check"], each["level"], detail), {})[
+                rows_by_problem.setdefault(_Problem(each["check"], each["level"], detail), {})[
                     host["host"]
                 ] = each
-    return found
+    return rows_by_problem
 
 
 def _own_name(host: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w.-]*\w)")
 
 
-def _fixes(found: Mapping[str, CheckRow]) -> list[str]:
+def _fixes(rows_by_host: Mapping[str, CheckRow]) -> list[str]:
     """Return one line if the hosts' fixes differ by their names alone, else the lines of
     fold_nexts, each ready to be typed."""
-    fixes = {host: each["fix"] or "" for host, each in found.items()}
+    fixes = {host: each["fix"] or "" for host, each in rows_by_host.items()}
     texts = {_own_name(host).sub(_HOST, fix) for host, fix in fixes.items()}
     if len(texts) > 1:
         return fold_nexts(fixes)
@@ -100,10 +100,10 @@ def _show(
         write_wrapped(terminal, "    mend: ", fix)
 
 
-def _ports(found: LinkGroup) -> str:
+def _ports(group: LinkGroup) -> str:
     """Many hosts have many ports; a few are enough to look at a firewall."""
-    shown = ", ".join(map(str, found.ports[:4])) + (", ..." if len(found.ports) > 4 else "")
-    return f"port {shown}" if len(found.ports) == 1 else f"ports {shown}"
+    shown = ", ".join(map(str, group.ports[:4])) + (", ..." if len(group.ports) > 4 else "")
+    return f"port {shown}" if len(group.ports) == 1 else f"ports {shown}"
 
 
 def _summary(
@@ -114,8 +114,12 @@ def _summary(
 ) -> str:
     pairs = {(each["from"], each["to"]) for each in links}
     bad = {(each["from"], each["to"]) for each in links if not each["ok"]}
-    errors = sum(len(found) for problem, found in problems.items() if problem.level == "error")
-    warnings = sum(len(found) for problem, found in problems.items() if problem.level != "error")
+    errors = sum(
+        len(affected) for problem, affected in problems.items() if problem.level == "error"
+    )
+    warnings = sum(
+        len(affected) for problem, affected in problems.items() if problem.level != "error"
+    )
     counts = [
         count(number, word)
         for number, word in ((errors, "error"), (warnings, "warning"), (len(bad), "broken link"))

@@ -62,12 +62,12 @@ class _Tree:
             self.size[host] = 1 + sum(self.size[child] for child in self.children.get(host, ()))
 
     def with_all_above(self, hosts: Iterable[str]) -> set[str]:
-        found: set[str] = set()
+        names: set[str] = set()
         for host in hosts:
-            while host not in found:
-                found.add(host)
+            while host not in names:
+                names.add(host)
                 host = self.parents.get(host, host)
-        return found
+        return names
 
     def lines(
         self, top: str, drawn: Collection[str], named: Collection[str], width: int
@@ -105,11 +105,11 @@ def _one_line(row: list[str], end: list[str], width: int, named: Collection[str]
 
 
 def _folded(words: list[str], keep: Collection[int]) -> list[str]:
-    found: list[str] = []
+    lines: list[str] = []
     for is_kept, run in groupby(enumerate(words), key=lambda each: each[0] in keep):
         names = [word for _, word in run]
-        found += names if is_kept else [_counted(len(names))]
-    return found
+        lines += names if is_kept else [_counted(len(names))]
+    return lines
 
 
 def _counted(hosts: int) -> str:

@@ -63,8 +63,8 @@ class Screen:
     def size(self) -> tuple[int, int]:
         """Columns and rows, as they are now."""
         try:
-            found = os.get_terminal_size(self.console.file.fileno())
-            width, height = found.columns or 80, found.lines or 24
+            terminal_size = os.get_terminal_size(self.console.file.fileno())
+            width, height = terminal_size.columns or 80, terminal_size.lines or 24
         except (OSError, ValueError):
             width, height = self.console.size
         self.console.size = (width, height)

@@ -92,13 +92,15 @@ class Holdings:
         self._tell()
         try:
             everything = (1 << self.cut.count_in(segment)) - 1
-            found = everything if own else self._files.find_in(self.pieces_of(segment), leaves)
+            held_pieces = (
+                everything if own else self._files.find_in(self.pieces_of(segment), leaves)
+            )
             with self._changed:
-                for index in pieces.numbers_of(found):
+                for index in pieces.numbers_of(held_pieces):
                     count = pieces.bytes_of(self.pieces_of(segment)[index])
                     self._count(segment, index, count)
                     self.have_bytes += count
-                self._have[segment] |= found
+                self._have[segment] |= held_pieces
         finally:
             with self._changed:
                 self._looking[segment] = False
@@ -175,14 +177,14 @@ class Holdings:
         return self.have_bytes == self.cut.total_bytes
 
     def pieces_of(self, segment: int) -> List[Piece]:
-        found = self._extents.get(segment)
-        if found is None:
-            found = self.cut.segment(segment)
+        pieces = self._extents.get(segment)
+        if pieces is None:
+            pieces = self.cut.segment(segment)
             with self._changed:
                 while len(self._extents) >= KEPT_SEGMENTS:
                     del self._extents[next(iter(self._extents))]
-                self._extents[segment] = found
-        return found
+                self._extents[segment] = pieces
+        return pieces
 
     # --- those who wait for a change
 

@@ -91,11 +91,11 @@ class PieceFiles:
 
     def find_in(self, segment: List[Piece], leaves: bytes) -> int:
         """The bitmap of those whose content lies here now."""
-        new, found = self._changed_throughout(segment, leaves), 0
+        new, present_pieces = self._changed_throughout(segment, leaves), 0
         for index, piece in enumerate(segment):
             if self.find(piece, pieces.leaf(leaves, index), in_old=piece[0][0] not in new):
-                found |= 1 << index
-        return found
+                present_pieces |= 1 << index
+        return present_pieces
 
     def _changed_throughout(self, segment: List[Piece], leaves: bytes) -> Set[int]:
         """Files of which some pieces, far apart, are all other than in the old file. The rest of it
@@ -106,7 +106,7 @@ class PieceFiles:
             moved = self._moved(piece[0][0])
             if len(piece) == 1 and moved.lacking and moved.old:
                 of_file.setdefault(piece[0][0], []).append(index)
-        found = set()
+        changed = set()
         for file, indices in of_file.items():
             step = (len(indices) - 1) / (_PROBES - 1)
             probes = (
@@ -118,8 +118,8 @@ class PieceFiles:
                 self._is(segment[each], self._place_of_old, pieces.leaf(leaves, each))
                 for each in probes
             ):
-                found.add(file)
-        return found
+                changed.add(file)
+        return changed
 
     def find(self, piece: Piece, leaf: bytes, *, in_old: bool = True) -> bool:
         """Whether its content lies here now: it did, in a half of before too; or it is a hole; or
@@ -243,16 +243,16 @@ class PieceFiles:
 
 def islands(content: memoryview) -> "List[tuple[int, int]]":
     """(start, length) of what is not zeros, in blocks."""
-    found: "List[tuple[int, int]]" = []
+    islands: "List[tuple[int, int]]" = []
     for start in range(0, len(content), _BLOCK):
         block = content[start : start + _BLOCK]
         if block == _ZEROS[: len(block)]:
             continue
-        if found and sum(found[-1]) == start:
-            found[-1] = found[-1][0], found[-1][1] + len(block)
+        if islands and sum(islands[-1]) == start:
+            islands[-1] = islands[-1][0], islands[-1][1] + len(block)
         else:
-            found.append((start, len(block)))
-    return found
+            islands.append((start, len(block)))
+    return islands
 
 
 def write_all(opened: int, content: memoryview, offset: int) -> None:

@@ -65,10 +65,10 @@ class Sender:
             self._told += 1
             leaves = self._holdings.leaves(segment)
             self._channel.sendall(messages.head(messages.LEAVES, segment, 0, len(leaves)) + leaves)
-        found = self._next()
-        if found is not None:
-            self._send(*found)
-        self._look(0.0 if found is not None or self._told < len(known) else _LOOK_S)
+        piece = self._next()
+        if piece is not None:
+            self._send(*piece)
+        self._look(0.0 if piece is not None or self._told < len(known) else _LOOK_S)
 
     def _next(self) -> Optional[Tuple[int, int]]:
         """The first piece that the child wants and this host has."""

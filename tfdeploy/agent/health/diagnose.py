@@ -58,12 +58,12 @@ def suspects(facts: Facts) -> Set[str]:
 def diagnose(facts: Facts) -> Dict[str, Finding]:
     """Own task -> what is wrong with it. A task that is not in it is well, as far as can be
     seen."""
-    found = {}
+    findings = {}
     for task in sorted(suspects(facts)):
         finding = _diagnose(facts, task)
         if finding is not None:
-            found[task] = finding
-    return found
+            findings[task] = finding
+    return findings
 
 
 def _is_late(facts: Facts, sign: Sign) -> bool:

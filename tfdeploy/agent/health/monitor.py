@@ -227,13 +227,13 @@ class Monitor:
         return any(task in facts.signs[one].waits for one in late)
 
     def _proxies(self, late: Set[str], addresses: List[str]) -> Dict[str, str]:
-        table, found = processes.all_processes(), {}
+        table, proxies = processes.all_processes(), {}
         for task in late:
             for pid in sorted(activity.tree(self._paths.status(task), table)):
                 name = reach.proxy_between(processes.environment(pid), addresses)
                 if name is not None:
-                    found[task] = name
-        return found
+                    proxies[task] = name
+        return proxies
 
     # --- what comes of it
 
@@ -243,14 +243,16 @@ class Monitor:
             for task, finding in findings.items()
             if finding.culprit
         }
-        found = {}
+        stalls = {}
         for task, finding in findings.items():
             attempt, before = self._watched[task][0], self._health.get(task)
             since = clock.now(self._part) - signs[task].still_s
             if before is not None and before.attempt == attempt:
                 since = before.since
-            found[task] = Stall(attempt, finding.reason, since, self._repeated.get(task, 0) >= SURE)
-        return found
+            stalls[task] = Stall(
+                attempt, finding.reason, since, self._repeated.get(task, 0) >= SURE
+            )
+        return stalls
 
     def _publish(self, health: Dict[str, Stall]) -> None:
         if health != self._health:

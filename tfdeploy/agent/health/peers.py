@@ -34,15 +34,17 @@ def ask(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSigns:
     """What these hosts report now. Takes at most WITHIN_S."""
     from tfdeploy.agent.host.parallel import call_for_each  # only once something stands still
 
-    found: Dict[str, Tuple[Dict[str, Sign], str]] = {}
+    answers_by_host: Dict[str, Tuple[Dict[str, Sign], str]] = {}
     where = {one.host: one for one in part.mesh}
 
     def take(address: wire.MeshHost) -> None:
-        found[address.host] = _ask_one(mesh, part, address)
+        answers_by_host[address.host] = _ask_one(mesh, part, address)
 
     asked = [where[host] for host in hosts[:MOST_HOSTS] if host in where and host != part.host]
     call_for_each(take, asked, WITHIN_S)
-    answers = {address.host: found.get(address.host, ({}, reach.NO_ANSWER)) for address in asked}
+    answers = {
+        address.host: answers_by_host.get(address.host, ({}, reach.NO_ANSWER)) for address in asked
+    }
     signs = {task: sign for said, _ in answers.values() for task, sign in said.items()}
     return PeerSigns(signs, {host: word for host, (_, word) in answers.items()})
 

@@ -48,19 +48,19 @@ def try_ports(
 
     asked = list(dict.fromkeys(addresses))
     rows = resolving.resolve(_name(address) for address in asked)
-    found: Dict[str, str] = {}
+    reasons: Dict[str, str] = {}
     targets: Dict[str, port_probe.Target] = {}
     for address in asked:
         row = rows[_name(address)]
         if isinstance(row, str):
-            found[address] = row
+            reasons[address] = row
             continue
         read = (1, HUNG_UP_S) if address in guarded else (0, 0.0)
         targets[address] = port_probe.Target(row[0], int(address.rpartition(":")[2]), *read)
     answers = port_probe.probe(list(targets.values()), within_s)
     for address, answer in zip(targets, answers):  # noqa: B905 - Python 3.8 knows no strict
-        found[address] = _state(answer, address in guarded)
-    return found
+        reasons[address] = _state(answer, address in guarded)
+    return reasons
 
 
 def _state(answer: port_probe.Answer, guarded: bool) -> str:
@@ -104,7 +104,7 @@ def names_of_this_host(addresses: Iterable[str]) -> Dict[str, str]:
     rows = resolving.resolve(
         name for name in map(_name, addresses) if not peer_filter.is_address(name)
     )
-    home = {name: resolving.loopback_in(found) for name, found in rows.items()}
+    home = {name: resolving.loopback_in(replies) for name, replies in rows.items()}
     return {
         address: "%s resolves to %s" % (_name(address), home[_name(address)])
         for address in addresses

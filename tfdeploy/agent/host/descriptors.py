@@ -21,12 +21,12 @@ def leave(listening: Mapping[int, int]) -> Dict[str, Any]:
 
 def take() -> Dict[int, int]:
     """Port -> descriptor of those that are open. From now on children get them only by `leave`."""
-    found: Dict[int, int] = {}
+    descriptors: Dict[int, int] = {}
     for each in os.environ.pop(VARIABLE, "").split(","):
         port, _, descriptor = each.partition("=")
         try:
             os.set_inheritable(int(descriptor), False)
-            found[int(port)] = int(descriptor)
+            descriptors[int(port)] = int(descriptor)
         except (OSError, ValueError):
             continue
-    return found
+    return descriptors

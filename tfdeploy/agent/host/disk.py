@@ -24,12 +24,12 @@ def free_space(path: str) -> FreeSpace:
     OSError."""
     while True:
         try:
-            found = os.statvfs(path)
+            filesystem = os.statvfs(path)
         except (FileNotFoundError, NotADirectoryError):
             path = os.path.dirname(path) or "/"
             continue
-        free_inodes = min(found.f_favail, MOST_FREE) if found.f_files else None
-        return FreeSpace(min(found.f_bavail * found.f_frsize, MOST_FREE), free_inodes)
+        free_inodes = min(filesystem.f_favail, MOST_FREE) if filesystem.f_files else None
+        return FreeSpace(min(filesystem.f_bavail * filesystem.f_frsize, MOST_FREE), free_inodes)
 
 
 def require_space(

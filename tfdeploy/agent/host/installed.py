@@ -121,17 +121,17 @@ def start_python(path: Optional[str], modules: Iterable[str] = ()) -> Optional[A
 def read_python(asked: Optional[Asked], wanted: str) -> Tuple[Answer, Optional[str]]:
     """(the versions of Python, TensorFlow, tf_keras, Keras and NumPy as facts name them, what is
     wrong)."""
-    found: Answer = dict.fromkeys(("python_version", "tensorflow", "tf_keras", "keras", "numpy"))
-    found.update(cpu_only=False, modules={})
+    versions: Answer = dict.fromkeys(("python_version", "tensorflow", "tf_keras", "keras", "numpy"))
+    versions.update(cpu_only=False, modules={})
     if asked is None:
-        return found, "there is no program %s here" % wanted
+        return versions, "there is no program %s here" % wanted
     code, out, err = asked.answer()
     for line in out.splitlines():
         if line.startswith("=tfdeploy-python="):
-            found = json.loads(line[len("=tfdeploy-python=") :])
-            return found, None
+            versions = json.loads(line[len("=tfdeploy-python=") :])
+            return versions, None
     last = (err or out).splitlines()[-1:] or ["exit code %s" % code]
-    return found, "%s does not run Python here: %.300s" % (wanted, last[0])
+    return versions, "%s does not run Python here: %.300s" % (wanted, last[0])
 
 
 def start_rsync() -> Asked:
@@ -175,13 +175,13 @@ def read_gpus(asked: Optional[Asked]) -> Tuple[List[Answer], Optional[str]]:
     code, out, err = asked.answer()
     if code != 0:
         return [], "nvidia-smi: %.300s" % (err or out or "exit code %s" % code)
-    found: List[Answer] = []
+    gpus: List[Answer] = []
     for line in out.splitlines():
         words = [word.strip() for word in line.split(",")]
         if len(words) < 5 or not words[0].isdigit():
             return [], "nvidia-smi: cannot read %.200r" % line
         name = ", ".join(words[2:-2])
-        found.append(
+        gpus.append(
             {
                 "index": int(words[0]),
                 "uuid": words[1],
@@ -190,7 +190,7 @@ def read_gpus(asked: Optional[Asked]) -> Tuple[List[Answer], Optional[str]]:
                 "used_mib": _mib(words[-1]),
             }
         )
-    return sorted(found, key=lambda gpu: gpu["index"]), None
+    return sorted(gpus, key=lambda gpu: gpu["index"]), None
 
 
 def _mib(word: str) -> int:

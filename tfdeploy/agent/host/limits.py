@@ -25,10 +25,10 @@ _NAMES = {  # as `ulimit` describes them -> the system's name
 def limits() -> Dict[str, int]:
     """name -> soft limit, in bytes where it is an amount; those that are set. Tasks inherit them
     from this session."""
-    found = {name: resource.getrlimit(number)[0] for name, number in _NAMES.items()}
+    limits_by_name = {name: resource.getrlimit(number)[0] for name, number in _NAMES.items()}
     return {
         name: min(value, MOST_FREE)
-        for name, value in found.items()
+        for name, value in limits_by_name.items()
         if value != resource.RLIM_INFINITY
     }
 
@@ -36,10 +36,10 @@ def limits() -> Dict[str, int]:
 def available_bytes() -> Optional[int]:
     """Memory that new processes can have: of the machine, or of the group of processes that this
     session is in."""
-    found = _machine_bytes("/proc/meminfo")
+    free_bytes = _machine_bytes("/proc/meminfo")
     left = [
         each
-        for each in [found, *_groups_bytes("/proc/self/cgroup", "/sys/fs/cgroup")]
+        for each in [free_bytes, *_groups_bytes("/proc/self/cgroup", "/sys/fs/cgroup")]
         if each is not None
     ]
     return min(left) if left else None

@@ -66,7 +66,7 @@ def _in_session() -> bool:
 
 def _settings() -> Dict[str, str]:
     """key -> value; a later file wins."""
-    found: Dict[str, str] = {}
+    settings: Dict[str, str] = {}
     dropped_in = [path for folder in _FOLDERS for path in sorted(glob(folder + "/*.conf"))]
     for path in (*_FILES, *dropped_in):
         try:
@@ -74,7 +74,7 @@ def _settings() -> Dict[str, str]:
                 for line in lines:
                     key, equals, value = line.partition("=")
                     if equals and not key.lstrip().startswith("#"):
-                        found[key.strip()] = value.strip()
+                        settings[key.strip()] = value.strip()
         except OSError:
             continue
-    return found
+    return settings

@@ -25,7 +25,7 @@ def mount_of(path: str, mounts: str = MOUNTS) -> Optional[Answer]:
     """The mount that holds `path`, or the nearest folder above it that exists; None where the
     system does not say."""
     path = os.path.realpath(path)
-    found: Optional[Answer] = None
+    mount: Optional[Answer] = None
     longest = -1
     try:
         rows = read_mounts(mounts)
@@ -38,13 +38,13 @@ def mount_of(path: str, mounts: str = MOUNTS) -> Optional[Answer]:
         # a later one covers an earlier one
         if len(point) >= longest and (path + "/").startswith(point.rstrip("/") + "/"):
             longest = len(point)
-            found = {
+            mount = {
                 "source": source,
                 "point": point,
                 "type": kind,
                 "options": options.split(",")[:100],
             }
-    return found
+    return mount
 
 
 def _plain(word: str) -> str:

@@ -66,30 +66,30 @@ def entry(pid: int) -> Optional[Entry]:
 
 
 def identity(pid: int) -> Optional[Identity]:
-    found = entry(pid)
-    return None if found is None else Identity(boot_id(), pid, found.start_ticks)
+    process = entry(pid)
+    return None if process is None else Identity(boot_id(), pid, process.start_ticks)
 
 
 def is_alive(who: Identity) -> bool:
     """Whether exactly that process is still alive (a zombie is not)."""
-    found = entry(who.pid)
+    process = entry(who.pid)
     return (
-        found is not None
-        and found.alive
-        and found.start_ticks == who.start_ticks
+        process is not None
+        and process.alive
+        and process.start_ticks == who.start_ticks
         and boot_id() == who.boot_id
     )
 
 
 def all_processes() -> Dict[int, Entry]:
     """All processes that can be seen, by pid."""
-    found: Dict[int, Entry] = {}
+    entries: Dict[int, Entry] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             one = entry(int(name))
             if one is not None:
-                found[one.pid] = one
-    return found
+                entries[one.pid] = one
+    return entries
 
 
 def descendants(roots: Iterable[int], table: Dict[int, Entry]) -> Set[int]:
@@ -124,14 +124,14 @@ def marked(markers: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
     is found below its supervisor."""
     if not markers:
         raise ValueError("no markers: that would be everyone")
-    found: Set[int] = set()
+    pids: Set[int] = set()
     deadline = time.monotonic() + _TURNING_S
     for one in table.values():
         if one.alive and one.pid != os.getpid():
             words = environment(one.pid) or _soon(one, deadline)
             if all(words.get(name) == text for name, text in markers.items()) and _is_own(one.pid):
-                found.add(one.pid)
-    return found
+                pids.add(one.pid)
+    return pids
 
 
 def _is_own(pid: int) -> bool:
@@ -246,16 +246,16 @@ def oom_kills() -> Optional[int]:
 
 
 def _control_groups() -> Dict[str, str]:
-    found: Dict[str, str] = {}
+    groups: Dict[str, str] = {}
     try:
         with open("/proc/self/cgroup") as file:
             for line in file:
                 _, controllers, path = line.rstrip("\n").split(":", 2)
                 for controller in controllers.split(","):
-                    found[controller] = path
+                    groups[controller] = path
     except (OSError, ValueError):
         pass
-    return found
+    return groups
 
 
 def _oom_count(file_name: str) -> Optional[int]:

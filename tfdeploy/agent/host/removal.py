@@ -50,13 +50,13 @@ def _children(folder: str, about: os.stat_result) -> List[Tuple[str, os.stat_res
     closed it."""
     if about.st_mode & stat.S_IRWXU != stat.S_IRWXU and about.st_uid == os.geteuid():
         os.chmod(folder, stat.S_IMODE(about.st_mode) | stat.S_IRWXU)
-    found = []
+    children = []
     for name in os.listdir(folder):
         try:
-            found.append((os.path.join(folder, name), os.lstat(os.path.join(folder, name))))
+            children.append((os.path.join(folder, name), os.lstat(os.path.join(folder, name))))
         except FileNotFoundError:
             pass  # gone meanwhile
-    return found
+    return children
 
 
 def set_aside(path: str, folder: str = "") -> Optional[str]:

@@ -103,35 +103,35 @@ def explain_exit(
     usage = _usage_error(err)
     if usage is not None:
         return FailureReason(_shortened(usage), usage)
-    found = (
+    reason = (
         _explain_exception(err, roots)
         or _explain_exception(out, roots)
         or explain_crash(err, roots)
     )
-    last = _last_line(err) if found is None and exit_code in _EXPLAINED_EXITS else ""
-    return FailureReason(_shortened(last)) if last else found
+    last = _last_line(err) if reason is None and exit_code in _EXPLAINED_EXITS else ""
+    return FailureReason(_shortened(last)) if last else reason
 
 
 def explain_crash(err: str, roots: Sequence[str] = ()) -> Optional[FailureReason]:
     """What a program that died of a signal of its own printed: a failed check of C++, or the lines
     of faulthandler."""
-    found: Optional[str] = None
+    message: Optional[str] = None
     lines = err.split("\n")[-tracebacks.MOST_LINES :]
     for number, line in enumerate(lines):
         prefix = CPP_PREFIX.search(line)
         if prefix is not None:
-            found = line[prefix.end() :] if _FATAL.search(prefix.group()) else found
+            message = line[prefix.end() :] if _FATAL.search(prefix.group()) else message
         elif line.startswith("Fatal Python error: "):
             frames = tracebacks.frames_of(lines[number + 1 : number + _STACK_LINES])
-            found = line[20:] + tracebacks.location(frames[::-1], roots)
+            message = line[20:] + tracebacks.location(frames[::-1], roots)
         elif _ABORTED.match(line):
             what = (
                 lines[number + 1].strip()
                 if line.startswith("terminate") and number + 1 < len(lines)
                 else ""
             )
-            found = "%s, %s" % (line, what) if what.startswith("what()") else line
-    return None if not found else FailureReason(_shortened(found.strip()))
+            message = "%s, %s" % (line, what) if what.startswith("what()") else line
+    return None if not message else FailureReason(_shortened(message.strip()))
 
 
 def _usage_error(err: str) -> Optional[str]:
@@ -148,19 +148,19 @@ def _usage_error(err: str) -> Optional[str]:
 
 def _explain_exception(text: str, roots: Sequence[str]) -> Optional[FailureReason]:
     """The last exception of the most telling source, or what led to it."""
-    found = list(tracebacks.read_exceptions(text, roots))
-    if not found:
+    exceptions = list(tracebacks.read_exceptions(text, roots))
+    if not exceptions:
         return None
-    source = max(each.source for each in found)
-    last = [each for each in found if each.source == source][-1]
+    source = max(each.source for each in exceptions)
+    last = [each for each in exceptions if each.source == source][-1]
     if last.kind in _CONSEQUENCES:
-        last = _cause(last, found, text.split("\n")[-tracebacks.MOST_LINES :])
+        last = _cause(last, exceptions, text.split("\n")[-tracebacks.MOST_LINES :])
     said = _shortened(": ".join(part for part in (last.kind, last.message) if part)) + last.location
     repeats = last.location and not _may_pass(last)
     return FailureReason(said, (last.kind or last.message) + last.location if repeats else "")
 
 
-def _cause(last: Raised, found: List[Raised], lines: List[str]) -> Raised:
+def _cause(last: Raised, exceptions: List[Raised], lines: List[str]) -> Raised:
     """What led to an exception that is only a consequence; itself where nothing else was
     printed."""
     ran_out = [match.group() for match in map(_RAN_OUT.search, lines) if match]
@@ -168,7 +168,7 @@ def _cause(last: Raised, found: List[Raised], lines: List[str]) -> Raised:
         return last._replace(kind="", message=ran_out[-1])
     reported = [match.groups() for match in map(_REPORTED.search, lines) if match]
     failed = [match.groups() for match in map(_STATUS.search, lines) if match]
-    others = [each for each in found if each.source == THREAD or each.chain == last.chain]
+    others = [each for each in exceptions if each.source == THREAD or each.chain == last.chain]
     others += [Raised(tracebacks.short_name(kind), text, "", THREAD, 0) for kind, text in reported]
     others += [last._replace(kind=kind, message=text) for kind, text in failed[:1]]
     return next((each for each in others if each.kind not in _CONSEQUENCES), last)

@@ -32,8 +32,8 @@ class Segment:
 
     def __init__(self, log: int, index: int, base: int) -> None:
         self.log, self.index, self.base = log, index, base
-        found = os.fstat(log)
-        self.identity = (found.st_dev, found.st_ino)
+        log_stat = os.fstat(log)
+        self.identity = (log_stat.st_dev, log_stat.st_ino)
 
     @property
     def end(self) -> int:
@@ -128,10 +128,13 @@ class LogReader:
 
     def _is_superseded(self) -> bool:
         try:
-            found = os.stat(os.path.join(self._task_dir, LOG))
+            log_stat = os.stat(os.path.join(self._task_dir, LOG))
         except FileNotFoundError:
             return False
-        return self._segment is not None and (found.st_dev, found.st_ino) != self._segment.identity
+        return (
+            self._segment is not None
+            and (log_stat.st_dev, log_stat.st_ino) != self._segment.identity
+        )
 
     def _take(self, limit: int) -> Optional[Piece]:
         segment = self._segment
@@ -200,10 +203,10 @@ def _open(path: str) -> Optional[int]:
 
 def _is_at(fd: Optional[int], path: str) -> bool:
     try:
-        found = os.stat(path)
+        file_stat = os.stat(path)
     except FileNotFoundError:
         return fd is None
-    return fd is not None and os.path.samestat(os.fstat(fd), found)
+    return fd is not None and os.path.samestat(os.fstat(fd), file_stat)
 
 
 def _size(fd: Optional[int]) -> int:

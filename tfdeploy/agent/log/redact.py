@@ -73,18 +73,18 @@ class Mask:
     def _spans(self, whole: bytes, masked: int, visible: Optional[VisibleText]) -> List[Span]:
         """Where secrets are, in order; overlapping ones are joined. The first `masked` bytes are
         one of them."""
-        found: List[Span] = [(0, masked)] if masked else []
-        found += self._occurrences(whole)
+        covered: List[Span] = [(0, masked)] if masked else []
+        covered += self._occurrences(whole)
         if visible is not None:
             spans = self._occurrences(visible.text)
-            found += [
+            covered += [
                 (visible.begin_in_whole(begin), visible.end_in_whole(end)) for begin, end in spans
             ]
-        if len(found) < 2:
-            return found
-        found.sort()
-        joined = found[:1]
-        for begin, end in found[1:]:
+        if len(covered) < 2:
+            return covered
+        covered.sort()
+        joined = covered[:1]
+        for begin, end in covered[1:]:
             if begin < joined[-1][1]:
                 joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
             else:
@@ -96,7 +96,7 @@ class Mask:
 
         Overlapping occurrences of one form are one span: `aaaa` stands at each `a` of a long row.
         """
-        found: List[Span] = []
+        occurrences: List[Span] = []
         for form in self._forms:
             at, size = text.find(form), len(form)
             while at >= 0:
@@ -104,9 +104,9 @@ class Mask:
                 while last >= 0:
                     end = last + size
                     last = text.rfind(form, last + 1, end - 1 + size)
-                found.append((at, end))
+                occurrences.append((at, end))
                 at = text.find(form, end)
-        return found
+        return occurrences
 
     def _cut(self, whole: bytes, visible: Optional[VisibleText]) -> int:
         """Return where the earliest incomplete secret may begin; the end if there is none."""

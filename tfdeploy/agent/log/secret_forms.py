@@ -21,8 +21,8 @@ _SAFE = (_UNRESERVED, _UNRESERVED + b"/", _UNRESERVED + b"!'()*", b"")
 
 def forms(texts: Iterable[str]) -> List[bytes]:
     """All forms of all texts, the longest first."""
-    found = {form for text in texts for piece in _pieces(text) for form in _of(piece)}
-    return sorted(found, key=lambda form: (-len(form), form))
+    encoded = {form for text in texts for piece in _pieces(text) for form in _of(piece)}
+    return sorted(encoded, key=lambda form: (-len(form), form))
 
 
 def _pieces(text: str) -> Iterator[str]:

@@ -35,10 +35,10 @@ def _start_of_last(segments: List[Segment], lines: int) -> int:
         while at > segment.base:
             begin = max(segment.base, at - _BLOCK_BYTES)
             block = os.pread(segment.log, at - begin, begin - segment.base)
-            found = block.count(b"\n")
-            if found >= missing:
+            newlines = block.count(b"\n")
+            if newlines >= missing:
                 return begin + _nth_last(block, missing) + 1
-            missing, at = missing - found, begin
+            missing, at = missing - newlines, begin
             if at <= floor:
                 return at
     return segments[0].base if segments else 0

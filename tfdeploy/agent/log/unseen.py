@@ -50,7 +50,7 @@ class VisibleText:
         self._begins: List[int] = []
         self._shifts: List[int] = []
         pieces, at, length = [], 0, 0
-        for begin, end in [found.span() for found in _INVISIBLE.finditer(whole, 0, stop)] + [
+        for begin, end in [match.span() for match in _INVISIBLE.finditer(whole, 0, stop)] + [
             (stop, stop)
         ]:
             if begin > at:
@@ -81,7 +81,7 @@ def visible_text(whole: bytes) -> Optional[VisibleText]:
     """
     if not whole.translate(None, _PLAIN):
         return None
-    found = _INCOMPLETE.search(whole, max(0, len(whole) - MOST_INCOMPLETE))
-    if found is None and _INVISIBLE.search(whole) is None:
+    match = _INCOMPLETE.search(whole, max(0, len(whole) - MOST_INCOMPLETE))
+    if match is None and _INVISIBLE.search(whole) is None:
         return None
-    return VisibleText(whole, found.start() if found else len(whole))
+    return VisibleText(whole, match.start() if match else len(whole))

@@ -127,12 +127,12 @@ def fields(value: Any, checks: Mapping[str, Check], needed: Tuple[str, ...]) -> 
     """The fields of an object that `checks` names, checked; null counts as missing. Others are left
     out, since a later version may add fields. `needed`: must be there."""
     said = mapping(value)
-    found = {
+    checked = {
         name: check(said[name]) for name, check in checks.items() if said.get(name) is not None
     }
-    if not set(needed) <= set(found):
-        raise ValueError("%s is missing" % ", ".join(sorted(set(needed) - set(found))))
-    return found
+    if not set(needed) <= set(checked):
+        raise ValueError("%s is missing" % ", ".join(sorted(set(needed) - set(checked))))
+    return checked
 
 
 def mapping(value: Any) -> Unchecked:

@@ -60,15 +60,15 @@ def guard(
 
 def open_tasks(part: wire.HostPart, guarded: GuardedPorts) -> Dict[str, str]:
     """Task -> why its port is open to everybody, in words."""
-    found = guarded.open_to_all()
+    addresses = guarded.open_to_all()
     words = (
         "port %d is open to everybody: its program listens on %s, apart from the port that is "
         "held for it"
     )
     return {
-        spec.task: words % (spec.port, found[spec.port])
+        spec.task: words % (spec.port, addresses[spec.port])
         for spec in part.tasks
-        if spec.port in found
+        if spec.port in addresses
     }
 
 

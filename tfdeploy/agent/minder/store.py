@@ -94,12 +94,12 @@ class StateStore:
         self.journal("died", task=peer.task, **count)
         self.note_change()
 
-    def note_open_ports(self, found: Dict[str, str]) -> None:
+    def note_open_ports(self, open_ports: Dict[str, str]) -> None:
         """Tasks whose ports are open to everybody though the run is protected, and why."""
-        if found != self.state.open_ports:
-            for task in sorted(set(found) - set(self.state.open_ports)):
-                self.journal("open", task=task, why=found[task])
-            self.state.open_ports = found
+        if open_ports != self.state.open_ports:
+            for task in sorted(set(open_ports) - set(self.state.open_ports)):
+                self.journal("open", task=task, why=open_ports[task])
+            self.state.open_ports = open_ports
             self.note_change()
 
     def note_callers(self, admitted: Mapping[str, str], not_admitted: Mapping[str, str]) -> None:

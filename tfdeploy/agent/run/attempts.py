@@ -22,7 +22,7 @@ def attempts_of(paths: RunPaths, task: str) -> List[Answer]:
     """By number. Times are UTC seconds of the run's clock. Lines that are none are left out: a disk
     may have been full."""
     part = paths.part()
-    found: Dict[int, Answer] = {}
+    attempts: Dict[int, Answer] = {}
     for line in _lines(os.path.join(paths.task_dir(task), layout.JOURNAL)):
         try:
             said = json.loads(line)
@@ -32,7 +32,7 @@ def attempts_of(paths: RunPaths, task: str) -> List[Answer]:
         if not isinstance(number, int) or number < 1:
             continue
         if what == "started":
-            found[number] = {
+            attempts[number] = {
                 "number": number,
                 "started": time,
                 "ended": None,
@@ -41,15 +41,15 @@ def attempts_of(paths: RunPaths, task: str) -> List[Answer]:
                 "signal": None,
                 "reason": None,
             }
-        elif what == "ended" and number in found and said.get("outcome") in _OUTCOMES:
-            row = found[number]
+        elif what == "ended" and number in attempts and said.get("outcome") in _OUTCOMES:
+            row = attempts[number]
             row["ended"], row["outcome"] = time, said["outcome"]
             row["exit_code"], row["signal"] = (
                 _number(said.get("exit_code")),
                 _number(said.get("signal")),
             )
             row["reason"] = said["reason"] if isinstance(said.get("reason"), str) else None
-    return [found[number] for number in sorted(found)[-MOST_ATTEMPTS:]]
+    return [attempts[number] for number in sorted(attempts)[-MOST_ATTEMPTS:]]
 
 
 def _lines(path: str) -> List[bytes]:

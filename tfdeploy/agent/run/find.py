@@ -38,14 +38,14 @@ def origin() -> Origin:
 def read_origin(path: str) -> Origin:
     """The origin in a file; fields that it lacks are left out. Raises OSError."""
     said = atomic.read_json(path) or {}
-    found: Origin = {}
+    origin: Origin = {}
     if isinstance(said.get("boot_id"), str):
-        found["boot_id"] = said["boot_id"]
+        origin["boot_id"] = said["boot_id"]
     if isinstance(said.get("hostname"), str):
-        found["hostname"] = said["hostname"]
+        origin["hostname"] = said["hostname"]
     if isinstance(said.get("place"), str):
-        found["place"] = said["place"]
-    return found
+        origin["place"] = said["place"]
+    return origin
 
 
 def is_own(said: Origin, host: str, told: str) -> bool:

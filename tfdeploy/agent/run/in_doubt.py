@@ -61,15 +61,15 @@ def of_this_host(workdir: str, told: str = "") -> List[RunPaths]:
         check(workdir, layout.IN_DOUBT)
     except OSError:
         return []
-    found = []
+    runs = []
     for name in list_names(layout.in_doubt_dir(workdir)):
         words = name.split("@")
         if len(words) != 3 or not all(NAME.match(word) for word in words):
             continue
         job, run, host = words
         if is_own(read_origin(os.path.join(layout.in_doubt_dir(workdir), name)), host, told):
-            found.append(RunPaths(layout.host_dir(workdir, job, run, host)))
-    return found
+            runs.append(RunPaths(layout.host_dir(workdir, job, run, host)))
+    return runs
 
 
 def _path(paths: RunPaths) -> str:

@@ -68,19 +68,19 @@ def put_back(paths: RunPaths) -> None:
 def pending(workdir: str, job: str) -> Dict[str, str]:
     """Return path -> current name of the folders that a launch has set aside and may still put
     back."""
-    found: Dict[str, str] = {}
+    moves: Dict[str, str] = {}
     for entry in list_names(layout.in_doubt_dir(workdir)):
         fields = entry.split("@")  # JOB@RUN@HOST
         if len(fields) == 3 and fields[0] == job and all(map(NAME.match, fields)):
             names = _read_names(RunPaths(layout.host_dir(workdir, *fields)))
-            found.update(
+            moves.update(
                 {
                     path: aside
                     for path, aside in names.items()
                     if os.path.isdir(_keep(workdir, job, aside))
                 }
             )
-    return found
+    return moves
 
 
 def _choose_names(workdir: str, job: str, run: str, keep: List[str]) -> Dict[str, str]:

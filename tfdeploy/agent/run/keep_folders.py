@@ -39,7 +39,7 @@ def keep_facts(
 ) -> List[Answer]:
     """Return one model.facts.KeepFact for each path that holds at least one file. `renamed`: path
     -> current name of a folder that was set aside. Raises VerbError bad_name."""
-    found: List[Answer] = []
+    facts: List[Answer] = []
     for path in check_keep(paths):
         kept = kept_files(layout.keep_dir(workdir, job, (renamed or {}).get(path, path)))
         if kept.newest is not None:
@@ -56,14 +56,14 @@ def keep_facts(
                 "files": kept.files,
                 "bytes": kept.bytes,
             }
-            found.append(fact)
-    return found
+            facts.append(fact)
+    return facts
 
 
 def _step(checkpoint: str) -> Optional[int]:
     """None where its name ends in something larger than a step can be."""
-    found = _STEP.search(checkpoint)
-    step = int(found.group(1)) if found else None
+    match = _STEP.search(checkpoint)
+    step = int(match.group(1)) if match else None
     return None if step is None or step > _MOST_STEPS else step
 
 
@@ -113,10 +113,10 @@ def kept_files(folder: str) -> KeptFiles:
 def _checkpoint(record: str) -> Optional[str]:
     try:
         with open(record, "rb") as text:
-            found = _CHECKPOINT.search(text.read(_MOST_BYTES).decode("utf-8", "replace"))
+            match = _CHECKPOINT.search(text.read(_MOST_BYTES).decode("utf-8", "replace"))
     except OSError:
         return None
-    return os.path.basename(found.group(1)) if found else None
+    return os.path.basename(match.group(1)) if match else None
 
 
 def keep_rows(workdir: str, job: str, keep: List[str]) -> List[Row]:
@@ -148,13 +148,13 @@ def row_of(root: str, path: str) -> Optional[Row]:
     """None: neither a file nor a link, or gone meanwhile."""
     whole = os.path.join(root, path)
     try:
-        found = os.lstat(whole)
-        if stat.S_ISLNK(found.st_mode):
-            return path, 0, max(0, found.st_mtime_ns), os.readlink(whole)
+        file_stat = os.lstat(whole)
+        if stat.S_ISLNK(file_stat.st_mode):
+            return path, 0, max(0, file_stat.st_mtime_ns), os.readlink(whole)
     except OSError:
         return None
     return (
-        (path, found.st_size, max(0, found.st_mtime_ns), None)
-        if stat.S_ISREG(found.st_mode)
+        (path, file_stat.st_size, max(0, file_stat.st_mtime_ns), None)
+        if stat.S_ISREG(file_stat.st_mode)
         else None
     )

@@ -61,12 +61,12 @@ def restore_after(paths: RunPaths, part: wire.HostPart, task: str) -> None:
 def of_dead_runs(workdir: str, job: str, told: str = "") -> List[str]:
     """Restores the links of runs of the job that are no longer live: a sentence for each. For the
     holder of the job's lock."""
-    found: List[str] = []
+    links: List[str] = []
     for run in run_names(workdir, job):
         paths = run_paths(workdir, job, run, told)
         if paths is not None and paths.is_whole() and not is_live(paths):
-            found += ["run %s: %s" % (run, said) for said in restore(paths, paths.part().keep)]
-    return found
+            links += ["run %s: %s" % (run, said) for said in restore(paths, paths.part().keep)]
+    return links
 
 
 def keep_lock(workdir: str, job: str) -> FileLock:

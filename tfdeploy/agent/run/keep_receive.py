@@ -84,12 +84,12 @@ def _make_empty(path: str, mtime_ns: int) -> None:
 
 def _is_whole(path: str, size: int, mtime_ns: int) -> bool:
     try:
-        found = os.lstat(path)
+        file_stat = os.lstat(path)
     except OSError:
         return False
     # an older rsync knows whole seconds
-    same_time = found.st_mtime_ns // _SECOND_NS == mtime_ns // _SECOND_NS
-    return stat.S_ISREG(found.st_mode) and found.st_size == size and same_time
+    same_time = file_stat.st_mtime_ns // _SECOND_NS == mtime_ns // _SECOND_NS
+    return stat.S_ISREG(file_stat.st_mode) and file_stat.st_size == size and same_time
 
 
 def _refuse_links(root: str, path: str) -> None:

@@ -61,10 +61,10 @@ def marked_runs(workdir: str, job: str) -> Set[str]:
     """The runs of which a process is alive on this host, by the processes' environment: one search
     for all runs of the job."""
     within = os.path.realpath(layout.runs_dir(workdir, job)) + os.sep
-    found = (processes.environment(pid) for pid in task_processes.strays(workdir, job)[0])
+    environments = (processes.environment(pid) for pid in task_processes.strays(workdir, job)[0])
     return {
         marks.get(task_processes.FOLDER_MARKER, "")[len(within) :].split(os.sep)[0]
-        for marks in found
+        for marks in environments
     }
 
 
@@ -113,8 +113,8 @@ def _not_ours(workdir: str, job: str, run: str, folder: str) -> str:
         check(workdir, "%s/runs/%s/hosts" % (job, run), "%s/runs/%s/cwd" % (job, run))
     except NotOurs as error:
         return str(error)
-    found = strange(folder)
-    return "%s is not tfdeploy's" % found[0] if found else ""
+    reason = strange(folder)
+    return "%s is not tfdeploy's" % reason[0] if reason else ""
 
 
 def _hosts(folder: str) -> List[str]:

@@ -35,10 +35,10 @@ _PATIENCE_S = 5.0  # after KILL
 
 def markers(paths: RunPaths, task: Optional[str] = None) -> Dict[str, str]:
     """The environment variables that every process of the run on this host, or of one task, has."""
-    found = {wire.MARKER: paths.run, FOLDER_MARKER: os.path.realpath(paths.host_dir)}
+    variables = {wire.MARKER: paths.run, FOLDER_MARKER: os.path.realpath(paths.host_dir)}
     if task is not None:
-        found["TFDEPLOY_TASK_ROLE"], found["TFDEPLOY_TASK_INDEX"] = task.split(":")
-    return found
+        variables["TFDEPLOY_TASK_ROLE"], variables["TFDEPLOY_TASK_INDEX"] = task.split(":")
+    return variables
 
 
 def supervisor_lock(paths: RunPaths, task: str) -> str:
@@ -94,12 +94,12 @@ def members(paths: RunPaths, tasks: Iterable[str]) -> Tuple[Set[int], Dict[int, 
     table = processes.all_processes()
     if len(supervisors) < len(names):
         roots |= _orphans(paths, table)
-    found = processes.descendants(supervisors | roots, table) | {
+    pids = processes.descendants(supervisors | roots, table) | {
         pid for pid in roots if pid in table and table[pid].alive
     }
     for task in names:
-        found |= processes.marked(markers(paths, task), table)
-    return found - supervisors - {os.getpid()}, table
+        pids |= processes.marked(markers(paths, task), table)
+    return pids - supervisors - {os.getpid()}, table
 
 
 def _orphans(paths: RunPaths, table: Dict[int, processes.Entry]) -> Set[int]:
@@ -156,9 +156,9 @@ def strays(
     )
     table = processes.all_processes()
     within = os.path.realpath(above) + os.sep
-    found = processes.marked(wanted, table)
+    pids = processes.marked(wanted, table)
     return {
-        pid for pid in found if processes.environment(pid).get(FOLDER_MARKER, "").startswith(within)
+        pid for pid in pids if processes.environment(pid).get(FOLDER_MARKER, "").startswith(within)
     }, table
 
 

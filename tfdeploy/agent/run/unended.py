@@ -26,8 +26,8 @@ def path_prepends(workdir: str, job: str) -> Iterator[str]:
     """The folders that its tasks have first on PATH."""
     for part in _parts(workdir, job, _read_or_nothing):
         for task in _list(part.get("tasks")):
-            found = _list(task.get("path_prepend")) if isinstance(task, dict) else []
-            yield from (path for path in found if isinstance(path, str))
+            paths = _list(task.get("path_prepend")) if isinstance(task, dict) else []
+            yield from (path for path in paths if isinstance(path, str))
 
 
 def has_unreadable(workdir: str, job: str) -> bool:
@@ -48,7 +48,7 @@ def has_unreadable(workdir: str, job: str) -> bool:
 
 def data_sets(workdir: str, job: str) -> Optional[Set[str]]:
     """The data sets that they read; None: not known of one of them. Raises OSError."""
-    found: Set[str] = set()
+    names: Set[str] = set()
     for run in run_names(workdir, job):
         states = (
             _read(layout.state_file(workdir, job, run, host))
@@ -58,8 +58,8 @@ def data_sets(workdir: str, job: str) -> Optional[Set[str]]:
             named = shown_plan.read(workdir, job, run)["data"]
             if named is None:
                 return None
-            found.update(named)
-    return found
+            names.update(named)
+    return names
 
 
 def _parts(workdir: str, job: str, read: Callable[[str], Unchecked]) -> Iterator[Unchecked]:

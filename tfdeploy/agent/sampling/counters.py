@@ -42,10 +42,10 @@ def _busy() -> Optional[float]:
 
 
 def _memory() -> Tuple[Optional[int], Optional[int]]:
-    found = {words[0]: words[1] for words in _words("/proc/meminfo", 8) if len(words) > 1}
+    fields = {words[0]: words[1] for words in _words("/proc/meminfo", 8) if len(words) > 1}
     try:
-        total = int(found[b"MemTotal:"]) << 10
-        return total - (int(found[b"MemAvailable:"]) << 10), total
+        total = int(fields[b"MemTotal:"]) << 10
+        return total - (int(fields[b"MemAvailable:"]) << 10), total
     except (KeyError, ValueError):
         return None, None
 
@@ -67,7 +67,7 @@ def _network() -> Tuple[Optional[int], Optional[int]]:
 
 
 def _disks() -> Tuple[Optional[int], Optional[int]]:
-    found = []
+    disks = []
     for words in _words("/proc/diskstats"):
         name = os.fsdecode(words[2]) if len(words) > 9 else ""
         if (
@@ -76,9 +76,9 @@ def _disks() -> Tuple[Optional[int], Optional[int]]:
             and words[5].isdigit()
             and words[9].isdigit()
         ):
-            found.append((int(words[5]) * _SECTOR, int(words[9]) * _SECTOR))
+            disks.append((int(words[5]) * _SECTOR, int(words[9]) * _SECTOR))
     return (
-        (sum(each[0] for each in found), sum(each[1] for each in found)) if found else (None, None)
+        (sum(each[0] for each in disks), sum(each[1] for each in disks)) if disks else (None, None)
     )
 
 

@@ -98,15 +98,15 @@ class EventFile:
             self._at, self._lost = end - WINDOW_BYTES, True
             self._search(file, end)
             records += self._hop(file, end)
-        found: Dict[str, Written] = {}
+        scalars: Dict[str, Written] = {}
         for at, size in sorted(_chosen(records)):
-            found.update(self._scalars(file, at, size))
-        return found
+            scalars.update(self._scalars(file, at, size))
+        return scalars
 
     def _hop(self, file: int, end: int) -> List[Record]:
         """The next whole records, HOPS at most. Only their heads are read."""
-        found: List[Record] = []
-        while not self._lost and not self._waits and len(found) < HOPS:
+        records: List[Record] = []
+        while not self._lost and not self._waits and len(records) < HOPS:
             self._waits = end - self._at < HEAD_BYTES
             if self._waits:
                 break
@@ -118,8 +118,8 @@ class EventFile:
             self._waits = after > end
             if not self._waits:
                 self._at = after
-                found.append((begin, size))
-        return found
+                records.append((begin, size))
+        return records
 
     def _scalars(self, file: int, at: int, size: int) -> Dict[str, Written]:
         content = os.pread(file, size + TAIL_BYTES, at)
@@ -161,12 +161,12 @@ def _possible(part: bytes) -> Iterator[int]:
 def _chosen(records: List[Record]) -> List[Record]:
     """Those that are read."""
     left = FILE_BYTES
-    found: List[Record] = []
+    chosen_records: List[Record] = []
     for at, size in sorted(records, key=lambda record: (record[1] > SHORT_BYTES, -record[0])):
-        if size <= RECORD_BYTES and left > 0 and len(found) < FILE_RECORDS:
+        if size <= RECORD_BYTES and left > 0 and len(chosen_records) < FILE_RECORDS:
             left -= size
-            found.append((at, size))
-    return found
+            chosen_records.append((at, size))
+    return chosen_records
 
 
 class EventMetrics:
@@ -197,15 +197,15 @@ class EventMetrics:
                 break
             self._files[path].looked = self._looks
             read.append((at[path].born, path, self._read(path)))
-        found: Dict[str, float] = {}
+        figures: Dict[str, float] = {}
         # a later attempt's file has the last word
         for _, path, values in sorted(read, key=lambda each: each[:2]):
             for tag, written in values.items():
                 name = "%s/%s" % (at[path].name, tag)
                 if len(name) <= MOST_NAME_CHARS and self._make_room(name):
-                    found[name] = written[0]
+                    figures[name] = written[0]
                     self.scalars[name] = Scalar(at[path].name, tag, *written)
-        return {name: value for name, value in found.items() if name in self.scalars}
+        return {name: value for name, value in figures.items() if name in self.scalars}
 
     def _make_room(self, name: str) -> bool:
         """Return True if the metric is kept. It takes the place of one that readers want less,
@@ -229,10 +229,10 @@ class EventMetrics:
     def _read(self, path: str) -> Dict[str, Written]:
         file = self._files[path]
         before = file.damaged
-        found = file.read()
+        scalars = file.read()
         if file.damaged and not before and self._told < MOST_TOLD:
             self._told += 1
             # the minder's log
             sys.stderr.write("event file %r: damaged records are left out\n" % path)
             sys.stderr.flush()
-        return found
+        return scalars

@@ -66,11 +66,11 @@ class EventFolders:
             if next(self._walk, self) is self:
                 self._walk = self._walked()
                 break
-        owned = {found.folder for found in self._files.values() if found.own}
+        owned = {folder_files.folder for folder_files in self._files.values() if folder_files.own}
         return {
-            path: found
-            for path, found in self._files.items()
-            if found.own or found.folder not in owned
+            path: folder_files
+            for path, folder_files in self._files.items()
+            if folder_files.own or folder_files.folder not in owned
         }
 
     def _walked(self) -> Iterator[None]:
@@ -106,7 +106,9 @@ class EventFolders:
                 continue
             finally:
                 os.close(descriptor)
-        self._files = {path: found for path, found in self._files.items() if path in seen}
+        self._files = {
+            path: event_folder for path, event_folder in self._files.items() if path in seen
+        }
 
     def _prepared(self) -> float:
         try:

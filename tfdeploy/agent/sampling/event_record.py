@@ -44,12 +44,12 @@ _Field = Tuple[int, Union[int, bytes]]
 
 
 def _table() -> List[int]:
-    found = []
+    table = []
     for value in range(256):
         for _ in range(8):
             value = (value >> 1) ^ (_POLYNOMIAL if value & 1 else 0)
-        found.append(value)
-    return found
+        table.append(value)
+    return table
 
 
 _TABLE = _table()
@@ -78,7 +78,7 @@ def is_whole(data: bytes, tail: bytes) -> bool:
 def scalars(data: bytes) -> Dict[str, float]:
     """Tag -> value of one Event, without those that are not finite. Raises ValueError: it is no
     Event."""
-    found: Dict[str, float] = {}
+    scalars_by_tag: Dict[str, float] = {}
     for number, summary in _fields(data):
         if number == 5 and isinstance(summary, bytes):
             for inner, value in _fields(summary):
@@ -86,8 +86,8 @@ def scalars(data: bytes) -> Dict[str, float]:
                     tag, scalar = _value(value)
                     # NaN and infinity are not
                     if tag and scalar is not None and abs(scalar) <= LARGEST:
-                        found[tag] = scalar
-    return found
+                        scalars_by_tag[tag] = scalar
+    return scalars_by_tag
 
 
 def moment(data: bytes) -> Tuple[int, float]:
@@ -167,12 +167,12 @@ def _elements(number: int, value: Union[int, bytes], kind: int) -> List[float]:
 
 
 def _varints(data: bytes) -> List[int]:
-    found: List[int] = []
+    numbers: List[int] = []
     at = 0
-    while at < len(data) and len(found) < 2:
+    while at < len(data) and len(numbers) < 2:
         value, at = _varint(data, at)
-        found.append(value)
-    return found
+        numbers.append(value)
+    return numbers
 
 
 def _half(kind: int, bits: int) -> Optional[float]:

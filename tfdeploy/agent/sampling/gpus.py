@@ -103,8 +103,8 @@ class NvidiaSmi:
             new = b""
         *lines, rest = (self._held + new).split(b"\n")
         self._held = rest[-200:]
-        found = {gpu.number: gpu for gpu in map(parse, lines) if gpu is not None}
-        return [found[index] for index in sorted(found)[:MOST_GPUS]]
+        gpus = {gpu.number: gpu for gpu in map(parse, lines) if gpu is not None}
+        return [gpus[index] for index in sorted(gpus)[:MOST_GPUS]]
 
     def close(self) -> None:
         self._process.kill()

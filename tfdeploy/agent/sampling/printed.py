@@ -50,19 +50,19 @@ class PrintedMetrics:
 
         `ended`: an attempt has ended since then."""
         lines = self._new_lines(ended)
-        found: Dict[str, float] = {}
+        metrics: Dict[str, float] = {}
         for begin in range(0, len(lines) if ended else min(1, len(lines)), MOST_LINES):
-            found = dict(
-                self._reader.find(lines[begin : begin + MOST_LINES], self._is_possible), **found
+            metrics = dict(
+                self._reader.find(lines[begin : begin + MOST_LINES], self._is_possible), **metrics
             )
-            if "step" in found:
+            if "step" in metrics:
                 break
-        if "step" in found or ended:
+        if "step" in metrics or ended:
             self._unsearched = None
         elif self._unsearched is None and (len(lines) > MOST_LINES or self._began > self._last):
             self._unsearched = self._last
-        self._note(found)
-        return bool(found)
+        self._note(metrics)
+        return bool(metrics)
 
     def take_new(self) -> Dict[str, float]:
         """Return the newest number of each metric that was found since the last call, without NaN
@@ -70,18 +70,18 @@ class PrintedMetrics:
         new, self._new = self._new, {}
         return {name: value for name, value in new.items() if isfinite(value)}
 
-    def _note(self, found: Dict[str, float]) -> None:
-        for name, value in found.items():
+    def _note(self, metrics: Dict[str, float]) -> None:
+        for name, value in metrics.items():
             if len(name) <= MOST_NAME_CHARS and (
                 name in self.known or len(self.known) < MOST_METRICS
             ):
                 self.known[name] = self._new[name] = value
-        if "step" not in found and "batch" in found:
+        if "step" not in metrics and "batch" in metrics:
             step = keras_step(self.known)
             if step is not None:
-                found["step"] = self.known["step"] = self._new["step"] = step
+                metrics["step"] = self.known["step"] = self._new["step"] = step
         if self._seen is not None:  # the last line was written then, and these stood near it
-            counted = [name for name in STEP_COUNTERS if name in found]
+            counted = [name for name in STEP_COUNTERS if name in metrics]
             self.step_times.update(dict.fromkeys(counted, self._seen.st_mtime))
 
     @property
@@ -118,7 +118,7 @@ class PrintedMetrics:
                 text = log.read(about.st_size - begin)
         except OSError:
             return []
-        ends = [found.end() for found in _ENDS.finditer(text)]
+        ends = [match.end() for match in _ENDS.finditer(text)]
         if not ends:
             return []
         # What follows the last end is read when its line has ended.

@@ -95,10 +95,10 @@ class Sampler:
     def look_at_lines(self) -> None:
         """Takes the metrics of new lines into the newest samples."""
         newest = self._newest
-        found = [task for task, printed in self._printed.items() if printed.look()]
-        if not found or newest is None:
+        changed_tasks = [task for task, printed in self._printed.items() if printed.look()]
+        if not changed_tasks or newest is None:
             return
-        for task in found:
+        for task in changed_tasks:
             attempt = self._attempts.get(task, 0)
             empty: TaskSample = {"time": newest["host"]["time"], "attempt": attempt}
             self._show(newest, task, newest["tasks"].get(task, empty))
@@ -182,9 +182,11 @@ class Sampler:
         if task != self._writer:
             return {}, 0.0
         known = self._printed[task].known if task in self._printed else {}
-        found = metric_names.figures(self._events.scalars)
-        values = {name: value for name, value in found.values.items() if name not in known}
-        return values, round(clock.of(self._part, found.step_time), 3) if found.step_time else 0.0
+        metric_values = metric_names.figures(self._events.scalars)
+        values = {name: value for name, value in metric_values.values.items() if name not in known}
+        return values, round(
+            clock.of(self._part, metric_values.step_time), 3
+        ) if metric_values.step_time else 0.0
 
     def _sample_host(self, at: float, passed_s: float) -> HostSample:
         before, now = self._machine, counters.of_machine()
@@ -216,12 +218,12 @@ class Sampler:
 def _merged(*groups: Dict[str, float]) -> Dict[str, float]:
     """Return MOST_SAMPLED values by name, at most. Where several groups have a name, the first one
     counts."""
-    found: Dict[str, float] = {}
+    merged: Dict[str, float] = {}
     for group in groups:
         for name, value in group.items():
-            if name not in found and len(found) < MOST_SAMPLED:
-                found[name] = value
-    return found
+            if name not in merged and len(merged) < MOST_SAMPLED:
+                merged[name] = value
+    return merged
 
 
 RATES = ("received", "sent", "read", "written")

@@ -66,12 +66,10 @@ def read(path: str) -> List[Row]:
 
 def _row(line: bytes) -> Optional[Row]:
     try:
-        found = json_text.loads(line)
+        row = json_text.loads(line)
     except (ValueError, RecursionError):
         return None
-    return (
-        found if isinstance(found, dict) and isinstance(found.get("time"), (int, float)) else None
-    )
+    return row if isinstance(row, dict) and isinstance(row.get("time"), (int, float)) else None
 
 
 def thin(rows: List[Row], now: float, step_s: float) -> List[Row]:

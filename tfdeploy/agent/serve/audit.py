@@ -49,13 +49,13 @@ def audit(call: Call) -> Answer:
     )
     if run:
         held = secret_files.in_run(workdir, call.name("job"), call.name("run"), secret)
-        found = itertools.chain(_of_run(workdir, job, run, told), _processes(workdir, job, run))
+        leftovers = itertools.chain(_of_run(workdir, job, run, told), _processes(workdir, job, run))
     else:
         held = (path for name in secret.jobs for path in secret_files.in_job(workdir, name, secret))
-        found = itertools.chain(_of_workdir(workdir, told), _processes(workdir))
-    found = itertools.chain((("secret file", path) for path in held), found)
+        leftovers = itertools.chain(_of_workdir(workdir, told), _processes(workdir))
+    leftovers = itertools.chain((("secret file", path) for path in held), leftovers)
     rows: List[Answer] = [
-        {"kind": kind, "path": path} for kind, path in itertools.islice(found, MOST_LEFT)
+        {"kind": kind, "path": path} for kind, path in itertools.islice(leftovers, MOST_LEFT)
     ]
     return {
         "admitted": _admitted(_parts(workdir, job, run, told)) if run else [],
@@ -91,13 +91,13 @@ def _parts(workdir: str, job: str, run: str, told: str) -> List[RunPaths]:
 
 def _held(workdir: str, job: str, run: str, told: str) -> List[Answer]:
     """The runs whose secrets lie here."""
-    found: List[Answer] = []
+    secrets: List[Answer] = []
     for each in [job] if run else job_names(workdir):
         for name in [run] if run else run_names(workdir, each):
             for paths in _parts(workdir, each, name, told):
-                if old_secrets.secret_files(paths) and len(found) < MOST_HELD:
-                    found.append({"job": each, "run": name, "host": paths.host})
-    return found
+                if old_secrets.secret_files(paths) and len(secrets) < MOST_HELD:
+                    secrets.append({"job": each, "run": name, "host": paths.host})
+    return secrets
 
 
 def _of_run(workdir: str, job: str, run: str, told: str) -> Iterator[Left]:
@@ -142,14 +142,14 @@ def _is_locked(workdir: str, job: str) -> bool:
 
 
 def _admitted(parts: List[RunPaths]) -> List[Answer]:
-    found: List[Answer] = []
+    admissions: List[Answer] = []
     for paths in parts:
         if not check_files.wrong(paths.workdir, paths.job, paths.run, paths.host):
-            found += [
+            admissions += [
                 {"address": address, "of": host}
                 for address, host in sorted(paths.state().admitted.items())
             ]
-    return found[:MOST_ADMITTED]
+    return admissions[:MOST_ADMITTED]
 
 
 # --- the workdir

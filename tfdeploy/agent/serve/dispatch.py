@@ -53,9 +53,9 @@ def find_verb(name: Any) -> Verb:
     if verb is None:
         raise VerbError("unknown_verb", "this agent knows no verb %r" % (name,))
     audit = audited_as(verb)
-    found = _fenced(verb) if is_fenced(verb) else verb
-    found = _loading(found) if name == "lock" else found
-    return _audited(found, *audit) if audit else found
+    answering = _fenced(verb) if is_fenced(verb) else verb
+    answering = _loading(answering) if name == "lock" else answering
+    return _audited(answering, *audit) if audit else answering
 
 
 def _verbs_beside(name: str) -> Mapping[str, Verb]:
@@ -66,12 +66,12 @@ def _verbs_beside(name: str) -> Mapping[str, Verb]:
     if not word.isidentifier():
         return {}
     try:
-        found: Mapping[str, Verb] = getattr(importlib.import_module(module), "VERBS", {})
+        table: Mapping[str, Verb] = getattr(importlib.import_module(module), "VERBS", {})
     except ModuleNotFoundError as error:
         if error.name != module:
             raise
         return {}
-    return found
+    return table
 
 
 def _fenced(verb: Verb) -> Verb:

@@ -76,12 +76,12 @@ def _ephemeral(ports: Tuple[int, int]) -> int:
 
 def _ranges(text: str) -> List[Tuple[int, int]]:
     """Of "8080,9000-9010"."""
-    found = []
+    ranges = []
     for word in text.split(","):
         low, _, high = word.partition("-")
         if low.isdigit() and (high or low).isdigit():
-            found.append((int(low), int(high or low)))
-    return found
+            ranges.append((int(low), int(high or low)))
+    return ranges
 
 
 def _word(path: str) -> str:

@@ -214,9 +214,9 @@ def _interpreter(
     with the host's)."""
     versions, problem = read_python(asked, wanted)
     version = versions["python_version"]
-    found: Answer = {**versions, "python": python if version else None, "environment": None}
+    python_facts: Answer = {**versions, "python": python if version else None, "environment": None}
     if not setup or not python or not version:
-        return found, problem
+        return python_facts, problem
     from tfdeploy.agent.serve.env import verbs as env
 
     folder = env.find(workdir, setup, version, python)
@@ -225,8 +225,8 @@ def _interpreter(
             start_python(env.python_of(folder), modules), env.python_of(folder)
         )
         if wrong is None:
-            found = {**versions, "python": env.python_of(folder), "environment": folder}
-    return found, problem
+            python_facts = {**versions, "python": env.python_of(folder), "environment": folder}
+    return python_facts, problem
 
 
 def _has_program(name: str, python: Optional[str]) -> bool:
@@ -236,13 +236,13 @@ def _has_program(name: str, python: Optional[str]) -> bool:
 
 
 def _live_runs(workdir: str, job: str, host: str) -> List[Answer]:
-    found: List[Answer] = []
+    runs: List[Answer] = []
     for run in run_names(workdir, job):
         paths = run_paths(workdir, job, run, host)
         if paths is not None and is_live(paths):
             operator = shown_plan.read(workdir, job, run)["operator"]
-            found.append({"run": run, "who": operator, "started": paths.state().started})
-    return found
+            runs.append({"run": run, "who": operator, "started": paths.state().started})
+    return runs
 
 
 def _damaged_runs(workdir: str, job: str) -> List[str]:
@@ -277,18 +277,20 @@ def _held_ports(workdir: str, host: str) -> Dict[int, str]:
 
 
 def _problems(machine: Answer) -> List[str]:
-    found, workdir = [], machine["workdir"]
+    problems, workdir = [], machine["workdir"]
     if not os.path.isdir(workdir):
-        found.append("the workdir %s does not exist" % workdir)
+        problems.append("the workdir %s does not exist" % workdir)
     elif not os.access(workdir, os.W_OK | os.X_OK):
-        found.append("the workdir %s is not writable" % workdir)
+        problems.append("the workdir %s is not writable" % workdir)
     if machine["free_disk_bytes"] < TINY_DISK_BYTES:
-        found.append("only %d MiB are free in %s" % (machine["free_disk_bytes"] >> 20, workdir))
+        problems.append("only %d MiB are free in %s" % (machine["free_disk_bytes"] >> 20, workdir))
     if machine["free_inodes"] < FEW_INODES:
-        found.append("only %d inodes are free in %s" % (machine["free_inodes"], workdir))
+        problems.append("only %d inodes are free in %s" % (machine["free_inodes"], workdir))
     if machine["kill_user_processes"] and not machine["linger"]:
-        found.append("logind ends what you leave running at logout: run `loginctl enable-linger`")
-    return found
+        problems.append(
+            "logind ends what you leave running at logout: run `loginctl enable-linger`"
+        )
+    return problems
 
 
 VERBS = {"probe": probe}

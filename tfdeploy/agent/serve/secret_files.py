@@ -27,13 +27,13 @@ class SecretPaths:
 
     def __init__(self, call: Call) -> None:
         self._by_job: Dict[str, Dict[str, List[str]]] = {}
-        for job, found in call.table("secret_files").items():
-            if not NAME.match(job) or not isinstance(found, dict):
+        for job, paths_by_job in call.table("secret_files").items():
+            if not NAME.match(job) or not isinstance(paths_by_job, dict):
                 raise VerbError(
                     "bad_argument", "secret_files %.200r is not {job: {code, data}}" % (job,)
                 )
             self._by_job[job] = {
-                kind: [_checked(path) for path in found.get(kind) or []][:MOST_PATHS]
+                kind: [_checked(path) for path in paths_by_job.get(kind) or []][:MOST_PATHS]
                 for kind in (CODE, DATA)
             }
 
@@ -65,9 +65,9 @@ def releases(workdir: str, job: str, paths: List[str]) -> Iterator[Tuple[str, Li
     """Return (release, its secret files) for each release with at least one."""
     folder = layout.releases_dir(workdir, job)
     for name in list_names(folder) if paths else ():
-        found = list(present(os.path.join(folder, name), paths)) if NAME.match(name) else []
-        if found:
-            yield name, found
+        secret_paths = list(present(os.path.join(folder, name), paths)) if NAME.match(name) else []
+        if secret_paths:
+            yield name, secret_paths
 
 
 def in_job(workdir: str, job: str, secret: SecretPaths) -> Iterator[str]:

@@ -89,7 +89,7 @@ def _launch(paths: RunPaths) -> Optional[Tuple[int, int]]:
     """Tells a run from a later one of the same name: each launch writes this host's part anew.
     None: it is not there."""
     try:
-        found = os.stat(paths.file(layout.PART))
+        part_stat = os.stat(paths.file(layout.PART))
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return part_stat.st_ino, part_stat.st_mtime_ns

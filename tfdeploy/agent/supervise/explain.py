@@ -63,9 +63,9 @@ def _has_progressed(
     patterns = compile_metrics(part.metrics)
     if len(patterns) < len(part.metrics):
         return True  # it cannot be told
-    found = MetricReader(patterns).find(text.split("\n")[::-1], lambda name, value: True)
-    at = max(found.pop("step", 0.0), found.pop(BATCH, 0.0), found.pop(EPOCH, 1.0) - 1.0)
-    if at > 0.0 or set(found) - {EPOCHS, BATCHES}:
+    metrics = MetricReader(patterns).find(text.split("\n")[::-1], lambda name, value: True)
+    at = max(metrics.pop("step", 0.0), metrics.pop(BATCH, 0.0), metrics.pop(EPOCH, 1.0) - 1.0)
+    if at > 0.0 or set(metrics) - {EPOCHS, BATCHES}:
         return True
     sample = (
         (read_json(paths.file(layout.NEWEST_SAMPLES)) or {}).get("tasks", {}).get(status.task, {})

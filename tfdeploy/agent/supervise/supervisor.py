@@ -319,8 +319,10 @@ class Supervisor:
             from tfdeploy.agent.supervise import explain
 
             lived_s, written = time.monotonic() - self.born, self.log.end - self.log_began
-            found = explain.explain_failure(self.paths, self.part, self.status, written, lived_s)
-            self.status.reason, self.status.error = found
+            explanation = explain.explain_failure(
+                self.paths, self.part, self.status, written, lived_s
+            )
+            self.status.reason, self.status.error = explanation
         except Exception:  # noqa: BLE001 - the agent's folder was removed, or no memory is left: the end is written all the same
             pass
 

@@ -36,20 +36,22 @@ class FoundFile(NamedTuple):
 
 def checked(files: Iterable[FoundFile]) -> tuple[FoundFile, ...]:
     """Return the files sorted by path. Raises ValueError if they cannot lie in one folder."""
-    found: dict[str, FoundFile] = {}
+    files_by_path: dict[str, FoundFile] = {}
     for file in files:
         if not is_inside(file.path):
             raise ValueError(f"the path {file.path!r:.200} leads out")
-        if file.path in found:
+        if file.path in files_by_path:
             raise ValueError(f"{file.path!r} occurs twice")
-        found[file.path] = file
-        if len(found) > MOST_FILES:
+        files_by_path[file.path] = file
+        if len(files_by_path) > MOST_FILES:
             raise ValueError(f"more than {MOST_FILES} files")
     # In this order a path stands directly before those below it.
-    for path, following in pairwise(sorted(found, key=lambda path: path.replace("/", "\0"))):
+    for path, following in pairwise(
+        sorted(files_by_path, key=lambda path: path.replace("/", "\0"))
+    ):
         if following.startswith(path + "/"):
             raise ValueError(f"{path!r} is no folder, but {following!r} leads through it")
-    return tuple(found[path] for path in sorted(found))
+    return tuple(files_by_path[path] for path in sorted(files_by_path))
 
 
 def is_inside(path: str) -> bool:
@@ -76,9 +78,9 @@ def stays_inside(link: FoundFile) -> bool:
     return bool(rest) and ups <= link.path.count("/") and is_inside(rest)
 
 
-def newest(found: Iterable[FoundFile]) -> tuple[int, int]:
+def newest(listed_files: Iterable[FoundFile]) -> tuple[int, int]:
     """(mtime_ns of the newest `checkpoint` record, of the newest file), 0 where there is none. The
     greater pair is newer."""
-    files = [file for file in found if file.target is None]
+    files = [file for file in listed_files if file.target is None]
     records = [file.mtime_ns for file in files if file.is_record]
     return max(records, default=0), max((file.mtime_ns for file in files), default=0)

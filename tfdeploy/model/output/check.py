@@ -54,7 +54,7 @@ class Checked:
     @property
     def ok(self) -> bool:
         return all(each.ok for each in self.links) and not any(
-            each.is_error for found in self.hosts.values() for each in found
+            each.is_error for checks in self.hosts.values() for each in checks
         )
 
     @property
@@ -68,10 +68,10 @@ def host_rows(checked: Checked) -> list[CheckedHostRow]:
     return [
         {
             "host": host,
-            "ok": not any(each.is_error for each in found),
-            "checks": [copy_fields(CheckRow, each) for each in found],
+            "ok": not any(each.is_error for each in host_checks),
+            "checks": [copy_fields(CheckRow, each) for each in host_checks],
         }
-        for host, found in checked.hosts.items()
+        for host, host_checks in checked.hosts.items()
     ]
 
 

@@ -40,10 +40,12 @@ def group(links: Sequence[LinkRow]) -> list[LinkGroup]:
             )
             pairs.setdefault(pair, (each["why"], fix, each["ok"]))
             ports.setdefault(pair, []).append(each["port"])
-    found: list[LinkGroup] = []
+    groups: list[LinkGroup] = []
     for trouble in dict.fromkeys(pairs.values()):
-        found += _of(trouble, [pair for pair, has in pairs.items() if has == trouble], asked, ports)
-    return found
+        groups += _of(
+            trouble, [pair for pair, has in pairs.items() if has == trouble], asked, ports
+        )
+    return groups
 
 
 def _of(
@@ -56,7 +58,7 @@ def _of(
     why, fix, ok = trouble
     reaches = "reaches well" if ok else "reaches"
     alone = [to for to, sources in _by(pairs, 1).items() if 1 < len(sources) == len(asked[to])]
-    found = [
+    groups = [
         (
             f"no other host {reaches} {fold_names(alone)}",
             [pair for pair in pairs if pair[1] in alone],
@@ -73,7 +75,7 @@ def _of(
         for source, targets in by_source.items()
         if 1 < len(targets) == len(all_targets[source])
     ]
-    found.append(
+    groups.append(
         (f"{fold_names(mute)} {reaches} no other host", [pair for pair in left if pair[0] in mute])
     )
     for sources, targets in fold_equal(
@@ -83,7 +85,7 @@ def _of(
             " well:" if ok else ""
         )
         subject = f"{fold_names(sources)} {verb} {fold_names(targets)}"
-        found.append((subject, [(source, to) for source in sources for to in targets]))
+        groups.append((subject, [(source, to) for source in sources for to in targets]))
     return [
         LinkGroup(
             subject,
@@ -96,14 +98,14 @@ def _of(
             tuple(sorted({port for pair in chosen for port in ports[pair]})),
             ok,
         )
-        for subject, chosen in found
+        for subject, chosen in groups
         if chosen
     ]
 
 
 def _by(pairs: Iterable[tuple[str, str]], side: int) -> dict[str, list[str]]:
     """One side of the pairs -> the other sides."""
-    found: dict[str, list[str]] = {}
+    names_by_key: dict[str, list[str]] = {}
     for pair in pairs:
-        found.setdefault(pair[side], []).append(pair[1 - side])
-    return found
+        names_by_key.setdefault(pair[side], []).append(pair[1 - side])
+    return names_by_key

@@ -293,9 +293,9 @@ def schema_text(name: str) -> str:
 def schema_of(name: str) -> dict[str, Any]:
     """The JSON Schema of what `name` prints. Raises KeyError."""
     with msgspec_lock:
-        found = msgspec.json.schema(PRINTED[name])
-    for definition in found.get("$defs", {}).values():
+        schema = msgspec.json.schema(PRINTED[name])
+    for definition in schema.get("$defs", {}).values():
         if "description" in definition:  # a docstring, which Python 3.13 dedents by itself
             definition["description"] = " ".join(definition["description"].split())
     title = printed_by(name) if name == "error" else f"tfdeploy {printed_by(name)}"
-    return {"$schema": DRAFT, "title": title, **found}
+    return {"$schema": DRAFT, "title": title, **schema}

@@ -15,12 +15,12 @@ _GOAL = re.compile(
 def goal_of(argv: Sequence[str]) -> int | None:
     """The number of steps that a command asks for; None: it does not, or twice in different
     words."""
-    found = set()
+    goals = set()
     for word, following in zip_longest(argv, argv[1:], fillvalue=""):
         name, given, text = word.partition("=")
         if not name.startswith("-") or not _GOAL.match(name.lstrip("-").replace("-", "_")):
             continue
         number = (text if given else following).replace("_", "").replace(",", "")
         if number.isdecimal() and 0 < int(number) < 10**13:
-            found.add(int(number))
-    return found.pop() if len(found) == 1 else None
+            goals.add(int(number))
+    return goals.pop() if len(goals) == 1 else None

@@ -67,14 +67,14 @@ def _pace(task: TaskProgress, trends: Trends) -> float | None:
 def _slower(rates: Mapping[str, float], by: str) -> dict[str, Slow]:
     if len(rates) < FEWEST:
         return {}
-    usual, found = median(rates.values()), {}
+    usual, slow_tasks = median(rates.values()), {}
     for task, rate in rates.items():
         if rate > 0 and usual / rate >= SLOW:
             times = f"{usual / rate:.1f}x slower"
-            found[task] = Slow(
+            slow_tasks[task] = Slow(
                 usual / rate, times, f"{times} than the median of {len(rates)} tasks{by}"
             )
-    return found
+    return slow_tasks
 
 
 def _busy(trainers: list[TaskProgress], trends: Trends) -> dict[str, Slow]:

@@ -182,9 +182,9 @@ class RunProgress:
     def own_metrics(self) -> list[str]:
         """The job's own metrics, then those that its tasks print or write, the most wanted
         first."""
-        found = (name for task in self.tasks.values() for name in task.measures.names())
+        metric_names = (name for task in self.tasks.values() for name in task.measures.names())
         return sort_metrics(
-            own_metrics(dict.fromkeys((*self.job_metrics, *found))), self.job_metrics
+            own_metrics(dict.fromkeys((*self.job_metrics, *metric_names))), self.job_metrics
         )
 
     @property
@@ -296,8 +296,8 @@ class RunProgress:
         )
 
     def attempts_of(self, task: str) -> list[Attempt]:
-        found = (each for (name, _), each in sorted(self.attempts.items()) if name == task)
-        return [closed(each, self.attempts.get((task, each.number + 1))) for each in found]
+        task_attempts = (each for (name, _), each in sorted(self.attempts.items()) if name == task)
+        return [closed(each, self.attempts.get((task, each.number + 1))) for each in task_attempts]
 
     def _fold_sample(self, event: Event) -> None:
         seen = convert(event.data, NewestSamples)

@@ -144,13 +144,13 @@ class Trends:
     def _look_at_run(self, progress: RunProgress, now: float) -> None:
         done = headway(progress)
         lead = progress.lead
-        found = {
+        figures = {
             STEP: progress.highest_step,
             RATE: progress.run_rate(),
             DONE: done.part if done else None,
             LOSS: lead.measures.values().get(LOSS) if lead else None,
         }
-        for name, value in found.items():
+        for name, value in figures.items():
             if value is not None:
                 _of(self.printed, RUN, name).add(now, float(value))
 

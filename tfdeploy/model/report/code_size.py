@@ -62,8 +62,8 @@ def _largest(manifest: Manifest) -> list[tuple[str, int]]:
         for folder, path in pairwise(entry.path[:end] for end in (0, *ends, len(entry.path))):
             sizes[path] += entry.size
             below.setdefault(folder, set()).add(path)
-    found = [_narrowed(path, sizes, below) for path in below.get("", ())]
-    return sorted(((path, sizes[path]) for path in found), key=lambda each: (-each[1], each[0]))
+    paths = [_narrowed(path, sizes, below) for path in below.get("", ())]
+    return sorted(((path, sizes[path]) for path in paths), key=lambda each: (-each[1], each[0]))
 
 
 def _narrowed(path: str, sizes: Counter[str], below: dict[str, set[str]]) -> str:

@@ -71,7 +71,7 @@ class ComparedRun:
 
 
 def differences(runs: Sequence[ComparedRun]) -> list[Difference]:
-    found: list[Difference] = []
+    differing: list[Difference] = []
     plans = [run.plan for run in runs]
     subjects: dict[What, list[dict[str, str]]] = {
         "command": list(map(_command, plans)),
@@ -84,24 +84,26 @@ def differences(runs: Sequence[ComparedRun]) -> list[Difference]:
         for key in dict.fromkeys(key for each in told for key in each):
             values = [each.get(key) for each in told]
             if len(set(values)) > 1:
-                found.append({"what": what, "key": key, "values": values})
-    return found
+                differing.append({"what": what, "key": key, "values": values})
+    return differing
 
 
 def code_lines(runs: Sequence[ComparedRun]) -> list[LinesOfFile]:
     """What differs in the files of the first run and of each other."""
     first = runs[0]
-    found: list[LinesOfFile] = []
+    changed_files: list[LinesOfFile] = []
     for run in runs[1:]:
         if first.files is not None and run.files is not None:
             names = (first.plan.run, run.plan.run)
-            found += lines_of_files(names, (first.files, run.files), (first.contents, run.contents))
-    return found
+            changed_files += lines_of_files(
+                names, (first.files, run.files), (first.contents, run.contents)
+            )
+    return changed_files
 
 
 def finals(runs: Sequence[ComparedRun]) -> list[Final]:
     """The last value of each metric in the run's samples, and the step it had reached by then."""
-    found: list[Final] = []
+    final_values: list[Final] = []
     for run in runs:
         last: dict[str, tuple[float, int | None]] = {}
         step: int | None = None
@@ -110,8 +112,8 @@ def finals(runs: Sequence[ComparedRun]) -> list[Final]:
             last.update({name: (value, step) for name, value in row.printed.items()})
         for metric in _compared_metrics(last, run):
             value, at = last[metric]
-            found.append({"run": run.plan.run, "metric": metric, "value": value, "step": at})
-    return found
+            final_values.append({"run": run.plan.run, "metric": metric, "value": value, "step": at})
+    return final_values
 
 
 def _compared_metrics(names: Iterable[str], run: ComparedRun) -> list[str]:
@@ -141,7 +143,7 @@ def _line(run: ComparedRun, name: str) -> Line | None:
 
 def _command(plan: Plan) -> dict[str, str]:
     """Flags by their names, `--lr=0.1` as `--lr 0.1`; the words that are none as one."""
-    found: dict[str, str] = {}
+    words_by_position: dict[str, str] = {}
     words: list[str] = []
     rest = list(plan.command)
     while rest:
@@ -152,8 +154,10 @@ def _command(plan: Plan) -> dict[str, str]:
         name, equals, value = word.partition("=")
         if not equals and rest and not rest[0].startswith("-"):
             value = rest.pop(0)
-        found[name] = f"{found[name]} {value}" if name in found else value
-    return {"command": shlex.join(words), **found}
+        words_by_position[name] = (
+            f"{words_by_position[name]} {value}" if name in words_by_position else value
+        )
+    return {"command": shlex.join(words), **words_by_position}
 
 
 def _env(plan: Plan) -> dict[str, str]:
@@ -170,16 +174,16 @@ def _code(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
     known = [run.files for run in runs if run.files is not None]
     if len(known) < len(runs):
         return [{"release": run.plan.release} for run in runs]
-    found = [
+    contents = [
         {path: f"{each.kind} {each.sum[:12]}" for path, each in files.items()} for files in known
     ]
     changed = sorted(
         path
-        for path in {path for each in found for path in each}
-        if len({each.get(path) for each in found}) > 1
+        for path in {path for each in contents for path in each}
+        if len({each.get(path) for each in contents}) > 1
     )
     kept = set(changed[:MOST_FILES])
-    return [{path: said for path, said in each.items() if path in kept} for each in found]
+    return [{path: said for path, said in each.items() if path in kept} for each in contents]
 
 
 def _plan(plan: Plan) -> dict[str, str]:

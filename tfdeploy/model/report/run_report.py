@@ -81,49 +81,49 @@ def curves(report: RunReport) -> list[Curves]:
         return used(lambda row: row.printed.get(name))
 
     names = {name for rows in report.tasks.values() for row in rows for name in row.printed}
-    found = [
+    all_curves = [
         Curves("steps/s", "/s", _per_task(report, lambda rows: _rates(rows, began))),
         Curves("loss", "", printed("loss")),
     ]
-    found += [
+    all_curves += [
         Curves(name, "", printed(name))
         for name in sort_metrics(sorted(names - NOT_OWN), report.view.job_metrics)
     ]
-    found += [
+    all_curves += [
         Curves("CPU", "cores", used(lambda row: row.cpu)),
         Curves("memory", "bytes", used(lambda row: row.memory)),
     ]
-    found += [
+    all_curves += [
         Curves("GPU", "%", _gpus(report, began, 1)),
         Curves("GPU memory", "bytes", _gpus(report, began, 2)),
     ]
-    found.append(Curves("hosts: CPU", "cores", _of_hosts(report, began, "cpu")))
-    found += [
+    all_curves.append(Curves("hosts: CPU", "cores", _of_hosts(report, began, "cpu")))
+    all_curves += [
         Curves(f"hosts: {name}", "bytes/s", _of_hosts(report, began, name)) for name in _MOVED
     ]
     return [
         chart
-        for chart in found
+        for chart in all_curves
         if any(value for line in chart.lines for piece in line.pieces for _, value in piece)
     ]
 
 
 def _per_task(report: RunReport, pieces: Callable[[list[TaskSample]], Pieces]) -> tuple[Line, ...]:
     lines = ((task.task, pieces(report.tasks.get(task.task, []))) for task in report.view.tasks)
-    return tuple(Line(name, found) for name, found in lines if found)
+    return tuple(Line(name, task_lines) for name, task_lines in lines if task_lines)
 
 
 def pieces_of(points: Iterable[tuple[int, float, float | None]]) -> Pieces:
     """A piece for each attempt."""
-    found: dict[int, list[tuple[float, float]]] = {}
+    points_by_attempt: dict[int, list[tuple[float, float]]] = {}
     for attempt, time, value in points:
         if value is not None:
-            found.setdefault(attempt, []).append((time, float(value)))
-    return tuple(tuple(piece) for piece in found.values())
+            points_by_attempt.setdefault(attempt, []).append((time, float(value)))
+    return tuple(tuple(piece) for piece in points_by_attempt.values())
 
 
 def _rates(rows: list[TaskSample], began: float) -> Pieces:
-    found: dict[int, list[tuple[float, float]]] = {}
+    points_by_attempt: dict[int, list[tuple[float, float]]] = {}
     last: dict[int, tuple[float, float]] = {}
     for row in rows:
         step = row.printed.get("step")
@@ -133,13 +133,13 @@ def _rates(rows: list[TaskSample], began: float) -> Pieces:
         if before is None or step < before[1]:
             last[row.attempt] = row.time, step
         elif row.time > before[0] and (
-            row.time - before[0] >= RATE_S or len(found.get(row.attempt, ())) < 2
+            row.time - before[0] >= RATE_S or len(points_by_attempt.get(row.attempt, ())) < 2
         ):
-            found.setdefault(row.attempt, []).append(
+            points_by_attempt.setdefault(row.attempt, []).append(
                 (row.time - began, (step - before[1]) / (row.time - before[0]))
             )
             last[row.attempt] = row.time, step
-    return tuple(tuple(piece) for piece in found.values())
+    return tuple(tuple(piece) for piece in points_by_attempt.values())
 
 
 def _gpus(report: RunReport, began: float, field_number: int) -> tuple[Line, ...]:
@@ -180,22 +180,27 @@ def _lines(named: Iterable[tuple[str, list[tuple[float, float | None]]]]) -> tup
 
 def attempts(report: RunReport) -> list[Attempt]:
     """All that the events and the hosts tell; of a task of which neither does, its last one."""
-    found: dict[tuple[str, int], Attempt] = {}
+    known_attempts: dict[tuple[str, int], Attempt] = {}
     for event in report.events:
         if event.kind == "task":
-            one = attempt_of(event, found)
+            one = attempt_of(event, known_attempts)
             if one is not None:
-                found[one.task, one.number] = one
+                known_attempts[one.task, one.number] = one
     for view in report.view.tasks:
         one = _attempt_of_view(view)
         if one is not None:
-            found[one.task, one.number] = merge_status(found.get((one.task, one.number)), one)
-    merge_recorded(found, report.attempts)
-    found = {
-        key: closed(each, found.get((each.task, each.number + 1))) for key, each in found.items()
+            known_attempts[one.task, one.number] = merge_status(
+                known_attempts.get((one.task, one.number)), one
+            )
+    merge_recorded(known_attempts, report.attempts)
+    known_attempts = {
+        key: closed(each, known_attempts.get((each.task, each.number + 1)))
+        for key, each in known_attempts.items()
     }
     order = {view.task: number for number, view in enumerate(report.view.tasks)}
-    return sorted(found.values(), key=lambda each: (order.get(each.task, len(order)), each.number))
+    return sorted(
+        known_attempts.values(), key=lambda each: (order.get(each.task, len(order)), each.number)
+    )
 
 
 def _attempt_of_view(view: TaskView) -> Attempt | None:

@@ -28,7 +28,7 @@ def sample_table(report: RunReport) -> tuple[list[str], list[list[Cell]]]:
         *(f"metric {name}" if name in (*BEFORE, *AFTER) else name for name in names),
         *AFTER,
     ]
-    found: list[tuple[float, list[Cell]]] = []
+    timed_rows: list[tuple[float, list[Cell]]] = []
     for task in report.view.tasks:
         looks = report.hosts.get(task.host, [])
         times = [look.time for look in looks]
@@ -50,5 +50,5 @@ def sample_table(report: RunReport) -> tuple[list[str], list[list[Cell]]]:
                 row.memory,
                 *gpus,
             ]
-            found.append((row.time, cells))
-    return headers, [cells for _, cells in sorted(found, key=lambda each: each[0])]
+            timed_rows.append((row.time, cells))
+    return headers, [cells for _, cells in sorted(timed_rows, key=lambda each: each[0])]

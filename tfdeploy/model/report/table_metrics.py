@@ -20,12 +20,12 @@ _PER_STEP = "ms/step"  # of Keras
 def table_names(names: Iterable[str], job_metrics: Collection[str] = ()) -> list[str]:
     """Return those of a task's metrics that tables may show, the most wanted first. `job_metrics`:
     the job's own."""
-    found = (
+    shown_names = (
         name
         for name in names
         if name in job_metrics or "/" not in name or is_rate(name) or name == _PER_STEP
     )
-    return sort_metrics(own_metrics(found), job_metrics)
+    return sort_metrics(own_metrics(shown_names), job_metrics)
 
 
 def is_rate(name: str) -> bool:
@@ -48,10 +48,10 @@ def table_values(
 ) -> dict[str, float]:
     """Return label -> value of what tables show. Of rates with one label the first counts, that of
     the lines before files."""
-    found: dict[str, float] = {}
+    shown: dict[str, float] = {}
     for name in sorted(
         table_names(values, job_metrics), key=lambda name: is_rate(name) and name.count("/")
     ):
         if is_shown(name, values[name], job_metrics):
-            found.setdefault(label(name), values[name])
-    return found
+            shown.setdefault(label(name), values[name])
+    return shown

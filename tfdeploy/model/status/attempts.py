@@ -84,7 +84,7 @@ def merge_status(known: Attempt | None, of_status: Attempt) -> Attempt:
 
 
 def merge_recorded(
-    found: dict[tuple[str, int], Attempt], recorded: Mapping[str, Sequence[Attempt]]
+    by_key: dict[tuple[str, int], Attempt], recorded: Mapping[str, Sequence[Attempt]]
 ) -> list[Attempt]:
     """Add to `found` what hosts have recorded, by task. A recorded end replaces that of a status.
 
@@ -92,9 +92,9 @@ def merge_recorded(
     """
     ended = []
     for task, each in ((task, each) for task, attempts in recorded.items() for each in attempts):
-        known = found.get((task, each.number))
+        known = by_key.get((task, each.number))
         if known is None or each.ended is not None:
-            found[task, each.number] = (
+            by_key[task, each.number] = (
                 each if known is None else replace(each, last_line=known.last_line)
             )
             ended += (

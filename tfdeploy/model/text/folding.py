@@ -33,10 +33,10 @@ def fold_names(names: Iterable[str]) -> str:
 
 def fold_equal(contents: Mapping[str, V]) -> list[tuple[tuple[str, ...], V]]:
     """Names with equal content together, in order of first appearance."""
-    found: dict[V, list[str]] = {}
+    names_by_value: dict[V, list[str]] = {}
     for name, content in contents.items():
-        found.setdefault(content, []).append(name)
-    return [(tuple(names), content) for content, names in found.items()]
+        names_by_value.setdefault(content, []).append(name)
+    return [(tuple(names), content) for content, names in names_by_value.items()]
 
 
 def _fold_stem(prefix: str, suffix: str, width: int, digits: list[str]) -> str:

@@ -25,7 +25,7 @@ def moment_of(text: str, now: float | None = None) -> float:
             return (time.time() if now is None else now) - seconds_of(text)
         date, minutes, seconds, fraction, zone = match.groups()
         there = {None: "", "Z": "+00:00", "z": "+00:00"}.get(zone, zone)
-        found = datetime.fromisoformat(f"{date}T{minutes or '00:00'}{seconds or ':00'}{there}")
-        return found.timestamp() + float(fraction or 0)
+        moment = datetime.fromisoformat(f"{date}T{minutes or '00:00'}{seconds or ':00'}{there}")
+        return moment.timestamp() + float(fraction or 0)
     except (ValueError, OverflowError, OSError):  # also a year that no local clock has
         raise ValueError(f"{text!r} is neither a duration nor a time like {EXAMPLES}") from None

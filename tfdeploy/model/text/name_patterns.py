@@ -38,7 +38,7 @@ def matched(
         raise UsageError(
             "an empty pattern", where=f"{flag} {patterns!r}", next=f"{flag} {EXAMPLES[kind]}"
         )
-    found: set[str] = set()
+    matching: set[str] = set()
     for part in parts:
         try:
             fitting = _match(part, names, groups)
@@ -50,8 +50,8 @@ def matched(
                 where=f"{flag} {patterns}",
                 next=_hint(part, names, groups, kind),
             )
-        found |= fitting
-    return found
+        matching |= fitting
+    return matching
 
 
 def _match(pattern: str, names: Sequence[str], groups: Mapping[str, Collection[str]]) -> set[str]:

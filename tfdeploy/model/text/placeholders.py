@@ -40,13 +40,13 @@ def known_names(data: Iterable[str] = (), keep: Iterable[str] = ()) -> tuple[str
 def names(text: str) -> tuple[str, ...]:
     """The names in the text, in order and with repetitions. Raises UsageError on an unpaired
     brace."""
-    found = []
+    used_names = []
     for token in _TOKEN.finditer(text):
         if token[1] is not None:
-            found.append(token[1])
+            used_names.append(token[1])
         elif len(token[0]) == 1:
             raise _alone(token[0], text)
-    return tuple(found)
+    return tuple(used_names)
 
 
 def check(text: str, known: Iterable[str]) -> None:

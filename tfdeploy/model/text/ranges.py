@@ -46,7 +46,7 @@ def unfold(text: str) -> tuple[str, ...]:
 
 def _spans(inner: str, text: str) -> list[tuple[int, int, int]]:
     """(first, last, width) of each part between commas; width 0: no leading zeros."""
-    found = []
+    spans = []
     for part in inner.split(","):
         match = _SPAN.match(part)
         if match is None:
@@ -63,8 +63,8 @@ def _spans(inner: str, text: str) -> list[tuple[int, int, int]]:
                 f"[{inner}] in {text!r} mixes widths",
                 next=f"give both ends the same width: [{low.zfill(len(high))}-{high}]",
             )
-        found.append((int(low), int(high), width))
-    return found
+        spans.append((int(low), int(high), width))
+    return spans
 
 
 def split_list(text: str) -> tuple[str, ...]:

@@ -42,10 +42,10 @@ def rows_of(packed: str, rows: Listing, host: str) -> array[int]:
     content = unpacked(packed, host)
     if len(content) != (len(rows) + 7) // 8:
         raise BadAnswer("what it says of its files is no bitmap of the listing", where=host)
-    found = array("I", bitmap.numbers_of(content))
-    if any(row >= len(rows) or not rows.is_content(row) for row in found):
+    numbers = array("I", bitmap.numbers_of(content))
+    if any(row >= len(rows) or not rows.is_content(row) for row in numbers):
         raise BadAnswer("what it says of its files names rows that are no files", where=host)
-    return found
+    return numbers
 
 
 def unpacked(packed: str, host: str) -> bytes:

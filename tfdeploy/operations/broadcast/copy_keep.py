@@ -60,12 +60,12 @@ def copy_keep(fleet: Fleet, copy: KeepCopy, hosts: tuple[Host, ...], emit: Emit)
     source = copy.source
     others = tuple(host for host in hosts if host.name != source.name)
     wanted = FetchSource("keep", copy.job, keep=copy.keep)
-    found = all_or_error(
+    listings = all_or_error(
         "looking at keep",
         fleet.each((source, *others), lambda session: list_files(session, wanted).found),
     )
     differences = {
-        host.name: keep_difference(found[source.name], found[host.name]) for host in others
+        host.name: keep_difference(listings[source.name], listings[host.name]) for host in others
     }
     needing = tuple(
         host for host in others if differences[host.name].files or differences[host.name].aside

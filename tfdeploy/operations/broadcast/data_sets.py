@@ -59,7 +59,7 @@ def send_data_sets(
 ) -> dict[str, Outcome]:
     """Every host's outcome. A host that fails does not stop the others. `lock`: released on each
     host that has its last set."""
-    found: dict[str, Outcome] = {host.name: DataSent() for host in hosts}
+    outcomes: dict[str, Outcome] = {host.name: DataSent() for host in hosts}
     last = {
         host.name: name
         for name, each in data.items()
@@ -70,14 +70,15 @@ def send_data_sets(
         live = tuple(
             host
             for host in hosts
-            if isinstance(found[host.name], DataSent) and each.wanted(host.name) is not None
+            if isinstance(outcomes[host.name], DataSent) and each.wanted(host.name) is not None
         )
         if live:
             done = frozenset(host for host in last if last[host] == name)
             add_outcomes(
-                found, _send_changing(fleet, live, job, name, each, emit, lock or JobLock(), done)
+                outcomes,
+                _send_changing(fleet, live, job, name, each, emit, lock or JobLock(), done),
             )
-    return found
+    return outcomes
 
 
 def _send_changing(
@@ -151,21 +152,21 @@ class _Sending:
 
     def to(self, hosts: tuple[Host, ...]) -> dict[str, Outcome]:
         """Raises SourceChanged."""
-        found: dict[str, Outcome] = dict(_split(self._fleet.each(hosts, self._state))[1])
-        self._complete = [host for host in hosts if isinstance(found.get(host.name), DataSent)]
-        waiting = tuple(host for host in hosts if host.name not in found)
+        outcomes: dict[str, Outcome] = dict(_split(self._fleet.each(hosts, self._state))[1])
+        self._complete = [host for host in hosts if isinstance(outcomes.get(host.name), DataSent)]
+        waiting = tuple(host for host in hosts if host.name not in outcomes)
         alone: set[str] = set()  # hosts that were taken for sharing another's folder, and do not
         while waiting:
             lacks, failed = _split(self._fleet.each(waiting, self._lack))
-            found.update(failed)
+            outcomes.update(failed)
             groups = _groups(lacks, alone)
-            found.update(self._bring({group[0]: lacks[group[0]] for group in groups}))
+            outcomes.update(self._bring({group[0]: lacks[group[0]] for group in groups}))
             others = [name for group in groups for name in group[1:]]
             alone.update(others)
             waiting = tuple(
-                host for host in hosts if host.name in others and not self._has(host, found)
+                host for host in hosts if host.name in others and not self._has(host, outcomes)
             )
-        return {host.name: found[host.name] for host in hosts}
+        return {host.name: outcomes[host.name] for host in hosts}
 
     # --- what hosts have
 
@@ -181,13 +182,13 @@ class _Sending:
         self._release(session)
         return DataSent()
 
-    def _has(self, host: Host, found: dict[str, Outcome]) -> bool:
+    def _has(self, host: Host, outcomes: dict[str, Outcome]) -> bool:
         """Whether another host brought it there too: they share the folder."""
         there = self._fleet.each((host,), self._state)[host.name]
         if isinstance(there, DataSent):
-            found[host.name] = DataSent(sets=[self._what])
+            outcomes[host.name] = DataSent(sets=[self._what])
         elif isinstance(there, TfdeployError):
-            found[host.name] = there
+            outcomes[host.name] = there
         return there is not None
 
     def _lack(self, session: Session) -> _Lack:
@@ -205,9 +206,9 @@ class _Sending:
 
     def _bring(self, lacks: dict[str, _Lack]) -> dict[str, Outcome]:
         """Raises SourceChanged."""
-        found: dict[str, Outcome] = {**self._copy_at_origin(lacks)}
+        outcomes: dict[str, Outcome] = {**self._copy_at_origin(lacks)}
         streams = self._data.streams(
-            {name: lack.lacking for name, lack in lacks.items() if name not in found},
+            {name: lack.lacking for name, lack in lacks.items() if name not in outcomes},
             {name: lack.wanted.places for name, lack in lacks.items()},
             self._complete,
         )
@@ -215,20 +216,20 @@ class _Sending:
             if lack.lacking_bytes:
                 emit_transfer(self._emit, name, self._what, "begin", 0, lack.lacking_bytes)
         try:
-            self._send_all(streams, lacks, found)
+            self._send_all(streams, lacks, outcomes)
         finally:
             for name, lack in lacks.items():
-                self._tell_end(name, lack.lacking_bytes, found.get(name))
+                self._tell_end(name, lack.lacking_bytes, outcomes.get(name))
         waiting = [
             name
             for name in lacks
-            if not isinstance(found.get(name), TfdeployError) and name not in self._placed
+            if not isinstance(outcomes.get(name), TfdeployError) and name not in self._placed
         ]
         for name, error in self._fleet.each(
             tuple(lacks[name].session.host for name in waiting), self._commit
         ).items():
-            add_outcomes(found, {name: error or DataSent(sets=[self._what])})
-        return found
+            add_outcomes(outcomes, {name: error or DataSent(sets=[self._what])})
+        return outcomes
 
     def _copy_at_origin(self, lacks: Mapping[str, _Lack]) -> dict[str, TfdeployError]:
         """The host that the data comes from has no need of a network."""
@@ -245,7 +246,7 @@ class _Sending:
         return {}
 
     def _send_all(
-        self, streams: list[Stream], lacks: Mapping[str, _Lack], found: dict[str, Outcome]
+        self, streams: list[Stream], lacks: Mapping[str, _Lack], results: dict[str, Outcome]
     ) -> None:
         """Adds the outcomes to `found`. Raises SourceChanged."""
         with ThreadPoolExecutor(STREAMS_AT_ONCE) as pool:
@@ -260,7 +261,7 @@ class _Sending:
                 raise
             except TfdeployError as error:
                 outcomes = {name: self._without_origin(error, name) for name in stream.takers}
-            add_outcomes(found, {name: outcomes[name] for name in stream.takers})
+            add_outcomes(results, {name: outcomes[name] for name in stream.takers})
 
     def _without_origin(self, error: TfdeployError, host: str) -> TfdeployError:
         """For a host that waits for data of a host that is lost."""
@@ -346,10 +347,10 @@ class _Sending:
             session.agent()
             return session
 
-        found = self._fleet.each((taker.host,), connected)[taker.name]
-        if isinstance(found, TfdeployError):
-            raise found
-        return found
+        outcome = self._fleet.each((taker.host,), connected)[taker.name]
+        if isinstance(outcome, TfdeployError):
+            raise outcome
+        return outcome
 
     def _look_again(self) -> None:
         """Raises SourceChanged."""
@@ -425,8 +426,8 @@ def _groups(lacks: Mapping[str, _Lack], alone: set[str]) -> list[list[str]]:
     return list(groups.values())
 
 
-def _split(found: Mapping[str, object]) -> tuple[dict[str, _Lack], dict[str, Outcome]]:
-    lacks = {name: each for name, each in found.items() if isinstance(each, _Lack)}
+def _split(answers: Mapping[str, object]) -> tuple[dict[str, _Lack], dict[str, Outcome]]:
+    lacks = {name: each for name, each in answers.items() if isinstance(each, _Lack)}
     return lacks, {
-        name: each for name, each in found.items() if isinstance(each, DataSent | TfdeployError)
+        name: each for name, each in answers.items() if isinstance(each, DataSent | TfdeployError)
     }

@@ -37,12 +37,12 @@ class DataSent:
 Outcome = DataSent | TfdeployError
 
 
-def add_outcomes(found: dict[str, Outcome], outcomes: Mapping[str, Outcome]) -> None:
+def add_outcomes(results: dict[str, Outcome], outcomes: Mapping[str, Outcome]) -> None:
     """Add to what `found` has of each host. Its first error stays."""
     for host, outcome in outcomes.items():
-        before = found.setdefault(host, outcome)
+        before = results.setdefault(host, outcome)
         if isinstance(before, DataSent) and before is not outcome:
-            found[host] = _sum(before, outcome) if isinstance(outcome, DataSent) else outcome
+            results[host] = _sum(before, outcome) if isinstance(outcome, DataSent) else outcome
 
 
 def _sum(one: DataSent, other: DataSent) -> DataSent:

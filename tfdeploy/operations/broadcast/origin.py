@@ -20,11 +20,11 @@ MOST_BYTES = 256 << 20  # of a packed listing
 def look_at(fleet: Fleet, host: Host, path: str) -> DataListing:
     """What lies at `path` of that host. Raises Refused (missing, unreadable, empty) and what a
     session raises."""
-    found = fleet.each((host,), lambda session: _look(session, path))[host.name]
-    if isinstance(found, TfdeployError):
-        found.where = found.where or host.name
-        raise found
-    return found
+    outcome = fleet.each((host,), lambda session: _look(session, path))[host.name]
+    if isinstance(outcome, TfdeployError):
+        outcome.where = outcome.where or host.name
+        raise outcome
+    return outcome
 
 
 def has_changed_there(fleet: Fleet, host: Host, data: DataListing) -> bool:
@@ -40,12 +40,12 @@ def has_changed_there(fleet: Fleet, host: Host, data: DataListing) -> bool:
                 break
             return stream.value.stamp if stream.value is not None else None
 
-    found = fleet.each((host,), look)[host.name]
-    if isinstance(found, AgentError) and found.code in ("missing", "unreadable"):
+    outcome = fleet.each((host,), look)[host.name]
+    if isinstance(outcome, AgentError) and outcome.code in ("missing", "unreadable"):
         return True
-    if isinstance(found, TfdeployError):
-        raise found
-    return found != data.stamp
+    if isinstance(outcome, TfdeployError):
+        raise outcome
+    return outcome != data.stamp
 
 
 def _look(session: Session, path: str) -> DataListing:

@@ -43,7 +43,7 @@ def send_release_files(
     groups: dict[tuple[str, ...], dict[str, Begun]] = {}
     for name, each in begun.items():
         groups.setdefault(tuple(sorted(each.wanted)), {})[name] = each
-    found: dict[str, Outcome] = {}
+    outcomes: dict[str, Outcome] = {}
     for wanted, group in groups.items():
         if len(group) > 1 and code.size_bytes(wanted) >= LEAST_BYTES:
             files = tuple((path, code.size_bytes([path]), code.mtime_ns(path)) for path in wanted)
@@ -56,8 +56,8 @@ def send_release_files(
                 root=code.root,
                 place=lambda taker: place(taker.session),
             )
-            found.update(_send(moved, group))
-    return found
+            outcomes.update(_send(moved, group))
+    return outcomes
 
 
 def _send(moved: Delivery, group: Mapping[str, Begun]) -> dict[str, Outcome]:

@@ -70,18 +70,18 @@ def decide(fleet: Fleet, hosts: tuple[Host, ...], ask: Ask, listing: DataListing
             next=f"--workers {len(files)}, or more and smaller files, or no `split`",
         )
     there = _there(fleet, hosts, ask, rows)
-    folders = {host: found.folder for host, found in there.items()}
+    folders = {host: host_state.folder for host, host_state in there.items()}
     number = {row: file for file, row in enumerate(files)}
     held = {
-        found.folder: Held([number[row] for row in found.rows], found.parts)
-        for found in there.values()
+        host_state.folder: Held([number[row] for row in host_state.rows], host_state.parts)
+        for host_state in there.values()
     }
     owners = parts_of(
         [rows.size(row) for row in files], [folders[host] for host in ask.workers], held
     )
     return Split(
         wanted=_wanted(listing, ask, folders, owners, files),
-        held={host: found.rows for host, found in there.items()},
+        held={host: host_state.rows for host, host_state in there.items()},
         lenders=tuple(host for host in hosts if host.name in there),
         parts=_parts([rows.size(row) for row in files], owners, len(ask.workers)),
     )
@@ -93,11 +93,11 @@ def _there(fleet: Fleet, hosts: tuple[Host, ...], ask: Ask, rows: Listing) -> di
     def one(session: Session) -> _There:
         return _held(session, ask, packed, rows)
 
-    found, failed = divided(fleet.each(hosts, one))
+    answers, failed = divided(fleet.each(hosts, one))
     needed = {*ask.workers, *ask.whole}
     if bad := {host: error for host, error in failed.items() if host in needed}:
         raise together(f"looking at data {ask.name}", bad, len(hosts))
-    return found
+    return answers
 
 
 def _held(session: Session, ask: Ask, packed: bytes, rows: Listing) -> _There:
@@ -124,13 +124,16 @@ def _wanted(
     for worker, host in enumerate(ask.workers):
         workers_of.setdefault(folders[host], set()).add(worker)
     wholes = {folders[host] for host in ask.whole}
-    found: dict[str, Wanted] = {}
+    wanted_by_host: dict[str, Wanted] = {}
     for folder in {**workers_of, **dict.fromkeys(wholes)}:
         mine: Collection[int] = range(len(ask.workers)) if folder in wholes else workers_of[folder]
         rows = (row for row, part in zip(files, owners, strict=True) if part in mine)
-        found[folder] = some(listing, parts, len(ask.workers), bitmap_of(rows, len(listing.rows)))
+        wanted_by_host[folder] = some(
+            listing, parts, len(ask.workers), bitmap_of(rows, len(listing.rows))
+        )
     return {
-        host: found[folders[host]] for host in dict.fromkeys((*ask.workers, *sorted(ask.whole)))
+        host: wanted_by_host[folders[host]]
+        for host in dict.fromkeys((*ask.workers, *sorted(ask.whole)))
     }
 
 

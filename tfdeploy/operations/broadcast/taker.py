@@ -285,7 +285,7 @@ class Taker:
 @functools.cache
 def _site(address: str) -> str:
     try:
-        found = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address)
     except ValueError:
         return ""
-    return str(ipaddress.ip_network((found, _SITE_BITS[found.version]), strict=False))
+    return str(ipaddress.ip_network((parsed, _SITE_BITS[parsed.version]), strict=False))

@@ -82,9 +82,11 @@ def some(
 
 def row_owners(listing: Listing, owners: Sequence[int]) -> array[int]:
     """The part of each row, from the part of each file with content, in order."""
-    found = array("H", [NO_PART]) * len(listing)
+    owner_of_row = array("H", [NO_PART]) * len(listing)
     given = iter(owners)
     for index, row in enumerate(listing):
         if row.kind == FILE:
-            found[index] = next(given) if row.same_as == NOT_LINKED else found[row.same_as]
-    return found
+            owner_of_row[index] = (
+                next(given) if row.same_as == NOT_LINKED else owner_of_row[row.same_as]
+            )
+    return owner_of_row

@@ -33,7 +33,7 @@ def place(
     staging: SafeFolder,
     destination: SafeFolder,
     paths: Collection[str],
-    found: Iterable[FoundFile],
+    files: Iterable[FoundFile],
     missing: Collection[str],
     *,
     overwrite: bool = False,
@@ -57,7 +57,7 @@ def place(
         else:
             destination.move_from(staging, path)
             placed.files += 1
-    for link in found:
+    for link in files:
         if link.target is not None:
             _link(destination, link, link.target, placed)
     return placed

@@ -85,9 +85,9 @@ def list_files(session: Session, source: Source) -> Listing:
     for an invalid list."""
     stream = session.agent().stream(FETCH_LIST, source.args, silence_s=SILENCE_S)
     try:
-        found = checked(_rows(stream))
+        files = checked(_rows(stream))
         value = stream.value
-        return Listing(value.root, found, tuple(value.sharing)) if value else Listing("", ())
+        return Listing(value.root, files, tuple(value.sharing)) if value else Listing("", ())
     except ValueError as error:
         raise BadAnswer(
             f"the host's list of files is refused: {error}", where=session.host.name
@@ -201,12 +201,12 @@ class _FolderFetch:
                 return
 
     def _wanted(self) -> list[FoundFile]:
-        found = [
+        wanted_files = [
             one
             for one in self.listing.found
             if one.target is None and (self.only is None or one.path in self.only)
         ]
-        return [one for one in found if not self._is_here(one)]
+        return [one for one in wanted_files if not self._is_here(one)]
 
     def _is_here(self, one: FoundFile) -> bool:
         """A checked file may be newer than the list and is complete; a record must be the listed
@@ -278,15 +278,15 @@ def _sums(agent: AgentChannel, source: Source, lengths: dict[str, int]) -> dict[
     left out."""
     args = {**source.args, "files": [[path, size] for path, size in lengths.items()]}
     stream = agent.stream(FETCH_SUMS, args, silence_s=SILENCE_S)
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     try:
         for item, _ in islice(stream, len(lengths)):
             path, sha256 = item.sum
             if sha256 is not None and path in lengths:
-                found[path] = sha256
+                digests[path] = sha256
     finally:
         stream.close()
-    return found
+    return digests
 
 
 def _stamp(folder: SafeFolder, path: str) -> Stamp | None:

@@ -132,8 +132,10 @@ def _local_log(folder: SafeFolder, task: str, host: str) -> LocalLog:
     """The newest file here of a task's log; an empty one if there is none yet."""
     stem = f"{task.replace(':', '-')}@{host}"
     named = re.compile(re.escape(stem) + r"(?:\.from-(\d+))?\.log\Z")
-    found = [(int(hit[1] or 0), name) for name in folder.names() if (hit := named.match(name))]
-    base, name = max(found, default=(0, f"{stem}.log"))
+    numbered_names = [
+        (int(hit[1] or 0), name) for name in folder.names() if (hit := named.match(name))
+    ]
+    base, name = max(numbered_names, default=(0, f"{stem}.log"))
     about = folder.stat(name)
     return LocalLog(name, base, about.st_size if about is not None else 0)
 

@@ -13,9 +13,9 @@ from tfdeploy.transport.rsync import confinement, flaws
 @lru_cache(maxsize=1)
 def warn_of_flaws(emit: Emit) -> None:
     """Once per command, for `emit` is one command's."""
-    found = flaws.words()
-    if found is not None:
-        note(emit, f"{found[0]}. next: {found[1]}", level="warning")
+    warning = flaws.words()
+    if warning is not None:
+        note(emit, f"{warning[0]}. next: {warning[1]}", level="warning")
 
 
 def note_rsync(emit: Emit) -> None:

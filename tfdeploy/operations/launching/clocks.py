@@ -52,11 +52,11 @@ def ahead_of_median(readings: Mapping[str, Reading]) -> dict[str, float]:
     if not readings:
         return {}
     median = sorted(readings.values())[(len(readings) - 1) // 2]
-    found = {
+    offsets = {
         host: (each.ahead_s - median.ahead_s, each.error_s + median.error_s)
         for host, each in readings.items()
     }
     return {
         host: round(ahead_s, 6) if abs(ahead_s) > error_s else 0.0
-        for host, (ahead_s, error_s) in found.items()
+        for host, (ahead_s, error_s) in offsets.items()
     }

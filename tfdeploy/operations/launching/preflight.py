@@ -33,20 +33,26 @@ def preflight(
     errors = {} if force else errors_only(checks)
     if errors:
         raise together(
-            "check", {host: _refused(host, found[0]) for host, found in errors.items()}, len(seen)
+            "check",
+            {host: _refused(host, errors_of_host[0]) for host, errors_of_host in errors.items()},
+            len(seen),
         )
     hosts: dict[str, list[str]] = {}
-    for host, found in checks.items():
-        for each in found:
+    for host, errors_of_host in checks.items():
+        for each in errors_of_host:
             if each.is_error or not (each.ok or each.check in NOTED):
                 hosts.setdefault(without_name(_words(each), host), []).append(host)
     for text, names in hosts.items():
         note(emit, f"{fold_names(names)}: {with_names(text, names)}", level="warning", run=plan.run)
 
 
-def _refused(host: str, found: Check) -> TfdeployError:
-    return Refused(found.detail, where=host, next=f"{found.fix}; {FORCE}" if found.fix else FORCE)
+def _refused(host: str, first_error: Check) -> TfdeployError:
+    return Refused(
+        first_error.detail,
+        where=host,
+        next=f"{first_error.fix}; {FORCE}" if first_error.fix else FORCE,
+    )
 
 
-def _words(found: Check) -> str:
-    return f"{found.detail}: {found.fix}" if found.fix else found.detail
+def _words(check: Check) -> str:
+    return f"{check.detail}: {check.fix}" if check.fix else check.detail

@@ -35,9 +35,9 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
     """Raises Refused with the pairs and ports, or the error of a host that does not answer."""
     if len(plan.hosts) < 2:
         return
-    found = ask_all(fleet, plan, RUN_LINKS, timeout_s=WITHIN_S)
-    refuse_lapsed(found)
-    answers = all_or_error("links", found)
+    link_answers = ask_all(fleet, plan, RUN_LINKS, timeout_s=WITHIN_S)
+    refuse_lapsed(link_answers)
+    answers = all_or_error("links", link_answers)
     if any(answer.shut for answer in answers.values()):
         # a port is also closed where the run has ended: that is reported first
         refuse_lapsed(renew(fleet, plan))

@@ -18,11 +18,11 @@ def prepare_error(bad: Mapping[str, TfdeployError], of: int) -> TfdeployError:
 
     `bad` is not empty; `of` is the number of hosts that were asked.
     """
-    found = {host: _as_refused(host, error) for host, error in bad.items()}
-    other = [error for error in found.values() if not isinstance(error, PortTaken)]
+    errors = {host: _as_refused(host, error) for host, error in bad.items()}
+    other = [error for error in errors.values() if not isinstance(error, PortTaken)]
     if all(isinstance(error, Refused) for error in other):
-        return next(iter(other or found.values()))
-    return together("prepare", found, of)
+        return next(iter(other or errors.values()))
+    return together("prepare", errors, of)
 
 
 def _as_refused(host: str, error: TfdeployError) -> TfdeployError:

@@ -60,7 +60,7 @@ def try_links(
         )
         trial = _Trial(fleet, {host.name: host for host in hosts}, listening, key)
         knocked, more = split(fleet.each(hosts, trial.knock, waits=True))
-        links = tuple(link for found in knocked.values() for link in found)
+        links = tuple(link for answer in knocked.values() for link in answer)
         links = trial.measured(links) if deep else links
     taken = {name: each.taken for name, each in listening.items() if each.taken}
     return Reached(links, {**errors, **more}, taken)
@@ -131,10 +131,10 @@ class _Trial:
                 args = {"link": self._place(to, good[host, to]), "key": self.key}
                 return session.agent().call(CHECK_MEASURE, args, timeout_s=MEASURE_S)
 
-            found, _ = split(
+            outcomes, _ = split(
                 self.fleet.each(tuple(self.hosts[name] for name in asked), measure, waits=True)
             )
-            for name, said in found.items():
+            for name, said in outcomes.items():
                 figures[name, asked[name]] = (said.ms, said.to_mbit_s)
                 figures[asked[name], name] = (said.ms, said.from_mbit_s)
         filled = []

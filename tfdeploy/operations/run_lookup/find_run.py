@@ -91,15 +91,15 @@ def find_runs(
     answers, silent = split(
         fleet.each(hosts, lambda session: session.agent().call(RUNS, {"job": job}))
     )
-    found: dict[tuple[str, str], FoundRun] = {}
+    runs_by_name: dict[tuple[str, str], FoundRun] = {}
     for host, rows in answers.items():
         for row in rows:
-            known = found.setdefault((row.job, row.run), FoundRun(row.run, row.job))
+            known = runs_by_name.setdefault((row.job, row.run), FoundRun(row.run, row.job))
             if row.damaged is None:
                 known.add(host, row)
             else:
                 known.damaged[host] = row.damaged
-    return list(found.values()), silent
+    return list(runs_by_name.values()), silent
 
 
 def newest_first(runs: Iterable[FoundRun], store: RunStore) -> list[FoundRun]:
@@ -176,7 +176,7 @@ def find_run(
         )
     own = store.plan(plan.run, plan.job)
     unreachable = tuple(host for host in hosts if host.name in silent)
-    found = own or _from_hosts(
+    plan_found = own or _from_hosts(
         fleet, _plan_request(hosts, plan, metrics), unreachable if live_first else None, refused
     )
     if (
@@ -184,13 +184,13 @@ def find_run(
         and wanted is None
         and not plan.live
         and silent
-        and not any(host.host in silent for host in found.hosts)
+        and not any(host.host in silent for host in plan_found.hosts)
     ):
         # a live run may be on a host that gave no answer
         raise together("asking for a live run", silent, len(hosts))
     if live_first and own is None:
-        return with_hosts(found, (host for host in hosts if host.name in plan.damaged))
-    return found
+        return with_hosts(plan_found, (host for host in hosts if host.name in plan.damaged))
+    return plan_found
 
 
 def read_plan(
@@ -217,15 +217,15 @@ def _choose_named(runs: list[FoundRun], store: RunStore, wanted: str) -> FoundRu
     if not names:
         return None
     name = wanted if wanted in names else names[0]
-    found = known.get(name)
-    if found is not None and not found.readable:
-        host, why = next(iter(found.damaged.items()))
+    choice = known.get(name)
+    if choice is not None and not choice.readable:
+        host, why = next(iter(choice.damaged.items()))
         raise UsageError(
             f"the files of run {name} are damaged: {why}",
             where=host,
             next="remove that folder there",
         )
-    return found or store.plan(name)
+    return choice or store.plan(name)
 
 
 def _choose_newest(

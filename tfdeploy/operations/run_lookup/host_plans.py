@@ -98,14 +98,14 @@ def _read_plans(
 
     Where the first FIRST holders have no readable plan, all others send theirs.
     """
-    found: dict[str, HeldPlan | TfdeployError] = {}
+    outcomes: dict[str, HeldPlan | TfdeployError] = {}
     known = None
     for holder in request.holders[:FIRST]:
-        found.update(fleet.each((holder,), lambda session: _ask(session, request, None)))
-        if (known := next(iter(split(found)[0].values()), None)) is not None:
+        outcomes.update(fleet.each((holder,), lambda session: _ask(session, request, None)))
+        if (known := next(iter(split(outcomes)[0].values()), None)) is not None:
             break
-    rest = request.holders[len(found) :]
-    return split({**found, **fleet.each(rest, lambda session: _ask(session, request, known))})
+    rest = request.holders[len(outcomes) :]
+    return split({**outcomes, **fleet.each(rest, lambda session: _ask(session, request, known))})
 
 
 def _ask(session: Session, request: PlanRequest, known: HeldPlan | None) -> HeldPlan:
@@ -129,10 +129,10 @@ def _ask(session: Session, request: PlanRequest, known: HeldPlan | None) -> Held
 
 def _groups(held: Mapping[str, HeldPlan]) -> list[tuple[Plan, list[str]]]:
     """Return each plan with the hosts that hold it."""
-    found: dict[str, tuple[Plan, list[str]]] = {}
+    groups: dict[str, tuple[Plan, list[str]]] = {}
     for host, one in held.items():
-        found.setdefault(one.sha256, (one.plan, []))[1].append(host)
-    return list(found.values())
+        groups.setdefault(one.sha256, (one.plan, []))[1].append(host)
+    return list(groups.values())
 
 
 def _different_plans(run: str, groups: list[list[str]]) -> DifferentPlans:

@@ -66,14 +66,14 @@ def forecast(
     shipment = whole_shipment(fleet, job, cache, inventory, allow_secrets=allow_secrets)
     for warning in shipment.warnings:
         note(emit, warning, level="warning")
-    found = _Forecast(fleet, shipment.job)
-    found.add_code(hosts, shipment)
+    estimate = _Forecast(fleet, shipment.job)
+    estimate.add_code(hosts, shipment)
     for name, data in shipment.broadcasts().items():
-        found.add_data(name, data)
+        estimate.add_data(name, data)
     for name in sorted(shipment.by_rsync):
-        found.add_data(name, DataSet(shipment.data[name]), by_rsync=True)
-    outcomes: dict[str, Expected | TfdeployError] = {**found.expected, **found.errors}
-    return {host.name: outcomes[host.name] for host in hosts}, found.broadcasts
+        estimate.add_data(name, DataSet(shipment.data[name]), by_rsync=True)
+    outcomes: dict[str, Expected | TfdeployError] = {**estimate.expected, **estimate.errors}
+    return {host.name: outcomes[host.name] for host in hosts}, estimate.broadcasts
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class _Forecast:
         def ask(session: Session) -> tuple[Session, Expected]:
             return session, _expected_code(session, shipment)
 
-        found, self.errors = split(self._fleet.each(hosts, ask))
-        for name, (session, expected) in found.items():
+        outcomes, self.errors = split(self._fleet.each(hosts, ask))
+        for name, (session, expected) in outcomes.items():
             self._sessions[name], self.expected[name] = session, expected
         sent = {name: each.sent.get("code", 0) for name, each in self.expected.items()}
         large = {name: count for name, count in sent.items() if count >= LEAST_BYTES}
@@ -116,14 +116,14 @@ class _Forecast:
         hosts = tuple(
             self._sessions[host].host for host in self.expected if data.wanted(host) is not None
         )
-        found, failed = split(
+        outcomes, failed = split(
             self._fleet.each(hosts, lambda session: _lack(session, self._job, name, data))
         )
         self.errors.update(failed)
         for host in failed:
             del self.expected[host]
         by_folder: dict[str, tuple[str, _Lack]] = {}
-        for host, lack in found.items():
+        for host, lack in outcomes.items():
             if lack is not None:
                 by_folder.setdefault(lack.folder, (host, lack))
         lacks = dict(by_folder.values())
@@ -133,7 +133,7 @@ class _Forecast:
             self.expected[host].sent[what] = sum(sizes[row] for row in each.rows)
         if by_rsync:
             return
-        complete = [host for host in hosts if host.name in found and found[host.name] is None]
+        complete = [host for host in hosts if host.name in outcomes and outcomes[host.name] is None]
         for stream in data.streams(
             rows, {host: lack.wanting for host, lack in lacks.items()}, complete
         ):
@@ -177,9 +177,9 @@ def _expected_code(session: Session, shipment: Shipment) -> Expected:
     expected, code = Expected(shipment.manifest.release), shipment.code
     if not is_present(session, shipment):
         args = {"job": shipment.job, "release": expected.release}
-        found = session.agent().call(RELEASE_MISSING, args, blob=code.manifest, timeout_s=CALL_S)
+        answer = session.agent().call(RELEASE_MISSING, args, blob=code.manifest, timeout_s=CALL_S)
         expected.sent["code"] = code.size_bytes(
-            only_of(code.paths, found.missing, session.host.name)
+            only_of(code.paths, answer.missing, session.host.name)
         )
     return expected
 

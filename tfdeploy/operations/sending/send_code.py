@@ -143,7 +143,7 @@ def _commit(begun: Begun, shipment: Shipment, contents: bytes = b"") -> None:
     """Raises TreeChanged."""
     where = {"job": shipment.job, "release": shipment.manifest.release, "staging": begun.staging}
     args = {**where, "keep_releases": KEEP_RELEASES}
-    found = begun.session.agent().call(RELEASE_COMMIT, args, blob=contents, timeout_s=CALL_S)
-    changed = only_of(shipment.code.paths, found.changed, begun.session.host.name)
+    answer = begun.session.agent().call(RELEASE_COMMIT, args, blob=contents, timeout_s=CALL_S)
+    changed = only_of(shipment.code.paths, answer.changed, begun.session.host.name)
     if changed:
         raise shipment.code.tree_changed(changed)

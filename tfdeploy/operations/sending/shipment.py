@@ -103,10 +103,10 @@ def read_shipment(
 
 def refuse_secret_values(shipment: Shipment, secrets: Mapping[str, Secret]) -> None:
     """Raises Refused where a file of the code holds the value of a secret."""
-    found = find_values(shipment.manifest, secrets)
-    if found is not None:
+    leaks = find_values(shipment.manifest, secrets)
+    if leaks is not None:
         raise _refused_secret(
-            shipment.manifest, found.path, found.line, f"the value of the secret {found.secret}"
+            shipment.manifest, leaks.path, leaks.line, f"the value of the secret {leaks.secret}"
         )
 
 
@@ -129,8 +129,8 @@ def with_origins(shipment: Shipment, fleet: Fleet, job: Job, hosts: Iterable[Hos
     }
     if not origins:
         return shipment
-    found = {name: look_at(fleet, host, job.data[name].path) for name, host in origins.items()}
-    data = {name: found.get(name) or shipment.data[name] for name in job.data}
+    listings = {name: look_at(fleet, host, job.data[name].path) for name, host in origins.items()}
+    data = {name: listings.get(name) or shipment.data[name] for name in job.data}
     return replace(shipment, data=data, origins=origins)
 
 
@@ -147,7 +147,7 @@ def with_parts(
 
     Raises UsageError: fewer files than workers.
     """
-    found = {}
+    split_data = {}
     for name in splits(job):
         workers = [(task, host) for task, host in tasks.items() if task.startswith("worker:")]
         workers.sort(key=lambda pair: int(pair[0].partition(":")[2]))
@@ -158,8 +158,8 @@ def with_parts(
         ask = Ask(
             job.name, name, tuple(host for _, host in workers), whole, where.get(f"data.{name}")
         )
-        found[name] = decide(fleet, hosts, ask, shipment.data[name])
-    return replace(shipment, splits=found) if found else shipment
+        split_data[name] = decide(fleet, hosts, ask, shipment.data[name])
+    return replace(shipment, splits=split_data) if split_data else shipment
 
 
 def whole_shipment(

@@ -27,20 +27,20 @@ _KNOWN_HOSTS = WithheldFile("a known_hosts file", secret=False)
 def withheld_files(job: Job, hosts: Iterable[Host]) -> WithheldFiles:
     """Return the files that must not be sent. `hosts`: of the whole inventory, because no host may
     get the key of another."""
-    hosts, found = tuple(hosts), dict[str, WithheldFile]()
+    hosts, withheld = tuple(hosts), dict[str, WithheldFile]()
     for name, source in job.secret_sources.items():
         if source.file is not None:
-            found.setdefault(source.file, WithheldFile(f"the secret {name}"))
+            withheld.setdefault(source.file, WithheldFile(f"the secret {name}"))
     for path in {host.identity_file for host in hosts if host.identity_file}:
         if not path.endswith(".pub"):
-            found.setdefault(os.path.expanduser(path), _KEY_OF_INVENTORY)
+            withheld.setdefault(os.path.expanduser(path), _KEY_OF_INVENTORY)
     for path in _keys_of_ssh():
-        found.setdefault(path, _KEY_OF_SSH)
+        withheld.setdefault(path, _KEY_OF_SSH)
     for path in {host.known_hosts for host in hosts if host.known_hosts}:
-        found.setdefault(os.path.expanduser(path), _KNOWN_HOSTS)
+        withheld.setdefault(os.path.expanduser(path), _KNOWN_HOSTS)
     for path in _known_hosts_of_ssh():
-        found.setdefault(path, _KNOWN_HOSTS)
-    return WithheldFiles.of(found)
+        withheld.setdefault(path, _KNOWN_HOSTS)
+    return WithheldFiles.of(withheld)
 
 
 def secret_paths(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str, list[str]]]:
@@ -62,8 +62,8 @@ def secret_paths(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str, list[st
             in_data |= {
                 f"{name}/{path}" for path, file in withhold.below(top).items() if file.secret
             }
-    found = {"code": sorted(filter(_is_plain, in_code)), "data": sorted(filter(_is_plain, in_data))}
-    return {job.name: found} if any(found.values()) else {}
+    paths = {"code": sorted(filter(_is_plain, in_code)), "data": sorted(filter(_is_plain, in_data))}
+    return {job.name: paths} if any(paths.values()) else {}
 
 
 def _linked(code: str, withhold: WithheldFiles) -> Iterator[str]:

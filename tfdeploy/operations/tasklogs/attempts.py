@@ -20,8 +20,8 @@ def newest_attempts(
     owners = {task.task: task.host for task in plan.tasks if task.task in tasks}
     answers, silent = split(ask_all(fleet, plan, RUN_STATUS, only=set(owners.values())))
     lost.update(silent)
-    found = {}
+    numbers = {}
     for host, answer in answers.items():
         own = [status for status in answer.tasks if owners.get(status.task) == host]
-        found.update({status.task: max(1, status.attempt) for status in own})
-    return found
+        numbers.update({status.task: max(1, status.attempt) for status in own})
+    return numbers

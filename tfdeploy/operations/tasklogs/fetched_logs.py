@@ -75,13 +75,13 @@ class _Times:
     def of(self, at: int, end: int, otherwise: float) -> list[Record]:
         """The records of the bytes from `at` to `end`, with offsets from `at` on. `otherwise`: the
         time of bytes without any."""
-        found: list[Record] = [(0, *(self._before or (0, otherwise, 0, 1))[1:])]
+        records: list[Record] = [(0, *(self._before or (0, otherwise, 0, 1))[1:])]
         while self._next is not None and self._next[0] < end:
             record, self._next = self._next, next(self._records, None)
             if self._before is not None and record[0] < self._before[0]:
                 continue  # fetched a second time
             self._before = record
             if record[0] <= at:
-                found.clear()
-            found.append((max(0, record[0] - at), *record[1:]))
-        return found
+                records.clear()
+            records.append((max(0, record[0] - at), *record[1:]))
+        return records

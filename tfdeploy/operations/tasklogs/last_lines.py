@@ -31,8 +31,8 @@ def last_lines(
     the task.
     """
     query = LogQuery(tasks=(task,), last=count, within_s=PIECE_S)
-    found = stored_lines(fleet, plan, query, dict(lost), None, fetched)
-    return [_cut(line.line.decode("utf-8", "replace")) for line in found]
+    lines = stored_lines(fleet, plan, query, dict(lost), None, fetched)
+    return [_cut(line.line.decode("utf-8", "replace")) for line in lines]
 
 
 def _cut(line: str) -> str:

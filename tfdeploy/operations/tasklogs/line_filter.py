@@ -90,11 +90,11 @@ class _Matches:
         self._skipped = self._shown = False
 
     def of(self, batch: list[LogLine]) -> list[LogLine]:
-        found, shown = self._found, list[LogLine]()
+        pending, shown = self._found, list[LogLine]()
         if not self._count:
-            return [line for line in batch if found(line.line)]
+            return [line for line in batch if pending(line.line)]
         for line in batch:
-            if found(line.line):
+            if pending(line.line):
                 group = [*self._before, line]
                 if self._gaps and self._skipped and self._shown:
                     shown.append(group[0]._replace(stream="", line=GAP, ended=True))

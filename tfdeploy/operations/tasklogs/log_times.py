@@ -26,13 +26,13 @@ def times_name(task: str, host: str) -> str:
 def packed(offset: int, records: Iterable[Record], length: int) -> bytes:
     """The records of a piece of `length` bytes from `offset` on; at most one for each byte,
     whatever the host says."""
-    found: dict[int, bytes] = {}
+    chunks: dict[int, bytes] = {}
     latest = -1
     for begin, time, stream, attempt in records:
         if latest <= begin < length:
             latest = begin
-            found[begin] = RECORD.pack(offset + begin, time, stream, min(attempt, _MOST_ATTEMPT))
-    return b"".join(found.values())
+            chunks[begin] = RECORD.pack(offset + begin, time, stream, min(attempt, _MOST_ATTEMPT))
+    return b"".join(chunks.values())
 
 
 def _is_sound(record: Record) -> bool:

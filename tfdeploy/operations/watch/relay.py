@@ -40,14 +40,14 @@ class Relay:
             for host, state in self._watch.states.items()
             if host not in self._watch.errors
         }
-        found = uninformed(answering)
-        if found is None:
+        uninformed_hosts = uninformed(answering)
+        if uninformed_hosts is None:
             self._since, self._noted = None, ()
         elif self._since is None:
             self._since = now
         elif now - self._since >= WAIT_S:
             self._since = now
-            self._relay(*found)
+            self._relay(*uninformed_hosts)
 
     def _relay(self, informed: str, hosts: tuple[str, ...]) -> None:
         watch = self._watch

@@ -43,7 +43,7 @@ def blame(doubts: Collection[Doubt], members: Mapping[str, Member]) -> Blame:
 
 
 def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    groups: dict[str, set[str]] = {}
     for one, other in pairs:
-        found.setdefault(one, set()).add(other)
-    return found
+        groups.setdefault(one, set()).add(other)
+    return groups

@@ -87,10 +87,10 @@ class FeedPlan:
 
     @cached_property
     def by_child(self) -> dict[str, tuple[Feed, ...]]:
-        found: dict[str, tuple[Feed, ...]] = {}
+        feeds_by_child: dict[str, tuple[Feed, ...]] = {}
         for feed in self.feeds:
-            found[feed.child] = (*found.get(feed.child, ()), feed)
-        return found
+            feeds_by_child[feed.child] = (*feeds_by_child.get(feed.child, ()), feed)
+        return feeds_by_child
 
     def parents(self, stripe: int) -> dict[str, str]:
         """child -> its parent in this stripe."""

@@ -47,10 +47,10 @@ class Forest:
         self.parents[stripe].pop(child, None)
 
     def children(self, stripe: int) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        children_of: dict[str, list[str]] = {}
         for child, parent in self.parents[stripe].items():
-            found.setdefault(parent, []).append(child)
-        return found
+            children_of.setdefault(parent, []).append(child)
+        return children_of
 
     def ancestors(self, child: str, stripe: int) -> list[str]:
         """Its parent before this change, that one's parent, and so on."""

@@ -34,24 +34,24 @@ def streams(
     wanted_by, held_by = _hosts_of(wanting, moved), _hosts_of(held, moved)
     always = [origin] if origin is not None else []
     lent = dict.fromkeys([*held, *always], 0)
-    found: dict[tuple[tuple[str, ...], str | None], Stream] = {}
+    stream_of: dict[tuple[tuple[str, ...], str | None], Stream] = {}
     for row in moved:
         takers = tuple(wanted_by[row])
         able = [*held_by[row], *always]
         lender = min(able, key=lent.__getitem__) if able else None
         if lender is not None:
             lent[lender] += sizes[row]
-        found.setdefault((takers, lender), Stream(takers, lender)).rows.append(row)
-    for stream in found.values():
+        stream_of.setdefault((takers, lender), Stream(takers, lender)).rows.append(row)
+    for stream in stream_of.values():
         rows = set(stream.rows)
         stream.takers = tuple(host for host in stream.takers if not rows.isdisjoint(lacking[host]))
-    return list(found.values())
+    return list(stream_of.values())
 
 
 def _hosts_of(rows_of: Mapping[str, Sequence[int]], moved: list[int]) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {row: [] for row in moved}
+    hosts_of_row: dict[int, list[str]] = {row: [] for row in moved}
     for host, rows in rows_of.items():
         for row in rows:
-            if row in found:
-                found[row].append(host)
-    return found
+            if row in hosts_of_row:
+                hosts_of_row[row].append(host)
+    return hosts_of_row

@@ -46,19 +46,26 @@ def advertised(host: Host, facts: HostFacts) -> Advertised:
 
 
 def check(
-    found: Mapping[str, Advertised], facts: Mapping[str, HostFacts], *, allow_public: bool
+    advertised_by_host: Mapping[str, Advertised],
+    facts: Mapping[str, HostFacts],
+    *,
+    allow_public: bool,
 ) -> tuple[str, ...]:
     """Notes, or Refused: loopback mixed with others, a public or unusable address, a name that some
     host resolves to loopback."""
-    loopback = [name for name in found if is_loopback(found[name].address)]
-    others = [name for name in found if name not in loopback]
+    loopback = [
+        name for name in advertised_by_host if is_loopback(advertised_by_host[name].address)
+    ]
+    others = [name for name in advertised_by_host if name not in loopback]
     if loopback and others:
-        raise _mixed(loopback[0], others[0], found)
+        raise _mixed(loopback[0], others[0], advertised_by_host)
     for name in others:
-        _check_name(name, found, facts)
-        _check_usable(name, found[name].address)
+        _check_name(name, advertised_by_host, facts)
+        _check_usable(name, advertised_by_host[name].address)
     public = {
-        name: words for name in others if (words := _public_words(found[name].address, facts))
+        name: words
+        for name in others
+        if (words := _public_words(advertised_by_host[name].address, facts))
     }
     if public and not allow_public:
         raise _public(*next(iter(public.items())))
@@ -69,7 +76,11 @@ def check(
             "in the clear"
             for name, words in public.items()
         ),
-        *(note for name in others if (note := _disagreement(name, found[name].address, facts))),
+        *(
+            note
+            for name in others
+            if (note := _disagreement(name, advertised_by_host[name].address, facts))
+        ),
         *(
             f"{name} has {len(seen.addresses)} addresses: the other hosts let in the first "
             f"{MOST_ADDRESSES} of them"
@@ -86,10 +97,10 @@ def seen_as(host: Host, facts: HostFacts, resolved: Sequence[str] = ()) -> tuple
     IPv4 is never mapped into IPv6. `resolved`: the addresses of its name in the cluster.
     """
     named = (advertised(host, facts).address, *resolved, *facts.addresses)
-    found = dict.fromkeys(
+    distinct = dict.fromkeys(
         str(_unmapped(parsed)) for each in named if (parsed := _ip(each)) and not parsed.is_loopback
     )
-    return tuple(found)[:MOST_ADDRESSES]
+    return tuple(distinct)[:MOST_ADDRESSES]
 
 
 def resolved(name: str, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
@@ -98,9 +109,9 @@ def resolved(name: str, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
     if _ip(name):
         return ()
     answers = [set(seen.resolved[name]) for seen in facts.values() if name in seen.resolved]
-    found = dict.fromkeys(address for answer in answers for address in sorted(answer))
+    candidates = dict.fromkeys(address for answer in answers for address in sorted(answer))
     return tuple(
-        each for each in found if 2 * sum(each in answer for answer in answers) >= len(answers)
+        each for each in candidates if 2 * sum(each in answer for answer in answers) >= len(answers)
     )
 
 
@@ -115,10 +126,10 @@ def is_loopback(address: str) -> bool:
     return parsed.is_loopback if parsed else address == "localhost"
 
 
-def notes(found: Mapping[str, Advertised]) -> tuple[str, ...]:
+def notes(advertised_by_host: Mapping[str, Advertised]) -> tuple[str, ...]:
     """One line per source of addresses."""
     by_why: dict[str, list[str]] = {}
-    for name, each in found.items():
+    for name, each in advertised_by_host.items():
         by_why.setdefault(each.why, []).append(name)
     return tuple(f"addresses of {listed(names, 6)}: {why}" for why, names in by_why.items())
 
@@ -159,8 +170,8 @@ def _disagreement(name: str, address: str, facts: Mapping[str, HostFacts]) -> st
         if address in seen.resolved
     }
     groups = [
-        (fold_names(hosts), ", ".join(found[:4]) or "no address")
-        for hosts, found in fold_equal(answers)
+        (fold_names(hosts), ", ".join(answer[:4]) or "no address")
+        for hosts, answer in fold_equal(answers)
     ]
     if len(groups) < 2:
         return ""
@@ -179,8 +190,10 @@ def _check_usable(name: str, address: str) -> None:
         )
 
 
-def _check_name(name: str, found: Mapping[str, Advertised], facts: Mapping[str, HostFacts]) -> None:
-    address = found[name].address
+def _check_name(
+    name: str, advertised_by_host: Mapping[str, Advertised], facts: Mapping[str, HostFacts]
+) -> None:
+    address = advertised_by_host[name].address
     for asked, seen in facts.items():
         if address in seen.hosts_file_loopback:
             raise Refused(
@@ -194,11 +207,11 @@ def _check_name(name: str, found: Mapping[str, Advertised], facts: Mapping[str, 
             )
 
 
-def _mixed(loopback: str, other: str, found: Mapping[str, Advertised]) -> Refused:
+def _mixed(loopback: str, other: str, advertised_by_host: Mapping[str, Advertised]) -> Refused:
     return Refused(
-        f"{loopback} is called {found[loopback].address} ({found[loopback].why}), which only "
+        f"{loopback} is called {advertised_by_host[loopback].address} ({advertised_by_host[loopback].why}), which only "
         f"{loopback} itself can reach, "
-        f"and {other} is {found[other].address}",
+        f"and {other} is {advertised_by_host[other].address}",
         where=f"host {loopback}",
         next=f"write `advertise: ADDRESS` for {loopback} in the inventory: what {other} calls it",
     )

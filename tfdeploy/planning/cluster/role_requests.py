@@ -64,12 +64,12 @@ def role_requests(inventory: Inventory, job: Job, options: Options) -> dict[str,
     use."""
     mode = rules(job.mode)
     asked = {"ps": options.ps, "worker": options.workers}
-    found = {}
+    requests = {}
     for role in (role for role in ROLES if role in mode.takes):
         request = _request(inventory, role, mode, job.roles.get(role, RoleRule()), asked.get(role))
         if request.hosts or request.total or request.per_host:
-            found[role] = request
-    return _chief_apart(found) if mode.all_decide else found
+            requests[role] = request
+    return _chief_apart(requests) if mode.all_decide else requests
 
 
 def _request(
@@ -90,14 +90,14 @@ def _request(
     )
 
 
-def _chief_apart(found: Mapping[str, RoleRequest]) -> dict[str, RoleRequest]:
+def _chief_apart(requests: Mapping[str, RoleRequest]) -> dict[str, RoleRequest]:
     """Where the chief trains like a worker, with all GPUs of its host, that host has no worker
     beside it."""
-    chief = found["chief"].hosts[:1] if "chief" in found else ()
-    worker = found.get("worker")
+    chief = requests["chief"].hosts[:1] if "chief" in requests else ()
+    worker = requests.get("worker")
     if worker is None or not set(chief) & set(worker.hosts):
-        return dict(found)
+        return dict(requests)
     return {
-        **found,
+        **requests,
         "worker": replace(worker, hosts=tuple(name for name in worker.hosts if name not in chief)),
     }

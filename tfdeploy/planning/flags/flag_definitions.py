@@ -137,19 +137,19 @@ def plain(spelling: str) -> str:
 
 def given_in(command: tuple[str, ...]) -> dict[str, str]:
     """Flag without its dashes -> its value, of each flag in the command; "" without a value."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for word, following in zip(command, (*command[1:], ""), strict=True):
         name, equals, value = word.partition("=")
         if word.startswith("-") and name.strip("-"):
-            found[name.lstrip("-")] = value if equals else following
-    return found
+            values[name.lstrip("-")] = value if equals else following
+    return values
 
 
 @lru_cache(maxsize=1)  # several decisions of one plan ask
 def definitions(program: Program) -> tuple[Flag, ...]:
     """Of the program and of the modules that it imports, in the order of files and lines."""
-    found = ((path, call, of_call(call)) for path, call in calls(program))
-    return tuple(replace(flag, where=f"{path}:{call.lineno}") for path, call, flag in found if flag)
+    flags = ((path, call, of_call(call)) for path, call in calls(program))
+    return tuple(replace(flag, where=f"{path}:{call.lineno}") for path, call, flag in flags if flag)
 
 
 def calls(program: Program) -> Iterator[tuple[str, ast.Call]]:

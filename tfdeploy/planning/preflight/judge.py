@@ -76,20 +76,20 @@ class Probed:
 def judge(probed: Probed, only: Iterable[str] = RULES) -> dict[str, tuple[Check, ...]]:
     """host -> its checks, in the order of RULES. `only`: the rules that count."""
     names = tuple(only)
-    found = {
+    checks_by_host = {
         host: [check for name in names for check in _checks(name, RULES[name](case))]
         for host, case in _cases(probed).items()
     }
     if "address" in names:
-        _add_together(probed, found)
-    return {host: tuple(checks) for host, checks in found.items()}
+        _add_together(probed, checks_by_host)
+    return {host: tuple(checks) for host, checks in checks_by_host.items()}
 
 
 def errors_only(checks: Mapping[str, tuple[Check, ...]]) -> dict[str, tuple[Check, ...]]:
     return {
         host: errors
-        for host, found in checks.items()
-        if (errors := tuple(each for each in found if each.is_error))
+        for host, host_checks in checks.items()
+        if (errors := tuple(each for each in host_checks if each.is_error))
     }
 
 
@@ -140,21 +140,23 @@ def _checks(name: str, problems: Iterable[Problem]) -> list[Check]:
     ]
 
 
-def _add_together(probed: Probed, found: dict[str, list[Check]]) -> None:
+def _add_together(probed: Probed, checks_by_host: dict[str, list[Check]]) -> None:
     """What hosts have wrong together takes the place of a passed check of their addresses. A
     refused plan is said where no error explains it."""
     hosts = {host: each.host for host, each in probed.seen.items()}
     facts = {host: each.facts for host, each in probed.seen.items()}
     for host, problems in together.mismatched(hosts, facts).items():
-        found[host] = [each for each in found[host] if each != Check("address")] + _checks(
-            "address", problems
-        )
-    if probed.refused is None or not found:
+        checks_by_host[host] = [
+            each for each in checks_by_host[host] if each != Check("address")
+        ] + _checks("address", problems)
+    if probed.refused is None or not checks_by_host:
         return
-    named = together.named_host(probed.refused, found)
+    named = together.named_host(probed.refused, checks_by_host)
     if not any(
-        each.is_error for checks in ([found[named]] if named else found.values()) for each in checks
+        each.is_error
+        for checks in ([checks_by_host[named]] if named else checks_by_host.values())
+        for each in checks
     ):
-        found[named or next(iter(found))].append(
+        checks_by_host[named or next(iter(checks_by_host))].append(
             Check("plan", False, "error", probed.refused.what, probed.refused.next)
         )

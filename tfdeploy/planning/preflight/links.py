@@ -37,7 +37,7 @@ def ends(
 ) -> dict[str, End]:
     """host -> its end of all links to it. A host whose address is not known, or without a free
     port, is left out."""
-    found: dict[str, End] = {}
+    ends_by_host: dict[str, End] = {}
     most = max(1, min(MOST_PORTS, MOST_LINKS // max(1, len(facts)) ** 2))
     planned, spent = _planned(plan), dict[str, set[int]]()
     for name, seen in facts.items():
@@ -49,9 +49,9 @@ def ends(
         free = [port for port in sorted(seen.free_ports) if port not in taken]
         chosen = planned.get(name) or _both_ends(free)
         if chosen:
-            found[name] = End(address, chosen[:most])
+            ends_by_host[name] = End(address, chosen[:most])
             taken.update(chosen)
-    return found
+    return ends_by_host
 
 
 def _planned(plan: Plan | None) -> dict[str, tuple[int, ...]]:
@@ -128,12 +128,12 @@ def rounds(names: Sequence[str]) -> list[list[tuple[str, str]]]:
     """Every pair once, in rounds in which no host is in two pairs: measurements of one round do not
     share a host's link."""
     ring: list[str | None] = [*names, *([None] if len(names) % 2 else [])]
-    found = []
+    all_rounds = []
     for _ in range(len(ring) - 1):
         pairs = zip(ring[: len(ring) // 2], reversed(ring[len(ring) // 2 :]), strict=True)
-        found.append([(a, b) for a, b in pairs if a is not None and b is not None])
+        all_rounds.append([(a, b) for a, b in pairs if a is not None and b is not None])
         ring = [ring[0], ring[-1], *ring[1:-1]]
-    return found
+    return all_rounds
 
 
 def with_slow(links: Sequence[Link]) -> tuple[Link, ...]:

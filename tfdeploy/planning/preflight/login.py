@@ -26,11 +26,11 @@ def shell(case: Case) -> Iterator[Problem]:
 
 def logout(case: Case) -> Iterator[Problem]:
     """logind at the end of the last session; a user who lingers is left alone."""
-    facts, found = case.facts, case.preflight.logout
+    facts, at_logout = case.facts, case.preflight.logout
     if facts.linger or facts.linger is None:
         return
     fix = case.command("loginctl", "enable-linger", facts.user, root=True)
-    if found.kills:
+    if at_logout.kills:
         exclude = f"`KillExcludeUsers=root {facts.user}` in /etc/systemd/logind.conf"
         detail = (
             "logind kills all that you run when your last session ends (KillUserProcesses): the "
@@ -41,7 +41,7 @@ def logout(case: Case) -> Iterator[Problem]:
         yield Problem(
             "warning", "logind kills what users leave running (KillUserProcesses=yes)", fix
         )
-    if found.removes_ipc:
+    if at_logout.removes_ipc:
         detail = (
             "logind removes your shared memory when your last session ends (RemoveIPC): NCCL and "
             "data loaders may fail"

@@ -64,25 +64,30 @@ def inodes(case: Case) -> Iterator[Problem]:
 
 
 def quota(case: Case) -> Iterator[Problem]:
-    found = case.preflight.quota
-    if found is None:
+    quota_state = case.preflight.quota
+    if quota_state is None:
         return
     fix = f"remove files, or ask for more; how it stands: {case.command('quota', '-s')}"
-    if found.left_bytes is not None and found.left_bytes < case.needs.bytes + RESERVE_BYTES:
+    if (
+        quota_state.left_bytes is not None
+        and quota_state.left_bytes < case.needs.bytes + RESERVE_BYTES
+    ):
         yield Problem(
             "error",
-            f"the quota of {case.facts.user} leaves {in_binary_bytes(found.left_bytes)} in "
+            f"the quota of {case.facts.user} leaves {in_binary_bytes(quota_state.left_bytes)} in "
             f"{case.facts.workdir}",
             fix,
         )
-    elif found.left_files is not None and found.left_files < max(FEW_INODES, case.needs.files):
+    elif quota_state.left_files is not None and quota_state.left_files < max(
+        FEW_INODES, case.needs.files
+    ):
         yield Problem(
             "error",
-            f"the quota of {case.facts.user} leaves {count(found.left_files, 'file')} in "
+            f"the quota of {case.facts.user} leaves {count(quota_state.left_files, 'file')} in "
             f"{case.facts.workdir}",
             fix,
         )
-    elif found.over:
+    elif quota_state.over:
         yield Problem(
             "warning", f"{case.facts.user} is over a soft quota: its grace time will end", fix
         )
@@ -99,7 +104,7 @@ def memory(case: Case) -> Iterator[Problem]:
 
 
 def limits(case: Case) -> Iterator[Problem]:
-    found, everywhere = (
+    limit_values, everywhere = (
         case.preflight.limits,
         f"in /etc/security/limits.conf of {case.host.name}, then log in anew",
     )
@@ -108,8 +113,8 @@ def limits(case: Case) -> Iterator[Problem]:
         ("open files", files, "nofile", 65536),
         ("processes", PROCESSES, "nproc", 65536),
     ):
-        if found.get(name, least) < least:
-            detail = f"at most {found[name]} {name} (ulimit), {least} are wanted"
+        if limit_values.get(name, least) < least:
+            detail = f"at most {limit_values[name]} {name} (ulimit), {least} are wanted"
             yield Problem(
                 "warning", detail, f"write `{case.facts.user} - {key} {value}` {everywhere}"
             )
@@ -117,51 +122,51 @@ def limits(case: Case) -> Iterator[Problem]:
         ("address space", ADDRESS_BYTES, "as"),
         ("file size", FILE_BYTES, "fsize"),
     ):
-        if found.get(name, bytes_) < bytes_:
-            detail = f"{name} is limited to {in_binary_bytes(found[name])} (ulimit)"
+        if limit_values.get(name, bytes_) < bytes_:
+            detail = f"{name} is limited to {in_binary_bytes(limit_values[name])} (ulimit)"
             yield Problem(
                 "warning", detail, f"write `{case.facts.user} - {key} unlimited` {everywhere}"
             )
-    if "CPU seconds" in found:
-        detail = f"a task is killed after {found['CPU seconds']} s of CPU time (ulimit -t)"
+    if "CPU seconds" in limit_values:
+        detail = f"a task is killed after {limit_values['CPU seconds']} s of CPU time (ulimit -t)"
         yield Problem("warning", detail, f"write `{case.facts.user} - cpu unlimited` {everywhere}")
 
 
 def shared_memory(case: Case) -> Iterator[Problem]:
-    found = case.preflight.shared_memory
+    space = case.preflight.shared_memory
     more = (
         case.command("mount", "-o", "remount,size=8G", "/dev/shm", root=True)
         + "; of a container: --shm-size=8g"
     )
-    if found is None:
+    if space is None:
         yield Problem(
             "warning",
             "there is no /dev/shm",
             case.command("mount", "-t", "tmpfs", "tmpfs", "/dev/shm", root=True),
         )
-    elif not found.writable:
+    elif not space.writable:
         yield Problem(
             "warning",
             f"{case.facts.user} cannot write in /dev/shm",
             case.command("chmod", "1777", "/dev/shm", root=True),
         )
-    elif found.free_bytes < SHARED_BYTES:
+    elif space.free_bytes < SHARED_BYTES:
         yield Problem(
             "warning",
-            f"/dev/shm has {in_binary_bytes(found.free_bytes)} free: NCCL and data loaders use it",
+            f"/dev/shm has {in_binary_bytes(space.free_bytes)} free: NCCL and data loaders use it",
             more,
         )
 
 
 def temporary(case: Case) -> Iterator[Problem]:
-    found = case.preflight.temporary
-    if found is None or not found.writable:
-        path = found.path if found else "/tmp"
+    space = case.preflight.temporary
+    if space is None or not space.writable:
+        path = space.path if space else "/tmp"
         fix = f"{case.command('chmod', '1777', path, root=True)}; or set TMPDIR"
         yield Problem("warning", f"{case.facts.user} cannot write in {path}", fix)
-    elif found.free_bytes < TEMPORARY_BYTES:
-        fix = f"free some; what is there: {case.command(f'du -xsh {shlex.quote(found.path)}/*')}"
-        yield Problem("warning", f"{found.path} has {in_binary_bytes(found.free_bytes)} free", fix)
+    elif space.free_bytes < TEMPORARY_BYTES:
+        fix = f"free some; what is there: {case.command(f'du -xsh {shlex.quote(space.path)}/*')}"
+        yield Problem("warning", f"{space.path} has {in_binary_bytes(space.free_bytes)} free", fix)
 
 
 def workdir(case: Case) -> Iterator[Problem]:

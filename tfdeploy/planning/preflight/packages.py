@@ -23,51 +23,51 @@ def packages(case: Case) -> Iterator[Problem]:
     fixes = {each: _fix(case, each) for each in lacking}
     for sure in (True, False):
         for fix in dict.fromkeys(fixes.values()):
-            found = [each for each in lacking if each.sure is sure and fixes[each] is fix]
-            if found:
+            missing = [each for each in lacking if each.sure is sure and fixes[each] is fix]
+            if missing:
                 yield Problem(
-                    "error" if sure else "warning", _detail(case, found, sure), fix(case, found)
+                    "error" if sure else "warning", _detail(case, missing, sure), fix(case, missing)
                 )
 
 
-def _fix(case: Case, found: Import) -> Callable[[Case, list[Import]], str]:
-    if found.module in case.needs.left_out:
+def _fix(case: Case, missing: Import) -> Callable[[Case, list[Import]], str]:
+    if missing.module in case.needs.left_out:
         return _fix_left_out
-    if found.module in python2.MODULES:
+    if missing.module in python2.MODULES:
         return _fix_python2
-    return _fix_package if package_names.package(found.module) else _fix_python
+    return _fix_package if package_names.package(missing.module) else _fix_python
 
 
-def _detail(case: Case, found: list[Import], sure: bool) -> str:
-    modules = listed([f"{each.module} ({each.where})" for each in found], _SHOWN)
-    imports, them = "imports" if sure else "may import", "them" if len(found) > 1 else "it"
+def _detail(case: Case, missing: list[Import], sure: bool) -> str:
+    modules = listed([f"{each.module} ({each.where})" for each in missing], _SHOWN)
+    imports, them = "imports" if sure else "may import", "them" if len(missing) > 1 else "it"
     return f"the program {imports} {modules}, and {case.facts.python} lacks {them}"
 
 
-def _fix_left_out(case: Case, found: list[Import]) -> str:
+def _fix_left_out(case: Case, missing: list[Import]) -> str:
     return (
-        f"{found[0].module} lies in the code's folder and is not sent: git or .tfdeployignore "
+        f"{missing[0].module} lies in the code's folder and is not sent: git or .tfdeployignore "
         "leaves it out"
     )
 
 
-def _fix_python2(case: Case, found: list[Import]) -> str:
-    return f"{found[0].module} is of Python 2: 2to3 -w {found[0].where.rpartition(':')[0]}"
+def _fix_python2(case: Case, missing: list[Import]) -> str:
+    return f"{missing[0].module} is of Python 2: 2to3 -w {missing[0].where.rpartition(':')[0]}"
 
 
-def _fix_python(case: Case, found: list[Import]) -> str:
+def _fix_python(case: Case, missing: list[Import]) -> str:
     """For a module that Python has dropped, or that the system packages apart."""
     version = case.facts.python_version
     return (
-        f"{found[0].module} is a part of Python that this Python {version} lacks: write `python: "
+        f"{missing[0].module} is a part of Python that this Python {version} lacks: write `python: "
         "PATH` of one that has it "
         f"for {case.host.name} in the inventory"
     )
 
 
-def _fix_package(case: Case, found: list[Import]) -> str:
+def _fix_package(case: Case, missing: list[Import]) -> str:
     wanted = list(
-        dict.fromkeys(name for each in found if (name := package_names.package(each.module)))
+        dict.fromkeys(name for each in missing if (name := package_names.package(each.module)))
     )
     if case.facts.environment is not None:
         return f"write {', '.join(wanted)} into {case.needs.requirements}, then tfdeploy setup"

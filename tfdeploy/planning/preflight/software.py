@@ -30,9 +30,9 @@ def python(case: Case) -> Iterator[Problem]:
             f"the environment of {case.needs.requirements} (as it is now) is not there",
             "tfdeploy setup",
         )
-    usual, found = case.usual.get("python_version"), case.facts.python_version
-    if usual and found and version_numbers(found)[:2] != version_numbers(usual)[:2]:
-        detail = f"Python {found} ({case.facts.python}), most have {usual}"
+    usual, version = case.usual.get("python_version"), case.facts.python_version
+    if usual and version and version_numbers(version)[:2] != version_numbers(usual)[:2]:
+        detail = f"Python {version} ({case.facts.python}), most have {usual}"
         yield Problem(
             "warning",
             detail,
@@ -79,9 +79,9 @@ def _requirement(package: str, version: str | None) -> str:
 
 
 def rsync(case: Case) -> Iterator[Problem]:
-    found = case.facts.rsync
+    version = case.facts.rsync
     fix = install_on(case.host.name, "rsync", case.facts.user)
-    if found is None:
+    if version is None:
         yield Problem("error" if case.needs.sync else "warning", "rsync is missing", fix)
-    elif version_numbers(found.lstrip("v")) < OLD_RSYNC:
-        yield Problem("warning", f"rsync {found} is older than 3.1", fix)
+    elif version_numbers(version.lstrip("v")) < OLD_RSYNC:
+        yield Problem("warning", f"rsync {version} is older than 3.1", fix)

@@ -48,10 +48,14 @@ def protected(
 ) -> tuple[dict[str, dict[Protect, str]], Protect]:
     """(host -> level of `protect` -> why it cannot do that, the strongest level that half of the
     hosts can do)."""
-    facts = {name: found for name, (_, found) in seen.items()}
+    facts = {name: host_facts for name, (_, host_facts) in seen.items()}
     kept = protection.hindered(
         facts,
-        [address for host, found in seen.values() for address in _seen_as(host, found, facts)],
+        [
+            address
+            for host, host_facts in seen.values()
+            for address in _seen_as(host, host_facts, facts)
+        ],
     )
     usual = next(level for level in LEVELS if 2 * len(kept[level]) <= len(facts))
     return {
@@ -59,10 +63,12 @@ def protected(
     }, usual
 
 
-def _seen_as(host: Host, found: HostFacts, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
+def _seen_as(host: Host, host_facts: HostFacts, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
     try:
         return addresses.seen_as(
-            host, found, addresses.resolved(addresses.advertised(host, found).address, facts)
+            host,
+            host_facts,
+            addresses.resolved(addresses.advertised(host, host_facts).address, facts),
         )
     except Refused:
         return ()  # preflight/network says it
@@ -72,7 +78,7 @@ def mismatched(
     hosts: Mapping[str, Host], facts: Mapping[str, HostFacts]
 ) -> dict[str, list[Problem]]:
     """host -> addresses that no cluster can have, and a machine that has two names."""
-    found: dict[str, list[Problem]] = {}
+    problems: dict[str, list[Problem]] = {}
     called: dict[str, Advertised] = {}
     for name, seen in facts.items():
         try:
@@ -90,11 +96,11 @@ def mismatched(
                     "remove that name from the 127.0.x.1 lines of /etc/hosts there, or write "
                     f"`advertise: IP` for {name}"
                 )
-                found.setdefault(other, []).append(Problem("error", what, fix))
+                problems.setdefault(other, []).append(Problem("error", what, fix))
     for level, error in _refusals(called, facts) if len(facts) > 1 else ():
         name = named_host(error, facts) or next(iter(facts))
-        found.setdefault(name, []).append(Problem(level, error.what, error.next or ""))
-    return found
+        problems.setdefault(name, []).append(Problem(level, error.what, error.next or ""))
+    return problems
 
 
 def _refusals(

@@ -86,9 +86,9 @@ def find(name: str) -> Any:
     module = removed_names.MODULES.get(name)
     if module is not None:
         return import_module(module)
-    found = _of_slim(name)
-    if found is not None:
-        return found
+    attribute = _of_slim(name)
+    if attribute is not None:
+        return attribute
     part, rest = removed_names.split_contrib(name)
     full = "contrib.%s.%s" % (part, rest) if part else name
     if full in removed_names.RENAMED:
@@ -104,22 +104,22 @@ def apply(module: Any) -> None:
     """Replace the names of a supplied part by those of tf_slim, if it is installed: its arg_scope
     knows only its own layers."""
     for name in module.__all__:
-        found = _of_slim("%s.%s" % (module.__name__[len(_TF) :], name))
-        if found is not None:
-            setattr(module, name, found)
+        attribute = _of_slim("%s.%s" % (module.__name__[len(_TF) :], name))
+        if attribute is not None:
+            setattr(module, name, attribute)
 
 
 def _resolve(old: str) -> Any:
     target = removed_names.RENAMED[old]
     if target in removed_names.RENAMED:  # contrib.deprecated has names of 0.x
         return _resolve(target)
-    found = sys.modules["tensorflow"].compat.v1
+    module = sys.modules["tensorflow"].compat.v1
     if target.startswith("python."):
         path, _, target = target.rpartition(".")
-        found = import_module(_TF + path)
+        module = import_module(_TF + path)
     for name in target.split("."):
-        found = getattr(found, name)
-    return version0.adapt(old, found)
+        module = getattr(module, name)
+    return version0.adapt(old, module)
 
 
 def _of_slim(name: str) -> Any:
@@ -133,21 +133,24 @@ def _of_slim(name: str) -> Any:
         (rest[len(folder) + 1 :] for folder in folders if removed_names.is_within(rest, folder)),
         rest,
     )
-    found = [
+    attributes = [
         each
         for each in (_attribute("%s.%s" % (base, rest)) for base in bases if rest)
         if each is not None
     ]
     return next(
-        (each for each in found if not isinstance(each, ModuleType)), found[-1] if found else None
+        (each for each in attributes if not isinstance(each, ModuleType)),
+        attributes[-1] if attributes else None,
     )
 
 
 def _attribute(path: str) -> Any:
     """The attribute of a module of tf_slim at this path, else the module."""
     above, _, last = path.rpartition(".")
-    found = getattr(_slim_module(above), last, None)
-    return _slim_module(path) if found is None and _slim_module(above) is not None else found
+    attribute = getattr(_slim_module(above), last, None)
+    return (
+        _slim_module(path) if attribute is None and _slim_module(above) is not None else attribute
+    )
 
 
 def _slim_module(name: str) -> Optional[Any]:

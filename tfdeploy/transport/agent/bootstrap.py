@@ -203,9 +203,9 @@ def _failed(text: bytes, host: str) -> TfdeployError:
     """Return the error for the last line of our program, or of the shell's. `next` never comes from
     the host."""
     failure = _failure(text)
-    word, _, found = failure.code.partition(" ")
+    word, _, detail = failure.code.partition(" ")
     if word in _REASONS:
-        words = _REASONS[word] + (f": {clean(found.encode())!r}" if found else "")
+        words = _REASONS[word] + (f": {clean(detail.encode())!r}" if detail else "")
         return Refused(
             words,
             where=host,
@@ -238,11 +238,11 @@ def _failure(text: bytes) -> _Failure:
     if not line.startswith("{"):
         return _Failure(line)
     try:
-        found: dict[str, Any] = json.loads(line)
+        fields: dict[str, Any] = json.loads(line)
         code, what = (
-            clean(str(found.get(key) or "").encode(errors="replace")) for key in ("code", "what")
+            clean(str(fields.get(key) or "").encode(errors="replace")) for key in ("code", "what")
         )
-        advice, details = found.get("advice"), found.get("details")
+        advice, details = fields.get("advice"), fields.get("details")
     except (ValueError, AttributeError, RecursionError):
         return _Failure("workdir")
     return _Failure(

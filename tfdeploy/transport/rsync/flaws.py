@@ -33,8 +33,8 @@ def words() -> tuple[str, str] | None:
 
 
 def version_of(text: bytes) -> tuple[int, int, int] | None:
-    found = re.search(rb"rsync\s+version\s+v?(\d+)\.(\d+)(?:\.(\d+))?", text)
-    return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
+    match = re.search(rb"rsync\s+version\s+v?(\d+)\.(\d+)(?:\.(\d+))?", text)
+    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
 
 
 def _mended_by_distribution() -> bool:

@@ -22,18 +22,18 @@ _TURNED_AWAY = (
 
 def progress(line: bytes) -> tuple[int, int] | None:
     """(bytes done, percent) of one line of --info=progress2."""
-    found = _PROGRESS.match(line)
-    return (int(found[1]), int(found[2])) if found else None
+    match = _PROGRESS.match(line)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def sent_bytes(line: bytes) -> int | None:
-    found = _SENT.match(line)
-    return int(found[1]) if found else None
+    match = _SENT.match(line)
+    return int(match[1]) if match else None
 
 
 def received_bytes(line: bytes) -> int | None:
-    found = _RECEIVED.match(line)
-    return int(found[1]) if found else None
+    match = _RECEIVED.match(line)
+    return int(match[1]) if match else None
 
 
 def turned_away(code: int, stderr: bytes) -> bool:

@@ -172,8 +172,8 @@ def _check_local() -> None:
                 f"{program} is missing on this machine", next=f"install the package {package}"
             )
     shown = subprocess.run(["rsync", "--version"], capture_output=True, check=False).stdout
-    found = flaws.version_of(shown)
-    if found is None or found < (3, 1) or b"openrsync" in shown:
+    version = flaws.version_of(shown)
+    if version is None or version < (3, 1) or b"openrsync" in shown:
         first = shown.decode(errors="replace").splitlines()[0] if shown else "it says nothing"
         raise Refused(
             f"rsync 3.1 or newer is needed on this machine: {first[:100]}",

@@ -58,12 +58,12 @@ class ChannelCommand:
 def copy_after(mark: bytes, blocks: Iterable[bytes], target: int) -> None:
     """Write the bytes that come after `mark` to the descriptor `target`: a login shell may print
     before the command does. Raises OSError."""
-    seen, found = b"", not mark
+    seen, after_mark = b"", not mark
     for block in blocks:
-        if not found:
+        if not after_mark:
             seen += block
-            found = mark in seen or len(seen) > NOISE_BYTES
-            block = seen.partition(mark)[2] if found else b""
+            after_mark = mark in seen or len(seen) > NOISE_BYTES
+            block = seen.partition(mark)[2] if after_mark else b""
         write_all(target, block)
 
 

@@ -45,8 +45,8 @@ def defer_metadata() -> None:
         return getattr(importlib.import_module(_METADATA), name)
 
     def version(package: str) -> str:
-        found = _version_of_folder(package) if package == "paramiko" else None
-        return found or load("version")(package)  # type: ignore[operator]
+        found_version = _version_of_folder(package) if package == "paramiko" else None
+        return found_version or load("version")(package)  # type: ignore[operator]
 
     deferred.__dict__.update(version=version, __getattr__=load)
     sys.modules[_METADATA] = deferred

@@ -90,12 +90,12 @@ def _asked(address: str, port: int | None, user: str | None) -> str:
 
 def read_answers(text: str) -> Answers:
     """The lines of `ssh -G` that we take. Pure."""
-    found: dict[str, list[str]] = {}
+    answers: dict[str, list[str]] = {}
     for line in text.splitlines():
         key, _, value = line.partition(" ")
         if key.lower() in _TAKEN and value:
-            found.setdefault(key.lower(), []).append(value)
-    return {key: tuple(values) for key, values in found.items()}
+            answers.setdefault(key.lower(), []).append(value)
+    return {key: tuple(values) for key, values in answers.items()}
 
 
 def named_files(keyword: str) -> list[str]:
@@ -104,12 +104,12 @@ def named_files(keyword: str) -> list[str]:
 
     `%h` and the like match any text. ssh is not started.
     """
-    found: list[str] = []
+    paths: list[str] = []
     for path in (user_config(), SYSTEM_CONFIG):
         for words in _lines(path, 0):
             if words is not None and words[0].lower() == keyword:
-                found += _matching(" ".join(words[1:]))
-    return found
+                paths += _matching(" ".join(words[1:]))
+    return paths
 
 
 def _matching(text: str) -> list[str]:
@@ -119,12 +119,14 @@ def _matching(text: str) -> list[str]:
         words = shlex.split(text)
     except ValueError:
         words = text.split()
-    found = []
+    matching = []
     for word in dict.fromkeys([*words, text.strip('"')]):
         word = os.path.expandvars(word).replace("%d", "~")
         pattern = glob.escape(os.path.abspath(os.path.expanduser(word)))
-        found += glob.glob(re.sub("%(.)", lambda token: "%" if token[1] == "%" else "*", pattern))
-    return found
+        matching += glob.glob(
+            re.sub("%(.)", lambda token: "%" if token[1] == "%" else "*", pattern)
+        )
+    return matching
 
 
 def in_own_home(paths: Iterable[str]) -> str:
@@ -175,8 +177,8 @@ def _lines(path: str, depth: int) -> Iterator[list[str] | None]:
         elif depth >= 16:
             yield None
         else:
-            for found in (found for word in words[1:] for found in _included(word, path)):
-                yield from _lines(found, depth + 1)
+            for included in (included for word in words[1:] for included in _included(word, path)):
+                yield from _lines(included, depth + 1)
 
 
 def _included(word: str, path: str) -> list[str]:

@@ -140,14 +140,14 @@ def parse_jump(text: str) -> tuple[tuple[str | None, str, int | None], ...]:
     hops: list[tuple[str | None, str, int | None]] = []
     for hop in text.split(","):
         user, at, rest = hop.strip().removeprefix("ssh://").rpartition("@")
-        found = re.fullmatch(
+        match = re.fullmatch(
             r"\[([^\]]+)\](?::(\d+))?|([^:]+)(?::(\d+))?|((?:[0-9A-Fa-f.]*:){2,}[0-9A-Fa-f.]*)",
             rest,
         )
-        if not found or (at and not user):
+        if not match or (at and not user):
             raise ConfigError(f"jump {hop.strip()!r} is not [user@]host[:port]")
-        name = found[1] or found[3] or found[5]
-        port = found[2] or found[4]
+        name = match[1] or match[3] or match[5]
+        port = match[2] or match[4]
         hops.append((user or None, name, int(port) if port else None))
     return tuple(hops)
 
@@ -206,9 +206,9 @@ def _expand_tokens(text: str, tokens: dict[str, str]) -> str:
     """With the %-tokens of ssh_config(5) filled in, which `ssh -G` leaves as they are. Raises
     ConfigError."""
 
-    def word(found: re.Match[str]) -> str:
-        if found[1] in tokens:
-            return tokens[found[1]]
+    def word(match: re.Match[str]) -> str:
+        if match[1] in tokens:
+            return tokens[match[1]]
         more = {
             "%": lambda: "%",
             "d": lambda: os.path.expanduser("~"),
@@ -216,11 +216,11 @@ def _expand_tokens(text: str, tokens: dict[str, str]) -> str:
             "u": _login,
         }
         more |= {"l": socket.getfqdn, "L": lambda: socket.gethostname().partition(".")[0]}
-        if found[1] not in more:
+        if match[1] not in more:
             raise ConfigError(
-                f"{text}: tfdeploy does not know %{found[1]}", where=ssh_config.user_config()
+                f"{text}: tfdeploy does not know %{match[1]}", where=ssh_config.user_config()
             )
-        return more[found[1]]()
+        return more[match[1]]()
 
     return re.sub("%(.?)", word, text)
 
@@ -254,8 +254,8 @@ def _paths(answers: ssh_config.Answers, key: str, defaults: tuple[str, ...]) -> 
 def _usual_form(hostname: str) -> str:
     """An address as ssh writes it before it looks it up in known_hosts; a name as it stands."""
     try:
-        found = socket.getaddrinfo(hostname, None, flags=socket.AI_NUMERICHOST)
-        return socket.getnameinfo(found[0][4], socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]
+        resolved = socket.getaddrinfo(hostname, None, flags=socket.AI_NUMERICHOST)
+        return socket.getnameinfo(resolved[0][4], socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]
     except (OSError, UnicodeError):
         return hostname
 

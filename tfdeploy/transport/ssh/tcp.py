@@ -129,14 +129,14 @@ def dial(target: Target, wait: Wait) -> Link:
     if target.proxy_command is not None:
         return _spawn(target.proxy_command)
     failed: OSError | None = None
-    found = socket.getaddrinfo(target.hostname, target.port, type=socket.SOCK_STREAM)
-    for number, (family, kind, protocol, _, address) in enumerate(found):
+    candidates = socket.getaddrinfo(target.hostname, target.port, type=socket.SOCK_STREAM)
+    for number, (family, kind, protocol, _, address) in enumerate(candidates):
         if wait.left_s <= 0:
             break
         try:
             begun = early.take(target.hostname, target.port)
             new = partial(socket.socket, family, kind, protocol)
-            sock = _connect(new, address, wait.left_s / (len(found) - number), wait.now, begun)
+            sock = _connect(new, address, wait.left_s / (len(candidates) - number), wait.now, begun)
         except OSError as error:
             failed = failed or error
             continue

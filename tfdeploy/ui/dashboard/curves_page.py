@@ -44,13 +44,13 @@ def _box(
 
 
 def _names(progress: RunProgress, trends: Trends) -> list[str]:
-    found = (
+    metric_names = (
         name
         for task in progress.tasks
         for name in trends.printed.get(task, {})
         if name not in (STEP, LOSS)
     )
-    own = sort_metrics(dict.fromkeys(found), progress.job_metrics)
+    own = sort_metrics(dict.fromkeys(metric_names), progress.job_metrics)
     return list(dict.fromkeys([LOSS, RATE, PACE, *own, "gpu", "cpu", "gpu memory", "memory"]))
 
 
@@ -62,12 +62,12 @@ def _curves(trends: Trends, shown: Sequence[str], name: str) -> tuple[list[Curve
             ([Curve("", trend.points, "cyan")], 0) if trend and len(trend.times) >= 2 else ([], 0)
         )
     by_task = trends.used if name in (PACE, *USES) else trends.printed
-    found = [
+    curves = [
         Curve(task, trend.points, task_style(task))
         for task in shown
         if (trend := by_task.get(task, {}).get(name)) and len(trend.times) >= 2
     ]
-    return found[:MOST_CURVES], max(0, len(found) - MOST_CURVES)
+    return curves[:MOST_CURVES], max(0, len(curves) - MOST_CURVES)
 
 
 def _title(name: str, curves: Sequence[Curve], left_out: int, width: int) -> Row:

@@ -53,8 +53,8 @@ _PAGE_KEYS = (
 def compose(scene: Scene, width: int, height: int, now: float) -> list[Row]:
     """Exactly `height` rows of `width` columns. `now`: UTC seconds, for the time that has
     passed."""
-    found = marks(scene.progress, slow_tasks(scene.progress, scene.trends), now)
-    frame = Frame(scene, found, _take_filter(scene, found), width, height, now)
+    task_marks = marks(scene.progress, slow_tasks(scene.progress, scene.trends), now)
+    frame = Frame(scene, task_marks, _take_filter(scene, task_marks), width, height, now)
     head = _head(frame)
     foot = [_foot(scene, width)] if height >= 6 else []
     left = max(0, height - len(head) - len(foot))
@@ -64,11 +64,11 @@ def compose(scene: Scene, width: int, height: int, now: float) -> list[Row]:
     return [fit(row, width) for row in rows + foot]
 
 
-def _take_filter(scene: Scene, found: Mapping[str, Mark]) -> list[str]:
+def _take_filter(scene: Scene, task_marks: Mapping[str, Mark]) -> list[str]:
     """The tasks that pass the filter; the log shows theirs alone."""
     progress, view, ring = scene.progress, scene.view, scene.ring
     states = (
-        {name: states_of(mark, progress, name) for name, mark in found.items()}
+        {name: states_of(mark, progress, name) for name, mark in task_marks.items()}
         if view.filter
         else {}
     )

@@ -123,13 +123,13 @@ def _rate(progress: RunProgress, silent: Collection[str]) -> str:
 
 
 def _headway(progress: RunProgress) -> str:
-    found = headway(progress)
-    return "" if found is None else f"  {found.words}"
+    run_headway = headway(progress)
+    return "" if run_headway is None else f"  {run_headway.words}"
 
 
 def _left(progress: RunProgress, trends: Trends) -> str:
-    trend, found = trends.of(RUN, DONE), headway(progress)
-    if progress.final or trend is None or found is None or found.part >= 1:
+    trend, done_trend = trends.of(RUN, DONE), headway(progress)
+    if progress.final or trend is None or done_trend is None or done_trend.part >= 1:
         return ""
     slope = trend.slope(_LEFT_OVER_S)
-    return f"  {in_seconds((1 - found.part) / slope)} left" if slope and slope > 0 else ""
+    return f"  {in_seconds((1 - done_trend.part) / slope)} left" if slope and slope > 0 else ""

@@ -90,9 +90,9 @@ def parse(text: str, progress: RunProgress, held: Collection[str] = STATES) -> F
 def states_of(mark: Mark, progress: RunProgress, name: str) -> frozenset[str]:
     """All words of STATES that hold for a task."""
     task = progress.tasks[name]
-    found = {task.state, progress.health(task) or "", task.outcome or ""}
-    found |= {"slow"} if mark.rank == SLOW else {"restarted"} if mark.rank == AGAIN else set()
-    return frozenset(found | ({"trouble"} if mark.trouble else set()))
+    states = {task.state, progress.health(task) or "", task.outcome or ""}
+    states |= {"slow"} if mark.rank == SLOW else {"restarted"} if mark.rank == AGAIN else set()
+    return frozenset(states | ({"trouble"} if mark.trouble else set()))
 
 
 def _term(match: re.Match[str], progress: RunProgress, held: Collection[str]) -> Term:
@@ -105,9 +105,9 @@ def _term(match: re.Match[str], progress: RunProgress, held: Collection[str]) ->
         hosts.setdefault(task.host, []).append(task.task)
         roles.setdefault(task.task.partition(":")[0], []).append(task.task)
     if word.startswith("@"):
-        found = _names(word[1:], hosts, {}) if len(word) > 1 else set(hosts)
+        matched_hosts = _names(word[1:], hosts, {}) if len(word) > 1 else set(hosts)
         return Term(
-            without, tasks=frozenset(task for host in found for task in hosts.get(host, ()))
+            without, tasks=frozenset(task for host in matched_hosts for task in hosts.get(host, ()))
         )
     if word.lower() in STATES and (without or word.lower() in held):
         return Term(without, state=word.lower())

@@ -130,13 +130,13 @@ def _attempt(frame: Frame, each: Attempt) -> list[Row]:
 
 
 def _plots(scene: Scene, task: TaskProgress, width: int) -> list[Row]:
-    found = dict(scene.trends.printed.get(task.task, {}))
-    found.pop(STEP, None)
+    points_by_metric = dict(scene.trends.printed.get(task.task, {}))
+    points_by_metric.pop(STEP, None)
     used = scene.trends.used.get(task.task, {})
-    found |= {name: used[name] for name in (PACE, *USES) if name in used}
+    points_by_metric |= {name: used[name] for name in (PACE, *USES) if name in used}
     boxes = [
         partial(_plot, name, trend, task_style(task.task), scene.unicode)
-        for name, trend in found.items()
+        for name, trend in points_by_metric.items()
         if len(trend.times) >= 2
     ]
     return side_by_side(boxes, width) or [

@@ -65,7 +65,7 @@ def _finals(names: Sequence[str], final: Sequence[Final]) -> str:
         f"<tr><td>{text_of(metric)}</td>"
         + "".join(
             "<td "
-            f'class="n">{figure(found["value"]) if (found := values.get((run, metric))) else "-"}</td>'
+            f'class="n">{figure(final_value["value"]) if (final_value := values.get((run, metric))) else "-"}</td>'
             for run in names
         )
         + "</tr>"
@@ -75,6 +75,6 @@ def _finals(names: Sequence[str], final: Sequence[Final]) -> str:
 
 
 def _curves(runs: Sequence[ComparedRun]) -> str:
-    found = curves(runs)
-    ends = [piece[-1][0] for each in found for line in each.lines for piece in line.pieces]
-    return charts(found, max(ends)) if ends else ""
+    drawn = curves(runs)
+    ends = [piece[-1][0] for each in drawn for line in each.lines for piece in line.pieces]
+    return charts(drawn, max(ends)) if ends else ""

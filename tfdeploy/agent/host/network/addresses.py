@@ -20,10 +20,10 @@ def own_addresses() -> List[str]:
         messages = list(netlink.ask(_NETLINK_ROUTE, _GET_ADDRESSES, b"\0" * _HEAD_BYTES))
     except OSError:
         return []
-    found = filter(None, map(_address, messages))
+    addresses = filter(None, map(_address, messages))
     return list(
         dict.fromkeys(
-            each for each in found if not each.startswith(_LOCAL_PREFIXES) and each != "::1"
+            each for each in addresses if not each.startswith(_LOCAL_PREFIXES) and each != "::1"
         )
     )
 

@@ -22,7 +22,7 @@ class Row(NamedTuple):
 
 def rows(*, listening: bool) -> List[Row]:
     """Return the TCP sockets that listen, or all others that have a row."""
-    found: List[Row] = []
+    listening_rows: List[Row] = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             with open(table) as lines:
@@ -31,8 +31,8 @@ def rows(*, listening: bool) -> List[Row]:
             continue  # no IPv6
         for row in words:
             if len(row) > 9 and (row[3] == _LISTEN) == listening:
-                found.append(Row(int(row[1].rpartition(":")[2], 16), row[7], int(row[9])))
-    return found
+                listening_rows.append(Row(int(row[1].rpartition(":")[2], 16), row[7], int(row[9])))
+    return listening_rows
 
 
 def listeners(port: int) -> Set[int]:
@@ -58,18 +58,18 @@ def owners(ports: Collection[int]) -> Dict[int, str]:
     """Port -> who listens on it, as far as this user may see: "pid 4242: python train.py" or
     "a process of user 1001". Ports without a listener are left out."""
     wanted = [row for row in rows(listening=True) if row.port in ports]
-    found = {row.port: "a process of user %s" % row.user for row in wanted}
+    owners_by_port = {row.port: "a process of user %s" % row.user for row in wanted}
     by_inode = {row.inode: row.port for row in wanted}
     for pid in filter(str.isdigit, os.listdir("/proc") if wanted else ()):
         for inode in by_inode.keys() & sockets_of(pid):
-            found[by_inode[inode]] = "pid %s: %s" % (pid, _command(pid))
-    return found
+            owners_by_port[by_inode[inode]] = "pid %s: %s" % (pid, _command(pid))
+    return owners_by_port
 
 
 def sockets_of(pid: Union[int, str]) -> Set[int]:
     """Return the inodes of a process's sockets; none where it is gone or not ours."""
     folder = "/proc/%s/fd" % pid
-    found: Set[int] = set()
+    inodes: Set[int] = set()
     try:
         for name in os.listdir(folder):
             try:
@@ -77,10 +77,10 @@ def sockets_of(pid: Union[int, str]) -> Set[int]:
             except OSError:
                 continue  # closed meanwhile
             if target.startswith(_SOCKET):
-                found.add(int(target[len(_SOCKET) : -1]))
+                inodes.add(int(target[len(_SOCKET) : -1]))
     except OSError:
         pass
-    return found
+    return inodes
 
 
 def _command(pid: str) -> str:

@@ -34,11 +34,11 @@ def ask(protocol: int, kind: int, question: bytes) -> Iterator[bytes]:
 
 def attributes(body: bytes, at: int) -> Dict[int, bytes]:
     """Return the attributes from `at` on, by their kind."""
-    found: Dict[int, bytes] = {}
+    values_by_kind: Dict[int, bytes] = {}
     while at + 4 <= len(body):
         length, kind = struct.unpack_from("=HH", body, at)
         if length < 4:
             break
-        found[kind] = body[at + 4 : at + length]
+        values_by_kind[kind] = body[at + 4 : at + length]
         at += (length + 3) & ~3
-    return found
+    return values_by_kind

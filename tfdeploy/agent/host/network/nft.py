@@ -126,14 +126,14 @@ def _pairs(version: int, ends: Iterable[Tuple[str, int]]) -> List[str]:
 
 def _of_version(version: int, addresses: Iterable[str]) -> List[str]:
     """Those of that version of IP; a v4-mapped one is of IPv4."""
-    found = []
+    versions = []
     for text in addresses:
         if "%" in text:
             raise ValueError("%r has a zone" % text)
         address = peer_filter.address(text)
         if address.version == version:
-            found.append(str(address))
-    return found
+            versions.append(str(address))
+    return versions
 
 
 def _port(port: int) -> str:

@@ -78,5 +78,5 @@ def read(asked: List[Tuple[List[str], Asked]]) -> Tuple[Optional[List[str]], str
 
 def error_in(output: str) -> str:
     """The first error that nft has printed; "": none."""
-    found = _ERROR.search(output)
-    return found.group(1).strip() if found else ""
+    match = _ERROR.search(output)
+    return match.group(1).strip() if match else ""

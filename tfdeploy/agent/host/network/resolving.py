@@ -23,14 +23,14 @@ def start_lookups(names: Iterable[str]) -> Callable[[], Dict[str, List[str]]]:
     wait = _start(names, TIMEOUT_S)
 
     def wait_for_answers() -> Dict[str, List[str]]:
-        found: Dict[str, List[str]] = {}
+        answers: Dict[str, List[str]] = {}
         for name, answer in wait().items():
             if isinstance(answer, list):
                 addresses = {str(row[4][0]).partition("%")[0] for row in answer}
-                found[name] = sorted(addresses)[:_MOST_ADDRESSES]
+                answers[name] = sorted(addresses)[:_MOST_ADDRESSES]
             elif getattr(answer, "errno", None) != socket.EAI_AGAIN:
-                found[name] = []
-        return found
+                answers[name] = []
+        return answers
 
     return wait_for_answers
 
@@ -39,11 +39,13 @@ def resolve(names: Iterable[str]) -> Dict[str, Union[List[Any], str]]:
     """Return name or address -> rows of getaddrinfo, or why there are none. Takes RESOLVE_S at
     most."""
     names = list(names)
-    found: Dict[str, Union[List[Any], str]] = dict.fromkeys(names, "no answer")
+    answers: Dict[str, Union[List[Any], str]] = dict.fromkeys(names, "no answer")
     for name, answer in _start(names, RESOLVE_S)().items():
         is_found = isinstance(answer, list)
-        found[name] = answer if is_found else str(getattr(answer, "strerror", None) or answer)[:200]
-    return found
+        answers[name] = (
+            answer if is_found else str(getattr(answer, "strerror", None) or answer)[:200]
+        )
+    return answers
 
 
 def loopback_in(rows: Union[List[Any], str]) -> Optional[str]:
@@ -54,21 +56,21 @@ def loopback_in(rows: Union[List[Any], str]) -> Optional[str]:
 
 def _start(names: Iterable[str], timeout_s: float) -> Callable[[], Dict[str, Any]]:
     """Returns a function that waits for name -> rows of getaddrinfo, or the error."""
-    found: Dict[str, Any] = {}
+    answers: Dict[str, Any] = {}
 
     def look_up(name: str) -> None:
         try:
-            found[name] = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM)
+            answers[name] = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
-            found[name] = error
+            answers[name] = error
 
     distinct = list(dict.fromkeys(names))
     for name in filter(peer_filter.is_address, distinct):
         look_up(name)
-    wait = start_calls(look_up, [name for name in distinct if name not in found], timeout_s)
+    wait = start_calls(look_up, [name for name in distinct if name not in answers], timeout_s)
 
     def wait_for_answers() -> Dict[str, Any]:
         wait()
-        return dict(found)
+        return dict(answers)
 
     return wait_for_answers

@@ -45,38 +45,40 @@ def open_to_all(ports: Collection[int], but: Collection[int]) -> Dict[int, str]:
     """Port -> the address at which a socket listens that is not in the group of one on all
     addresses of IPv4 and IPv6. `but`: inodes that are left out. Empty where the kernel does not
     tell."""
-    found = listening() or Traffic({}, {})
+    traffic = listening() or Traffic({}, {})
     open_ports = {
-        found.listening[inode]: where for inode, where in found.apart.items() if inode not in but
+        traffic.listening[inode]: where
+        for inode, where in traffic.apart.items()
+        if inode not in but
     }
     return {port: where for port, where in open_ports.items() if port in ports}
 
 
 def _ask(states: Collection[int], extensions: int) -> Optional[Traffic]:
-    found = Traffic({}, {}, {})
+    traffic = Traffic({}, {}, {})
     mask = sum(1 << state for state in states)
     try:
         for family in (socket.AF_INET, socket.AF_INET6):
             question = struct.pack("=BBBBL48x", family, socket.IPPROTO_TCP, extensions, 0, mask)
             for message in netlink.ask(_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, question):
-                _add_socket(message, found)
+                _add_socket(message, traffic)
     except OSError:
         return None
-    return found
+    return traffic
 
 
-def _add_socket(message: bytes, found: Traffic) -> None:
+def _add_socket(message: bytes, traffic: Traffic) -> None:
     inode = struct.unpack_from("=L", message, _INODE_AT)[0]
     said = netlink.attributes(message, _MESSAGE_BYTES)
     if message[_STATE_AT] != _LISTEN:
         info = said.get(_INFO, b"")
         if len(info) >= _BYTES_AT + 16:
-            found.moved[inode] = sum(struct.unpack_from("=QQ", info, _BYTES_AT))
+            traffic.moved[inode] = sum(struct.unpack_from("=QQ", info, _BYTES_AT))
         return
-    found.listening[inode] = struct.unpack_from("!H", message, _PORT_AT)[0]
+    traffic.listening[inode] = struct.unpack_from("!H", message, _PORT_AT)[0]
     where = _apart(message, said.get(_ONLY_IPV6, b"\0"))
     if where:
-        found.apart[inode] = where
+        traffic.apart[inode] = where
 
 
 def _apart(message: bytes, only_ipv6: bytes) -> str:

@@ -98,23 +98,23 @@ def _of_keep(call: Call) -> Place:
 
 
 def _rows(call: Call) -> List[Tuple[str, int, int]]:
-    found = []
+    rows = []
     for row in call.rows("files"):
         kinds = [type(each) for each in row] if isinstance(row, (list, tuple)) else []
         if kinds != [str, int, int] or row[1] < 0:
             raise VerbError("bad_argument", "%.200r is not [path, bytes, mtime_ns]" % (row,))
-        found.append((row[0], row[1], row[2]))
-    return found
+        rows.append((row[0], row[1], row[2]))
+    return rows
 
 
 def _half(path: str, size: int) -> bool:
     """Whether an earlier broadcast has left some of it. Anything else is removed: it may be a file
     of an older release too."""
     try:
-        found = os.lstat(path)
+        file_stat = os.lstat(path)
     except FileNotFoundError:
         return False
-    if size and stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+    if size and stat.S_ISREG(file_stat.st_mode) and file_stat.st_nlink == 1:
         return True
     os.unlink(path)
     return False
@@ -123,10 +123,10 @@ def _half(path: str, size: int) -> bool:
 def _about(path: str) -> "os.stat_result | None":
     """Of a regular file."""
     try:
-        found = os.lstat(path)
+        file_stat = os.lstat(path)
     except OSError:
         return None
-    return found if stat.S_ISREG(found.st_mode) else None
+    return file_stat if stat.S_ISREG(file_stat.st_mode) else None
 
 
 def _make_empty(path: str, mtime_ns: int) -> None:

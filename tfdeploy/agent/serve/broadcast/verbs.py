@@ -213,10 +213,10 @@ def sums(call: Call) -> Answer:
     Raises VerbError not_begun, changed.
     """
     holdings = _member(call).holdings
-    found = holdings.leaves_here(_within(call, "segment", holdings.cut.segments))
-    if found is None:
+    leaves = holdings.leaves_here(_within(call, "segment", holdings.cut.segments))
+    if leaves is None:
         raise VerbError("changed", "a file of the source is gone, or shorter")
-    return {"leaves": found.hex()}
+    return {"leaves": leaves.hex()}
 
 
 def read(call: Call) -> Answer:

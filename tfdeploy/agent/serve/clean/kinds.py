@@ -100,7 +100,7 @@ class Scope:
 def jobs_here(workdir: str) -> List[str]:
     """The jobs of this workdir that are ours and no links. Each was locked once, so a folder of the
     user's that has `runs` or `data` too is none."""
-    found = []
+    jobs = []
     for name in list_names(workdir):
         try:
             check(workdir, *layout.of_job(name))
@@ -109,8 +109,8 @@ def jobs_here(workdir: str) -> List[str]:
         if NAME.match(name) and any(
             _is_folder(os.path.join(workdir, name, each)) for each in ("locks", "fences")
         ):
-            found.append(name)
-    return found
+            jobs.append(name)
+    return jobs
 
 
 def is_busy(workdir: str, job: str, own: str = "") -> str:
@@ -170,10 +170,10 @@ def _secret_copies(scope: Scope) -> Iterator[Item]:
     without their run."""
     for run in run_names(scope.workdir, scope.job) if scope.secret else ():
         cwd = layout.cwd_dir(scope.workdir, scope.job, run)
-        found = list(secret_files.present(cwd, scope.secret))
-        item = find_run(scope, run) if found else None
+        copies = list(secret_files.present(cwd, scope.secret))
+        item = find_run(scope, run) if copies else None
         if item is not None:
-            for path in found:
+            for path in copies:
                 name = "runs/%s/cwd/%s" % (run, path)
                 yield item._replace(
                     kind="secret file", name=name, path=os.path.join(cwd, path), ended=None
@@ -206,7 +206,7 @@ def _partials(scope: Scope) -> Iterator[Item]:
     for parent in ("releases", "runs", "data"):
         yield from _partials_in(scope, os.path.join(scope.job_dir, parent), parent + "/")
     for run in run_names(scope.workdir, scope.job):
-        found = list(
+        partials = list(
             _partials_in(
                 scope,
                 layout.run_dir(scope.workdir, scope.job, run),
@@ -214,9 +214,9 @@ def _partials(scope: Scope) -> Iterator[Item]:
                 over.OF_RUN_HALVES,
             )
         )
-        item = find_run(scope, run) if found else None
+        item = find_run(scope, run) if partials else None
         if item is not None and item.kind == "run" and not item.kept_because:
-            yield from found
+            yield from partials
 
 
 def _partials_in(
@@ -291,8 +291,8 @@ def list_items(scope: Scope) -> Iterator[Item]:
 
 def find(scope: Scope, kind: str, name: str) -> Optional[Item]:
     """Return the item as it is now; None: it is not there, or may not be removed."""
-    found = KINDS[kind].items(scope) if kind in (OF_JOB if scope.job else BESIDE_JOBS) else ()
-    return next((item for item in found if (item.kind, item.name) == (kind, name)), None)
+    candidates = KINDS[kind].items(scope) if kind in (OF_JOB if scope.job else BESIDE_JOBS) else ()
+    return next((item for item in candidates if (item.kind, item.name) == (kind, name)), None)
 
 
 def paths_of(item: Item) -> List[str]:
@@ -328,17 +328,17 @@ def everything(workdir: str, jobs: List[Scope]) -> Iterator[Item]:
 
 
 def all_but_runs(workdir: str) -> Iterator[Item]:
-    found = [
+    items = [
         Item(name, job, name, os.path.join(workdir, job, name))
         for job in jobs_here(workdir)
         for name in _JOB_FOLDERS
     ]
     partials = [name for name in list_names(workdir) if name.startswith(removal.GONE)]
-    found += [Item("half", "", name, os.path.join(workdir, name)) for name in partials]
-    found += [
+    items += [Item("half", "", name, os.path.join(workdir, name)) for name in partials]
+    items += [
         Item(kind, "", name, os.path.join(workdir, name)) for name, kind in _WORKDIR_FOLDERS.items()
     ]
-    return (item for item in found if is_ours(item.path))
+    return (item for item in items if is_ours(item.path))
 
 
 def all_of_runs(workdir: str, job: str) -> Iterator[Item]:

@@ -53,18 +53,18 @@ def list_items(call: Call) -> Answer:
     here = clean_kinds.jobs_here(context.workdir)
     wanted = [job for job in here if jobs is None or job in jobs]
     if call.flag("everything"):
-        found = clean_kinds.everything(context.workdir, [Scope(context, job) for job in here])
+        items = clean_kinds.everything(context.workdir, [Scope(context, job) for job in here])
     else:
         scopes = [
             Scope(context, job, named=_names(call, "named"), secret=secret.code(job))
             for job in wanted
         ]
-        found = (
+        items = (
             item
             for scope in [*scopes, Scope(context, jobs=jobs)]
             for item in clean_kinds.list_items(scope)
         )
-    _send_all(call, map(clean_kinds.measured, found))
+    _send_all(call, map(clean_kinds.measured, items))
     return {"workdir_id": _identity(context.agent_dir), "jobs": here}
 
 

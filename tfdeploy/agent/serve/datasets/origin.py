@@ -55,9 +55,9 @@ def look(call: Call) -> Answer:
 def _listed(path: str) -> Tuple[Listing, bool, str]:
     stamp = Stamp()
 
-    def seen(name: bytes, found: os.stat_result) -> None:
-        stamp.look(name, found)
-        if stat.S_ISREG(found.st_mode) and not os.access(os.path.join(root, name), os.R_OK):
+    def seen(name: bytes, file_stat: os.stat_result) -> None:
+        stamp.look(name, file_stat)
+        if stat.S_ISREG(file_stat.st_mode) and not os.access(os.path.join(root, name), os.R_OK):
             raise PermissionError(13, "it may not be read", os.fsdecode(os.path.join(root, name)))
 
     try:

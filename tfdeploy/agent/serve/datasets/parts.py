@@ -44,7 +44,7 @@ def held(call: Call) -> Answer:
     record = data_record.read(folder)
     stored = record["parts"] if record is not None else None
     of = _of(stored, there) if stored is not None else None
-    found: Dict[int, List[int]] = {}
+    rows_by_part: Dict[int, List[int]] = {}
     for i, j in listing.pairs(wanted, there):
         if (
             i is not None
@@ -52,9 +52,10 @@ def held(call: Call) -> Answer:
             and wanted.is_content(i)
             and listing.is_same_file(wanted[i], there[j])
         ):
-            found.setdefault(of[j] if of is not None else NO_PART, []).append(i)
+            rows_by_part.setdefault(of[j] if of is not None else NO_PART, []).append(i)
     held = [
-        [part, bitmap.pack(bitmap.bitmap_of(rows, len(wanted)))] for part, rows in found.items()
+        [part, bitmap.pack(bitmap.bitmap_of(rows, len(wanted)))]
+        for part, rows in rows_by_part.items()
     ]
     return {"held": held, "folder_id": data_record.identity(folder)}
 
@@ -118,11 +119,11 @@ def _of(stored: DataParts, rows: Listing) -> "Optional[array[int]]":
     content = _unpacked(stored["of"])
     if len(content) != 2 * len(rows):
         return None
-    found = array("H")
-    found.frombytes(content)
+    parts = array("H")
+    parts.frombytes(content)
     if sys.byteorder == "big":
-        found.byteswap()
-    return found
+        parts.byteswap()
+    return parts
 
 
 def _unpacked(text: str) -> bytes:

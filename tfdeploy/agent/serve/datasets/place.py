@@ -24,7 +24,7 @@ _OTHERS_WRITE = 0o022
 
 def unready(staging: Staging, wanted: Listing, lacking: bytearray) -> List[bytes]:
     """Paths that this host lacks and that are not whole in the staging folder."""
-    folder, found = os.fsencode(staging.new), []
+    folder, unready_paths = os.fsencode(staging.new), []
     for row in map(wanted.__getitem__, numbers_of(lacking)):
         try:
             about = os.lstat(os.path.join(folder, row.path))
@@ -35,8 +35,8 @@ def unready(staging: Staging, wanted: Listing, lacking: bytearray) -> List[bytes
         except (FileNotFoundError, NotADirectoryError):
             is_whole = False
         if not is_whole and row.size:
-            found.append(row.path)
-    return found
+            unready_paths.append(row.path)
+    return unready_paths
 
 
 def place(staging: Staging, wanted: Listing, lacking: bytearray) -> "array[int]":
@@ -147,10 +147,10 @@ def _make(row: Row, old: Optional[Row], at: bytes) -> None:
 
 def _remove(at: bytes) -> None:
     try:
-        found = os.lstat(at)
+        file_stat = os.lstat(at)
     except (FileNotFoundError, NotADirectoryError):
         return  # with the folder that held it
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(file_stat.st_mode):
         shutil.rmtree(at)
     else:
         os.unlink(at)
@@ -165,8 +165,8 @@ def _set_attributes(root: bytes, wanted: Listing) -> None:
             continue
         at = os.path.join(root, row.path) if row.path else root
         mode = row.mode if row.path else row.mode & ~_OTHERS_WRITE | 0o700
-        found = os.lstat(at)
-        if row.kind != LINK and stat.S_IMODE(found.st_mode) != mode:
+        file_stat = os.lstat(at)
+        if row.kind != LINK and stat.S_IMODE(file_stat.st_mode) != mode:
             os.chmod(at, mode)
-        if found.st_mtime_ns != row.mtime_ns:
-            os.utime(at, ns=(found.st_atime_ns, row.mtime_ns), follow_symlinks=False)
+        if file_stat.st_mtime_ns != row.mtime_ns:
+            os.utime(at, ns=(file_stat.st_atime_ns, row.mtime_ns), follow_symlinks=False)

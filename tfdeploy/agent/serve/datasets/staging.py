@@ -59,10 +59,10 @@ class Staging:
             with open(self._listing, "rb") as file:
                 about = os.fstat(file.fileno())
                 key = self._listing, about.st_ino, about.st_mtime_ns, about.st_size
-                found = _in_use.get(key)
-                if found is None:
-                    found = _in_use[key] = unpack(file.read())
-                return found
+                cached = _in_use.get(key)
+                if cached is None:
+                    cached = _in_use[key] = unpack(file.read())
+                return cached
         except FileNotFoundError as error:
             raise VerbError(
                 "not_begun", "no data set was begun in %s" % self.folder, where=self.folder
@@ -90,15 +90,15 @@ class Staging:
     def lacking(self, wanted: Listing) -> bytearray:
         """A bitmap of the files that lie here with another size or time, or not at all."""
         there = self._walk_old()
-        found = bytearray((len(wanted) + 7) // 8)
+        missing_bits = bytearray((len(wanted) + 7) // 8)
         for i, j in listing.pairs(wanted, there):
             if (
                 i is not None
                 and wanted.is_content(i)
                 and (j is None or not listing.is_same_file(wanted[i], there[j]))
             ):
-                mark(found, i)
-        return found
+                mark(missing_bits, i)
+        return missing_bits
 
     def _walk_old(self) -> Listing:
         return walk(self.old) if os.path.isdir(self.old) else Listing()
@@ -161,11 +161,11 @@ class MovedRows(Sequence[Moved]):
 
 def _sizes_there(wanted: Listing, there: Listing) -> "array[int]":
     """By row: bytes of the file that lies there at its path, -1 where there is none."""
-    found = array("q", [-1]) * len(wanted)
+    sizes = array("q", [-1]) * len(wanted)
     for i, j in listing.pairs(wanted, there):
         if i is not None and j is not None and there.kind(j) == FILE:
-            found[i] = there.size(j)
-    return found
+            sizes[i] = there.size(j)
+    return sizes
 
 
 def walk(folder: str) -> Listing:

@@ -128,13 +128,13 @@ def _check_ours(folder: str) -> None:
 def _refuse_live_run(call: Call) -> None:
     """rsync changes the folder itself. Raises VerbError live_run."""
     workdir, job, name = call.context.workdir, call.name("job"), call.name("name")
-    found = data_versions.live_run(workdir, job, name)
+    live_run = data_versions.live_run(workdir, job, name)
     folder = _folder(call)
-    if found is None or (
+    if live_run is None or (
         call.text("digest") and data_record.read(folder) and digest(folder) == call.text("digest")
     ):
         return
-    run, plan = found
+    run, plan = live_run
     what = "run %s of job %s, launched by %s, is alive on this host and reads the data set %s"
     raise VerbError(
         "live_run",
@@ -160,13 +160,13 @@ def commit(call: Call) -> Answer:
         return _commit_staged(call, folder)
     if not os.path.isdir(folder):
         raise VerbError("not_begun", "no data set was begun in %s" % folder, where=folder)
-    found = digest(folder)
-    ok = found == call.text("digest")
+    actual_digest = digest(folder)
+    ok = actual_digest == call.text("digest")
     if ok:
         _remove_partial(folder)
         _flush(folder)
-        data_record.write(folder, found)
-    return {"digest": found, "ok": ok}
+        data_record.write(folder, actual_digest)
+    return {"digest": actual_digest, "ok": ok}
 
 
 def _commit_staged(call: Call, folder: str) -> Answer:
@@ -192,14 +192,14 @@ def _commit_staged(call: Call, folder: str) -> Answer:
         target = staging.old
         data_record.forget(target)
         new = data_place.place(staging, wanted, lacking)
-    found = digest(target)
-    ok = found == wanted.digest()
+    actual_digest = digest(target)
+    ok = actual_digest == wanted.digest()
     if ok:
         flush(target, (os.fsdecode(wanted.path(row)) for row in new))
         parts = data_parts.from_blob(call.integer("parts"), call.blob)
-        data_record.write(target, found, wanted.attributes(), parts)
+        data_record.write(target, actual_digest, wanted.attributes(), parts)
         staging.remove()
-    return {"digest": found, "ok": ok}
+    return {"digest": actual_digest, "ok": ok}
 
 
 def _flush(folder: str) -> None:
@@ -225,9 +225,9 @@ def size_bytes(folder: str) -> int:
     total = 0
     for base, _, names in os.walk(folder):
         for name in names:
-            found = os.lstat(os.path.join(base, name))
-            if stat.S_ISREG(found.st_mode):
-                total += found.st_blocks * 512
+            file_stat = os.lstat(os.path.join(base, name))
+            if stat.S_ISREG(file_stat.st_mode):
+                total += file_stat.st_blocks * 512
     return total
 
 

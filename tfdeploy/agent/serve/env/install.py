@@ -142,18 +142,18 @@ def _with_pip(runner: "_Runner", base: str, folder: str) -> List[str]:
 def packages_of(folder: str) -> Dict[str, str]:
     """Names in lower case with dashes, and versions. Without pip, setuptools and wheel: the user
     did not ask for them."""
-    found = {}
+    packages = {}
     for path in glob.glob(
         os.path.join(glob.escape(folder), "lib", "python*", "site-packages", "*.dist-info")
     ):
         name, _, version = os.path.basename(path)[: -len(".dist-info")].partition("-")
-        found[re.sub(r"[-_.]+", "-", name).lower()] = version
+        packages[re.sub(r"[-_.]+", "-", name).lower()] = version
     kept = [
         name
-        for name in sorted(found)
-        if name not in ("pip", "setuptools", "wheel") and is_pin(name, found[name])
+        for name in sorted(packages)
+        if name not in ("pip", "setuptools", "wheel") and is_pin(name, packages[name])
     ]
-    return {name: found[name] for name in kept}
+    return {name: packages[name] for name in kept}
 
 
 def is_pin(name: Any, version: Any) -> bool:
@@ -175,9 +175,11 @@ def _abilities(python: str) -> _Abilities:
     code, out, err = Asked([python, "-c", _PRINT_ABILITIES]).answer()
     for line in out.splitlines():
         if line.startswith("=tfdeploy-able="):
-            found = json.loads(line[len("=tfdeploy-able=") :])
+            abilities = json.loads(line[len("=tfdeploy-able=") :])
             return _Abilities(
-                bool(found["venv"]), bool(found["ensurepip"]), tuple(found["pip"] or (0, 0))
+                bool(abilities["venv"]),
+                bool(abilities["ensurepip"]),
+                tuple(abilities["pip"] or (0, 0)),
             )
     raise VerbError(
         "setup_failed", "%s does not answer: %.300s" % (python, err or out or "exit code %s" % code)

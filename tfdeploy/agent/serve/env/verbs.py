@@ -78,10 +78,10 @@ def state(call: Call) -> Answer:
     Raises VerbError no_python, old_python.
     """
     request = _requested(call)
-    found = _describe(request)
-    if found["ready"]:
+    environment = _describe(request)
+    if environment["ready"]:
         env_usage.mark(request.folder, call.name("job"))
-    return found
+    return environment
 
 
 @fenced

@@ -53,25 +53,25 @@ class Failed(NamedTuple):
 def knock_all(asked: List[Knock]) -> Dict[int, Failed]:
     """place in `asked` -> why it failed; those that are not in it work."""
     resolved = resolving.resolve(each.address for each in asked)
-    found: Dict[int, Failed] = {}
+    failures: Dict[int, Failed] = {}
     rows: Dict[int, Any] = {}
     for place, each in enumerate(asked):
         row = resolved[each.address]
         home = None if peer_filter.is_address(each.address) else resolving.loopback_in(row)
         if isinstance(row, str):
-            found[place] = Failed("unresolved", row)
+            failures[place] = Failed("unresolved", row)
         elif home:
-            found[place] = Failed("loopback", home)
+            failures[place] = Failed("loopback", home)
         else:
             rows[place] = row[0]
-    found.update(_knock(rows, asked))
-    busy = [place for place, failure in found.items() if failure.why == "busy"]
+    failures.update(_knock(rows, asked))
+    busy = [place for place, failure in failures.items() if failure.why == "busy"]
     if busy:
         time.sleep(RETRY_S)
         again = _knock({place: rows[place] for place in busy}, asked)
-        found = {place: failure for place, failure in found.items() if place not in busy}
-        found.update(again)
-    return found
+        failures = {place: failure for place, failure in failures.items() if place not in busy}
+        failures.update(again)
+    return failures
 
 
 def _knock(rows: Dict[int, Any], asked: List[Knock]) -> Dict[int, Failed]:
@@ -80,16 +80,16 @@ def _knock(rows: Dict[int, Any], asked: List[Knock]) -> Dict[int, Failed]:
         for place, row in rows.items()
     ]
     answers = port_probe.probe(targets, CONNECT_S, reset=True)
-    found: Dict[int, Failed] = {}
+    failures: Dict[int, Failed] = {}
     for place, answer in zip(rows, answers):  # noqa: B905 - Python 3.8 knows no strict
         line, newline, _ = answer.data.partition(b"\n")
         if answer.error:
-            found[place] = _failure(answer)
+            failures[place] = _failure(answer)
         elif not newline and not answer.ended and len(line) < MOST_TOKEN:
-            found[place] = Failed("mute", "")
+            failures[place] = Failed("mute", "")
         elif line != asked[place].token.encode():
-            found[place] = Failed("other", _shown(answer.data))
-    return found
+            failures[place] = Failed("other", _shown(answer.data))
+    return failures
 
 
 def _failure(answer: port_probe.Answer) -> Failed:

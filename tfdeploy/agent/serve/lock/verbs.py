@@ -170,12 +170,12 @@ def _stale_files(context: Context, own: str) -> List[str]:
     inventory's name counts too."""
     folder, name = os.path.split(own)
     start = name[: -len(place() + ".lock")]
-    found = [
+    stale = [
         os.path.join(folder, name)
         for name in _names(folder)
         if name.startswith(start) and name.endswith(".lock")
     ]
-    return [path for path in found if path != own and _holder(path).get("of_host") == context.host]
+    return [path for path in stale if path != own and _holder(path).get("of_host") == context.host]
 
 
 def _remove_files(paths: List[str]) -> None:

@@ -94,13 +94,13 @@ def check(entries: Iterable[Entry]) -> None:
 
 def folders(paths: Iterable[str]) -> Set[str]:
     """Every folder above the paths, without the root."""
-    found: Set[str] = set()
+    parents: Set[str] = set()
     for path in paths:
         folder = path.rpartition("/")[0]
-        while folder and folder not in found:
-            found.add(folder)
+        while folder and folder not in parents:
+            parents.add(folder)
             folder = folder.rpartition("/")[0]
-    return found
+    return parents
 
 
 def path_of(folder: str) -> str:
@@ -110,15 +110,15 @@ def path_of(folder: str) -> str:
 
 def newest_first(folder: str) -> List[str]:
     """The manifests of the releases in a job's folder of releases."""
-    found = []
+    releases = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith(SUFFIX) and not entry.name.startswith("."):
-                    found.append((entry.stat().st_mtime_ns, entry.path))
+                    releases.append((entry.stat().st_mtime_ns, entry.path))
     except FileNotFoundError:
         return []
-    return [path for _, path in sorted(found, reverse=True)]
+    return [path for _, path in sorted(releases, reverse=True)]
 
 
 def newest(folder: str) -> Optional[str]:

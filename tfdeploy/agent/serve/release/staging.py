@@ -91,15 +91,15 @@ class Staging:
     def stamped(self, plan: StagingPlan) -> List[Entry]:
         """The entries with the times of their files after `fill`. What an earlier sync brought gets
         its mode."""
-        missing, umask, found = {entry.path for entry in plan.missing}, _umask(), []
+        missing, umask, stamped_entries = {entry.path for entry in plan.missing}, _umask(), []
         for entry in self.entries:
             lender = plan.lenders.get(entry.path)
             if lender is not None:
                 entry = entry._replace(mtime_ns=lender.mtime_ns)
             elif entry.kind != "link" and entry.path not in missing:
                 entry = self._finished(entry, umask) or entry
-            found.append(entry)
-        return found
+            stamped_entries.append(entry)
+        return stamped_entries
 
     def drop_partial(self, missing: List[Entry]) -> None:
         """Removes partial files, and what is at the paths of missing entries: an earlier sync ended
@@ -126,15 +126,15 @@ class Staging:
     def _finished(self, entry: Entry, umask: int) -> Optional[Entry]:
         """With its time, once its mode is set. None: there is no file of its size."""
         try:
-            found = os.lstat(self._at(entry))
+            file_stat = os.lstat(self._at(entry))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        if not stat.S_ISREG(found.st_mode) or found.st_size != entry.size:
+        if not stat.S_ISREG(file_stat.st_mode) or file_stat.st_size != entry.size:
             return None
         mode = (0o755 if entry.kind == "exec" else 0o644) & ~umask
-        if stat.S_IMODE(found.st_mode) != mode:
+        if stat.S_IMODE(file_stat.st_mode) != mode:
             os.chmod(self._at(entry), mode)
-        return entry._replace(mtime_ns=found.st_mtime_ns)
+        return entry._replace(mtime_ns=file_stat.st_mtime_ns)
 
     def _at(self, entry: Entry) -> str:
         return self.folder + "/" + entry.path
@@ -176,7 +176,7 @@ class Staging:
         wanted: Dict[Tuple[str, str], List[str]] = {}
         for path, content in contents.items():
             wanted.setdefault(content, []).append(path)
-        found: Dict[str, Lender] = {}
+        lenders: Dict[str, Lender] = {}
         for manifest in release_manifest.newest_first(os.path.dirname(self.folder)):
             if not wanted:
                 break
@@ -189,11 +189,11 @@ class Staging:
                 content = (entry.kind, entry.sha256)
                 lent.setdefault(content, lender)
                 if contents.get(entry.path) == content:
-                    found[entry.path] = lender
+                    lenders[entry.path] = lender
             for content, lender in lent.items():
                 for path in wanted.pop(content):
-                    found.setdefault(path, lender)
-        return found
+                    lenders.setdefault(path, lender)
+        return lenders
 
     def _tidy(self, keep_partial: bool) -> None:
         leaves = {entry.path: entry for entry in self.entries}
@@ -203,8 +203,8 @@ class Staging:
 def _tidy(
     root: str, prefix: str, leaves: Dict[str, Entry], folders: Set[str], keep_partial: bool
 ) -> None:
-    with os.scandir(os.path.join(root, prefix)) as found:
-        entries = list(found)
+    with os.scandir(os.path.join(root, prefix)) as entry:
+        entries = list(entry)
     for found_entry in entries:
         path = prefix + found_entry.name
         if found_entry.is_dir(follow_symlinks=False):
@@ -219,27 +219,27 @@ def _tidy(
 
 
 def _kept_as_partial(
-    root: str, prefix: str, found: "os.DirEntry[str]", leaves: Dict[str, Entry]
+    root: str, prefix: str, entry: "os.DirEntry[str]", leaves: Dict[str, Entry]
 ) -> bool:
     """Keeps what rsync was writing when its connection was cut as a partial file, where the next
     rsync goes on."""
-    name = found.name[1 : -_SUFFIX_CHARS - 1]
+    name = entry.name[1 : -_SUFFIX_CHARS - 1]
     is_rsyncs = (
-        found.name.startswith(".")
-        and found.name[len(name) + 1 :][:1] == "."
+        entry.name.startswith(".")
+        and entry.name[len(name) + 1 :][:1] == "."
         and prefix + name in leaves
     )
-    if not is_rsyncs or not found.is_file(follow_symlinks=False):
+    if not is_rsyncs or not entry.is_file(follow_symlinks=False):
         return False
     folder = os.path.join(root, prefix, PARTIAL)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     partial = os.path.join(folder, name)
     if (
         os.path.lexists(partial)
-        and os.lstat(partial).st_size >= found.stat(follow_symlinks=False).st_size
+        and os.lstat(partial).st_size >= entry.stat(follow_symlinks=False).st_size
     ):
         return False
-    os.replace(found.path, partial)
+    os.replace(entry.path, partial)
     return True
 
 
@@ -278,14 +278,14 @@ def _lent_by(manifest: str, wanted: Collection[Tuple[str, str]]) -> Iterator[Tup
 
 def _is_as_committed(entry: Entry, root: int) -> bool:
     try:
-        found = os.stat(entry.path, dir_fd=root, follow_symlinks=False)
+        file_stat = os.stat(entry.path, dir_fd=root, follow_symlinks=False)
     except (OSError, ValueError):
         return False
-    is_executable = bool(found.st_mode & stat.S_IXUSR)
+    is_executable = bool(file_stat.st_mode & stat.S_IXUSR)
     committed = (entry.size, entry.mtime_ns, entry.kind == "exec")
     return (
-        stat.S_ISREG(found.st_mode)
-        and (found.st_size, found.st_mtime_ns, is_executable) == committed
+        stat.S_ISREG(file_stat.st_mode)
+        and (file_stat.st_size, file_stat.st_mtime_ns, is_executable) == committed
     )
 
 

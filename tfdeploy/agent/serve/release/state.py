@@ -43,16 +43,16 @@ def damage(workdir: str, job: str, release: str) -> List[str]:
     manifest = release_manifest.load(release_manifest.path_of(folder))
     if manifest is None or not os.path.isdir(folder):
         return [release]
-    found = compare(folder, manifest.entries, workdir)
-    if found.touched and not found.damaged:
+    differences = compare(folder, manifest.entries, workdir)
+    if differences.touched and not differences.damaged:
         entries = [
-            entry._replace(mtime_ns=found.touched.get(entry.path, entry.mtime_ns))
+            entry._replace(mtime_ns=differences.touched.get(entry.path, entry.mtime_ns))
             for entry in manifest.entries
         ]
         release_manifest.save(
             release_manifest.path_of(folder), entries, release=manifest.release, time=manifest.time
         )
-    return found.damaged
+    return differences.damaged
 
 
 def compare(folder: str, entries: List[Entry], workdir: str) -> Found:
@@ -60,21 +60,21 @@ def compare(folder: str, entries: List[Entry], workdir: str) -> Found:
     expected = {entry.path: entry for entry in entries}
     damaged: List[str] = []
     touched: Dict[str, int] = {}
-    for path, found in _files(folder, workdir):
+    for path, file_stat in _files(folder, workdir):
         entry = expected.pop(path, None)
-        if entry is None or not _fits(entry, found, folder):
+        if entry is None or not _fits(entry, file_stat, folder):
             damaged.append(path)
-        elif found.st_mtime_ns != entry.mtime_ns and entry.kind != "link":
-            touched[path] = found.st_mtime_ns
+        elif file_stat.st_mtime_ns != entry.mtime_ns and entry.kind != "link":
+            touched[path] = file_stat.st_mtime_ns
             if of_first(os.path.join(folder, path), entry.size, whole=True) != entry.sha256:
                 damaged.append(path)
     return Found(sorted([*damaged, *expected]), touched)
 
 
-def _fits(entry: Entry, found: os.stat_result, folder: str) -> bool:
-    mode = found.st_mode
+def _fits(entry: Entry, file_stat: os.stat_result, folder: str) -> bool:
+    mode = file_stat.st_mode
     if stat.S_ISREG(mode):
-        return found.st_size == entry.size and entry.kind == (
+        return file_stat.st_size == entry.size and entry.kind == (
             "exec" if mode & stat.S_IXUSR else "file"
         )
     return (
@@ -86,7 +86,7 @@ def _fits(entry: Entry, found: os.stat_result, folder: str) -> bool:
 
 def _files(root: str, workdir: str) -> List[Tuple[str, os.stat_result]]:
     """All that is no folder, by its path below `root`. Raises NotOurs."""
-    found: List[Tuple[str, os.stat_result]] = []
+    files: List[Tuple[str, os.stat_result]] = []
     prefixes = [""]
     own = os.geteuid()
     while prefixes:
@@ -100,8 +100,8 @@ def _files(root: str, workdir: str) -> List[Tuple[str, os.stat_result]]:
                 if stat.S_ISDIR(mode):
                     prefixes.append(prefix + entry.name + "/")
                 elif not entry.name.startswith(_BUSY):
-                    found.append((prefix + entry.name, about))
-    return found
+                    files.append((prefix + entry.name, about))
+    return files
 
 
 def state(call: Call) -> Answer:

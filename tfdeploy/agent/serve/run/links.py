@@ -165,9 +165,9 @@ def _identify(asked: _Port, client: Any, token: str, part: wire.HostPart) -> _Pe
         plain = socket.create_connection((name.strip("[]"), int(port)), timeout=ANSWER_S)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with plain, client.wrap_socket(plain, server_hostname=token) as channel:
-            found = tls.peer_name(channel)
-            if found != asked.host:
-                return _Peer("%s answers" % found)
+            peer_name = tls.peer_name(channel)
+            if peer_name != asked.host:
+                return _Peer("%s answers" % peer_name)
             channel.sendall(
                 listener.message(
                     part, addresses=stated.addresses_to_state(channel), ask={stated.SEEN_AS: True}

@@ -94,13 +94,13 @@ def _check_owner(paths: RunPaths) -> None:
 def _is_prepared(paths: RunPaths, part: wire.HostPart) -> bool:
     """Whether this run is prepared already, by the same plan. Removes what a prepare that died left
     half done."""
-    found = paths.plan_digest()
-    same = found == part.plan_digest
+    digest = paths.plan_digest()
+    same = digest == part.plan_digest
     if same and liveness.is_live(paths) and not paths.word("abort"):
         return True
-    if found is None and liveness.was_committed(paths):
+    if digest is None and liveness.was_committed(paths):
         raise _exists(paths)  # damaged
-    if found is not None and (not _lost_its_minder(paths) if same else not is_rolled_back(paths)):
+    if digest is not None and (not _lost_its_minder(paths) if same else not is_rolled_back(paths)):
         raise _exists(paths)
     if os.path.isdir(paths.host_dir) or (
         os.path.isdir(paths.cwd) and not os.path.isdir(os.path.dirname(paths.host_dir))
@@ -153,21 +153,21 @@ def _clear_other_host(other: RunPaths, plan_digest: str) -> None:
     deadline = time.monotonic() + prepare_lock.WAIT_S
     while time.monotonic() < deadline:
         with prepare_lock.held_if_free(other) as is_free:
-            found = other.plan_digest()
-            if not os.path.isdir(other.host_dir) or found == plan_digest:
+            digest = other.plan_digest()
+            if not os.path.isdir(other.host_dir) or digest == plan_digest:
                 return
             if is_free:
-                if found is not None and other.state().phase != "ended":
+                if digest is not None and other.state().phase != "ended":
                     break
                 if not (
                     is_rolled_back(other)
-                    if found is not None
+                    if digest is not None
                     else not liveness.was_committed(other)
                 ):
                     break
                 leftovers.remove(other)
                 return
-            if found is None:
+            if digest is None:
                 return  # that host has removed its own part, and prepares it for this launch
         time.sleep(0.02)
     raise _exists(other)

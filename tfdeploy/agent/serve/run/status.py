@@ -161,20 +161,20 @@ def runs(call: Call) -> List[Answer]:
     """
     workdir = call.context.workdir
     jobs = [call.name("job")] if call.flag("job") else job_names(workdir)
-    found: List[Tuple[float, Answer, wire.HostRunState]] = []
+    rows: List[Tuple[float, Answer, wire.HostRunState]] = []
     for job in jobs:
         for run in run_names(workdir, job):
             paths = run_paths(workdir, job, run, call.context.host)
             if paths is not None:
                 state = paths.state()
-                found.append(
+                rows.append(
                     (paths.prepared(), {**_described(paths, state), "run": run, "job": job}, state)
                 )
             elif damaged(workdir, job, run):
-                found.append((0.0, *_damaged_row(workdir, job, run)))
-    found.sort(key=lambda entry: (entry[0], entry[1]["run"]), reverse=True)
-    _shorten([(row, state) for _, row, state in found if not row["live"]], call)
-    return [row for _, row, _ in found]
+                rows.append((0.0, *_damaged_row(workdir, job, run)))
+    rows.sort(key=lambda entry: (entry[0], entry[1]["run"]), reverse=True)
+    _shorten([(row, state) for _, row, state in rows if not row["live"]], call)
+    return [row for _, row, _ in rows]
 
 
 def _shorten(rows: List[Tuple[Answer, wire.HostRunState]], call: Call) -> None:

@@ -28,11 +28,13 @@ def known(call: Call) -> Answer:
     """
     paths = _paths(call)
     part = paths.part()
-    found = shared_state.from_json(paths.known() or {}, part)
-    if not found.is_over:
+    knowledge = shared_state.from_json(paths.known() or {}, part)
+    if not knowledge.is_over:
         return {"known": None}
     return {
-        "known": json.dumps(shared_state.end_of(part.peers, found).as_json(), separators=(",", ":"))
+        "known": json.dumps(
+            shared_state.end_of(part.peers, knowledge).as_json(), separators=(",", ":")
+        )
     }
 
 

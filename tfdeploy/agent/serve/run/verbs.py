@@ -292,14 +292,14 @@ def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Answer]:
             deadline = min(deadline, time.monotonic() + SAVE_WITHIN_S)
         time.sleep(pause)
         pause = min(pause * 1.5, POLL_S)
-    found = task_processes.members(paths, tasks)
+    pids = task_processes.members(paths, tasks)
     deadline = max(deadline, time.monotonic() + ENDING_S)
-    while found[0] and time.monotonic() < deadline:
+    while pids[0] and time.monotonic() < deadline:
         time.sleep(pause)
-        found = task_processes.members(paths, tasks)
-    if not found[0]:
+        pids = task_processes.members(paths, tasks)
+    if not pids[0]:
         leftovers.put_back_keep(paths)  # its minder is about to, or could not
-    return task_processes.survivors(*found)
+    return task_processes.survivors(*pids)
 
 
 def _thaw(paths: RunPaths, tasks: List[str], number: int) -> None:
@@ -310,8 +310,8 @@ def _thaw(paths: RunPaths, tasks: List[str], number: int) -> None:
         *(task_processes.supervisor(paths, task) for task in tasks),
     ]
     for agent in (agent for agent in agents if agent is not None):
-        found = processes.entry(agent.pid)
-        if found is not None and found.state in "Tt":
+        process = processes.entry(agent.pid)
+        if process is not None and process.state in "Tt":
             processes.send(agent, number)
 
 

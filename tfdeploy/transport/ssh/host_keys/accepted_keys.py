@@ -53,18 +53,18 @@ def judge(target: Target, key: bytes, *, authorities: bool = True) -> Judgement:
     """
 
     def look_up(name: str) -> Judgement:
-        found = known_hosts.find(target.known_hosts, name, authorities=authorities)
-        return Judgement(*_state(found, key))
+        keys = known_hosts.find(target.known_hosts, name, authorities=authorities)
+        return Judgement(*_state(keys, key))
 
-    found = look_up(target.known_name)
+    judgement = look_up(target.known_name)
     if target.revoked_keys is not None and revoked_keys.is_revoked(target.revoked_keys, key):
         revoked = KnownKey(keytype_of(key), key, target.revoked_keys, 0, REVOKED)
-        return Judgement("revoked", (revoked, *found.entries))
-    if found.state == "new" and target.bare_name is not None:
+        return Judgement("revoked", (revoked, *judgement.entries))
+    if judgement.state == "new" and target.bare_name is not None:
         bare = look_up(target.bare_name)
         if bare.state in ("known", "revoked"):
             return bare
-    return found
+    return judgement
 
 
 def algorithms(target: Target) -> tuple[str, ...]:
@@ -76,21 +76,21 @@ def algorithms(target: Target) -> tuple[str, ...]:
     return tuple(sorted(ALGORITHMS, key=lambda name: _keytype(name) not in kinds))
 
 
-def _state(found: list[KnownKey], key: bytes) -> tuple[str, tuple[KnownKey, ...]]:
-    own = [entry for entry in found if not entry.marker]
-    if any(entry.revoked and entry.key == key for entry in found):
-        return "revoked", tuple(found)
+def _state(keys: list[KnownKey], key: bytes) -> tuple[str, tuple[KnownKey, ...]]:
+    own = [entry for entry in keys if not entry.marker]
+    if any(entry.revoked and entry.key == key for entry in keys):
+        return "revoked", tuple(keys)
     if any(entry.key == key for entry in own):
-        return "known", tuple(found)
-    return "changed" if own else "new", tuple(found)
+        return "known", tuple(keys)
+    return "changed" if own else "new", tuple(keys)
 
 
-def _kinds(found: Iterable[KnownKey]) -> set[str]:
+def _kinds(keys: Iterable[KnownKey]) -> set[str]:
     """The kinds on record. OpenSSH looks at the first key of each, and leaves the kind out where
     that one is revoked."""
     first: dict[str, bytes] = {}
     revoked = set()
-    for entry in found:
+    for entry in keys:
         if entry.revoked:
             revoked.add(entry.key)
         elif not entry.marker:

@@ -72,18 +72,18 @@ class KnownFile:
                 self._add(number, line)
 
     def _add(self, number: int, line: bytes) -> None:
-        found = USUAL.fullmatch(line)
-        key = None if found is None else usual_key(found["keytype"], found["key"])
-        if found is None or key is None:
+        match = USUAL.fullmatch(line)
+        key = None if match is None else usual_key(match["keytype"], match["key"])
+        if match is None or key is None:
             self._unusual[number] = line
             return
-        marker = REVOKED if found["revoked"] else ""
+        marker = REVOKED if match["revoked"] else ""
         entry = KnownKey(keytype_of(key), key, self._path, number, marker)
-        if found["salt"]:
-            salt, digest = base64.b64decode(found["salt"]), base64.b64decode(found["digest"])
+        if match["salt"]:
+            salt, digest = base64.b64decode(match["salt"]), base64.b64decode(match["digest"])
             self._hashed.append((salt, digest, entry))
             return
-        for name in found["names"].decode().lower().split(","):
+        for name in match["names"].decode().lower().split(","):
             self._plain.setdefault(name, []).append(entry)
 
     @property

@@ -96,12 +96,12 @@ def _without_name(line: bytes, name: str) -> bytes:
 
     A pattern that still matches gets `!name`.
     """
-    found = _NAMES.match(line)
-    assert found is not None
-    names = [each for each in found[1].split(b",") if each.lower() != name.encode()]
-    if found[1].startswith(b"|") or all(not each or each.startswith(b"!") for each in names):
+    match = _NAMES.match(line)
+    assert match is not None
+    names = [each for each in match[1].split(b",") if each.lower() != name.encode()]
+    if match[1].startswith(b"|") or all(not each or each.startswith(b"!") for each in names):
         return b""
-    before, after = line[: found.start(1)], line[found.end(1) :]
+    before, after = line[: match.start(1)], line[match.end(1) :]
     left = before + b",".join(names) + after
     if KnownFile(left, "").find(name):
         names.append(b"!" + name.encode())

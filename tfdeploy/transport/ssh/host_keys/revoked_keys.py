@@ -35,6 +35,8 @@ def is_revoked(path: str, key: bytes) -> bool:
         words = ("-Q", "-f", path, "/dev/stdin")
         return not ssh_keygen.ask(*words, stdin=line, about=about, remedy=_REMEDY)[0]
     keys = [_KEY.fullmatch(line) for line in text.split(b"\n") if not is_ignored(line)]
-    if not all(found and keytype_of(decode_key(found[2])).encode() == found[1] for found in keys):
+    if not all(
+        revoked and keytype_of(decode_key(revoked[2])).encode() == revoked[1] for revoked in keys
+    ):
         raise ssh_keygen.unreadable(about, "it has a line that is no public key", _REMEDY)
-    return key in (decode_key(found[2]) for found in keys if found is not None)
+    return key in (decode_key(revoked[2]) for revoked in keys if revoked is not None)
