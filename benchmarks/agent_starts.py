@@ -65,14 +65,14 @@ class Checkout:
 
     def serve(self) -> float:
         """Until it has greeted and its input has ended."""
-        words = [
+        command = [
             sys.executable,
             "-S",
             "-E",
             "-c",
             f"import sys;exec(sys.stdin.buffer.read({self.length}))",
         ]
-        process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdin and process.stdout
         process.stdin.write(self.program + self.line.encode())
         process.stdin.flush()
@@ -94,9 +94,9 @@ class Checkout:
     def supervise(self) -> float:
         return self._start("supervise", str(self.host_dir), "worker:0", "1")
 
-    def _start(self, *words: str) -> float:
+    def _start(self, *args: str) -> float:
         return spent(
-            subprocess.Popen([sys.executable, "-S", "-E", "-c", START, str(self.folder), *words])
+            subprocess.Popen([sys.executable, "-S", "-E", "-c", START, str(self.folder), *args])
         )
 
     def _lay_out(self) -> None:
@@ -136,9 +136,9 @@ def main() -> None:
     )
     parser.add_argument("--pairs", type=int, default=300)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as place:
-        before = Checkout(args.against.resolve(), Path(place) / "before")
-        after = Checkout(HERE, Path(place) / "after")
+    with tempfile.TemporaryDirectory() as bench:
+        before = Checkout(args.against.resolve(), Path(bench) / "before")
+        after = Checkout(HERE, Path(bench) / "after")
         for what in ("serve", "minder", "supervise"):
             report(what, [pair(what, before, after) for _ in range(args.pairs + 3)][3:])
 
@@ -154,11 +154,11 @@ def report(what: str, pairs: list[tuple[float, float]]) -> None:
     old, new = (statistics.median(side) for side in zip(*pairs, strict=True))
     more = [after - before for before, after in pairs]
     low, high = interval(more)
-    said = (
+    summary = (
         f"median of {len(pairs)} differences {statistics.median(more):+6.2f} ms, 95 % {low:+.2f} "
         f"to {high:+.2f}"
     )
-    print(f"{what:10} {old:7.2f} -> {new:7.2f} ms of CPU, {said}", flush=True)
+    print(f"{what:10} {old:7.2f} -> {new:7.2f} ms of CPU, {summary}", flush=True)
 
 
 if __name__ == "__main__":

@@ -44,16 +44,16 @@ TICKS = os.sysconf("SC_CLK_TCK")
 def main() -> None:
     args = options(__doc__, rounds=3, megabytes=1000, idle=20, sampled=60)
     figures = Figures("agent", args.json)
-    with a_lab(2) as place:
-        (place.work / "tfdeploy.yaml").write_text(JOB.format(megabytes=args.megabytes))
-        idle(place, args.idle, figures)
-        sampling(place, args.sampled, figures)
-        drain(place, args.megabytes, args.rounds, figures)
+    with a_lab(2) as bench:
+        (bench.work / "tfdeploy.yaml").write_text(JOB.format(megabytes=args.megabytes))
+        idle(bench, args.idle, figures)
+        sampling(bench, args.sampled, figures)
+        drain(bench, args.megabytes, args.rounds, figures)
 
 
-def idle(place: Place, seconds: int, figures: Figures) -> None:
-    (place.work / "program.py").write_text(IDLE)
-    place.tfdeploy("launch", "--name", "idle", "--detach", "--quiet")
+def idle(bench: Place, seconds: int, figures: Figures) -> None:
+    (bench.work / "program.py").write_text(IDLE)
+    bench.tfdeploy("launch", "--name", "idle", "--detach", "--quiet")
     keepers = {"supervisor": _pids("supervise", "idle"), "minder": _pids("minder", "idle")}
     before = {name: sum(map(_ticks, pids)) for name, pids in keepers.items()}
     time.sleep(seconds)
@@ -61,41 +61,41 @@ def idle(place: Place, seconds: int, figures: Figures) -> None:
         figures.add(f"{name}, idle, memory", max(map(_pss_mb, pids)), "MB", goal=20)
         spent = (sum(map(_ticks, pids)) - before[name]) / TICKS / len(pids)
         figures.add(f"{name}, idle", 100 * spent / seconds, "% core", goal=1)
-    place.tfdeploy("stop", "idle", "--now", "--quiet")
+    bench.tfdeploy("stop", "idle", "--now", "--quiet")
 
 
-def sampling(place: Place, seconds: int, figures: Figures) -> None:
-    (place.work / "program.py").write_text(TALK)
-    place.tfdeploy("launch", "--name", "talk", "--detach", "--quiet")
+def sampling(bench: Place, seconds: int, figures: Figures) -> None:
+    (bench.work / "program.py").write_text(TALK)
+    bench.tfdeploy("launch", "--name", "talk", "--detach", "--quiet")
     samplers = _pids("sample", "talk")
     before = sum(map(_cpu_ns, samplers))
     time.sleep(seconds)
     spent = (sum(map(_cpu_ns, samplers)) - before) / 1e9 / len(samplers)
     figures.add("sampler, 20 lines a second", 100 * spent / seconds, "% core", goal=0.3)
-    place.tfdeploy("stop", "talk", "--now", "--quiet")
+    bench.tfdeploy("stop", "talk", "--now", "--quiet")
 
 
-def drain(place: Place, megabytes: int, rounds: int, figures: Figures) -> None:
-    (place.work / "program.py").write_text(FLOOD)
+def drain(bench: Place, megabytes: int, rounds: int, figures: Figures) -> None:
+    (bench.work / "program.py").write_text(FLOOD)
     ours, theirs = [], []
     for number in range(rounds):
-        place.tfdeploy("launch", "--name", f"flood-{number}", "--wait", "--quiet")
+        bench.tfdeploy("launch", "--name", f"flood-{number}", "--wait", "--quiet")
         ours.append(
             megabytes
-            / _said(place.tfdeploy("logs", f"flood-{number}", "-n", "1", "--output", "raw").output)
+            / _said(bench.tfdeploy("logs", f"flood-{number}", "-n", "1", "--output", "raw").output)
         )
-        theirs.append(megabytes / _by_cat(place, megabytes))
+        theirs.append(megabytes / _by_cat(bench, megabytes))
     rate = statistics.median(ours)
     ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
     figures.add("drained into the log", rate, "MB/s", goal=200, at_least=True)
     figures.add("the same into `cat >file`", statistics.median(theirs), f"MB/s, {ratio:.2f} x")
 
 
-def _by_cat(place: Place, megabytes: int) -> float:
+def _by_cat(bench: Place, megabytes: int) -> float:
     script = (
         'python3 -c "$0" "$1" 2>/tmp/said | cat >~/flood; tail -1 /tmp/said; rm ~/flood /tmp/said'
     )
-    argv = place.lab.on("n2", ["sh", "-c", script, FLOOD, str(megabytes)])
+    argv = bench.lab.on("n2", ["sh", "-c", script, FLOOD, str(megabytes)])
     return _said(subprocess.run(argv, capture_output=True, check=True).stdout)
 
 
@@ -104,15 +104,15 @@ def _said(output: bytes) -> float:
 
 
 def _pids(verb: str, run: str) -> list[int]:
-    found = []
+    results = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().decode().split("\0")
         except OSError:
             continue
         if verb in words and any(f"/runs/{run}/" in word for word in words):
-            found.append(int(folder.name))
-    return found
+            results.append(int(folder.name))
+    return results
 
 
 def _ticks(pid: int) -> int:

@@ -104,15 +104,15 @@ def a_case(
     figures: Figures, tree: str, hosts: int, megabytes: int, rate_mbit: int, **wishes: object
 ) -> Iterator[Case]:
     """The hosts have the agent, the code, and a small data set."""
-    with a_lab(hosts, **{"rate": f"{rate_mbit}mbit", **wishes}) as place:
+    with a_lab(hosts, **{"rate": f"{rate_mbit}mbit", **wishes}) as bench:
         case = Case(
-            place.of(Path(tree).resolve()) if tree else place, megabytes, rate_mbit, figures
+            bench.of(Path(tree).resolve()) if tree else bench, megabytes, rate_mbit, figures
         )
-        (place.work / "tfdeploy.yaml").write_text(JOB)
-        (place.work / "train.py").write_text("")
+        (bench.work / "tfdeploy.yaml").write_text(JOB)
+        (bench.work / "train.py").write_text("")
         case.source.mkdir()
         renew(case, of_bytes=FILES)
-        place.tfdeploy("sync", "--json")
+        bench.tfdeploy("sync", "--json")
         yield case
 
 
@@ -143,11 +143,11 @@ def check(case: Case, folder: str, *, lost: str | None = None) -> None:
     """Each host has what lies here, by checksum."""
     wanted = case.place.run(["sh", "-c", f"cd {case.source} && {SUM}"]).output.decode().strip()
     bound = ["--exclude", lost] if lost else []
-    said = json.loads(
+    answer = json.loads(
         case.place.tfdeploy("exec", "--json", *bound, "--", f"cd {folder} && {SUM}").output
     )["hosts"]
-    wrong = [row["host"] for row in said if row["stdout"].strip() != wanted]
-    if wrong or len(said) != len(case.place.lab.hosts) - bool(lost):
+    wrong = [row["host"] for row in answer if row["stdout"].strip() != wanted]
+    if wrong or len(answer) != len(case.place.lab.hosts) - bool(lost):
         raise SystemExit(
             f"{case.what}: not what was sent is on {', '.join(wrong) or 'hosts that said nothing'}"
         )
@@ -176,11 +176,11 @@ def small(case: Case, rounds: int) -> None:
         check(case, "rsynced")
         return Round(seconds=spent.seconds, meter=meter, spent=spent, complete_s=spent.seconds)
 
-    found = turns({"tfdeploy": lambda: ours(case), "xargs -P8 rsync": theirs}, rounds)
-    theirs_s = [each.seconds for each in found["xargs -P8 rsync"]]
+    timings = turns({"tfdeploy": lambda: ours(case), "xargs -P8 rsync": theirs}, rounds)
+    theirs_s = [each.seconds for each in timings["xargs -P8 rsync"]]
     against_wire(case, f"xargs -P8 rsync: {case.what}", theirs_s, None)
-    against_wire(case, case.what, [each.seconds for each in found["tfdeploy"]], 1.25)
-    bytes_and_load(case, found["tfdeploy"])
+    against_wire(case, case.what, [each.seconds for each in timings["tfdeploy"]], 1.25)
+    bytes_and_load(case, timings["tfdeploy"])
 
 
 def large(case: Case, rounds: int, goal: float) -> list[float]:
@@ -192,14 +192,14 @@ def large(case: Case, rounds: int, goal: float) -> list[float]:
             spent = chain.send(case.place, sorted(case.source.iterdir()))
         return Round(seconds=spent.seconds, meter=meter, spent=spent, complete_s=spent.seconds)
 
-    found = turns({"tfdeploy": lambda: ours(case), "chain": chained}, rounds)
-    floors = [each.seconds for each in found["chain"]]
+    timings = turns({"tfdeploy": lambda: ours(case), "chain": chained}, rounds)
+    floors = [each.seconds for each in timings["chain"]]
     against_wire(case, f"chain of {chain.name()}: {case.what}", floors, None)
     ratios = [
         each.seconds / max(case.wire_s, floor)
-        for each, floor in zip(found["tfdeploy"], floors, strict=True)
+        for each, floor in zip(timings["tfdeploy"], floors, strict=True)
     ]
-    seconds = median(each.seconds for each in found["tfdeploy"])
+    seconds = median(each.seconds for each in timings["tfdeploy"])
     case.figures.add(
         case.what,
         seconds,
@@ -208,7 +208,7 @@ def large(case: Case, rounds: int, goal: float) -> list[float]:
         against="the larger of wire and chain",
         goal=goal,
     )
-    bytes_and_load(case, found["tfdeploy"])
+    bytes_and_load(case, timings["tfdeploy"])
     return floors
 
 
@@ -225,25 +225,25 @@ def killed(case: Case, rounds: int, floor_s: float) -> None:
         case.place.lab.kill(victim)
 
     for how, kill in (("its agent", kill_agent), ("its host", kill_host)):
-        found = []
+        results = []
         for _ in range(rounds):
             with half_way(case, victim, kill):
-                found.append(ours(case, may_fail=True, lost=victim))
+                results.append(ours(case, may_fail=True, lost=victim))
             case.place.lab.boot(victim)
             case.place.tfdeploy("sync", "--json")
             check(case, "tfdeploy/bench/data/set")
         what = f"{case.what}, relay killed ({how})"
-        others = median(each.complete_s for each in found)
+        others = median(each.complete_s for each in results)
         case.figures.add(
             f"{what}: others whole", others, "s", ratio=others / floor_s, against="floor", goal=1.6
         )
-        whole = median(each.seconds for each in found)
+        whole = median(each.seconds for each in results)
         case.figures.add(f"{what}: command", whole, "s", ratio=whole / floor_s, against="floor")
 
 
-def agents(place: Place, host: str) -> list[int]:
+def agents(bench: Place, host: str) -> list[int]:
     """The `agent serve` of each SSH session there: what Python runs below its sshd."""
-    (first,) = (row["pid"] for row in place.lab.status() if row["host"] == host)
+    (first,) = (row["pid"] for row in bench.lab.status() if row["host"] == host)
     below = processes.with_descendants([first or 0]) - {first}
     found = [pid for pid in below if Path(f"/proc/{pid}/comm").read_text().startswith("python")]
     if not found:
@@ -289,18 +289,18 @@ def received(pid: int) -> int:
 
 def two_sites(case: Case, rounds: int) -> None:
     """The link from the router into the second site is the thin line."""
-    found = turns({"tfdeploy": lambda: ours(case)}, rounds)["tfdeploy"]
-    against_wire(case, f"{case.what} between two sites", [each.seconds for each in found], None)
-    thin = median(each.meter.from_bytes["router2"] for each in found)
+    timings = turns({"tfdeploy": lambda: ours(case)}, rounds)["tfdeploy"]
+    against_wire(case, f"{case.what} between two sites", [each.seconds for each in timings], None)
+    thin = median(each.meter.from_bytes["router2"] for each in timings)
     what = f"two sites of {len(case.place.lab.hosts) // 2}: bytes over the thin line"
     against_set(case, what, thin, 1.05)
     against_set(
         case,
         "the same, the other way",
-        median(each.meter.from_bytes["router1"] for each in found),
+        median(each.meter.from_bytes["router1"] for each in timings),
         None,
     )
-    bytes_and_load(case, found)
+    bytes_and_load(case, timings)
 
 
 def calm(case: Case, rounds: int) -> None:
@@ -311,15 +311,15 @@ def calm(case: Case, rounds: int) -> None:
         with beginning(case, begins):
             return ours(case)
 
-    found = turns({"tfdeploy": watched}, rounds)["tfdeploy"]
-    against_wire(case, case.what, [each.seconds for each in found], None)
+    timings = turns({"tfdeploy": watched}, rounds)["tfdeploy"]
+    against_wire(case, case.what, [each.seconds for each in timings], None)
     moving = [
-        each.began + each.complete_s - begin for each, begin in zip(found, begins, strict=True)
+        each.began + each.complete_s - begin for each, begin in zip(timings, begins, strict=True)
     ]
     against_wire(
         case, f"{case.what}: from the first piece until all files are in place", moving, None
     )
-    bytes_and_load(case, found)
+    bytes_and_load(case, timings)
 
 
 @contextmanager

@@ -16,36 +16,36 @@ from turns import in_turns, median, ratio
 
 def main() -> None:
     args = options(__doc__, rounds=5, hosts=64)
-    with a_lab(args.hosts) as place:
-        measure(place, args.hosts, args.rounds, Figures("check", args.json))
+    with a_lab(args.hosts) as bench:
+        measure(bench, args.hosts, args.rounds, Figures("check", args.json))
 
 
-def measure(place: Place, hosts: int, rounds: int, figures: Figures) -> None:
-    found = in_turns(
+def measure(bench: Place, hosts: int, rounds: int, figures: Figures) -> None:
+    timings = in_turns(
         {
-            "check": lambda: place.tfdeploy("check", "--json"),
-            "exec": lambda: place.tfdeploy("exec", "--", "true"),
+            "check": lambda: bench.tfdeploy("check", "--json"),
+            "exec": lambda: bench.tfdeploy("exec", "--", "true"),
         },
         rounds,
     )
-    answers = [json.loads(run.output) for run in found["check"]]
+    answers = [json.loads(run.output) for run in timings["check"]]
     links = {len({(link["from"], link["to"]) for link in answer["links"]}) for answer in answers}
     complaints = sum(
         not each["ok"] for answer in answers for host in answer["hosts"] for each in host["checks"]
     )
     complaints += sum(link["why"] is not None for answer in answers for link in answer["links"])
     what = f"check, {hosts} hosts, {links.pop():,} links"
-    figures.add(f"exec -- true, {hosts} hosts", median(found["exec"]), "s")
+    figures.add(f"exec -- true, {hosts} hosts", median(timings["exec"]), "s")
     figures.add(
         what,
-        median(found["check"]),
+        median(timings["check"]),
         "s",
-        ratio=ratio(found["check"], found["exec"]),
+        ratio=ratio(timings["check"], timings["exec"]),
         against="exec -- true",
         goal=6,
     )
     figures.add("complaints about healthy hosts", complaints, "", goal=0)
-    for name, spent in found.items():
+    for name, spent in timings.items():
         figures.add(
             f"client CPU per host, {name}",
             1000 * median(spent, lambda run: run.cpu_s) / hosts,
@@ -53,7 +53,7 @@ def measure(place: Place, hosts: int, rounds: int, figures: Figures) -> None:
         )
     figures.add(
         "the hosts' own CPU, check",
-        median(found["check"], lambda run: run.beside["hosts_cpu_s"]),
+        median(timings["check"], lambda run: run.beside["hosts_cpu_s"]),
         "s",
     )
 

@@ -52,35 +52,35 @@ def main() -> None:
     args = options(__doc__, rounds=6, steps=3000)
     figures = Figures("crnn", args.json)
     for workers in (1, 2):
-        with a_lab(1 + workers) as place:
-            shutil.copytree(REPOSITORY / "examples/crnn", place.work, dirs_exist_ok=True)
+        with a_lab(1 + workers) as bench:
+            shutil.copytree(REPOSITORY / "examples/crnn", bench.work, dirs_exist_ok=True)
             steps = args.steps * workers
             command = json.dumps(["python", "train.py", f"--steps={steps}"])
-            (place.work / "tfdeploy.yaml").write_text(
+            (bench.work / "tfdeploy.yaml").write_text(
                 f"name: bench\nmode: async\nenv: {{TF_CPP_MIN_LOG_LEVEL: '2'}}\ncommand: "
                 f"{command}\n"
             )
-            measure(place, steps, args.rounds, figures)
+            measure(bench, steps, args.rounds, figures)
             if workers == 1:
-                measure_at_once(place, steps, args.rounds, figures)
+                measure_at_once(bench, steps, args.rounds, figures)
 
 
-def measure(place: Place, steps: int, rounds: int, figures: Figures) -> None:
-    place.tfdeploy("sync")
+def measure(bench: Place, steps: int, rounds: int, figures: Figures) -> None:
+    bench.tfdeploy("sync")
     ours: list[Trained] = []
     theirs: list[Trained] = []
     for number in range(rounds):
         turns = [
-            lambda: ours.append(trained(place, lambda: under_tfdeploy(place))),
+            lambda: ours.append(trained(bench, lambda: under_tfdeploy(bench))),
             lambda number=number: theirs.append(
-                trained(place, lambda: by_hand(place, steps, f"by-hand-{number}"))
+                trained(bench, lambda: by_hand(bench, steps, f"by-hand-{number}"))
             ),
         ]
         # a machine that slows down does so for both
         for turn in turns if number % 2 else turns[::-1]:
             turn()
         say(f"round {number + 1}: {ours[-1].rate:.1f} and {theirs[-1].rate:.1f} steps/s")
-    workers = len(place.addresses) - 1
+    workers = len(bench.addresses) - 1
     what, rival = f"crnn, 1 ps + {workers} worker{'s' * (workers > 1)}", "by hand over ssh"
     pairs = list(zip(ours, theirs, strict=True))
     ratio = statistics.median(a.rate / b.rate for a, b in pairs)
@@ -104,18 +104,18 @@ def measure(place: Place, steps: int, rounds: int, figures: Figures) -> None:
     )
 
 
-def trained(place: Place, train: Callable[[], Progress]) -> Trained:
-    before = place.served()
+def trained(bench: Place, train: Callable[[], Progress]) -> Trained:
+    before = bench.served()
     progress = train()
-    return Trained(rate(progress, common_span(progress)), place.served() - before)
+    return Trained(rate(progress, common_span(progress)), bench.served() - before)
 
 
-def measure_at_once(place: Place, steps: int, rounds: int, figures: Figures) -> None:
+def measure_at_once(bench: Place, steps: int, rounds: int, figures: Figures) -> None:
     ratios = []
     for number in range(rounds):
         with ThreadPoolExecutor(2) as pool:
-            hand = pool.submit(by_hand, place, steps, f"at-once-{number}")
-            progress, theirs = under_tfdeploy(place), hand.result()
+            hand = pool.submit(by_hand, bench, steps, f"at-once-{number}")
+            progress, theirs = under_tfdeploy(bench), hand.result()
         both = common_span(progress, theirs)
         ratios.append(rate(progress, both) / rate(theirs, both))
         say(f"round {number + 1}, at once: {ratios[-1]:.3f} for {both[1] - both[0]:.0f} s")
@@ -146,20 +146,20 @@ def rate(progress: Progress, span: tuple[float, float]) -> float:
     return (high - low) / (last - first)
 
 
-def under_tfdeploy(place: Place) -> Progress:
-    run = place.tfdeploy("launch", "--wait", "--no-sync").output.decode().strip()
-    found: Progress = {}
-    for text in place.tfdeploy("logs", run, "--output", "json").output.splitlines():
+def under_tfdeploy(bench: Place) -> Progress:
+    run = bench.tfdeploy("launch", "--wait", "--no-sync").output.decode().strip()
+    results: Progress = {}
+    for text in bench.tfdeploy("logs", run, "--output", "json").output.splitlines():
         row = json.loads(text)
         if step := STEP.match(row["line"]):
-            found.setdefault(row["task"], []).append((_seconds(row["time"]), int(step[1])))
-    return found
+            results.setdefault(row["task"], []).append((_seconds(row["time"]), int(step[1])))
+    return results
 
 
-def by_hand(place: Place, steps: int, folder: str) -> Progress:
+def by_hand(bench: Place, steps: int, folder: str) -> Progress:
     """As one would type it: the code by rsync, then one ssh per task."""
-    addresses = place.addresses
-    place.run(rivals.rsync(place, place.work, folder), stdin="\n".join(addresses).encode())
+    addresses = bench.addresses
+    bench.run(rivals.rsync(bench, bench.work, folder), stdin="\n".join(addresses).encode())
     flags = [
         f"--ps_hosts={addresses[0]}:{PORT}",
         "--worker_hosts=" + ",".join(f"{each}:{PORT}" for each in addresses[1:]),
@@ -167,7 +167,7 @@ def by_hand(place: Place, steps: int, folder: str) -> Progress:
     tasks = [("ps", 0), *(("worker", index) for index in range(len(addresses) - 1))]
     processes = {}
     for address, (role, index) in zip(addresses, tasks, strict=True):
-        words = [
+        command = [
             sys.executable,
             "train.py",
             *flags,
@@ -176,11 +176,11 @@ def by_hand(place: Place, steps: int, folder: str) -> Progress:
             f"--steps={steps}",
         ]
         settings = " ".join(f"{name}={value}" for name, value in SETTINGS.items())
-        script = f"cd {folder} && echo $$ > pid && exec env {settings} {shlex.join(words)}"
-        processes[f"{role}:{index}"] = _ssh(place, address, script)
-    found: Progress = {}
+        script = f"cd {folder} && echo $$ > pid && exec env {settings} {shlex.join(command)}"
+        processes[f"{role}:{index}"] = _ssh(bench, address, script)
+    results: Progress = {}
     readers = [
-        threading.Thread(target=_read, args=(each, found.setdefault(task, [])))
+        threading.Thread(target=_read, args=(each, results.setdefault(task, [])))
         for task, each in processes.items()
     ]
     for reader in readers:
@@ -191,16 +191,16 @@ def by_hand(place: Place, steps: int, folder: str) -> Progress:
                 raise SystemExit(f"by hand, {task} ended with {code}")
     finally:
         for address in addresses:
-            _ssh(place, address, f"kill $(cat {folder}/pid) 2>&1").communicate()
+            _ssh(bench, address, f"kill $(cat {folder}/pid) 2>&1").communicate()
         for reader in readers:
             reader.join()
-    return {task: lines for task, lines in found.items() if task != "ps:0"}
+    return {task: lines for task, lines in results.items() if task != "ps:0"}
 
 
-def _ssh(place: Place, address: str, script: str) -> subprocess.Popen[str]:
-    words = rivals.ssh(place, f"{USER}@{address}", script)
+def _ssh(bench: Place, address: str, script: str) -> subprocess.Popen[str]:
+    words = rivals.ssh(bench, f"{USER}@{address}", script)
     return subprocess.Popen(
-        place.lab.operator(words), env=place.env, cwd=place.work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        bench.lab.operator(words), env=bench.env, cwd=bench.work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
 

@@ -58,9 +58,9 @@ def main() -> None:
     args = options(__doc__, rounds=1, hosts=4, seconds=20, parts="lines,many,memory", millions=29)
     figures, parts = Figures("dashboard", args.json), args.parts.split(",")
     if "lines" in parts:
-        with a_lab(args.hosts) as place:
+        with a_lab(args.hosts) as bench:
             for rate, goal in ((50_000, 15.0), (50, 3.0)):
-                arriving(place, rate, args.hosts, args.seconds, figures, goal)
+                arriving(bench, rate, args.hosts, args.seconds, figures, goal)
     if "many" in parts:
         many(args.seconds, figures)
     if "memory" in parts:
@@ -81,19 +81,19 @@ class Watched:
 
 
 def arriving(
-    place: Place, rate: int, hosts: int, seconds: float, figures: Figures, goal: float
+    bench: Place, rate: int, hosts: int, seconds: float, figures: Figures, goal: float
 ) -> None:
     """`rate` lines a second in all."""
     run = f"talk-{rate}"
-    (place.work / "talk.py").write_text(PROGRAM)
-    (place.work / "tfdeploy.yaml").write_text(JOB.replace("RATE", str(rate / hosts)))
-    place.tfdeploy("launch", "--name", run, "--detach", "--quiet")
+    (bench.work / "talk.py").write_text(PROGRAM)
+    (bench.work / "tfdeploy.yaml").write_text(JOB.replace("RATE", str(rate / hosts)))
+    bench.tfdeploy("launch", "--name", run, "--detach", "--quiet")
     try:
         seen = watched(
-            place.lab.operator([TFDEPLOY, "status", run, "--watch"]), place.env, place.work, seconds
+            bench.lab.operator([TFDEPLOY, "status", run, "--watch"]), bench.env, bench.work, seconds
         )
     finally:
-        place.tfdeploy("stop", run, "--now", "--yes", may_fail=True)
+        bench.tfdeploy("stop", run, "--now", "--yes", may_fail=True)
     figures.add(f"{rate:,} lines/s from {hosts} hosts", seen.percent, "% core", goal=goal)
     if seen.late_s:
         late = sorted(seen.late_s)
@@ -105,13 +105,13 @@ def arriving(
         )
 
 
-def watched(words: list[str], env: dict[str, str], cwd: Path, seconds: float) -> Watched:
+def watched(args: list[str], env: dict[str, str], cwd: Path, seconds: float) -> Watched:
     """A program on a terminal: what it costs once it stands, and how late lines with `sent=TIME`
     appear."""
     control, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     process = subprocess.Popen(
-        words,
+        args,
         stdin=end,
         stdout=end,
         stderr=end,
@@ -194,8 +194,8 @@ def alone(part: str, amount: float) -> dict[str, float]:
         stdout=subprocess.PIPE,
         check=True,
     )
-    found: dict[str, float] = json.loads(out.stdout)
-    return found
+    answer: dict[str, float] = json.loads(out.stdout)
+    return answer
 
 
 def in_this_process(part: str, amount: float) -> dict[str, float]:

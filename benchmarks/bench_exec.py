@@ -19,27 +19,27 @@ from turns import in_turns, median, ratio
 
 def main() -> None:
     args = options(__doc__, rounds=7, hosts=64)
-    with a_lab(args.hosts) as place:
-        measure(place, args.hosts, args.rounds, Figures("exec", args.json))
+    with a_lab(args.hosts) as bench:
+        measure(bench, args.hosts, args.rounds, Figures("exec", args.json))
 
 
-def measure(place: Place, hosts: int, rounds: int, figures: Figures) -> None:
-    other = rivals.clush(place, "true", hosts=place.addresses)
+def measure(bench: Place, hosts: int, rounds: int, figures: Figures) -> None:
+    other = rivals.clush(bench, "true", hosts=bench.addresses)
     libraries = [sys.executable, "-c", "import fabric, paramiko"]  # what all hosts share
     runs = {
-        "tfdeploy": lambda: place.tfdeploy("exec", "--", "true"),
-        "import": lambda: place.run(libraries),
+        "tfdeploy": lambda: bench.tfdeploy("exec", "--", "true"),
+        "import": lambda: bench.run(libraries),
     }
     if other is not None:
-        runs["clush"] = lambda: place.run(other)
-    found = in_turns(runs, rounds)
-    ours = found["tfdeploy"]
+        runs["clush"] = lambda: bench.run(other)
+    timings = in_turns(runs, rounds)
+    ours = timings["tfdeploy"]
     floor = median(ours, lambda run: run.beside["hosts_cpu_s"]) / (os.cpu_count() or 1)
     what = f"exec -- true, {hosts} hosts, cold"
-    if "clush" in found:
-        figures.add("clush, " + what, median(found["clush"]), "s")
+    if "clush" in timings:
+        figures.add("clush, " + what, median(timings["clush"]), "s")
         figures.add(
-            what, median(ours), "s", ratio=ratio(ours, found["clush"]), against="clush", goal=0.25
+            what, median(ours), "s", ratio=ratio(ours, timings["clush"]), against="clush", goal=0.25
         )
     else:
         figures.add(what, median(ours), "s")
@@ -48,8 +48,8 @@ def measure(place: Place, hosts: int, rounds: int, figures: Figures) -> None:
     figures.add(
         what, median(ours), "s", ratio=median(ours) / floor, against="the hosts' own CPU", goal=1.3
     )
-    shared = found.pop("import")
-    for name, spent in found.items():
+    shared = timings.pop("import")
+    for name, spent in timings.items():
         cpu_ms = 1000 * median(spent, lambda run: run.cpu_s) / hosts
         figures.add(
             f"client CPU per host, {name}", cpu_ms, "ms", goal=5.0 if name == "tfdeploy" else None

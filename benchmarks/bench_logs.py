@@ -30,41 +30,43 @@ MOST_BYTES = 150 << 20
 
 def main() -> None:
     args = options(__doc__, rounds=5, hosts=4, lines=250_000)
-    with a_lab(args.hosts + 1) as place:  # n1 holds the parameter server, which says nothing
-        measure(place, args.lines, args.rounds, Figures("logs", args.json))
+    with a_lab(args.hosts + 1) as bench:  # n1 holds the parameter server, which says nothing
+        measure(bench, args.lines, args.rounds, Figures("logs", args.json))
 
 
-def measure(place: Place, lines: int, rounds: int, figures: Figures) -> None:
-    (place.work / "flood.py").write_text(PROGRAM)
-    (place.work / "tfdeploy.yaml").write_text(JOB.format(lines=lines))
-    place.tfdeploy("launch", "--name", RUN, "--wait", "--quiet")
-    plan = json.loads(place.tfdeploy("status", RUN, "--json").output)
+def measure(bench: Place, lines: int, rounds: int, figures: Figures) -> None:
+    (bench.work / "flood.py").write_text(PROGRAM)
+    (bench.work / "tfdeploy.yaml").write_text(JOB.format(lines=lines))
+    bench.tfdeploy("launch", "--name", RUN, "--wait", "--quiet")
+    plan = json.loads(bench.tfdeploy("status", RUN, "--json").output)
     tasks = [task["task"] for task in plan["tasks"] if task["task"] != "ps:0"]
     total = lines * len(tasks)
 
     def ours() -> Spent:
-        spent = place.tfdeploy("logs", RUN, "--task", "worker", piped=True)
+        spent = bench.tfdeploy("logs", RUN, "--task", "worker", piped=True)
         check(spent.output, tasks, lines)
         return Spent(spent.seconds, spent.cpu_s, spent.peak_bytes)
 
     runs = {"tfdeploy": ours}
     files = f"cat tfdeploy/bench/runs/{RUN}/hosts/*/tasks/*/out.log"
-    other = rivals.clush(place, files, hosts=place.addresses[1:])
+    other = rivals.clush(bench, files, hosts=bench.addresses[1:])
     if other is not None:
-        runs["clush"] = lambda: place.run(other, piped=True)
-    found = in_turns(runs, rounds)
+        runs["clush"] = lambda: bench.run(other, piped=True)
+    timings = in_turns(runs, rounds)
     what = f"logs of {len(tasks)} hosts x {lines:,} lines"
-    rate = median(found["tfdeploy"], lambda run: total / run.seconds)
+    rate = median(timings["tfdeploy"], lambda run: total / run.seconds)
     figures.add(what, rate, "lines/s", goal=400_000, at_least=True)
-    if "clush" in found:
+    if "clush" in timings:
         figures.add(
-            f"clush cat, {what}", median(found["clush"], lambda run: total / run.seconds), "lines/s"
+            f"clush cat, {what}",
+            median(timings["clush"], lambda run: total / run.seconds),
+            "lines/s",
         )
-        times = 1 / ratio(found["tfdeploy"], found["clush"])
+        times = 1 / ratio(timings["tfdeploy"], timings["clush"])
         figures.add(what, rate, "lines/s", ratio=times, against="clush")
     else:
         figures.skip("the same by clush", rivals.CLUSH_MISSING)
-    peak = max(run.peak_bytes for run in found["tfdeploy"])
+    peak = max(run.peak_bytes for run in timings["tfdeploy"])
     figures.add("peak memory", peak / (1 << 20), "MiB", goal=MOST_BYTES >> 20)
 
 

@@ -36,22 +36,22 @@ SUMS = "cd tfdeploy/bench/data/set && sha256sum *"
 def main() -> None:
     args = options(__doc__, rounds=1, mbit=100, small=64)
     figures = Figures("split", args.json)
-    with a_lab(WORKERS + 1, rate=f"{args.mbit}mbit") as place:  # the first host is no worker
-        (place.work / "tfdeploy.yaml").write_text(
+    with a_lab(WORKERS + 1, rate=f"{args.mbit}mbit") as bench:  # the first host is no worker
+        (bench.work / "tfdeploy.yaml").write_text(
             "name: bench\nmode: plain\ncommand: [python, train.py]\n"
         )
-        (place.work / "train.py").write_text("")
-        place.tfdeploy("sync", "--json")  # the agent and the code
+        (bench.work / "train.py").write_text("")
+        bench.tfdeploy("sync", "--json")  # the agent and the code
         first, moved, largest = [], [], []
         for number in range(args.rounds):
-            total = renew(place, args.small, seed=number)
-            place.everywhere("rm -rf tfdeploy/bench/data")
-            first.append(sync(place, WORKERS) / total)
-            sizes = check(place, WORKERS)
-            largest.append(max(sizes) / (total / WORKERS + biggest(place)))
+            total = renew(bench, args.small, seed=number)
+            bench.everywhere("rm -rf tfdeploy/bench/data")
+            first.append(sync(bench, WORKERS) / total)
+            sizes = check(bench, WORKERS)
+            largest.append(max(sizes) / (total / WORKERS + biggest(bench)))
             least = sum(sizes[FEWER:])
-            moved.append(sync(place, FEWER, received=True) / least)
-            check(place, FEWER)
+            moved.append(sync(bench, FEWER, received=True) / least)
+            check(bench, FEWER)
     figures.add(
         "8 workers: sent by the operator",
         median(first),
@@ -74,9 +74,9 @@ def main() -> None:
     )
 
 
-def renew(place: Place, megabytes: int, seed: int) -> int:
+def renew(bench: Place, megabytes: int, seed: int) -> int:
     """Its bytes."""
-    source = place.home / "set"
+    source = bench.home / "set"
     source.mkdir(exist_ok=True)
     weights = [random.Random(seed).uniform(0.3, 1.7) for _ in range(FILES)]
     for number, weight in enumerate(weights):
@@ -85,30 +85,30 @@ def renew(place: Place, megabytes: int, seed: int) -> int:
     return sum(path.stat().st_size for path in source.iterdir())
 
 
-def biggest(place: Place) -> int:
-    return max(path.stat().st_size for path in (place.home / "set").iterdir())
+def biggest(bench: Place) -> int:
+    return max(path.stat().st_size for path in (bench.home / "set").iterdir())
 
 
-def sync(place: Place, workers: int, *, received: bool = False) -> int:
+def sync(bench: Place, workers: int, *, received: bool = False) -> int:
     """Bytes that left the operator, or with `received` those that all hosts received."""
-    (place.work / "tfdeploy.yaml").write_text(JOB.format(workers=workers))
-    with metered(place.lab) as meter:
-        place.tfdeploy("sync", "--json")
+    (bench.work / "tfdeploy.yaml").write_text(JOB.format(workers=workers))
+    with metered(bench.lab) as meter:
+        bench.tfdeploy("sync", "--json")
     return (
-        sum(meter.to_bytes[host] for host in place.lab.hosts)
+        sum(meter.to_bytes[host] for host in bench.lab.hosts)
         if received
         else meter.from_bytes["operator"]
     )
 
 
-def check(place: Place, workers: int) -> list[int]:
+def check(bench: Place, workers: int) -> list[int]:
     """The bytes of each part. Together they are the source, and no file is in two."""
-    said = json.loads(
-        place.tfdeploy("exec", "--json", "--limit", LIMIT.format(workers + 1), "--", SUMS).output
+    answer = json.loads(
+        bench.tfdeploy("exec", "--json", "--limit", LIMIT.format(workers + 1), "--", SUMS).output
     )["hosts"]
-    files = {path.name: path for path in (place.home / "set").iterdir()}
+    files = {path.name: path for path in (bench.home / "set").iterdir()}
     wanted = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
-    parts = [[line.split() for line in row["stdout"].splitlines()] for row in said]
+    parts = [[line.split() for line in row["stdout"].splitlines()] for row in answer]
     found = {name: digest for part in parts for digest, name in part}
     if found != wanted or sum(map(len, parts)) != len(wanted):
         raise SystemExit(f"{workers} workers: their parts are not the set")

@@ -21,7 +21,7 @@ def main() -> None:
     def run(*argv: str) -> Spent:
         return spend(argv, env=dict(os.environ), cwd=Path("/"))
 
-    found = in_turns(
+    timings = in_turns(
         {
             "empty": lambda: run(sys.executable, "-c", "pass"),
             "--version": lambda: run(TFDEPLOY, "--version"),
@@ -29,11 +29,11 @@ def main() -> None:
         },
         args.rounds,
     )
-    empty = 1000 * median(found["empty"])
+    empty = 1000 * median(timings["empty"])
     figures.add("an empty interpreter", empty, "ms")
     for flag, goal in EXTRA_MS.items():
         figures.add(
-            f"tfdeploy {flag}, beyond that", 1000 * median(found[flag]) - empty, "ms", goal=goal
+            f"tfdeploy {flag}, beyond that", 1000 * median(timings[flag]) - empty, "ms", goal=goal
         )
 
 

@@ -23,29 +23,29 @@ FRESH_ROUNDS = 2
 
 def main() -> None:
     args = options(__doc__, rounds=7, hosts=32, files=2000)
-    with a_lab(args.hosts) as place:
-        measure(place, args.files, args.rounds, Figures("sync", args.json))
+    with a_lab(args.hosts) as bench:
+        measure(bench, args.files, args.rounds, Figures("sync", args.json))
 
 
-def measure(place: Place, files: int, rounds: int, figures: Figures) -> None:
-    some_file = trees.write(place.work, files)
-    (place.work / "tfdeploy.yaml").write_text(JOB)
-    addresses = "\n".join(place.addresses).encode()
+def measure(bench: Place, files: int, rounds: int, figures: Figures) -> None:
+    some_file = trees.write(bench.work, files)
+    (bench.work / "tfdeploy.yaml").write_text(JOB)
+    addresses = "\n".join(bench.addresses).encode()
 
     def ours(before: Callable[[], object]) -> Spent:
         before()
-        spent = place.tfdeploy("sync", "--json")
+        spent = bench.tfdeploy("sync", "--json")
         assert json.loads(spent.output)["ok"]
         return spent
 
     def theirs(before: Callable[[], object], *, tuned: bool) -> Spent:
         before()
-        return place.run(rivals.rsync(place, place.work, "rsynced", tuned=tuned), stdin=addresses)
+        return bench.run(rivals.rsync(bench, bench.work, "rsynced", tuned=tuned), stdin=addresses)
 
     def clear() -> None:
         """Moves away: ext4 creates files ten times slower for a minute after as many were
         removed."""
-        place.everywhere(
+        bench.everywhere(
             "for each in tfdeploy rsynced; do [ ! -e $each ] || mv $each old.$$.$each; done"
         )
 
@@ -61,14 +61,14 @@ def measure(place: Place, files: int, rounds: int, figures: Figures) -> None:
             "xargs rsync": lambda step=step: theirs(step, tuned=False),
             "xargs rsync, tuned ssh": lambda step=step: theirs(step, tuned=True),
         }
-        found = in_turns(runs, min(rounds, FRESH_ROUNDS) if case == "fresh" else rounds)
-        show(figures, f"{case}, {len(place.lab.hosts)} hosts x {files} files", found, goal)
+        timings = in_turns(runs, min(rounds, FRESH_ROUNDS) if case == "fresh" else rounds)
+        show(figures, f"{case}, {len(bench.lab.hosts)} hosts x {files} files", timings, goal)
         if case == "fresh":
             ours(lambda: None)
     check(
-        place,
+        bench,
         files,
-        some_file.relative_to(place.work).as_posix(),
+        some_file.relative_to(bench.work).as_posix(),
         some_file.read_bytes().count(b"\n"),
     )
 
@@ -85,15 +85,15 @@ def show(figures: Figures, what: str, found: dict[str, list[Spent]], goal: float
         figures.add(what, median(ours), "s", ratio=ratio(ours, runs), against=name, goal=judge)
 
 
-def check(place: Place, files: int, name: str, lines: int) -> None:
+def check(bench: Place, files: int, name: str, lines: int) -> None:
     """The release that tfdeploy names is on every host, whole, with the last change in it."""
-    hosts = json.loads(place.tfdeploy("sync", "--json").output)["hosts"]
+    hosts = json.loads(bench.tfdeploy("sync", "--json").output)["hosts"]
     script = (
         f"cd tfdeploy/bench/releases/{hosts[0]['release']} && find . -type f | wc -l && wc -l < "
         f"{name}"
     )
     wanted = [str(files + 1), str(lines)]
-    if wrong := [said for said in place.everywhere(script) if said.split() != wanted]:
+    if wrong := [said for said in bench.everywhere(script) if said.split() != wanted]:
         raise SystemExit(f"a host holds {wrong[0].split()}, not {wanted}")
 
 

@@ -32,20 +32,20 @@ PS, WORKER = "n1", "n2"
 
 def main() -> None:
     args = options(__doc__, rounds=3, steps=6000)
-    with a_lab(2) as place:
-        measure(place, args.steps, args.rounds, Figures("training", args.json))
+    with a_lab(2) as bench:
+        measure(bench, args.steps, args.rounds, Figures("training", args.json))
 
 
-def measure(place: Place, steps: int, rounds: int, figures: Figures) -> None:
+def measure(bench: Place, steps: int, rounds: int, figures: Figures) -> None:
     subprocess.run([sys.executable, EXAMPLE / "make_shards.py"], check=True, stdout=sys.stderr)
-    shutil.copy(EXAMPLE / "train.py", place.work)
-    shutil.copytree(EXAMPLE / "data", place.work / "data")
-    (place.work / "tfdeploy.yaml").write_text(JOB.format(steps=steps))
-    release = json.loads(place.tfdeploy("sync", "--json").output)["hosts"][0]["release"]
+    shutil.copy(EXAMPLE / "train.py", bench.work)
+    shutil.copytree(EXAMPLE / "data", bench.work / "data")
+    (bench.work / "tfdeploy.yaml").write_text(JOB.format(steps=steps))
+    release = json.loads(bench.tfdeploy("sync", "--json").output)["hosts"][0]["release"]
     ours, theirs = [], []
     for number in range(rounds):
-        ours.append(by_tfdeploy(place, f"bench-{number}"))
-        theirs.append(by_hand(place, f"tfdeploy/bench/releases/{release}", steps))
+        ours.append(by_tfdeploy(bench, f"bench-{number}"))
+        theirs.append(by_hand(bench, f"tfdeploy/bench/releases/{release}", steps))
     figures.add("by hand", statistics.median(theirs), "steps/s")
     ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
     figures.add(
@@ -59,30 +59,30 @@ def measure(place: Place, steps: int, rounds: int, figures: Figures) -> None:
     )
 
 
-def by_tfdeploy(place: Place, run: str) -> float:
-    place.tfdeploy("launch", "--name", run, "--wait", "--quiet")
-    told = place.tfdeploy("logs", run, "--task", "worker:0", "--json").output.splitlines()
+def by_tfdeploy(bench: Place, run: str) -> float:
+    bench.tfdeploy("launch", "--name", run, "--wait", "--quiet")
+    told = bench.tfdeploy("logs", run, "--task", "worker:0", "--json").output.splitlines()
     return rate([(stamp(line["time"]), line["line"]) for line in map(json.loads, told)])
 
 
-def by_hand(place: Place, release: str, steps: int) -> float:
+def by_hand(bench: Place, release: str, steps: int) -> float:
     """What anybody types into two terminals; the parameter server is ended by hand too."""
-    ps, worker = place.addresses
-    words = [
+    ps, worker = bench.addresses
+    command = [
         f"--ps_hosts={ps}:3330",
         f"--worker_hosts={worker}:3331",
         f"--steps={steps}",
         "--task_index=0",
     ]
-    words += ["--data=../../data/digits", "--checkpoints="]
+    command += ["--data=../../data/digits", "--checkpoints="]
 
     def start(host: str, role: str) -> subprocess.Popen[str]:
         script = (
             f"cd {release} && echo $$ > /tmp/{role}.pid && TF_CPP_MIN_LOG_LEVEL=2 "
             "CUDA_VISIBLE_DEVICES= exec "
         )
-        script += f"{sys.executable} -u train.py --job_name={role} {' '.join(words)}"
-        argv = place.lab.on(host, ["sh", "-c", script])
+        script += f"{sys.executable} -u train.py --job_name={role} {' '.join(command)}"
+        argv = bench.lab.on(host, ["sh", "-c", script])
         return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     server, client = start(PS, "ps"), start(WORKER, "worker")
@@ -93,7 +93,7 @@ def by_hand(place: Place, release: str, steps: int) -> float:
     finally:
         for host, role in ((PS, "ps"), (WORKER, "worker")):
             subprocess.run(
-                place.lab.on(host, ["sh", "-c", f"kill $(cat /tmp/{role}.pid)"]),
+                bench.lab.on(host, ["sh", "-c", f"kill $(cat /tmp/{role}.pid)"]),
                 check=False,
                 stderr=subprocess.DEVNULL,
             )
@@ -108,7 +108,7 @@ def stamp(text: str) -> float:
 
 
 def rate(lines: list[tuple[float, str]]) -> float:
-    seen = [(when, int(found[1])) for when, line in lines if (found := STEP.match(line))]
+    seen = [(when, int(match[1])) for when, line in lines if (match := STEP.match(line))]
     if len(seen) < 2:
         raise SystemExit(f"the training said too little: {lines[-5:]}")
     (began, first), (ended, last) = seen[0], seen[-1]

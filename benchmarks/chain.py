@@ -54,10 +54,10 @@ def name() -> str:
     return "socat" if shutil.which("socat") else "recv, write, send"
 
 
-def send(place: Place, files: Sequence[Path]) -> Spent:
+def send(bench: Place, files: Sequence[Path]) -> Spent:
     """From the operator to the first host and so on to the last, which has all bytes when the time
     is over."""
-    rows = place.lab.status()
+    rows = bench.lab.status()
     relays = []
     with ExitStack() as stack:
         for number in range(len(rows), 0, -1):  # each finds the one behind it listening
@@ -65,21 +65,21 @@ def send(place: Place, files: Sequence[Path]) -> Spent:
                 rows[number - 1],
                 [behind["address"] for behind in rows[number : number + 1]],
             )
-            words = network.inside(row["pid"] or 0, _relay(_kept(place, row["host"]), following))
+            words = network.inside(row["pid"] or 0, _relay(_kept(bench, row["host"]), following))
             relays.append(stack.enter_context(subprocess.Popen(words)))
             stack.callback(relays[-1].kill)
             _wait_until_it_listens(row["pid"] or 0)
         began = time.monotonic()
         fed = subprocess.run(
-            place.lab.operator(_feed(rows[0]["address"], files)), timeout=COMMAND_S, check=False
+            bench.lab.operator(_feed(rows[0]["address"], files)), timeout=COMMAND_S, check=False
         )
         codes = [fed.returncode, *(relay.wait(COMMAND_S) for relay in relays)]
         seconds = time.monotonic() - began
     wanted = sum(path.stat().st_size for path in files)
-    if any(codes) or {_kept(place, host).stat().st_size for host in place.lab.hosts} != {wanted}:
+    if any(codes) or {_kept(bench, host).stat().st_size for host in bench.lab.hosts} != {wanted}:
         raise SystemExit(f"the chain did not bring {wanted} bytes everywhere: exits {codes}")
-    for host in place.lab.hosts:
-        _kept(place, host).unlink()
+    for host in bench.lab.hosts:
+        _kept(bench, host).unlink()
     return Spent(seconds=seconds, cpu_s=0.0, peak_bytes=0)
 
 
@@ -102,9 +102,9 @@ def _feed(address: str, files: Sequence[Path]) -> list[str]:
     return ["sh", "-c", f'cat "$@" | socat -u -b {BLOCK} STDIN TCP:{address}:{PORT}', "sh", *names]
 
 
-def _kept(place: Place, host: str) -> Path:
+def _kept(bench: Place, host: str) -> Path:
     """On the host's own disk, as this machine sees it."""
-    return place.lab.root / "hosts" / host / "home" / KEPT
+    return bench.lab.root / "hosts" / host / "home" / KEPT
 
 
 def _wait_until_it_listens(pid: int) -> None:

@@ -40,11 +40,11 @@ def compare(what: str, found: Pairs, value: Callable[[Spent], float], unit: str)
     old, new = ([value(side) for side in sides] for sides in zip(*found, strict=True))
     more = [b - a for a, b in zip(old, new, strict=True)]
     low, high = interval(more)
-    said = (
+    summary = (
         f"median of {len(more)} differences {statistics.median(more):+.2f}, 95 % {low:+.2f} to "
         f"{high:+.2f}"
     )
-    print(f"{what}: {_range(old)} -> {_range(new)} {unit}, {said}", flush=True)
+    print(f"{what}: {_range(old)} -> {_range(new)} {unit}, {summary}", flush=True)
 
 
 def _range(values: Sequence[float]) -> str:
@@ -71,9 +71,9 @@ def main() -> None:
             flag, pairs(before, after, args.pairs), lambda spent: 1000 * spent.cpu_s, "ms of CPU"
         )
     if args.execs:
-        with a_lab(args.hosts) as place:
+        with a_lab(args.hosts) as bench:
             before, after = (
-                lambda tree=tree: place.of(tree).tfdeploy("exec", "--", "true") for tree in trees
+                lambda tree=tree: bench.of(tree).tfdeploy("exec", "--", "true") for tree in trees
             )
             found = pairs(before, after, args.execs)
         what = f"exec -- true, {args.hosts} hosts"

@@ -59,11 +59,11 @@ def measure(argv: list[str], cwd: Path, env: dict[str, str]) -> Peak:
             peak.memory_bytes, *(1024 * int(kib) for kib in re.findall(r"VmHWM:\s*(\d+)", text)), 0
         )
         time.sleep(SAMPLE_S)
-    said, _ = process.communicate()
+    output, _ = process.communicate()
     peak.seconds = time.monotonic() - began
     if process.returncode:
         raise SystemExit(
-            f"{' '.join(argv)}: exit {process.returncode}\n{said[-2000:].decode(errors='replace')}"
+            f"{' '.join(argv)}: exit {process.returncode}\n{output[-2000:].decode(errors='replace')}"
         )
     return peak
 

@@ -35,26 +35,26 @@ LEFT = b"\x1b[?1049l"
 def main() -> None:
     args = options(__doc__, rounds=3, hosts=3, rate=10_000)
     figures = Figures("costly lines", args.json)
-    with a_lab(args.hosts) as place:
-        shutil.copy(PROGRAM, place.work / PROGRAM.name)
+    with a_lab(args.hosts) as bench:
+        shutil.copy(PROGRAM, bench.work / PROGRAM.name)
         for name, floods in (("quiet", 0), ("costly", 1)):
             job = JOB.replace("RATE", str(args.rate)).replace("FLOODS", str(floods))
-            (place.work / "tfdeploy.yaml").write_text(job)
-            place.tfdeploy("launch", "--detach", "--name", name)
+            (bench.work / "tfdeploy.yaml").write_text(job)
+            bench.tfdeploy("launch", "--detach", "--name", name)
             time.sleep(5)
-            measure(place, figures, name, args.rounds)
-            place.tfdeploy("stop", name, "--now")
+            measure(bench, figures, name, args.rounds)
+            bench.tfdeploy("stop", name, "--now")
 
 
-def measure(place: Place, figures: Figures, name: str, rounds: int) -> None:
+def measure(bench: Place, figures: Figures, name: str, rounds: int) -> None:
     for verb, more in (("status", ()), ("logs", ("-n", "100"))):
-        spent = [place.tfdeploy(verb, name, *more, piped=True) for _ in range(rounds)]
+        spent = [bench.tfdeploy(verb, name, *more, piped=True) for _ in range(rounds)]
         figures.add(f"{name}: {verb}", min(each.seconds for each in spent), "s")
         figures.add(f"{name}: {verb}, CPU", min(each.cpu_s for each in spent), "s")
-    before = on_host(place, name)
-    answers = [q_answered(place, name, wait_s) for wait_s in (3.0, 5.0, WATCHED_S - 8.0)]
+    before = on_host(bench, name)
+    answers = [q_answered(bench, name, wait_s) for wait_s in (3.0, 5.0, WATCHED_S - 8.0)]
     figures.add(f"{name}: dashboard, from q to its end, worst", max(answers), "s", goal=0.3)
-    after = on_host(place, name)
+    after = on_host(bench, name)
     passed_s = after[0] - before[0]
     say(f"{name}: in {passed_s:.0f} s: {after[1] - before[1]} samples")
     figures.add(f"{name}: sampler, CPU", (after[2] - before[2]) / passed_s * 100, "% of a core")
@@ -62,13 +62,13 @@ def measure(place: Place, figures: Figures, name: str, rounds: int) -> None:
     figures.add(f"{name}: supervisor, CPU", (after[3] - before[3]) / passed_s * 100, "% of a core")
 
 
-def q_answered(place: Place, name: str, wait_s: float) -> float:
+def q_answered(bench: Place, name: str, wait_s: float) -> float:
     """Seconds from `q` until the ordinary screen is back."""
     control, end = pty.openpty()
-    words = place.lab.operator([TFDEPLOY, "status", name, "--watch"])
-    env = {**place.env, "TERM": "xterm-256color"}
+    words = bench.lab.operator([TFDEPLOY, "status", name, "--watch"])
+    env = {**bench.env, "TERM": "xterm-256color"}
     process = subprocess.Popen(
-        words, stdin=end, stdout=end, stderr=end, env=env, cwd=place.work, start_new_session=True
+        words, stdin=end, stdout=end, stderr=end, env=env, cwd=bench.work, start_new_session=True
     )
     os.close(end)
     read_for(control, wait_s, b"")
@@ -96,10 +96,10 @@ def read_for(control: int, seconds: float, until: bytes) -> bool:
     return False
 
 
-def on_host(place: Place, name: str) -> tuple[float, int, float, float, int]:
+def on_host(bench: Place, name: str) -> tuple[float, int, float, float, int]:
     """Of worker:0 on its host: monotonic seconds, samples, CPU seconds of samplers and of its
     supervisor, bytes of its log."""
-    (task,) = place.lab.root.glob(f"hosts/*/home/tfdeploy/bench/runs/{name}/hosts/*/tasks/worker-0")
+    (task,) = bench.lab.root.glob(f"hosts/*/home/tfdeploy/bench/runs/{name}/hosts/*/tasks/worker-0")
     samples = (task / "samples").read_text().count("\n") if (task / "samples").exists() else 0
     folder = str(task.parents[1]).partition("/home/")[2]
     cpu = {"sample": 0.0, "supervise": 0.0}

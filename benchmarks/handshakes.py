@@ -112,16 +112,16 @@ def main(a_second: float, seconds: float) -> int:
         children.append(pid)
     time.sleep(1.0)
     said = speak(mesh_of("n2", ports, certs), seconds - 2)
-    told = json.loads(os.read(reading, 1 << 16))
+    answer = json.loads(os.read(reading, 1 << 16))
     for pid in children:
         os.waitpid(pid, 0)
-    heard = dict(told["heard"])
+    heard = dict(answer["heard"])
     late = sorted(
         next((at for other, at in heard.items() if other >= number), float("inf")) - at
         for number, at in said.items()
     )
     print(
-        f"{told['cpu_s'] / (seconds + 2):.1%} of a core; words heard: median "
+        f"{answer['cpu_s'] / (seconds + 2):.1%} of a core; words heard: median "
         f"{late[len(late) // 2]:.3f} s, last {late[-1]:.3f} s"
     )
     return 0

@@ -44,8 +44,8 @@ class Place:
         """The same place, where `tfdeploy` is another checkout's."""
         return replace(self, env={**self.env, "PYTHONPATH": str(tree)})
 
-    def tfdeploy(self, *words: str, piped: bool = False, may_fail: bool = False) -> Spent:
-        return self.run([TFDEPLOY, *words], piped=piped, may_fail=may_fail)
+    def tfdeploy(self, *args: str, piped: bool = False, may_fail: bool = False) -> Spent:
+        return self.run([TFDEPLOY, *args], piped=piped, may_fail=may_fail)
 
     def run(
         self,
@@ -77,10 +77,10 @@ class Place:
             )
             for host in self.lab.hosts
         ]
-        said = [process.communicate()[0] for process in started]
+        output = [process.communicate()[0] for process in started]
         if failed := [process.returncode for process in started if process.returncode]:
             raise SystemExit(f"{script}: exit {failed[0]} on a host")
-        return said
+        return output
 
     def served(self) -> float:
         """CPU seconds of the hosts' first processes and their children, once their sshds have no

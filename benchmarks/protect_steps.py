@@ -151,10 +151,10 @@ def windows(args: argparse.Namespace) -> list[tuple[float, float]]:
 
 
 def progress(side: Tfdeploy, run: str) -> Progress:
-    said = side.run("logs", run, "--task", "worker:0", "--output", "json", exit_code=0).stdout
-    rows = [json.loads(line) for line in said.splitlines()]
+    stdout = side.run("logs", run, "--task", "worker:0", "--output", "json", exit_code=0).stdout
+    rows = [json.loads(line) for line in stdout.splitlines()]
     return [
-        (_seconds(row["time"]), int(found[1])) for row in rows if (found := STEP.match(row["line"]))
+        (_seconds(row["time"]), int(match[1])) for row in rows if (match := STEP.match(row["line"]))
     ]
 
 

@@ -13,7 +13,7 @@ TUNED = ("-o", "KexAlgorithms=curve25519-sha256", "-o", "Ciphers=aes128-gcm@open
 CLUSH_MISSING = "clush is not installed (Debian's package clustershell)"
 
 
-def clush(place: Place, command: str, *, hosts: list[str], fanout: int = 64) -> list[str] | None:
+def clush(bench: Place, command: str, *, hosts: list[str], fanout: int = 64) -> list[str] | None:
     """None where it is not installed."""
     if shutil.which("clush") is None:
         return None
@@ -25,22 +25,22 @@ def clush(place: Place, command: str, *, hosts: list[str], fanout: int = 64) -> 
         "-l",
         USER,
         "-o",
-        shlex.join(_settings(place)),
+        shlex.join(_settings(bench)),
         "-w",
         ",".join(hosts),
         command,
     ]
 
 
-def ssh(place: Place, where: str, script: str) -> list[str]:
-    return ["ssh", *_settings(place), where, script]
+def ssh(bench: Place, where: str, script: str) -> list[str]:
+    return ["ssh", *_settings(bench), where, script]
 
 
 def rsync(
-    place: Place, source: Path, destination: str, *, parallel: int = 32, tuned: bool = False
+    bench: Place, source: Path, destination: str, *, parallel: int = 32, tuned: bool = False
 ) -> list[str]:
     """xargs starts one rsync per address on its standard input."""
-    shell = shlex.join(["ssh", *_settings(place), *(TUNED if tuned else ())])
+    shell = shlex.join(["ssh", *_settings(bench), *(TUNED if tuned else ())])
     to = f"{USER}@{{}}:{destination}/"
     return [
         "xargs",
@@ -56,6 +56,6 @@ def rsync(
     ]
 
 
-def _settings(place: Place) -> list[str]:
-    known, identity = place.lab.known_hosts, place.lab.root / "id_ed25519"
+def _settings(bench: Place) -> list[str]:
+    known, identity = bench.lab.known_hosts, bench.lab.root / "id_ed25519"
     return ["-o", f"UserKnownHostsFile={known}", "-o", f"IdentityFile={identity}"]

@@ -91,8 +91,8 @@ def _blocks(process: subprocess.Popen[bytes]) -> tuple[list[bytes], int]:
     with process.stdout as pipe:
         while block := os.read(pipe.fileno(), 1 << 20):
             blocks.append(block)
-            found = re.search(r"VmHWM:\s*(\d+)", Path(f"/proc/{process.pid}/status").read_text())
-            peak_kib = int(found[1]) if found else peak_kib
+            match = re.search(r"VmHWM:\s*(\d+)", Path(f"/proc/{process.pid}/status").read_text())
+            peak_kib = int(match[1]) if match else peak_kib
     return blocks, peak_kib * 1024
 
 

@@ -52,20 +52,20 @@ class Side:
         return self.place.tfdeploy("sync")
 
     def launch(self) -> Spent:
-        words = ("launch", "--detach", "-j", str(self.place.work / "second.yaml"))
-        spent = self.place.tfdeploy(*words)
+        command = ("launch", "--detach", "-j", str(self.place.work / "second.yaml"))
+        spent = self.place.tfdeploy(*command)
         self.place.tfdeploy("stop", "--now", spent.output.decode().strip())
         return spent
 
 
-def begin(place: Place, tree: Path, name: str) -> Side:
+def begin(bench: Place, tree: Path, name: str) -> Side:
     """Writes the job and launches the run that `status` shows."""
-    work = place.home / name
+    work = bench.home / name
     work.mkdir()
     file = trees.write(work, FILES)
     (work / "tfdeploy.yaml").write_text(f"name: {name}\n{JOB}")
     (work / "second.yaml").write_text(f"name: {name}-launched\n{JOB}")
-    side = Side(name, replace(place.of(tree), work=work), file)
+    side = Side(name, replace(bench.of(tree), work=work), file)
     side.place.tfdeploy("launch", "--detach", "--name", name)
     return side
 
@@ -90,9 +90,9 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--hosts", type=int, default=8)
     args = parser.parse_args()
-    with a_lab(args.hosts) as place:
-        before = begin(place, args.against.resolve(), "before")
-        after = begin(place, REPOSITORY, "after")
+    with a_lab(args.hosts) as bench:
+        before = begin(bench, args.against.resolve(), "before")
+        after = begin(bench, REPOSITORY, "after")
         for verb in ("status", "sync", "launch"):
             compare(verb, pairs(getattr(before, verb), getattr(after, verb), args.pairs))
         for side in (before, after):

@@ -78,7 +78,7 @@ def as_svg(rows: list[Row], *, title: str = "tfdeploy launch") -> str:
     return _FOREIGN.sub("", console.export_svg(title=title))
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python scripts/dashboard_svg.py",
         description="the dashboard as SVG, from recorded events",
@@ -93,7 +93,7 @@ def main(words: Sequence[str] | None = None) -> int:
         metavar="SECONDS",
         help="of the events' own time (default: all of them)",
     )
-    args = parser.parse_args(words)
+    args = parser.parse_args(arguments)
     try:
         try:
             events = args.events.read_bytes()

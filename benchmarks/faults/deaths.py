@@ -132,13 +132,13 @@ def main() -> int:
     parser.add_argument("--only", default="", help="cases whose mode or victim contains this")
     args = parser.parse_args()
     rows = []
-    with a_lab(4) as place:
+    with a_lab(4) as bench:
         subprocess.run(
             [sys.executable, EXAMPLES / "digits" / "make_shards.py"], check=True, stdout=sys.stderr
         )
         for case in CASES:
             if args.only in f"{case.mode} {case.victim}":
-                rows.append(measure(place, case, args.deaths))
+                rows.append(measure(bench, case, args.deaths))
                 print(rows[-1], flush=True)
     print(
         "\nmode         killed    went on   again after (median, worst)   past the old step "
@@ -148,15 +148,15 @@ def main() -> int:
     return 0
 
 
-def measure(place: Place, case: Case, deaths: int) -> str:
-    work = place.work / f"{case.mode}-{case.victim.replace(':', '-')}"
+def measure(bench: Place, case: Case, deaths: int) -> str:
+    work = bench.work / f"{case.mode}-{case.victim.replace(':', '-')}"
     shutil.copytree(EXAMPLES / case.example, work)
     job = work / "tfdeploy.yaml"
     job.write_text(
         re.sub(r"^name: .*", f"name: {work.name}", job.read_text(), flags=re.MULTILINE)
         + "restart: {max: 1000}\n"
     )
-    watch = Watch(place, work, case)
+    watch = Watch(bench, work, case)
     run = watch.tfdeploy(
         "launch",
         "--detach",
@@ -200,18 +200,18 @@ def _both(seconds: list[float]) -> str:
 class Watch:
     """One run, looked at from outside by short commands."""
 
-    def __init__(self, place: Place, work: Path, case: Case) -> None:
-        self.place, self.work, self.case = place, work, case
+    def __init__(self, bench: Place, work: Path, case: Case) -> None:
+        self.place, self.work, self.case = bench, work, case
         self.run = ""
         self.attempt = 1
 
-    def tfdeploy(self, *words: str) -> str:
-        argv = self.place.lab.operator([str(Path(sys.executable).parent / "tfdeploy"), *words])
+    def tfdeploy(self, *args: str) -> str:
+        argv = self.place.lab.operator([str(Path(sys.executable).parent / "tfdeploy"), *args])
         done = subprocess.run(
             argv, env=self.place.env, cwd=self.work, capture_output=True, text=True, check=False
         )
-        if done.returncode and words[0] != "stop":
-            raise SystemExit(f"tfdeploy {' '.join(words)}: {done.stderr}")
+        if done.returncode and args[0] != "stop":
+            raise SystemExit(f"tfdeploy {' '.join(args)}: {done.stderr}")
         return done.stdout
 
     def steps(self) -> list[int]:

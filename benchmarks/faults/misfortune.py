@@ -44,8 +44,8 @@ def options(doc: str | None, **numbers: int) -> argparse.Namespace:
 @contextmanager
 def operators(hosts: int, count: int = 1) -> Iterator[list[Tfdeploy]]:
     """So many operators of one lab; whatever they left running is ended."""
-    with a_lab(hosts) as place:
-        made = [_operator(place, number) for number in range(count)]
+    with a_lab(hosts) as bench:
+        made = [_operator(bench, number) for number in range(count)]
         try:
             yield made
         finally:
@@ -53,8 +53,8 @@ def operators(hosts: int, count: int = 1) -> Iterator[list[Tfdeploy]]:
                 each.end_all()
 
 
-def _operator(place: Place, number: int) -> Tfdeploy:
-    return Tfdeploy(place.lab, place.home / f"operator-{number}")
+def _operator(bench: Place, number: int) -> Tfdeploy:
+    return Tfdeploy(bench.lab, bench.home / f"operator-{number}")
 
 
 class Events:

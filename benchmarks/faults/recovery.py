@@ -89,14 +89,16 @@ def _wait_lived(
 ) -> None:
     def lived() -> bool:
         try:
-            said = [task_status(operator, run, JOB, host, task) for host, task in places.items()]
+            messages = [
+                task_status(operator, run, JOB, host, task) for host, task in places.items()
+            ]
         except AssertionError:  # nothing is written down yet
             return False
         return all(
             one["attempt"] == attempt
             and one["state"] == "running"
             and time.time() - one["started"] > lived_s
-            for one in said
+            for one in messages
         )
 
     wait_for(lived, SEEN_S, f"attempt {attempt} has lived for {lived_s} s")

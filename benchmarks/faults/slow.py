@@ -128,7 +128,7 @@ class Field(Slots):
         with self.lock:
             self.free.append(slot)
 
-    def _judge(self, run: str, slot: int, code: int, how: str, said: str) -> None:
+    def _judge(self, run: str, slot: int, code: int, how: str, message: str) -> None:
         """With exit 0 every host has its task; with another, soon none has."""
         give_up = time.monotonic() + WAITS_S * self.scale + SLACK_S + GRACE_S
         running = self._running(run, slot)
@@ -141,14 +141,14 @@ class Field(Slots):
             self.failed += code != 0
             self.halves += half
             self.left += bool(code and running)
-        if half or (code and running) or "Traceback" in said:
+        if half or (code and running) or "Traceback" in message:
             print(
-                f"{run} ({how}): exit {code}, runs on {running}\n{said[-1500:]}",
+                f"{run} ({how}): exit {code}, runs on {running}\n{message[-1500:]}",
                 file=sys.stderr,
                 flush=True,
             )
         if code == 2:
-            raise SystemExit(said)
+            raise SystemExit(message)
 
     def _running(self, run: str, slot: int) -> list[str]:
         return [host for host, about in self.look({run: slot})[run].items() if about["tasks"]]

@@ -48,9 +48,9 @@ def main() -> int:
                 killed += strike(operator, run, job, chance)
                 time.sleep(chance.uniform(0, 0.5))
             began = time.monotonic()
-            words = ("stop", run, *chance.choice(((), ("--now",))))
-            also = operator.start(*words) if chance.random() < 0.2 else None
-            operator.run(*words, exit_code=0)
+            command = ("stop", run, *chance.choice(((), ("--now",))))
+            also = operator.start(*command) if chance.random() < 0.2 else None
+            operator.run(*command, exit_code=0)
             seconds.append(time.monotonic() - began)
             if also is not None:
                 also.communicate(timeout=60)

@@ -208,14 +208,14 @@ class Knocked:
         text = JOB.format(job=self.job, mode=self.mode, protect=self.protect, flag=flag)
         (self.operator.cwd / "tfdeploy.yaml").write_text(text)
         set_inventory(self.operator, roles=ROLES[self.mode])
-        words = ("launch", "--detach", "--name", self.run, "--exclude", STRANGER, "--ignore-keep")
-        self.operator.run(*words, exit_code=0, timeout_s=LAUNCH_S)
-        told = self.operator.json("status", self.run)
-        assert told["protect"]["used"] == self.protect, told["protect"]
-        self.rows = {row["task"]: row for row in told["tasks"]}
+        command = ("launch", "--detach", "--name", self.run, "--exclude", STRANGER, "--ignore-keep")
+        self.operator.run(*command, exit_code=0, timeout_s=LAUNCH_S)
+        answer = self.operator.json("status", self.run)
+        assert answer["protect"]["used"] == self.protect, answer["protect"]
+        self.rows = {row["task"]: row for row in answer["tasks"]}
         self.tasks = [
             Port(row["task"], row["host"], int(row["address"].rpartition(":")[2]))
-            for row in told["tasks"]
+            for row in answer["tasks"]
         ]
         part = json.loads(
             on_host(self.lab, "n1", f"cat ~/tfdeploy/{self.job}/runs/{self.run}/hosts/n1/part.json")
@@ -223,8 +223,8 @@ class Knocked:
         self.mesh = [Port("mesh", each["host"], each["port"], "tls") for each in part["mesh"]]
 
     def _tasks(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.operator.json("status", self.run)["tasks"]
-        return found
+        answer: list[dict[str, Any]] = self.operator.json("status", self.run)["tasks"]
+        return answer
 
     def _attempts(self) -> dict[str, int]:
         return {row["task"]: row["attempt"] for row in self._tasks()}
@@ -237,12 +237,12 @@ class Knocked:
             "http://127.0.0.1:"
         )
         try:
-            found = re.search(
+            match = re.search(
                 r"--logdir .* --port (\d+)",
                 on_host(self.lab, "n1", "ps -wweo args | grep -e --logdir"),
             )
-            assert found
-            yield Port("tensorboard", "n1", int(found[1]), "http")
+            assert match
+            yield Port("tensorboard", "n1", int(match[1]), "http")
         finally:
             process.terminate()
             process.wait(WITHIN_S)
@@ -282,7 +282,7 @@ class Knocked:
     ) -> dict[End, str]:
         """Each address of these ports -> what listens there. `loopback`: the host whose loopback is
         meant too."""
-        found = {}
+        results = {}
         for port in ports:
             number = port.host[1:]
             addresses = [self.main[port.host], f"fd77::{number}"] + [
@@ -290,8 +290,8 @@ class Knocked:
                 f"fd78::{number}",
             ] * second
             for address in addresses + ["127.0.0.1", "::1"] * (port.host == loopback):
-                found[End(address, port.number, port.hello)] = f"{port.what} on {port.host}"
-        return found
+                results[End(address, port.number, port.hello)] = f"{port.what} on {port.host}"
+        return results
 
     def _strangers(self, board: Port) -> list[Group]:
         ports = [*self.tasks, *self.mesh]

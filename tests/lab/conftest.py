@@ -29,14 +29,14 @@ def ssh() -> Callable[..., subprocess.CompletedProcess[str]]:
             for line in where.inventory.read_text().splitlines()
             if line.startswith("  ")
         )
-        words = ["ssh", "-F", "none", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={timeout_s}"]
-        words += [
+        argv = ["ssh", "-F", "none", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={timeout_s}"]
+        argv += [
             "-o",
             f"UserKnownHostsFile={where.known_hosts}",
             "-o",
             "StrictHostKeyChecking=yes",
         ]
-        words += [
+        argv += [
             "-i",
             settings["identity_file"],
             "-p",
@@ -45,7 +45,7 @@ def ssh() -> Callable[..., subprocess.CompletedProcess[str]]:
             command,
         ]
         return subprocess.run(
-            where.operator(words), capture_output=True, text=True, timeout=SSH_S, check=False
+            where.operator(argv), capture_output=True, text=True, timeout=SSH_S, check=False
         )
 
     return call

@@ -159,8 +159,8 @@ def test_a_canary_is_seen_by_its_program_alone_and_the_audit_says_where_it_was(
     }
     assert at == {host: ["env.json"] for host in lab.hosts}
     outputs += [
-        operator.run(*words, run)
-        for words in (("logs", "--json"), ("status", "--json"), ("audit", "--json"))
+        operator.run(*args, run)
+        for args in (("logs", "--json"), ("status", "--json"), ("audit", "--json"))
     ]
     assert outputs[1].stdout.count("***") > 20 * len(lab.hosts)
     live = json.loads(outputs[-1].stdout)

@@ -334,7 +334,7 @@ def test_a_launch_ends_with_what_is_an_error_and_force_goes_on(
     operator = tfdeploy(few_hosts)
     write_job(operator, "forced", "quick.py", "--steps=1")
     with changed_host(few_hosts, "n2", FIXTURES["quota"], "rm /usr/local/bin/quota"):
-        said = operator.run("launch", "--detach", exit_code=3).stderr
-        assert "the quota of lab leaves" in said and "--force" in said and "n2" in said
-        said = operator.run("launch", "--force", "--wait", exit_code=0).stderr
-        assert "n2: the quota of lab leaves" in said
+        stderr = operator.run("launch", "--detach", exit_code=3).stderr
+        assert "the quota of lab leaves" in stderr and "--force" in stderr and "n2" in stderr
+        stderr = operator.run("launch", "--force", "--wait", exit_code=0).stderr
+        assert "n2: the quota of lab leaves" in stderr

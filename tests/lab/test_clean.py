@@ -104,15 +104,15 @@ def test_records_of_other_clusters_and_of_runs_that_may_live_stay(operator: Tfde
         store.save(replace(plan, run=run, hosts=hosts))
     with closing(store.recorder("gone")) as recorder:
         recorder(Event(kind="run", time=1.0, run="gone", data={"state": "failed"}))
-    for words in (["--everything"], ["--all"], []):
-        shown = operator.json("clean", *words, "--dry-run")
+    for args in (["--everything"], ["--all"], []):
+        shown = operator.json("clean", *args, "--dry-run")
         assert {"record mine", "record gone"} <= things(shown, "would_remove")["this machine"]
         assert (
             not {"record unseen", "record foreign"} & things(shown, "would_remove")["this machine"]
         )
-    said = operator.run("clean", "-y", exit_code=0).stderr
-    assert "1 record stays: no host has the run, and nobody here saw it end: unseen" in said
-    assert "1 record stays: the run has a host that was not asked, or gave no answer" in said
+    stderr = operator.run("clean", "-y", exit_code=0).stderr
+    assert "1 record stays: no host has the run, and nobody here saw it end: unseen" in stderr
+    assert "1 record stays: the run has a host that was not asked, or gave no answer" in stderr
     assert {"unseen", "foreign"} <= set(store.runs()) and not {"mine", "gone"} & set(store.runs())
 
 

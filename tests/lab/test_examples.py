@@ -47,7 +47,7 @@ class Run:
     def says(self, pattern: str, *tasks: str) -> list[str]:
         """The first group of every line that fits, of those tasks or of all."""
         lines = [line for task in tasks or self.said for line in self.said.get(task, [])]
-        return [found[1] for line in lines if (found := re.match(pattern, line))]
+        return [match[1] for line in lines if (match := re.match(pattern, line))]
 
     def places(self) -> dict[str, object]:
         return {task: row["host"] for task, row in self.tasks.items()}
@@ -62,7 +62,7 @@ def launch(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Callable[.
     it. Nothing may be left."""
     operator = tfdeploy(isolated_lab)
 
-    def call(example: str, *words: str) -> Run:
+    def call(example: str, *args: str) -> Run:
         folder = operator.home / example
         if not folder.exists():
             shutil.copytree(
@@ -77,21 +77,23 @@ def launch(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Callable[.
                     timeout=DEADLINE_S,
                 )
         operator.cwd = folder
-        run = operator.run("launch", "--wait", *words, exit_code=0).stdout.strip()
-        told = operator.json("status", run)
-        assert told["state"] == "succeeded"
-        assert_nothing_left(operator, run, told["job"])
-        return Run(run, example, {row["task"]: row for row in told["tasks"]}, _lines(operator, run))
+        run = operator.run("launch", "--wait", *args, exit_code=0).stdout.strip()
+        answer = operator.json("status", run)
+        assert answer["state"] == "succeeded"
+        assert_nothing_left(operator, run, answer["job"])
+        return Run(
+            run, example, {row["task"]: row for row in answer["tasks"]}, _lines(operator, run)
+        )
 
     return call
 
 
 def _lines(operator: Tfdeploy, run: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    results: dict[str, list[str]] = {}
     for text in operator.run("logs", run, "--output", "json", exit_code=0).stdout.splitlines():
         row = json.loads(text)
-        found.setdefault(row["task"], []).append(row["line"])
-    return found
+        results.setdefault(row["task"], []).append(row["line"])
+    return results
 
 
 def assert_good(run: Run, task: str) -> None:

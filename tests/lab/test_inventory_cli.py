@@ -48,8 +48,8 @@ class Shell:
             "XDG_STATE_HOME": str(folder / "state"),
         }
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "tfdeploy", *words]
+    def run(self, *args: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "tfdeploy", *args]
         return subprocess.run(
             argv,
             env=self.env,
@@ -61,9 +61,9 @@ class Shell:
             check=False,
         )
 
-    def refused(self, *words: str, what: str, where: str = "") -> dict[str, str]:
+    def refused(self, *args: str, what: str, where: str = "") -> dict[str, str]:
         """The error of these words: exit 2, nobody bothered. `what`, `where`: parts of it."""
-        done = self.run(*words)
+        done = self.run(*args)
         assert done.returncode == 2, done.stdout + done.stderr
         assert done.stdout == "" and "Traceback" not in done.stderr
         assert not self.watched.exists(), self.watched.read_text()
@@ -186,13 +186,13 @@ JSON_WORDS = [
 ]
 
 
-@pytest.mark.parametrize("words", JSON_WORDS)
+@pytest.mark.parametrize("args", JSON_WORDS)
 def test_with_json_an_error_is_one_object_on_standard_output(
-    shell: Shell, words: tuple[str, ...]
+    shell: Shell, args: tuple[str, ...]
 ) -> None:
     (shell.folder / "bad.yaml").write_text("hosts:\n  n1: {prot: 22}\n")
     shell.env["TFDEPLOY_INVENTORY"] = "bad.yaml"
-    done = shell.run(*words)
+    done = shell.run(*args)
     assert (done.returncode, done.stderr) == (2, "")
     assert json.loads(done.stdout) == {
         "error": {
@@ -336,14 +336,14 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize(("words", "what", "next"), WORDS.values(), ids=WORDS)
+@pytest.mark.parametrize(("args", "what", "next"), WORDS.values(), ids=WORDS)
 def test_words_that_are_none_are_refused_with_the_nearest(
-    shell: Shell, words: tuple[str, ...], what: str, next: str
+    shell: Shell, args: tuple[str, ...], what: str, next: str
 ) -> None:
     (shell.folder / "good.yaml").write_text(GOOD)
     (shell.folder / "tfdeploy.yaml").write_text("mode: async\n")
     shell.env["TFDEPLOY_INVENTORY"] = "good.yaml"
-    error = shell.refused(*words, what=what)
+    error = shell.refused(*args, what=what)
     assert next in (error["next"] or "")
 
 

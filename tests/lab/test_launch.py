@@ -145,8 +145,8 @@ def test_a_worker_that_dies_later_fails_the_run_and_its_launch(operator: Tfdeplo
     write_job(
         operator, "later", "crash.py", "--after=2", "--only=worker:2", "--listen", "--signal=11"
     )
-    said = operator.run("launch", "--wait", "--name", "later-1", exit_code=1).stderr
-    assert "worker:2 on n4" in said and "signal 11" in said and "something is wrong" in said
+    stderr = operator.run("launch", "--wait", "--name", "later-1", exit_code=1).stderr
+    assert "worker:2 on n4" in stderr and "signal 11" in stderr and "something is wrong" in stderr
     rows = {row["task"]: row for row in operator.json("status", "later-1")["tasks"]}
     assert (rows["worker:2"]["outcome"], rows["worker:2"]["signal"]) == ("killed", 11)
     assert {rows[task]["outcome"] for task in ("ps:0", "worker:0", "worker:1")} == {"stopped"}
@@ -202,13 +202,13 @@ def test_of_twenty_launches_at_once_exactly_one_comes_up(
         both[number % 2].start("launch", "--detach", "--name", f"crowd-{number}")
         for number in range(20)
     ]
-    said = [process.communicate(timeout=180)[0] for process in launching]
+    output = [process.communicate(timeout=180)[0] for process in launching]
     codes = [process.returncode for process in launching]
     assert sorted(codes) == [0] + [3] * 19, "\n\n".join(
-        text for text, code in zip(said, codes, strict=True) if code not in (0, 3)
+        text for text, code in zip(output, codes, strict=True) if code not in (0, 3)
     )
     winner = f"crowd-{codes.index(0)}"
-    for text, code in zip(said, codes, strict=True):
+    for text, code in zip(output, codes, strict=True):
         error = text.partition("error:")[2]
         assert (
             code == 0
@@ -288,10 +288,10 @@ def test_a_proxy_on_a_host_is_gone_around_and_said(operator: Tfdeploy) -> None:
         "echo 'export http_proxy=http://127.0.0.1:9 HTTPS_PROXY=http://127.0.0.1:9' > ~/.bashrc",
     )
     try:
-        said = operator.run("launch", "--wait", "--name", "proxied-1", exit_code=0).stderr
+        stderr = operator.run("launch", "--wait", "--name", "proxied-1", exit_code=0).stderr
     finally:
         on(operator, "n2", "rm ~/.bashrc")
-    assert "n2 sets" in said and "http_proxy" in said and "HTTPS_PROXY" in said, said
+    assert "n2 sets" in stderr and "http_proxy" in stderr and "HTTPS_PROXY" in stderr, stderr
     environ = printed(operator, "proxied-1", "worker:0")["environ"]
     addresses = {
         row["address"].rpartition(":")[0] for row in operator.json("status", "proxied-1")["tasks"]
@@ -302,11 +302,11 @@ def test_a_proxy_on_a_host_is_gone_around_and_said(operator: Tfdeploy) -> None:
 
 
 def printed(operator: Tfdeploy, run: str, task: str) -> dict[str, dict[str, str]]:
-    said = operator.run("logs", run, "--task", task, "--output", "raw", exit_code=0).stdout
-    found: dict[str, dict[str, str]] = json.loads(
-        next(line for line in said.splitlines() if line.startswith("{"))
+    stdout = operator.run("logs", run, "--task", task, "--output", "raw", exit_code=0).stdout
+    answer: dict[str, dict[str, str]] = json.loads(
+        next(line for line in stdout.splitlines() if line.startswith("{"))
     )
-    return found
+    return answer
 
 
 PRINTS = """import os, sys, time
@@ -348,8 +348,8 @@ def test_a_secret_is_seen_by_the_program_and_by_nobody_else(operator: Tfdeploy) 
     assert [path.rpartition("/")[2] for path in places] == ["env.json"]
     assert SECRET not in on(operator, "n2", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '", root=True)
     outputs += [
-        operator.run(*words, "secret-1")
-        for words in (("logs",), ("logs", "--json"), ("status", "--json"))
+        operator.run(*args, "secret-1")
+        for args in (("logs",), ("logs", "--json"), ("status", "--json"))
     ]
     assert "all of it: ***" in outputs[1].stdout and "*** in three" in outputs[1].stdout
     operator.run("stop", "secret-1", exit_code=0)
@@ -373,5 +373,5 @@ def test_a_secret_is_seen_by_the_program_and_by_nobody_else(operator: Tfdeploy) 
 @pytest.mark.fault("55 a secret that is not set")
 def test_a_secret_that_is_not_set_is_named_before_anything_happens(operator: Tfdeploy) -> None:
     write_job(operator, "unset", "quick.py", secrets=["TOKEN", "OTHER"])
-    said = operator.run("launch", exit_code=2).stderr
-    assert "TOKEN, OTHER" in said and "export TOKEN" in said
+    stderr = operator.run("launch", exit_code=2).stderr
+    assert "TOKEN, OTHER" in stderr and "export TOKEN" in stderr

@@ -36,8 +36,8 @@ def talked(loopback_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Tfdep
     return operator
 
 
-def rows(operator: Tfdeploy, *words: str) -> list[dict[str, object]]:
-    done = operator.run("logs", *words, "--output", "json", exit_code=0)
+def rows(operator: Tfdeploy, *args: str) -> list[dict[str, object]]:
+    done = operator.run("logs", *args, "--output", "json", exit_code=0)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -86,8 +86,8 @@ def test_only_what_is_asked_for(talked: Tfdeploy) -> None:
     ]
 
 
-def lines(operator: Tfdeploy, *words: str) -> list[object]:
-    return [row["line"] for row in rows(operator, *words)]
+def lines(operator: Tfdeploy, *args: str) -> list[object]:
+    return [row["line"] for row in rows(operator, *args)]
 
 
 def test_names_are_ranges_and_globs(talked: Tfdeploy) -> None:
@@ -204,17 +204,17 @@ def test_the_attempt_before_the_newest(
 
 def test_an_expression_that_takes_for_ever_is_ended_by_ctrl_c(talked: Tfdeploy) -> None:
     endless = "((.|.|.)*)*!"
-    for words in (
+    for args in (
         ("--grep", endless),
         ("-f", "--grep", endless),
         ("-f", "--highlight", endless, "--color", "always"),
     ):
-        looking = talked.start("logs", *words)
+        looking = talked.start("logs", *args)
         with pytest.raises(subprocess.TimeoutExpired):
             looking.wait(2)
         os.killpg(looking.pid, signal.SIGINT)
         looking.communicate(timeout=120)
-        assert looking.returncode == 130, words
+        assert looking.returncode == 130, args
 
 
 def test_raw_bytes_go_to_a_terminal_only_when_that_is_agreed(talked: Tfdeploy) -> None:
@@ -255,7 +255,7 @@ def test_since_cuts_at_a_time(talked: Tfdeploy) -> None:
         datetime.fromisoformat(str(row["time"]).replace("Z", "+00:00")).timestamp()
         for row in found[2:4]
     )
-    words = [
+    command = [
         sys.executable,
         "-c",
         AT,
@@ -267,7 +267,7 @@ def test_since_cuts_at_a_time(talked: Tfdeploy) -> None:
         "0s",
         "--json",
     ]
-    argv = talked.lab.operator(words)
+    argv = talked.lab.operator(command)
     done = subprocess.run(
         argv,
         env=talked.env,
@@ -310,8 +310,8 @@ def test_unknown_runs_tasks_and_expressions_are_usage_errors(talked: Tfdeploy) -
 
 @pytest.mark.fault("47 logs | head")
 def test_a_reader_that_goes_away_ends_it_quietly(talked: Tfdeploy) -> None:
-    for words in ((), ("-f",), ("--json",)):
-        argv = talked.argv("logs", *words)
+    for args in ((), ("-f",), ("--json",)):
+        argv = talked.argv("logs", *args)
         with subprocess.Popen(
             argv, env=talked.env, cwd=talked.cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as logs:
@@ -329,9 +329,9 @@ def test_following_ends_with_the_run_and_misses_nothing(
     write_job(operator, "follow", "talk.py", "--lines=40", "--pause=0.05")
     operator.run("launch", "--detach", "--name", "follow-1", exit_code=0)
     following = operator.start("logs", "-f", "follow-1", "--json")
-    said, _ = following.communicate(timeout=120)
-    assert following.returncode == 0, said
-    found = [json.loads(line) for line in said.splitlines()]
+    output, _ = following.communicate(timeout=120)
+    assert following.returncode == 0, output
+    found = [json.loads(line) for line in output.splitlines()]
     for task in ("ps:0", "worker:0", "worker:1"):
         numbers = [int(row["line"].split()[-1]) for row in found if row["task"] == task]
         assert sorted(numbers) == list(range(1, 41)), task
@@ -398,8 +398,8 @@ def test_foreign_bytes_are_safe_in_text_and_whole_in_raw(
     write_job(operator, "odd-lines", "talk.py", "--odd=odd.bin", "--lines=0")
     operator.run("launch", "--wait", "--name", "odd-lines-1", exit_code=0)
 
-    def said(*words: str) -> bytes:
-        argv = operator.argv("logs", "odd-lines-1", "--task", "worker:0", *words)
+    def said(*args: str) -> bytes:
+        argv = operator.argv("logs", "odd-lines-1", "--task", "worker:0", *args)
         return subprocess.run(
             argv, env=operator.env, cwd=operator.cwd, capture_output=True, timeout=60, check=True
         ).stdout
@@ -407,14 +407,14 @@ def test_foreign_bytes_are_safe_in_text_and_whole_in_raw(
     assert said("--output", "raw") == ODD
     text = said("--color", "never").decode("utf-8")
     assert not FORBIDDEN.search(text)
-    for words in (
+    for args in (
         "red ",
         "nul ",
         "[/foo] [bold]not markup[/bold] [link=http://x]y[/link]",
         "100%|####|",
         "\U0001f600 smile",
     ):
-        assert words in text, words
+        assert args in text, args
     assert "aGFjaw" not in text and "title" not in text and "10%" not in text
     assert all(line.startswith("worker:0@n2") for line in text.splitlines())
     assert max(map(len, text.splitlines())) >= 1 << 20

@@ -49,11 +49,11 @@ def assert_nothing_left(operator: Tfdeploy, run: str) -> None:
 
 
 def lines_of(operator: Tfdeploy, run: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    results: dict[str, list[str]] = {}
     for text in operator.run("logs", run, "--output", "json", exit_code=0).stdout.splitlines():
         row = json.loads(text)
-        found.setdefault(row["task"], []).append(row["line"])
-    return found
+        results.setdefault(row["task"], []).append(row["line"])
+    return results
 
 
 def kept_files(operator: Tfdeploy, host: str) -> set[str]:
@@ -87,7 +87,7 @@ def test_async_on_four_hosts_ends_well_and_resumes(operator: Tfdeploy) -> None:
     # a ps saves nothing on its own disk
     assert kept_files(operator, "n1") == kept_files(operator, "n2") == set()
 
-    words = (
+    command = (
         "launch",
         "--mode",
         "async",
@@ -98,7 +98,7 @@ def test_async_on_four_hosts_ends_well_and_resumes(operator: Tfdeploy) -> None:
         "monitored_async.py",
         "--steps=700",
     )
-    again = operator.run(*words, exit_code=0)
+    again = operator.run(*command, exit_code=0)
     second = again.stdout.strip()
     started = [
         line

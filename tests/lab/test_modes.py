@@ -37,16 +37,16 @@ def test_mirrored_succeeds_when_every_worker_has(operator: Tfdeploy) -> None:
         operator, "m-end", "any_mode.py", "--steps=2", "--steps_of=worker:1=15", mode="mirrored"
     )
     operator.run(*WAIT, "m-end-1", exit_code=0)
-    told = operator.json("status", "m-end-1")
-    first, second = told["tasks"]
-    assert (told["state"], first["outcome"], second["outcome"]) == (
+    answer = operator.json("status", "m-end-1")
+    first, second = answer["tasks"]
+    assert (answer["state"], first["outcome"], second["outcome"]) == (
         "succeeded",
         "succeeded",
         "succeeded",
     )
     # Without their zone: where a time has no milliseconds, "Z" follows at once, and is more than
     # ".".
-    ends_at = [str(row["ended"]).rstrip("Z") for row in (told, second, first)]
+    ends_at = [str(row["ended"]).rstrip("Z") for row in (answer, second, first)]
     assert ends_at[0] >= ends_at[1] > ends_at[2]
     assert said(operator, "m-end-1", "worker:1")[-1] == "step 15"
     assert_nothing_left(operator, "m-end-1", "m-end")
@@ -154,7 +154,7 @@ def test_local_has_no_cluster_whatever_a_login_shell_sets(operator: Tfdeploy) ->
 
 @pytest.mark.fault("5 a mode that contradicts the roles")
 @pytest.mark.parametrize(
-    ("words", "what"),
+    ("args", "what"),
     [
         (("--mode", "mirrored", "--ps", "1"), "mode mirrored has no ps"),
         (("--mode", "local", "--workers", "2"), "one process"),
@@ -163,10 +163,10 @@ def test_local_has_no_cluster_whatever_a_login_shell_sets(operator: Tfdeploy) ->
     ],
 )
 def test_a_mode_that_contradicts_the_roles_is_refused_before_any_host_is_bothered(
-    operator: Tfdeploy, words: tuple[str, ...], what: str
+    operator: Tfdeploy, args: tuple[str, ...], what: str
 ) -> None:
     write_job(operator, "contra", "any_mode.py", mode="async")
-    refused = operator.run("launch", *words, exit_code=2)
+    refused = operator.run("launch", *args, exit_code=2)
     assert what in refused.stderr and "probe" not in refused.stderr
 
 

@@ -38,8 +38,8 @@ def said(operator: Tfdeploy, run: str, task: str) -> list[str]:
 
 
 def rows_of(operator: Tfdeploy, run: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = operator.json("status", run)["tasks"]
-    return found
+    answer: list[dict[str, Any]] = operator.json("status", run)["tasks"]
+    return answer
 
 
 def test_ranks_meet_at_the_port_of_the_first_and_end_together(operator: Tfdeploy) -> None:
@@ -160,7 +160,7 @@ def test_torch_trains_over_two_hosts_and_goes_on_from_rank_0_when_a_rank_is_kill
 def jax_wheels(tmp_path: Path) -> Path:
     """The wheels of the example's requirements, for hosts that reach no package index."""
     made = tmp_path / "wheels"
-    words = [
+    command = [
         sys.executable,
         "-m",
         "pip",
@@ -172,7 +172,7 @@ def jax_wheels(tmp_path: Path) -> Path:
         ":all:",
     ]
     done = subprocess.run(
-        [*words, "-r", str(JAX / "requirements.txt")], capture_output=True, text=True, timeout=600
+        [*command, "-r", str(JAX / "requirements.txt")], capture_output=True, text=True, timeout=600
     )
     if done.returncode:
         pytest.skip(

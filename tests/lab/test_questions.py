@@ -38,9 +38,9 @@ def operator(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
     return tfdeploy(pair)
 
 
-def answered(operator: Tfdeploy, question: str, typed: str, *words: str) -> tuple[int, str]:
+def answered(operator: Tfdeploy, question: str, typed: str, *args: str) -> tuple[int, str]:
     """(exit code, the last screen) of tfdeploy WORDS, asked that question and answered so."""
-    terminal = Terminal(operator.argv(*words), operator.env, cwd=operator.cwd, columns=160, rows=30)
+    terminal = Terminal(operator.argv(*args), operator.env, cwd=operator.cwd, columns=160, rows=30)
     try:
         asked = terminal.shows(question, within_s=60)
         assert asked[-1].endswith(f"{question} _"), asked

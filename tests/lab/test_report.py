@@ -63,8 +63,8 @@ def test_a_run_that_failed_and_what_its_page_has(operator: Tfdeploy) -> None:
     again = operator.run("report", "broken-1", exit_code=2)
     assert "exists already" in again.stderr and "--overwrite" in again.stderr
     operator.run("report", "broken-1", "--overwrite", exit_code=0)
-    said = operator.json("report", "broken-1", "--to", str(operator.cwd / "other.html"))
-    assert said == {"run": "broken-1", "file": str(operator.cwd / "other.html")}
+    answer = operator.json("report", "broken-1", "--to", str(operator.cwd / "other.html"))
+    assert answer == {"run": "broken-1", "file": str(operator.cwd / "other.html")}
     assert not [path for path in operator.cwd.iterdir() if path.name.startswith(".")]
 
 
@@ -98,7 +98,7 @@ def test_status_shows_the_step_of_event_files_and_behind_a_long_text_and_no_summ
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("args", "why"),
     [
         (["--to", "/no/such/folder/x.html"], "there is no folder"),
         (["--to", "."], "is a folder"),
@@ -109,14 +109,14 @@ def test_status_shows_the_step_of_event_files_and_behind_a_long_text_and_no_summ
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(
-    operator: Tfdeploy, words: list[str], why: str
+    operator: Tfdeploy, args: list[str], why: str
 ) -> None:
     write_job(operator, "quick", "talk.py", "--lines=1")
     if not (operator.cwd / "talked").exists():
         operator.run("launch", "--wait", "-q", "--name", "quick-1", exit_code=0)
         (operator.cwd / "talked").touch()
     before = set(operator.cwd.iterdir())
-    refused = operator.run("report", *words, "quick-1", exit_code=2)
+    refused = operator.run("report", *args, "quick-1", exit_code=2)
     assert why in refused.stderr and "next:" in refused.stderr and "Traceback" not in refused.stderr
     assert set(operator.cwd.iterdir()) == before
 
@@ -155,12 +155,12 @@ def test_metrics_are_noted_with_nobody_attached_and_a_live_page_has_them(
     )
     assert process.stdout is not None
     url = process.stdout.readline().strip()
-    found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/[0-9a-f]{32}/", url)
-    assert found, url
+    match = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/[0-9a-f]{32}/", url)
+    assert match, url
     assert 'http-equiv="refresh"' in ask(url) and "live-1" in ask(url)
     for wrong, host in (
         (url[:-5] + "0000/", None),
-        (f"http://127.0.0.1:{found[1]}/", None),
+        (f"http://127.0.0.1:{match[1]}/", None),
         (url, "evil.example.org"),
     ):
         with pytest.raises(urllib.error.HTTPError, match="404"):
@@ -172,7 +172,7 @@ def test_metrics_are_noted_with_nobody_attached_and_a_live_page_has_them(
     leading_there = browser.assert_led_to(url)
     process.send_signal(signal.SIGINT)
     assert process.wait(120) == 0 and not leading_there.parent.exists()
-    with pytest.raises(OSError), socket.create_connection(("127.0.0.1", int(found[1])), timeout=2):
+    with pytest.raises(OSError), socket.create_connection(("127.0.0.1", int(match[1])), timeout=2):
         pass
     operator.run("stop", "live-1", "--now", exit_code=0)
 
@@ -283,15 +283,15 @@ def test_two_runs_are_compared_by_flag_file_and_last_value(operator: Tfdeploy) -
         "--lines=4",
         exit_code=0,
     )
-    said = operator.json("compare", "pair-1", "pair-2", "--to", str(operator.cwd / "pair.html"))
-    found = {(row["what"], row["key"]): row["values"] for row in said["differs"]}
+    answer = operator.json("compare", "pair-1", "pair-2", "--to", str(operator.cwd / "pair.html"))
+    found = {(row["what"], row["key"]): row["values"] for row in answer["differs"]}
     assert (
-        said["runs"] == ["pair-1", "pair-2"]
+        answer["runs"] == ["pair-1", "pair-2"]
         and found["command", "--lines"] == ["2", "4"]
         and ("code", "talk.py") in found
     )
     assert not {what for what, _ in found} & {"env", "versions"}
-    assert {row["run"]: row["value"] for row in said["final"] if row["metric"] == "told"} == {
+    assert {row["run"]: row["value"] for row in answer["final"] if row["metric"] == "told"} == {
         "pair-1": 2,
         "pair-2": 4,
     }
@@ -303,7 +303,7 @@ def test_two_runs_are_compared_by_flag_file_and_last_value(operator: Tfdeploy) -
         and "talk.py: pair-1 -> pair-2" in shown
         and "  +# slower" in shown
     )
-    (lines,) = said["lines"]
+    (lines,) = answer["lines"]
     assert (lines["path"], lines["diff"][-1], lines["why"]) == ("talk.py", "+# slower", None)
     for host in operator.lab.hosts:
         on_host(operator.lab, host, "rm -r ~/tfdeploy/pair/releases/*")
@@ -341,9 +341,9 @@ def test_large_code_is_said_with_the_lines_that_avoid_it(operator: Tfdeploy) -> 
             file.truncate(30_000_000)
     said = "shards/ (60 MB). Every run has its own copy of it"
     lines = ("`data: {shards: ./shards/}` in the job file", "echo /shards/ >> .tfdeployignore")
-    for words in (("sync", "--dry-run"), ("launch", "--dry-run")):
-        told = operator.run(*words, exit_code=0).stderr
-        assert all(each in told for each in (said, *lines)), told
+    for args in (("sync", "--dry-run"), ("launch", "--dry-run")):
+        stderr = operator.run(*args, exit_code=0).stderr
+        assert all(each in stderr for each in (said, *lines)), stderr
     (operator.cwd / ".tfdeployignore").write_text("/shards/\n")
     assert "code:" not in operator.run("sync", "--dry-run", exit_code=0).stderr
     (operator.cwd / ".tfdeployignore").unlink()

@@ -71,8 +71,8 @@ def wanted(operator: Tfdeploy) -> list[bytes]:
     return [form.encode() for form in {*in_forms(CANARY), body}]
 
 
-def refused(operator: Tfdeploy, exit_code: int, *words: str) -> str:
-    done = operator.run(*words, exit_code=exit_code)
+def refused(operator: Tfdeploy, exit_code: int, *args: str) -> str:
+    done = operator.run(*args, exit_code=exit_code)
     assert shown(done.stdout + done.stderr, wanted(operator)) == []
     return done.stderr
 
@@ -88,22 +88,22 @@ def test_a_canary_and_a_key_in_the_code_folder_are_sent_nowhere(operator: Tfdepl
     outputs.append(operator.run("launch", "--dry-run", "--json", exit_code=0))
     outputs.append(operator.run("launch", "--wait", "-v", "--name", run, exit_code=0))
     assert outputs[2].stderr.count("not sent: ") == 1
-    for words in (
+    for args in (
         ("logs",),
         ("logs", "--json"),
         ("logs", "--output", "raw"),
         ("status", "--json"),
         ("audit", "--json"),
     ):
-        outputs.append(operator.run(*words, run, exit_code=0))
+        outputs.append(operator.run(*args, run, exit_code=0))
     assert outputs[3].stdout.count("***") == 3 and "all shown" in outputs[3].stdout
 
     (cwd / ".env").write_text(f"TOKEN={CANARY}\n")
     assert ".env holds the value of the secret TOKEN" in refused(operator, 3, "launch", "--wait")
     (cwd / ".env").unlink()
     (cwd / "fixture.py").write_text(f'KEY = """\n{FOREIGN_KEY}"""\n')
-    for words in (("sync",), ("launch", "--wait")):
-        assert f"{cwd}/fixture.py:2" in refused(operator, 3, *words)
+    for args in (("sync",), ("launch", "--wait")):
+        assert f"{cwd}/fixture.py:2" in refused(operator, 3, *args)
     assert "fixture.py holds a private key" in operator.run("check", exit_code=1).stdout
     (cwd / ".tfdeployignore").write_text("fixture.py\n")
 

@@ -30,24 +30,24 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
     return tfdeploy(few_hosts)
 
 
-def launch(operator: Tfdeploy, run: str, *words: str) -> None:
-    operator.run("launch", "--detach", "--name", run, *words, exit_code=0)
+def launch(operator: Tfdeploy, run: str, *args: str) -> None:
+    operator.run("launch", "--detach", "--name", run, *args, exit_code=0)
 
 
 def all_of_it_is_there(operator: Tfdeploy, run: str) -> dict[str, list[int]]:
     """host -> the pids that stubborn.py says it made there, once it has made all of them."""
 
     def said() -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
+        results: dict[str, list[int]] = {}
         for line in operator.run("logs", run, exit_code=0).stdout.splitlines():
-            told = re.match(r"\S+?@(\w+) +\| pid (\d+) ", line)
-            if told:
-                found.setdefault(told[1], []).append(int(told[2]))
+            match = re.match(r"\S+?@(\w+) +\| pid (\d+) ", line)
+            if match:
+                results.setdefault(match[1], []).append(int(match[2]))
         return (
-            found
-            if found
-            and all(len(pids) == 5 for pids in found.values())
-            and len(found) == len(operator.lab.hosts)
+            results
+            if results
+            and all(len(pids) == 5 for pids in results.values())
+            and len(results) == len(operator.lab.hosts)
             else {}
         )
 
@@ -77,11 +77,11 @@ def test_a_stubborn_program_is_gone_and_its_neighbours_are_untouched(operator: T
     with bystander(lab, "n2") as stranger:
         launch(operator, "stubborn-1")
         pids = all_of_it_is_there(operator, "stubborn-1")
-        found = operator.json("stop", "stubborn-1", "--grace", "1s")
-        assert found["ok"] and {row["host"] for row in found["hosts"]} == set(lab.hosts)
+        answer = operator.json("stop", "stubborn-1", "--grace", "1s")
+        assert answer["ok"] and {row["host"] for row in answer["hosts"]} == set(lab.hosts)
         assert all(
             row == {"host": row["host"], "ok": True, "survivors": [], "error": None}
-            for row in found["hosts"]
+            for row in answer["hosts"]
         )
         assert {host: alive(lab, host, made) for host, made in pids.items()} == {
             host: [] for host in pids
@@ -122,8 +122,8 @@ def test_the_grace_that_is_given_counts(operator: Tfdeploy, patience: str) -> No
 def test_a_program_that_obeys_is_asked_and_not_killed(operator: Tfdeploy) -> None:
     write_job(operator, "obeys", "quick.py", "--steps=100000", stop={"grace": "60s"})
     launch(operator, "obeys-1")
-    said = operator.run("stop", exit_code=0).stderr  # the live run of this job
-    assert "obeys-1: no process of it is alive" in said
+    stderr = operator.run("stop", exit_code=0).stderr  # the live run of this job
+    assert "obeys-1: no process of it is alive" in stderr
     rows = operator.json("status", "obeys-1")["tasks"]
     assert {(row["outcome"], row["signal"], row["reason"]) for row in rows} == {
         ("stopped", 15, "stopped by an operator")
@@ -138,8 +138,8 @@ def test_stop_again_of_an_ended_and_of_an_unknown_run(operator: Tfdeploy) -> Non
     launch(operator, "again-1")
     operator.run("stop", "again-1", exit_code=0)
     before = operator.json("status", "again-1")
-    said = operator.run("stop", "again-1", exit_code=0).stderr
-    assert "again-1: no process of it is alive; it had ended before: stopped" in said
+    stderr = operator.run("stop", "again-1", exit_code=0).stderr
+    assert "again-1: no process of it is alive; it had ended before: stopped" in stderr
     operator.run(
         "launch",
         "--wait",
@@ -151,12 +151,12 @@ def test_stop_again_of_an_ended_and_of_an_unknown_run(operator: Tfdeploy) -> Non
         "--steps=1",
         exit_code=0,
     )
-    said = operator.run("stop", "again-2", exit_code=0).stderr
-    assert re.search(r"^n\S+: had ended before$", said, re.M), said
-    assert "again-2: no process of it is alive; it had ended before: succeeded" in said
+    stderr = operator.run("stop", "again-2", exit_code=0).stderr
+    assert re.search(r"^n\S+: had ended before$", stderr, re.M), stderr
+    assert "again-2: no process of it is alive; it had ended before: succeeded" in stderr
     assert operator.state("again-2") == "succeeded" and operator.json("status", "again-1") == before
-    said = operator.run("stop", "no-such-run", exit_code=2).stderr
-    assert "no run 'no-such-run'" in said and "tfdeploy runs" in said
+    stderr = operator.run("stop", "no-such-run", exit_code=2).stderr
+    assert "no run 'no-such-run'" in stderr and "tfdeploy runs" in stderr
     operator.run("stop", "--json", "no-such-run", exit_code=2)
     several = operator.run("stop", "again", exit_code=2).stderr
     assert "again-1" in several and "again-2" in several
@@ -204,9 +204,9 @@ def test_hosts_that_are_off_are_named_and_stopped_later(
     lab.cut("n3")
     lab.kill("n4")
     told = operator.start("stop", "off-1")
-    found = operator.json("stop", "off-1", exit_code=4)
-    assert not found["ok"]
-    rows = {row["host"]: row for row in found["hosts"]}
+    answer = operator.json("stop", "off-1", exit_code=4)
+    assert not answer["ok"]
+    rows = {row["host"]: row for row in answer["hosts"]}
     assert [rows[host]["ok"] for host in ("n1", "n2", "n3", "n4")] == [True, True, False, False], (
         rows
     )

@@ -60,10 +60,10 @@ def fetch(url: str) -> list[str]:
 
 
 def start(
-    operator: Tfdeploy, *words: str, env: dict[str, str] | None = None
+    operator: Tfdeploy, *args: str, env: dict[str, str] | None = None
 ) -> tuple[subprocess.Popen[str], str]:
     """The process and its URL."""
-    process = operator.start("tensorboard", "-q", *words, env=env)
+    process = operator.start("tensorboard", "-q", *args, env=env)
     assert process.stdout is not None
     line = process.stdout.readline().strip()
     assert line.startswith("http://127.0.0.1:"), line + process.stdout.read()
@@ -136,13 +136,13 @@ def test_a_host_without_tensorboard_says_what_to_type(operator: Tfdeploy) -> Non
     write_job(operator, "boardless", "vocal.py")
     try:
         operator.run("launch", "--wait", "-q", exit_code=0)
-        said = operator.json("tensorboard", exit_code=3)["error"]
+        answer = operator.json("tensorboard", exit_code=3)["error"]
     finally:
         operator.env["TFDEPLOY_INVENTORY"] = inventory
         write_job(operator, "boards", "events.py", keep=["ckpt"])
-    assert "not installed" in said["what"]
-    assert "setup" in said["next"]
-    assert "pip install tensorboard" in said["next"]
+    assert "not installed" in answer["what"]
+    assert "setup" in answer["next"]
+    assert "pip install tensorboard" in answer["next"]
 
 
 def test_a_host_that_is_not_of_the_run_is_refused(operator: Tfdeploy) -> None:

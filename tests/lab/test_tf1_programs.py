@@ -208,11 +208,11 @@ def write_job(operator: Tfdeploy, program: Program, **keys: object) -> None:
 
 
 def lines_of(operator: Tfdeploy, run: str) -> dict[str, str]:
-    found: dict[str, list[str]] = {}
+    results: dict[str, list[str]] = {}
     for text in operator.run("logs", run, "--output", "json", exit_code=0).stdout.splitlines():
         row = json.loads(text)
-        found.setdefault(row["task"], []).append(row["line"])
-    return {task: "\n".join(lines) for task, lines in found.items()}
+        results.setdefault(row["task"], []).append(row["line"])
+    return {task: "\n".join(lines) for task, lines in results.items()}
 
 
 def assert_said(program: Program, said: dict[str, str]) -> None:

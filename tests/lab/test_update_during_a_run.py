@@ -57,10 +57,10 @@ def rows_of(operator: Tfdeploy, run: str) -> dict[str, dict[str, Any]]:
     return {row["task"]: row for row in operator.json("status", run)["tasks"]}
 
 
-def follow(operator: Tfdeploy, *words: str) -> tuple[subprocess.Popen[str], Callable[[], str]]:
-    out = operator.home / f"followed-{words[0]}"
+def follow(operator: Tfdeploy, *args: str) -> tuple[subprocess.Popen[str], Callable[[], str]]:
+    out = operator.home / f"followed-{args[0]}"
     with out.open("w") as stream:
-        return operator.start(*words, stdout=stream), out.read_text
+        return operator.start(*args, stdout=stream), out.read_text
 
 
 def processes_of(operator: Tfdeploy, host: str, run: str, word: str) -> dict[int, str]:
@@ -69,12 +69,12 @@ def processes_of(operator: Tfdeploy, host: str, run: str, word: str) -> dict[int
         "for each in /proc/[0-9]*; do echo ${each#/proc/} $(tr '\\0' ' ' 2>/dev/null "
         "<$each/cmdline); done"
     )
-    found = {}
+    results = {}
     for words in map(str.split, on_host(operator.lab, host, script, root=True).splitlines()):
         at = words.index(word) if word in words else 0
         if at and words[at + 1].endswith(f"/runs/{run}/hosts/{host}"):
-            found[int(words[0])] = Path(words[at - 1]).name
-    return found
+            results[int(words[0])] = Path(words[at - 1]).name
+    return results
 
 
 def minder_of(operator: Tfdeploy, host: str, run: str) -> tuple[int, str] | None:

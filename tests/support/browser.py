@@ -22,7 +22,7 @@ def find_browser() -> str | None:
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
-def seen_in_browser(url: str, profile: Path, *words: str) -> tuple[str, str]:
+def seen_in_browser(url: str, profile: Path, *args: str) -> tuple[str, str]:
     """The document after it is shown, and what the browser complained of."""
     browser = find_browser()
     if browser is None:
@@ -34,7 +34,7 @@ def seen_in_browser(url: str, profile: Path, *words: str) -> tuple[str, str]:
         "--disable-dev-shm-usage",
         f"--user-data-dir={profile}",
     ]
-    command = [browser, *flags, "--enable-logging=stderr", *words, "--dump-dom", url]
+    command = [browser, *flags, "--enable-logging=stderr", *args, "--dump-dom", url]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     return shown.stdout, "\n".join(
         line for line in shown.stderr.splitlines() if "CONSOLE" in line or "Security Policy" in line

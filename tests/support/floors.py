@@ -256,8 +256,8 @@ def name_faults(source, path):
 
 def words_of(name):
     """The whole name, and its last word: HostInfo is banned like Info, DataListing is not."""
-    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
-    return {name.strip("_"), *words[-1:]}
+    matches = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
+    return {name.strip("_"), *matches[-1:]}
 
 
 def print_faults(source, path):

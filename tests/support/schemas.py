@@ -92,15 +92,15 @@ def _of_object(
             yield f"{at}.{key} is not in the schema"
 
 
-def name_of(words: Sequence[str], value: Any) -> str:
+def name_of(args: Sequence[str], value: Any) -> str:
     """Which schema is meant by what `tfdeploy WORDS --json` printed."""
     if isinstance(value, dict) and set(value) == {"error"}:
         return "error"
-    verb = next(word for word in words if word in VERBS)
-    return next((name for (of, word), name in WITH.items() if of == verb and word in words), verb)
+    verb = next(word for word in args if word in VERBS)
+    return next((name for (of, word), name in WITH.items() if of == verb and word in args), verb)
 
 
-def printed_faults(words: Sequence[str], value: Any) -> list[str]:
+def printed_faults(args: Sequence[str], value: Any) -> list[str]:
     """What is wrong with `value`, that `tfdeploy WORDS --json` printed."""
-    schema = schema_of(name_of(words, value))
+    schema = schema_of(name_of(args, value))
     return list(faults(value, schema, schema.get("$defs", {})))

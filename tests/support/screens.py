@@ -291,7 +291,7 @@ SCREENS = {
 def dashboard_of(scene: Scene) -> tuple[Dashboard, float]:
     """After all events and keys, and the UTC seconds of its last frame."""
     clock = [0.0]
-    board = Dashboard(clock=lambda: clock[0], command=lambda words: None)
+    board = Dashboard(clock=lambda: clock[0], command=lambda args: None)
     board.scene.unicode = True
     for one in scene.events():
         clock[0] = max(clock[0], one.time - BEGAN)

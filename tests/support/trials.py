@@ -115,8 +115,8 @@ def results() -> dict[str, str]:
         command = [sys.executable, "-m", "support.trials", folder]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run(command, capture_output=True, env=environment, timeout=60, check=True)
-    found: dict[str, str] = json.loads(done.stdout)
-    return found
+    answer: dict[str, str] = json.loads(done.stdout)
+    return answer
 
 
 def find_lack(name: str) -> Lack | None:

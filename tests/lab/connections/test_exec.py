@@ -69,8 +69,8 @@ def test_exit_codes_of_several_hosts(operator: Tfdeploy) -> None:
 
 
 def test_which_hosts(operator: Tfdeploy) -> None:
-    def asked(*words: str) -> list[str]:
-        return [row["host"] for row in operator.json("exec", *words, "--", "true")["hosts"]]
+    def asked(*args: str) -> list[str]:
+        return [row["host"] for row in operator.json("exec", *args, "--", "true")["hosts"]]
 
     assert asked("--limit", "n1,n3") == ["n1", "n3"]
     assert asked("--limit", "worker") == ["n2", "n3"]

@@ -59,9 +59,9 @@ def let_in(operator: Tfdeploy, ends: list[tuple[str, int]], count: int) -> dict[
     return {"another machine": from_elsewhere, **found}
 
 
-def _printed(words: list[str]) -> list[str]:
+def _printed(args: list[str]) -> list[str]:
     return subprocess.run(
-        words, capture_output=True, text=True, check=True, timeout=DEADLINE_S
+        args, capture_output=True, text=True, check=True, timeout=DEADLINE_S
     ).stdout.split()
 
 
@@ -115,7 +115,7 @@ print(greeted)
 def _without_table(operator: Tfdeploy, host: str, task: tuple[str, int]) -> None:
     """Root ends the host's nft, and no other can be started: strangers are still kept out, hosts of
     the run are not."""
-    words = ["python3", "-c", GREETED, task[0], str(task[1]), "50"]
+    command = ["python3", "-c", GREETED, task[0], str(task[1]), "50"]
     on_host(
         operator.lab,
         host,
@@ -124,8 +124,8 @@ def _without_table(operator: Tfdeploy, host: str, task: tuple[str, int]) -> None
     )
     try:
         wait_for(lambda: tables(operator.lab) == [1, 0, 1], WITHIN_S, "the table is gone")
-        assert _printed(operator.lab.operator(words)) == ["0"]
-        assert on_host(operator.lab, "n1", shlex.join(words)) == "50"
+        assert _printed(operator.lab.operator(command)) == ["0"]
+        assert on_host(operator.lab, "n1", shlex.join(command)) == "50"
     finally:
         on_host(operator.lab, host, "chmod 755 $(readlink -f /usr/sbin/nft)", root=True)
 

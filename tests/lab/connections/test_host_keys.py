@@ -34,9 +34,9 @@ def known_hosts(operator: Tfdeploy) -> Path:
 
 
 def fingerprint(lab: Lab, host: str) -> str:
-    words = ["ssh-keygen", "-lf", str(lab.root / "hosts" / host / "host_key")]
+    command = ["ssh-keygen", "-lf", str(lab.root / "hosts" / host / "host_key")]
     return subprocess.run(
-        words, capture_output=True, text=True, timeout=30, check=True
+        command, capture_output=True, text=True, timeout=30, check=True
     ).stdout.split()[1]
 
 
@@ -57,8 +57,8 @@ def test_an_unknown_key_is_refused_with_its_fingerprint_and_trust_records_it(
     assert [rows[host]["exit_code"] for host in ("n1", "n2", "n3", "n4")] == [0, None, 0, 0]
     print_2 = fingerprint(operator.lab, "n2")
     assert print_2 in rows["n2"]["error"]
-    said = operator.run("exec", "--", "true", exit_code=4).stderr
-    assert print_2 in said and "tfdeploy trust --limit n2" in said
+    stderr = operator.run("exec", "--", "true", exit_code=4).stderr
+    assert print_2 in stderr and "tfdeploy trust --limit n2" in stderr
 
     before = known_hosts.read_text()
     refused = operator.run("trust", exit_code=2)
@@ -77,11 +77,11 @@ def test_an_unknown_key_is_refused_with_its_fingerprint_and_trust_records_it(
     operator.run("sync", "--json", exit_code=2)
 
 
-def answered(operator: Tfdeploy, answer: bytes, *words: str) -> tuple[int, str]:
+def answered(operator: Tfdeploy, answer: bytes, *args: str) -> tuple[int, str]:
     """tfdeploy WORDS on a terminal, where `answer` is typed: (exit code, all that it showed)."""
     master, slave = pty.openpty()
     asking = subprocess.Popen(
-        operator.argv(*words),
+        operator.argv(*args),
         env=operator.env,
         cwd=operator.cwd,
         stdin=slave,
@@ -145,9 +145,11 @@ def test_a_changed_key_is_refused_with_both_fingerprints_and_no_flag_silences_it
     known_hosts.write_text("\n".join(lines) + "\n")
     before = known_hosts.read_text()
     old, new = fingerprint(operator.lab, "n3"), fingerprint(operator.lab, "n2")
-    said = operator.run("exec", "--", "true", exit_code=4).stderr
-    assert old in said and new in said and "has changed" in said and f"{known_hosts}:2" in said
-    assert "tfdeploy trust --renew n2" in said
+    stderr = operator.run("exec", "--", "true", exit_code=4).stderr
+    assert (
+        old in stderr and new in stderr and "has changed" in stderr and f"{known_hosts}:2" in stderr
+    )
+    assert "tfdeploy trust --renew n2" in stderr
     trust = operator.run("trust", "--yes", exit_code=4)
     assert "changed" in trust.stderr and new in trust.stderr
     assert known_hosts.read_text() == before
@@ -211,8 +213,8 @@ def test_what_is_not_to_be_renewed_is_told_from_what_is(
     known_hosts.write_text(
         before + f"@revoked * {before.split(maxsplit=3)[1]} {before.split(maxsplit=3)[2]}\n"
     )
-    for words in (("trust", "--renew", "n1", "--yes"), ("trust", "--yes"), ("exec", "--", "true")):
-        assert "revoked" in operator.run(*words, exit_code=4).stderr
+    for args in (("trust", "--renew", "n1", "--yes"), ("trust", "--yes"), ("exec", "--", "true")):
+        assert "revoked" in operator.run(*args, exit_code=4).stderr
     exchange(known_hosts)
     listed = operator.home / "prints"
     listed.write_text(f"n2 {fingerprint(operator.lab, 'n3')}\n")

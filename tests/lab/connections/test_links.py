@@ -26,12 +26,12 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 def refused(operator: Tfdeploy, job: str) -> str:
     """The error of a launch after which nothing is left."""
     run = f"{job}-1"
-    said = operator.run("launch", "--name", run, exit_code=3).stderr
-    assert "Traceback" not in said
+    stderr = operator.run("launch", "--name", run, exit_code=3).stderr
+    assert "Traceback" not in stderr
     assert_nothing_left(operator, run, job)
     for host in operator.lab.hosts:
         assert on_host(operator.lab, host, f"ls ~/tfdeploy/{job}/runs 2>/dev/null || true") == ""
-    return said.partition("error:")[2]
+    return stderr.partition("error:")[2]
 
 
 @pytest.mark.fault("32 hosts that do not reach each other")
@@ -84,5 +84,5 @@ def test_ports_that_are_open_to_others_are_said_and_a_firewall_silences_it(
     with ExitStack() as stack:
         for host in operator.lab.hosts:
             stack.enter_context(changed_host(operator.lab, host, closed, UNDO))
-        said = operator.run("launch", "--detach", exit_code=0).stderr
-    assert "reaches its ports" not in said and "running" in said, said
+        stderr = operator.run("launch", "--detach", exit_code=0).stderr
+    assert "reaches its ports" not in stderr and "running" in stderr, stderr

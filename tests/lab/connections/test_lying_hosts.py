@@ -85,10 +85,10 @@ def lying(operator: Tfdeploy, verb: str, form: str) -> Iterator[None]:
         on_host(operator.lab, LIAR, "rm -f /tmp/lies.json")
 
 
-def said_so(operator: Tfdeploy, *words: str, codes: tuple[int, ...] = (1, 3, 4)) -> Any:
-    done = operator.run(*words, timeout_s=100)
+def said_so(operator: Tfdeploy, *args: str, codes: tuple[int, ...] = (1, 3, 4)) -> Any:
+    done = operator.run(*args, timeout_s=100)
     assert "Traceback" not in done.stderr and done.returncode in codes, (
-        f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        f"{args}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     )
     assert LIAR in done.stderr + done.stdout, done.stderr
     return done

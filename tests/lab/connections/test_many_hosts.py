@@ -17,9 +17,9 @@ pytestmark = [pytest.mark.isolated, pytest.mark.long]
 HOSTS = 64
 
 
-def few_files(operator: Tfdeploy, *words: str, exit_code: int = 0) -> str:
+def few_files(operator: Tfdeploy, *args: str, exit_code: int = 0) -> str:
     """What `tfdeploy WORDS` says with 256 file descriptors."""
-    argv = ["sh", "-c", 'ulimit -n 256 && exec "$@"', "sh", *operator.argv(*words)]
+    argv = ["sh", "-c", 'ulimit -n 256 && exec "$@"', "sh", *operator.argv(*args)]
     done = subprocess.run(
         argv,
         env=operator.env,

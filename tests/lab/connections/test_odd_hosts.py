@@ -101,8 +101,8 @@ def test_a_login_shell_that_runs_nothing_is_named(operator: Tfdeploy, shell: str
         rows = {row["host"]: row for row in answer["hosts"]}
         assert [rows[host]["ok"] for host in ("n1", "n2", "n3", "n4")] == [True, False, True, True]
         assert "login shell ended" in rows["n2"]["error"]
-        said = operator.run("sync", exit_code=1).stderr
-        assert "login shell" in said and "next: " in said
+        stderr = operator.run("sync", exit_code=1).stderr
+        assert "login shell" in stderr and "next: " in stderr
 
 
 @pytest.mark.fault("13 a banner with escapes")
@@ -159,8 +159,8 @@ def test_a_host_without_python_or_with_an_old_one_or_with_one_elsewhere(operator
         ], rows
         assert "no Python" in rows["n2"]["error"]
         assert "older than 3.8" in rows["n3"]["error"] and "3.6" in rows["n3"]["error"]
-        said = operator.run("sync", exit_code=3).stderr
-        assert "`python:`" in said
+        stderr = operator.run("sync", exit_code=3).stderr
+        assert "`python:`" in stderr
         assert operator.json("exec", "--", "true")["ok"]
         operator.run("launch", exit_code=3)
     finally:
@@ -188,9 +188,9 @@ HOMES = {
 }
 
 
-@pytest.mark.parametrize(("mount", "words"), params(HOMES, core=["15 home full"]))
+@pytest.mark.parametrize(("mount", "args"), params(HOMES, core=["15 home full"]))
 def test_a_home_that_cannot_be_written_to_is_named(
-    operator: Tfdeploy, mount: str, words: str
+    operator: Tfdeploy, mount: str, args: str
 ) -> None:
     write_job(operator, "disks", "quick.py")
     on_host(operator.lab, "n2", "rm -rf ~/tfdeploy")
@@ -203,7 +203,7 @@ def test_a_home_that_cannot_be_written_to_is_named(
             True,
             True,
         ], rows
-        assert "/home/lab/tfdeploy" in rows["n2"]["error"] and words in rows["n2"]["error"]
-        said = operator.run("sync", exit_code=3).stderr
-        assert re.search(r"n2.*/home/lab/tfdeploy", said) and "`workdir:`" in said
+        assert "/home/lab/tfdeploy" in rows["n2"]["error"] and args in rows["n2"]["error"]
+        stderr = operator.run("sync", exit_code=3).stderr
+        assert re.search(r"n2.*/home/lab/tfdeploy", stderr) and "`workdir:`" in stderr
         assert operator.json("exec", "--limit", "n2", "--", "true")["ok"]

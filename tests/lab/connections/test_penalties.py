@@ -56,7 +56,7 @@ def test_verbs_in_a_row_cost_one_connection_without_a_login_and_that_is_trust(
     write_job(operator, "row", "quick.py", "--steps=2")
     (operator.cwd / "large").write_bytes(bytes(6_000_000))  # by rsync, over a connection of its own
     operator.run("trust", "--yes", exit_code=0)
-    for words in (
+    for args in (
         ["check"],
         ["launch", "--wait"],
         ["logs"],
@@ -64,7 +64,7 @@ def test_verbs_in_a_row_cost_one_connection_without_a_login_and_that_is_trust(
         ["fetch"],
         ["exec", "--", "true"],
     ):
-        done = operator.run(*words, exit_code=0)
+        done = operator.run(*args, exit_code=0)
         assert "holds this address off" not in done.stderr
     assert all(row["state"] == "up" for row in lab.status())
     wait_for(lambda: all(costs(lab, host)[1] for host in lab.hosts), 10, "sshd has counted trust")

@@ -62,7 +62,7 @@ def address_of(operator: Tfdeploy, host: str) -> str:
     return next(str(row["address"]) for row in operator.lab.status() if row["host"] == host)
 
 
-def launch(operator: Tfdeploy, run: str, *words: str, exit_code: int = 0) -> str:
+def launch(operator: Tfdeploy, run: str, *args: str, exit_code: int = 0) -> str:
     """What it says. The run has n1 and n2."""
     done = operator.run(
         "launch",
@@ -70,7 +70,7 @@ def launch(operator: Tfdeploy, run: str, *words: str, exit_code: int = 0) -> str
         run,
         "--exclude",
         STRANGER,
-        *(words or ("--detach",)),
+        *(args or ("--detach",)),
         exit_code=exit_code,
     )
     assert "Traceback" not in done.stderr
@@ -229,5 +229,5 @@ def test_a_loopback_lab_goes_on_where_nothing_can_filter(
     with ExitStack() as stack:
         for host in loopback_lab.hosts:
             stack.enter_context(tampered_agent(loopback_lab, host, {steering: CANNOT}))
-        said = operator.run("launch", "--wait", exit_code=0).stderr
-    assert "warning: protect: none (" in said, said
+        stderr = operator.run("launch", "--wait", exit_code=0).stderr
+    assert "warning: protect: none (" in stderr, stderr

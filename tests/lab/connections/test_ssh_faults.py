@@ -97,8 +97,8 @@ def test_sshds_that_let_few_in_at_once_are_entered_by_all(
     try:
         asking = [operator.start("exec", "--json", "--", "echo", "in") for operator in operators]
         for process in asking:
-            said, _ = process.communicate(timeout=120)
-            assert process.returncode == 0, said
+            output, _ = process.communicate(timeout=120)
+            assert process.returncode == 0, output
         write_job(operators[0], "few", "quick.py", "--steps=2")
         # by rsync, over a connection of its own
         (operators[0].cwd / "large").write_bytes(bytes(6_000_000))
@@ -146,9 +146,16 @@ def test_a_host_that_answers_with_garbage_is_named_and_costs_little(
         changed_host(operator.lab, "n3", put, "rm /usr/local/bin/liar"),
         login_shell(operator.lab, "n3", "/usr/local/bin/liar"),
     ):
-        words = ["/usr/bin/env", "python3", "-c", PEAK, str(peak), *operator.argv("sync", "--json")]
+        command = [
+            "/usr/bin/env",
+            "python3",
+            "-c",
+            PEAK,
+            str(peak),
+            *operator.argv("sync", "--json"),
+        ]
         done = subprocess.run(
-            words,
+            command,
             env=operator.env,
             cwd=operator.cwd,
             capture_output=True,

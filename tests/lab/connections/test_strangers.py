@@ -80,11 +80,11 @@ def launch(operator: Tfdeploy, run: str, *flags: str, **keys: object) -> Rows:
 def ports(operator: Tfdeploy, rows: Rows) -> list[tuple[str, int]]:
     """Of the tasks, by IPv4 and IPv6."""
     where = addresses(operator.lab)
-    found = []
+    results = []
     for row in rows.values():
         port, host = int(str(row["address"]).rpartition(":")[2]), str(row["host"])
-        found += [(where[host], port), (f"fd77::{host[1:]}", port)]
-    return found
+        results += [(where[host], port), (f"fd77::{host[1:]}", port)]
+    return results
 
 
 def strike(operator: Tfdeploy, run: str, rows: Rows, task: str, victim: str) -> None:
@@ -255,10 +255,10 @@ def test_a_host_is_let_in_from_an_address_that_only_the_mesh_saw(operator: Tfdep
             30,
             "n2 has seen it",
         )
-        told = operator.json("status", "moved-1")["protect"]["admitted"]
-        assert told == [{"host": "n2", "address": "10.255.88.1", "of": "n1"}]
+        answer = operator.json("status", "moved-1")["protect"]["admitted"]
+        assert answer == [{"host": "n2", "address": "10.255.88.1", "of": "n1"}]
         audited = operator.json("audit", "moved-1", exit_code=None)["admitted"]
-        assert audited == told
+        assert audited == answer
         knocked = [
             pair for pair in ports(operator, {"w": rows["worker:0"]}) if pair[0] == where["n2"]
         ]

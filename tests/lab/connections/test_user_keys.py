@@ -23,9 +23,9 @@ def operator(shaky: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
     return tfdeploy(shaky)
 
 
-def make_key(path: Path, *words: str) -> Path:
+def make_key(path: Path, *args: str) -> Path:
     subprocess.run(
-        ["ssh-keygen", "-q", "-t", "ed25519", "-f", str(path), *words], check=True, timeout=30
+        ["ssh-keygen", "-q", "-t", "ed25519", "-f", str(path), *args], check=True, timeout=30
     )
     return path
 

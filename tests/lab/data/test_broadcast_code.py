@@ -99,8 +99,8 @@ def test_keep_goes_from_host_to_host_and_not_through_here(operator: Tfdeploy) ->
     on_host(operator.lab, "n2", f"mkdir -p {folder}; cd {folder}; {files}")
     operator.run("sync", exit_code=0)
     before = sent_from_here(operator)
-    said = operator.run("launch", "--wait", exit_code=0).stderr
-    assert "`keep` of n2 is on n3 too: 3 files" in said
+    stderr = operator.run("launch", "--wait", exit_code=0).stderr
+    assert "`keep` of n2 is on n3 too: 3 files" in stderr
     assert sent_from_here(operator) - before < SLACK_BYTES
     sums = [
         on_host(operator.lab, host, f"cd {folder}; sha256sum *; stat -c '%n %s %y' *")

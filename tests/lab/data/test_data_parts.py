@@ -59,13 +59,13 @@ def job(operator: Tfdeploy, name: str, source: dict[str, str]) -> None:
     (code / "train.py").write_text(PROGRAM)
 
 
-def launch(operator: Tfdeploy, *words: str) -> tuple[dict[int, set[str]], dict[str, str]]:
+def launch(operator: Tfdeploy, *args: str) -> tuple[dict[int, set[str]], dict[str, str]]:
     """What each worker found in its part; host -> what it was sent, in words."""
-    said = operator.run("launch", "--wait", *words, exit_code=0).stderr
-    found = re.findall(r"HAS (\d+) (\d+) ?(.*)", said)
-    assert {int(parts) for _, parts, _ in found} == {len(found)}, said
-    return {int(part): set(names.split()) for part, _, names in found}, dict(
-        re.findall(r"\[(n\d)\] data shards (.*) sent", said)
+    stderr = operator.run("launch", "--wait", *args, exit_code=0).stderr
+    matches = re.findall(r"HAS (\d+) (\d+) ?(.*)", stderr)
+    assert {int(parts) for _, parts, _ in matches} == {len(matches)}, stderr
+    return {int(part): set(names.split()) for part, _, names in matches}, dict(
+        re.findall(r"\[(n\d)\] data shards (.*) sent", stderr)
     )
 
 
@@ -88,15 +88,15 @@ def test_each_worker_has_its_part_and_other_workers_move_little(
         ("n3", 4),
         ("n4", 4),
     ]
-    told = json.loads(operator.run("sync", "--dry-run", "--json", exit_code=0).stdout)
-    assert [(row["host"], row["bytes_sent"] // FILE_BYTES) for row in told["hosts"]] == [
+    answer = json.loads(operator.run("sync", "--dry-run", "--json", exit_code=0).stdout)
+    assert [(row["host"], row["bytes_sent"] // FILE_BYTES) for row in answer["hosts"]] == [
         ("n1", 0),
         ("n2", 4),
         ("n3", 4),
         ("n4", 4),
     ]
     assert {
-        (feed["from"], feed["to"]) for each in told["broadcasts"] for feed in each["feeds"]
+        (feed["from"], feed["to"]) for each in answer["broadcasts"] for feed in each["feeds"]
     } == {("control", host) for host in ("n2", "n3", "n4")}
     before = from_operator(lab)
     parts, _ = launch(operator)
@@ -130,12 +130,12 @@ def test_data_of_a_host_goes_to_the_others_and_not_through_the_operator(
         "big/same; ln -s sub big/l",
     )
     job(operator, "lent", {"from": "n3:/home/lab/big"})
-    told = operator.run("sync", "--dry-run", exit_code=0).stdout
-    assert "data shards: 25 MB to 3 hosts\n  n3 > n1 > n2 > n4\n" in told
+    stdout = operator.run("sync", "--dry-run", exit_code=0).stdout
+    assert "data shards: 25 MB to 3 hosts\n  n3 > n1 > n2 > n4\n" in stdout
     before = from_operator(lab)
-    said = json.loads(operator.run("sync", "--json", exit_code=0).stdout)
+    answer = json.loads(operator.run("sync", "--json", exit_code=0).stdout)
     assert from_operator(lab) - before < 2 * MIB
-    assert {row["host"]: row["bytes_sent"] > 24 * MIB for row in said["hosts"]} == {
+    assert {row["host"]: row["bytes_sent"] > 24 * MIB for row in answer["hosts"]} == {
         "n1": True,
         "n2": True,
         "n3": False,
@@ -153,9 +153,11 @@ def test_data_of_a_host_goes_to_the_others_and_not_through_the_operator(
 def test_data_that_a_host_does_not_have_is_refused(operator: Tfdeploy) -> None:
     job(operator, "none", {"from": "n3:/home/lab/nowhere"})
     for verb in (["sync"], ["launch", "--detach"]):
-        said = operator.run(*verb, exit_code=3).stderr
-        assert 'data of n3, /home/lab/nowhere: n3 says: "/home/lab/nowhere does not exist"' in said
-        assert "correct `from:`" in said
+        stderr = operator.run(*verb, exit_code=3).stderr
+        assert (
+            'data of n3, /home/lab/nowhere: n3 says: "/home/lab/nowhere does not exist"' in stderr
+        )
+        assert "correct `from:`" in stderr
     job(operator, "none", {"from": "n9:/home/lab/nowhere"})
     assert "no host of the inventory" in operator.run("sync", exit_code=2).stderr
 

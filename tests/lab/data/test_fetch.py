@@ -181,16 +181,16 @@ def test_what_came_damaged_is_fetched_again(operator: Tfdeploy, ended: str) -> N
 def test_a_log_goes_on_where_it_ended_and_one_that_is_not_the_host_s_is_said(
     operator: Tfdeploy, ended: str
 ) -> None:
-    words = ("fetch", ended, "--logs", "--to", "l")
-    operator.run(*words, exit_code=0)
+    command = ("fetch", ended, "--logs", "--to", "l")
+    operator.run(*command, exit_code=0)
     log = operator.cwd / "l" / "logs/worker-0@n2.log"
     whole = log.read_bytes()
     log.write_bytes(whole[:100])
-    rows = {row["host"]: row for row in operator.json(*words)["hosts"]}
+    rows = {row["host"]: row for row in operator.json(*command)["hosts"]}
     assert log.read_bytes() == whole
     assert rows["n2"]["bytes_received"] == len(whole) - 100
     log.write_bytes(b"?" * 100)
-    said = operator.run(*words, exit_code=1)
+    said = operator.run(*command, exit_code=1)
     assert "n2" in said.stderr
     assert "move worker-0@n2.log away" in said.stderr
 
@@ -234,25 +234,25 @@ LIES = {  # what is said of it -> the lie
 
 
 @pytest.mark.fault("57 lists of files that lead out or make no sense")
-@pytest.mark.parametrize("words", variations(list(LIES)))
+@pytest.mark.parametrize("args", variations(list(LIES)))
 def test_a_host_that_lies_about_its_files_is_refused_and_the_others_come(
-    operator: Tfdeploy, ended: str, words: str
+    operator: Tfdeploy, ended: str, args: str
 ) -> None:
     before = files(operator.home)
-    with tampered_agent(operator.lab, "n3", {keep_folders: LIES[words]}):
+    with tampered_agent(operator.lab, "n3", {keep_folders: LIES[args]}):
         answer = operator.json(
-            "fetch", ended, "--files", "--keep", "--to", f"lie {words}", exit_code=1
+            "fetch", ended, "--files", "--keep", "--to", f"lie {args}", exit_code=1
         )
     rows = {row["host"]: row for row in answer["hosts"]}
     assert rows["n3"]["error"]
-    assert words in rows["n3"]["error"]
+    assert args in rows["n3"]["error"]
     assert rows["n2"]["ok"]
     new = files(operator.home) - before
     allowed = ("keep/", "files/n1/", "files/n2/", ".gitignore")
     assert {
         path
         for path in new
-        if not path.startswith(tuple(f"work/lie {words}/{part}" for part in allowed))
+        if not path.startswith(tuple(f"work/lie {args}/{part}" for part in allowed))
     } == set()
 
 
@@ -275,8 +275,8 @@ def test_a_link_where_a_fetch_writes_is_not_followed(
     outside.mkdir()
     (to / planted).parent.mkdir(parents=True)
     (to / planted).symlink_to(outside / "log" if planted.endswith(".log") else outside)
-    said = operator.run("fetch", ended, "--files", "--logs", "--to", str(to), exit_code=3).stderr
-    assert "a link is in the way" in said and planted.rpartition("/")[2] in said
+    stderr = operator.run("fetch", ended, "--files", "--logs", "--to", str(to), exit_code=3).stderr
+    assert "a link is in the way" in stderr and planted.rpartition("/")[2] in stderr
     assert not list(outside.iterdir())
     if "/" in planted:
         assert "files/n2/out/result.txt" in files(to)
@@ -293,8 +293,8 @@ def test_who_launched_elsewhere_is_led_astray_by_no_plan(
     before = files(operator.home)
     try:
         on_n1.write_text(honest.replace('"host":"n3"', '"host":"../../../../.ssh"'))
-        said = operator.run("fetch", ended, "--to", "astray", exit_code=1, env=elsewhere).stderr
-        assert f"[n1] the plan of {ended} that it holds is refused" in said
+        stderr = operator.run("fetch", ended, "--to", "astray", exit_code=1, env=elsewhere).stderr
+        assert f"[n1] the plan of {ended} that it holds is refused" in stderr
         new = files(operator.home) - before - {"work/astray/.gitignore"}
         assert new >= {"work/astray/files/n3/out/result.txt", "work/astray/logs/ps-0@n1.log"}
         assert all(
@@ -303,8 +303,8 @@ def test_who_launched_elsewhere_is_led_astray_by_no_plan(
         )
         on_n1.write_text(honest.replace('"stop_grace_s":', '"stop_grace_s":1'))
         for verb in ("status", "logs", "fetch"):
-            said = operator.run(verb, ended, exit_code=1, env=elsewhere).stderr
-            assert f"2 different plans of {ended}: plan 1 is on n1; plan 2 is on n[2-3]" in said
+            stderr = operator.run(verb, ended, exit_code=1, env=elsewhere).stderr
+            assert f"2 different plans of {ended}: plan 1 is on n1; plan 2 is on n[2-3]" in stderr
         assert "2 different plans" in operator.run("runs", exit_code=0, env=elsewhere).stderr
         stopped = operator.run("stop", ended, "--json", exit_code=0, env=elsewhere)
         assert [row["host"] for row in json.loads(stopped.stdout)["hosts"]] == ["n1", "n2", "n3"]
@@ -350,8 +350,10 @@ def test_a_host_that_is_off_is_named_and_the_others_come(
 def test_what_cannot_be_meant_is_refused(operator: Tfdeploy, ended: str) -> None:
     assert "no run" in operator.run("fetch", "nosuchrun", exit_code=2).stderr
     (operator.cwd / "blocked").write_text("a file")
-    said = json.loads(operator.run("fetch", ended, "--json", "--to", "blocked", exit_code=3).stdout)
-    assert all("write here" in row["error"] for row in said["hosts"])
+    answer = json.loads(
+        operator.run("fetch", ended, "--json", "--to", "blocked", exit_code=3).stdout
+    )
+    assert all("write here" in row["error"] for row in answer["hosts"])
     assert (
         hashlib.sha256((operator.cwd / "blocked").read_bytes()).hexdigest()
         == hashlib.sha256(b"a file").hexdigest()
@@ -368,9 +370,9 @@ def test_the_line_that_a_refused_launch_gives_brings_keep_to_where_training_goes
         set_inventory(operator, roles={"ps": ["n1"], "worker": ["n2"]})
         operator.run("launch", "--wait", "-q", exit_code=0)
         set_inventory(operator, roles={"ps": ps, "worker": ["n3"]})
-        said = operator.json("launch", "--wait", exit_code=3)["error"]
+        reply = operator.json("launch", "--wait", exit_code=3)["error"]
         line = next(
-            words for words in said["next"].split("`") if words.startswith("tfdeploy fetch")
+            words for words in reply["next"].split("`") if words.startswith("tfdeploy fetch")
         )
         answer = operator.json(*line.split()[1:])
         assert (answer["keep_from"], answer["onto"]) == ("n2", "n3")

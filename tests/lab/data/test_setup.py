@@ -111,8 +111,8 @@ def test_one_environment_on_all_hosts_and_a_run_in_it(operator: Tfdeploy) -> Non
         )
     assert "had it already" in operator.run("setup", exit_code=0).stderr
 
-    told = operator.run("launch", "--dry-run", exit_code=0).stdout
-    assert "made by tfdeploy setup" in told and "the environment of requirements.txt" in told
+    stdout = operator.run("launch", "--dry-run", exit_code=0).stdout
+    assert "made by tfdeploy setup" in stdout and "the environment of requirements.txt" in stdout
     run = operator.run("launch", "--wait", exit_code=0).stdout.strip()
     lines = operator.run("logs", run, "--output", "raw", exit_code=0).stdout
     assert f"{again['hosts'][0]['environment']}/bin/python 1.0" in lines
@@ -146,9 +146,9 @@ def test_each_host_says_its_own_lines_and_the_others_are_done(operator: Tfdeploy
     )
     with_python(operator, n2="/nowhere/python", n3="~/no-wheels")
     (operator.cwd / "base.txt").write_text("beta<9\n")
-    told = operator.json("setup", exit_code=1)
-    rows = {row["host"]: row for row in told["hosts"]}
-    assert not told["ok"] and rows["n1"]["ok"] and rows["n1"]["packages"] == {"beta": "2.1"}
+    answer = operator.json("setup", exit_code=1)
+    rows = {row["host"]: row for row in answer["hosts"]}
+    assert not answer["ok"] and rows["n1"]["ok"] and rows["n1"]["packages"] == {"beta": "2.1"}
     assert "/nowhere/python" in rows["n2"]["error"]
     assert "No matching distribution found for beta<9" in rows["n3"]["error"]
     plain = operator.run("setup", exit_code=1).stderr

@@ -103,8 +103,8 @@ def test_two_syncs_at_once_end_in_one_whole_release(operator: Tfdeploy) -> None:
     (operator.cwd / "big.bin").write_bytes(bytes(range(256)) * 40_000)
     both = [operator.start("sync", "--json") for _ in range(2)]
     for each in both:
-        said, _ = each.communicate(timeout=120)
-        assert each.returncode == 0, said
+        output, _ = each.communicate(timeout=120)
+        assert each.returncode == 0, output
     listing = on_host(
         operator.lab, "n2", "ls -A ~/tfdeploy/nfs-two/releases | grep -v json"
     ).split()

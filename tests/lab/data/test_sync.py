@@ -50,11 +50,11 @@ def test_odd_names_are_identical_at_the_far_end(operator: Tfdeploy) -> None:
 def test_a_dry_run_says_what_each_host_would_get(operator: Tfdeploy) -> None:
     (operator.cwd / "digits").write_bytes(bytes(5000))
     job_file(operator, "forecast", data={"d": "./digits"})
-    told = operator.run("sync", "--dry-run", "--limit", "n1", exit_code=0).stdout
-    assert re.search(r"^n1 +[\d.]+ kB +code [\d.]+ k?B, data d 5.0 kB", told, re.M), told
+    stdout = operator.run("sync", "--dry-run", "--limit", "n1", exit_code=0).stdout
+    assert re.search(r"^n1 +[\d.]+ kB +code [\d.]+ k?B, data d 5.0 kB", stdout, re.M), stdout
     job_file(operator, "forecast-2")
-    told = operator.run("sync", "--dry-run", "--limit", "n1", exit_code=0).stdout
-    assert re.search(r"^n1 +[\d.]+ k?B +code +here", told, re.M), told
+    stdout = operator.run("sync", "--dry-run", "--limit", "n1", exit_code=0).stdout
+    assert re.search(r"^n1 +[\d.]+ k?B +code +here", stdout, re.M), stdout
 
 
 def test_the_json_of_a_sync(operator: Tfdeploy) -> None:
@@ -222,7 +222,7 @@ def test_thousands_of_small_files_and_a_sparse_one(operator: Tfdeploy) -> None:
         file.truncate(200 * MIB)
     job_file(operator, "many", data={"many": "./data"})
     peak = operator.home / "peak"
-    words = [
+    command = [
         "/usr/bin/env",
         "python3",
         "-c",
@@ -231,7 +231,7 @@ def test_thousands_of_small_files_and_a_sparse_one(operator: Tfdeploy) -> None:
         *operator.argv("sync", "--json", "--limit", "n1"),
     ]
     done = subprocess.run(
-        words,
+        command,
         env=operator.env,
         cwd=operator.cwd,
         capture_output=True,

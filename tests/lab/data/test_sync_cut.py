@@ -51,14 +51,14 @@ def throttled(operator: Tfdeploy) -> dict[str, str]:
 
 
 def beside(
-    operator: Tfdeploy, first: subprocess.Popen[str], says: str, *words: str
+    operator: Tfdeploy, first: subprocess.Popen[str], says: str, *args: str
 ) -> tuple[int, str]:
     """Exit code and output of a second tfdeploy. The first one stands still until the second has
     said this of it."""
     os.kill(first.pid, signal.SIGSTOP)
     output = operator.home / "second"
     with output.open("w") as file:
-        second = operator.start(*words, stdout=file)
+        second = operator.start(*args, stdout=file)
     try:
         wait_for(lambda: re.search(says, output.read_text()), 60, f"the second says {says!r}")
     finally:
@@ -78,9 +78,9 @@ def test_cut_at_half_goes_on_from_there_and_the_old_release_stays(slow: Tfdeploy
     wait_for_bytes(slow, "n1", name, 12 * MIB)
     slow.lab.cut("n1")
     try:
-        said, _ = syncing.communicate(timeout=120)
-        assert syncing.returncode == 4, said
-        assert "n1" in said and "next: " in said, said
+        output, _ = syncing.communicate(timeout=120)
+        assert syncing.returncode == 4, output
+        assert "n1" in output and "next: " in output, output
     finally:
         slow.lab.heal("n1")
     assert releases(slow, "n1", name) == [first]
@@ -118,9 +118,9 @@ def test_the_second_of_two_waits_and_says_for_whom(slow: Tfdeploy) -> None:
     wait_for_bytes(slow, "n1", "two", MIB)
     code, second = beside(slow, first, r"waiting for the sync of \S+@\S+ \(pid \d+\) since", "sync")
     assert code == 0 and "had everything already" in second, second
-    said, _ = first.communicate(timeout=120)
-    assert first.returncode == 0, said
-    assert json.loads(said.splitlines()[-1])["ok"]
+    output, _ = first.communicate(timeout=120)
+    assert first.returncode == 0, output
+    assert json.loads(output.splitlines()[-1])["ok"]
 
 
 @pytest.mark.fault("67 a clean while a run lives, or another operator launches")
@@ -133,8 +133,8 @@ def test_clean_waits_for_a_launch_and_takes_nothing_of_its_run(slow: Tfdeploy) -
     wait_for_bytes(slow, "n1", "launched", MIB)
     code, cleaned = beside(slow, launching, "waiting for the launch of", "clean", "-y", "--json")
     assert code == 0 and '"name": "over"' in cleaned and '"name": "lives"' not in cleaned, cleaned
-    said, _ = launching.communicate(timeout=120)
-    assert launching.returncode == 0, said
+    output, _ = launching.communicate(timeout=120)
+    assert launching.returncode == 0, output
     assert {task["state"] for task in slow.json("status", "lives")["tasks"]} == {"running"}
     open_gate(slow, "lives", "launched")
     slow.run("logs", "-f", "lives", exit_code=0, timeout_s=60)  # it still has all that it needs
@@ -150,9 +150,9 @@ def test_a_file_that_changes_while_it_is_sent_is_sent_again_and_the_others_are_n
     syncing = slow.start("sync", "--json", "--limit", "n1", env=throttled(slow))
     wait_for_bytes(slow, "n1", "changing", 2 * MIB)
     (code / "b.bin").write_bytes(os.urandom(MIB))
-    said, _ = syncing.communicate(timeout=120)
-    assert syncing.returncode == 0, said
-    row = json.loads(said.splitlines()[-1])["hosts"][0]
+    output, _ = syncing.communicate(timeout=120)
+    assert syncing.returncode == 0, output
+    row = json.loads(output.splitlines()[-1])["hosts"][0]
     assert listed(slow, "n1", f"changing/releases/{row['release']}") == listed_here(code)
     assert row["bytes_sent"] < 20 * MIB
     assert leftovers(slow, "n1", "changing") == ""
@@ -170,10 +170,10 @@ def test_data_written_to_behind_the_sender_s_back_is_sent_again(slow: Tfdeploy) 
     with data.open("r+b") as file:
         file.write(os.urandom(1000))
     os.utime(data, ns=(before.st_atime_ns, before.st_mtime_ns))
-    said, _ = syncing.communicate(timeout=120)
-    assert syncing.returncode == 0, said
+    output, _ = syncing.communicate(timeout=120)
+    assert syncing.returncode == 0, output
     assert listed(slow, "n1", "behind/data/d") == listed_here(slow.cwd / "data")
-    assert json.loads(said.splitlines()[-1])["hosts"][0]["bytes_sent"] < 14 * MIB
+    assert json.loads(output.splitlines()[-1])["hosts"][0]["bytes_sent"] < 14 * MIB
 
 
 def scribbled(operator: Tfdeploy, file: str) -> dict[str, str]:
@@ -191,8 +191,10 @@ def scribbled(operator: Tfdeploy, file: str) -> dict[str, str]:
 def test_a_file_that_keeps_changing_is_refused(slow: Tfdeploy) -> None:
     code = job_file(slow, "restless")
     (code / "state").write_bytes(os.urandom(12 * MIB))  # more than goes without rsync
-    said = slow.run("sync", "--limit", "n1", exit_code=3, env=scribbled(slow, "code/state")).stderr
-    assert "state changed while it was sent" in said and "next: " in said, said
+    stderr = slow.run(
+        "sync", "--limit", "n1", exit_code=3, env=scribbled(slow, "code/state")
+    ).stderr
+    assert "state changed while it was sent" in stderr and "next: " in stderr, stderr
     assert releases(slow, "n1", "restless") == []
 
 
@@ -225,9 +227,9 @@ def test_data_that_keep_changing_and_get_shorter_are_refused(slow: Tfdeploy) -> 
     ) as writer:
         try:
             assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
-            said = slow.run(
+            stderr = slow.run(
                 "sync", "--limit", "n1", exit_code=3, env=scribbled(slow, "data/state")
             ).stderr
         finally:
             writer.kill()
-    assert "chang" in said and "next: " in said, said
+    assert "chang" in stderr and "next: " in stderr, stderr

@@ -109,9 +109,9 @@ def test_rsync_missing_on_a_host_is_named_with_the_package(operator: Tfdeploy) -
         f"mv /root/away {shutil.which('rsync')}",
     ):
         rows = rows_of(operator.json("sync", exit_code=3))
-        said = operator.run("sync", exit_code=3).stderr
+        stderr = operator.run("sync", exit_code=3).stderr
     assert [rows[host]["ok"] for host in operator.lab.hosts] == [True, True, False]
-    assert "rsync" in rows["n3"]["error"] and re.search(r"next: .*install.* rsync", said)
+    assert "rsync" in rows["n3"]["error"] and re.search(r"next: .*install.* rsync", stderr)
 
 
 FOLDER = "/home/lab/full"
@@ -141,8 +141,8 @@ def test_a_full_disk_on_one_host_is_named_and_the_others_complete(
             f"find {FOLDER} -name '*.staging*' -o -name '*partial*' -o -name 'big*'",
         )
         assert left == ""
-        said = operator.run("sync", exit_code=1).stderr
-        assert "n2" in said and "workdir" in said
+        stderr = operator.run("sync", exit_code=1).stderr
+        assert "n2" in stderr and "workdir" in stderr
     for host in operator.lab.hosts:
         on_host(operator.lab, host, f"rm -rf {FOLDER}", root=True)
 
@@ -215,11 +215,11 @@ def test_a_workdir_that_another_user_made_first_is_refused_there_alone(operator:
         rows = rows_of(operator.json("sync", exit_code=3))
         assert [rows[host]["ok"] for host in ("n1", "n2", "n3")] == [True, False, True], rows
         assert "/scratch/tfdeploy belongs to uid 4711" in rows["n2"]["error"]
-        said = operator.run("launch", exit_code=3).stderr
+        stderr = operator.run("launch", exit_code=3).stderr
         assert (
-            "/scratch/tfdeploy" in said
-            and "write `workdir: ~/tfdeploy` in the inventory" in said
-            and "Traceback" not in said
+            "/scratch/tfdeploy" in stderr
+            and "write `workdir: ~/tfdeploy` in the inventory" in stderr
+            and "Traceback" not in stderr
         )
         assert on_host(operator.lab, "n2", "ls -laR /scratch", root=True) == before
         set_inventory(operator, hosts={"n2": {"workdir": "/scratch/mine"}})

@@ -33,10 +33,10 @@ def newcomer(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], operator: Tfde
     return tfdeploy(few_hosts)
 
 
-def kill(operator: Tfdeploy, *words: str, pipe: EventPipe) -> None:
+def kill(operator: Tfdeploy, *args: str, pipe: EventPipe) -> None:
     """Runs tfdeploy until a worker has printed its tenth line, then SIGKILLs it and all that it
     started."""
-    watching = operator.start(*words, *pipe.words)
+    watching = operator.start(*args, *pipe.words)
     for _ in range(10):
         pipe.hold_at("line", task="worker:0")
     os.killpg(watching.pid, signal.SIGKILL)
@@ -51,8 +51,8 @@ def pipe(tmp_path: Path) -> Iterator[EventPipe]:
 
 
 def steps_of(operator: Tfdeploy, run: str, task: str) -> list[int]:
-    said = operator.run("logs", run, "--task", task, "--output", "raw", exit_code=0).stdout
-    return [int(step) for step in re.findall(r"^step (\d+)", said, re.MULTILINE)]
+    stdout = operator.run("logs", run, "--task", task, "--output", "raw", exit_code=0).stdout
+    return [int(step) for step in re.findall(r"^step (\d+)", stdout, re.MULTILINE)]
 
 
 @pytest.mark.fault("35 tfdeploy killed during the run")
@@ -61,14 +61,14 @@ def test_a_run_whose_tfdeploy_was_killed_ends_well_and_a_newcomer_sees_all_of_it
 ) -> None:
     write_job(operator, "orphan", "quick.py", "--steps=150", "--gate=30", finish={"grace": "5s"})
     kill(operator, "launch", "--wait", "--name", "orphan-1", pipe=pipe)
-    found = newcomer.json("status", "orphan-1")
-    assert (found["run"], found["job"], found["mode"], found["state"]) == (
+    answer = newcomer.json("status", "orphan-1")
+    assert (answer["run"], answer["job"], answer["mode"], answer["state"]) == (
         "orphan-1",
         "orphan",
         "async",
         "running",
     )
-    assert {row["task"]: row["state"] for row in found["tasks"]} == dict.fromkeys(
+    assert {row["task"]: row["state"] for row in answer["tasks"]} == dict.fromkeys(
         ("ps:0", "worker:0", "worker:1"), "running"
     )
     assert next(row for row in newcomer.json("runs", "--all")["runs"] if row["run"] == "orphan-1")[

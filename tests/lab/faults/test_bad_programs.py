@@ -27,10 +27,10 @@ def operator(loopback_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
     return tfdeploy(loopback_lab)
 
 
-def refused(operator: Tfdeploy, job: str, *words: str) -> str:
+def refused(operator: Tfdeploy, job: str, *args: str) -> str:
     """The error of a launch, the same as of its dry run, which has sent nothing."""
     dry, real = (
-        operator.run("launch", *more, *words, exit_code=3).stderr for more in (("--dry-run",), ())
+        operator.run("launch", *more, *args, exit_code=3).stderr for more in (("--dry-run",), ())
     )
     errors = [text.partition("error:")[2] for text in (dry, real)]
     assert errors[0] == errors[1] != "" and "Traceback" not in dry + real

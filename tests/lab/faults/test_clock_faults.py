@@ -97,8 +97,8 @@ def test_lines_of_a_host_whose_clock_is_ahead_have_the_time_of_the_others(
     with jumping_clocks(operator) as jump:
         jump(30, "n2")
         operator.run("launch", "--wait", "--name", "merged-1", exit_code=0)
-        said = operator.run("logs", "merged-1", "--json", exit_code=0).stdout
-    rows = [json.loads(line) for line in said.splitlines()]
+        stdout = operator.run("logs", "merged-1", "--json", exit_code=0).stdout
+    rows = [json.loads(line) for line in stdout.splitlines()]
     assert rows == sorted(rows, key=lambda row: str(row["time"])) and len(rows) == 15
     times = [datetime.fromisoformat(row["time"].replace("Z", "+00:00")).timestamp() for row in rows]
     assert max(times) - min(times) < 10, rows

@@ -88,18 +88,18 @@ def test_a_program_that_fails_at_once_fails_the_launch_in_its_own_words(
     text, own_words, ours = FAULTY[fault]
     write_program(operator, "faulty", text, flags="none")
     run = "faulty-" + fault.replace(" ", "-")
-    said = operator.run("launch", "--name", run, exit_code=1).stderr
-    error = said.partition("error:")[2]
-    assert own_words in error and ours in error and f"tfdeploy logs {run}" in error, said
+    stderr = operator.run("launch", "--name", run, exit_code=1).stderr
+    error = stderr.partition("error:")[2]
+    assert own_words in error and ours in error and f"tfdeploy logs {run}" in error, stderr
     assert (
         "it died before the run counted as up (ready.after: " in error
         and "so the launch was undone" in error
-    ), said
+    ), stderr
     assert_nothing_left(operator, run, "faulty")
     assert own_words in operator.run("logs", run, exit_code=0).stdout
-    found = operator.json("status", run)
-    assert found["state"] == "failed" and all(
-        row["attempt"] == 1 and row["restarts"] == 0 for row in found["tasks"]
+    answer = operator.json("status", run)
+    assert answer["state"] == "failed" and all(
+        row["attempt"] == 1 and row["restarts"] == 0 for row in answer["tasks"]
     )
 
 
@@ -123,13 +123,13 @@ def test_a_good_exit_that_is_no_success_fails_the_launch(operator: Tfdeploy, rol
     roles, ready = {"worker": {"count": 1}}, {"after": "60s"}
     write_program(operator, "early", PROLOGUE + LOADED + ends, roles=roles, ready=ready)
     run = f"early-{role}"
-    said = operator.run("launch", "--wait", "--name", run, exit_code=1).stderr
-    error = said.partition("error:")[2]
+    stderr = operator.run("launch", "--wait", "--name", run, exit_code=1).stderr
+    error = stderr.partition("error:")[2]
     assert (
         f"{role}:0 on n" in error
         and "ended too early, with exit code 0" in error
         and "done already" in error
-    ), said
+    ), stderr
     assert operator.json("status", run)["state"] == "failed"
     assert_nothing_left(operator, run, "early")
 
@@ -149,8 +149,8 @@ def test_a_task_that_is_not_up_in_time_fails_the_launch(operator: Tfdeploy) -> N
 @pytest.mark.fault("30 the program is missing")
 def test_a_program_that_is_not_there_is_refused_before_anything_starts(operator: Tfdeploy) -> None:
     write_job(operator, "missing", "quick.py", "--steps=1")
-    said = operator.run("launch", "--name", "missing-1", "--", "python", "quik.py").stderr
-    assert "quik.py" in said and "quick.py" in said, said
+    stderr = operator.run("launch", "--name", "missing-1", "--", "python", "quik.py").stderr
+    assert "quik.py" in stderr and "quick.py" in stderr, stderr
     assert operator.run("launch", "--name", "missing-1", "--", "python", "quik.py").returncode == 3
     done = operator.run("launch", "--name", "missing-2", "--", "no-such-program", "--fast")
     assert done.returncode in (1, 3) and "no-such-program" in done.stderr.partition("error:")[2], (
@@ -191,13 +191,13 @@ def test_a_run_folder_of_another_user_is_named_and_let_be(operator: Tfdeploy) ->
     with changed_host(
         operator.lab, "n3", f"mkdir -m 700 {runs}/rooted-1", f"rmdir {runs}/rooted-1"
     ):
-        said = operator.run("launch", "--name", "rooted-1").stderr
+        stderr = operator.run("launch", "--name", "rooted-1").stderr
         assert (
-            f"{runs}/rooted-1" in said
-            and "n3" in said
-            and "next: " in said
-            and "Traceback" not in said
-        ), said
+            f"{runs}/rooted-1" in stderr
+            and "n3" in stderr
+            and "next: " in stderr
+            and "Traceback" not in stderr
+        ), stderr
         assert_nothing_left(operator, "rooted-1", "rooted")
     operator.run("launch", "--wait", "--name", "rooted-1", exit_code=0)
     assert_nothing_left(operator, "rooted-1", "rooted")

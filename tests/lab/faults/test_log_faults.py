@@ -191,8 +191,8 @@ def cpu_of_status(operator: Tfdeploy, run: str) -> float:
     used = operator.home / "cpu"
     used.unlink(missing_ok=True)
     for _ in range(2):
-        words = [sys.executable, "-c", CPU, str(used), *operator.argv("status", run)]
-        subprocess.run(words, env=operator.env, cwd=operator.cwd, timeout=60, check=True)
+        command = [sys.executable, "-c", CPU, str(used), *operator.argv("status", run)]
+        subprocess.run(command, env=operator.env, cwd=operator.cwd, timeout=60, check=True)
     return min(map(float, used.read_text().split()))
 
 
@@ -262,7 +262,7 @@ def test_narrow_and_colourless(operator: Tfdeploy) -> None:
     write_job(operator, "narrow-view", "talk.py")
     operator.run("launch", "--wait", "--name", "narrow-view-1", exit_code=0)
     for env in ({"COLUMNS": "20"}, {"NO_COLOR": "1"}, {"TERM": "dumb"}):
-        for words in (("status",), ("logs",), ("runs",)):
-            done = operator.run(*words, env=env, exit_code=0)
+        for args in (("status",), ("logs",), ("runs",)):
+            done = operator.run(*args, env=env, exit_code=0)
             assert "\x1b" not in done.stdout + done.stderr
-            assert "worker" in done.stdout or words == ("runs",)
+            assert "worker" in done.stdout or args == ("runs",)

@@ -54,15 +54,15 @@ def interpreters(operator: Tfdeploy, **packages: tuple[str, ...]) -> Iterator[No
             on_host(lab, host, f"rm -r ~/py-{host}")
 
 
-def refused(operator: Tfdeploy, job: str, *words: str) -> str:
+def refused(operator: Tfdeploy, job: str, *args: str) -> str:
     """The error of the launch, which sends nothing."""
-    said = operator.run("launch", *words, exit_code=3).stderr
-    assert "next: " in said and "Traceback" not in said
+    stderr = operator.run("launch", *args, exit_code=3).stderr
+    assert "next: " in stderr and "Traceback" not in stderr
     for host in operator.lab.hosts:
         assert (
             on_host(operator.lab, host, f"ls ~/tfdeploy/{job}/releases 2>/dev/null || true") == ""
         )
-    return said.partition("error:")[2]
+    return stderr.partition("error:")[2]
 
 
 @pytest.mark.fault("31 TensorFlow missing on one host of four")

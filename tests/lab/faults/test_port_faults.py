@@ -26,13 +26,13 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 def planned_ports(pipe: EventPipe, host: str) -> list[set[int]]:
     """The ports of the host's tasks and mesh, in each plan that was made."""
-    found = []
+    results = []
     for event in pipe.events:
         if event["kind"] == "plan":
             own = next(each for each in event["data"]["hosts"] if each["host"] == host)
             tasks = {int(task["port"]) for task in event["data"]["tasks"] if task["host"] == host}
-            found.append(tasks | {int(own["mesh_port"])})
-    return found
+            results.append(tasks | {int(own["mesh_port"])})
+    return results
 
 
 @pytest.mark.fault("27 a port taken before the launch")
@@ -88,9 +88,9 @@ def test_a_range_with_too_few_ports_is_refused_with_their_owner(operator: Tfdepl
     write_job(operator, "narrow", "quick.py", "--steps=1")
     narrow_inventory(operator, ports="2222-2223")
     with bystander(operator.lab, "n2", LISTEN, "2223"):
-        said = operator.run("launch", "--name", "narrow-1", exit_code=3).stderr
+        stderr = operator.run("launch", "--name", "narrow-1", exit_code=3).stderr
     for word in ("n2", "2222-2223", "2223 by pid", "python3", "ports:"):
-        assert word in said, said
+        assert word in stderr, stderr
     assert_nothing_left(operator, "narrow-1", "narrow")
 
 

@@ -45,10 +45,10 @@ def running(operator: Tfdeploy, run: str) -> None:
 
 
 def follow(
-    operator: Tfdeploy, out: Path, *words: str
+    operator: Tfdeploy, out: Path, *args: str
 ) -> tuple[subprocess.Popen[str], Callable[[], str]]:
     with out.open("w") as stream:
-        return operator.start(*words, stdout=stream), out.read_text
+        return operator.start(*args, stdout=stream), out.read_text
 
 
 @pytest.mark.fault("40 a host is rebooted: lost, and what to type")
@@ -121,24 +121,24 @@ def test_a_host_that_boots_after_the_end_is_told_by_who_looks(operator: Tfdeploy
     )
     operator.lab.boot("n3")
     operator.run("status", "missed-1", "--watch", exit_code=0, timeout_s=60)
-    told = operator.json("status", "missed-1")
-    assert told["state"] == "succeeded", told
+    answer = operator.json("status", "missed-1")
+    assert answer["state"] == "succeeded", answer
     assert_nothing_left(operator, "missed-1", "missed")
 
 
 @pytest.mark.long
 @pytest.mark.fault("40 a host is rebooted: its followed lines go on")
 @pytest.mark.parametrize(
-    "words", [("launch", "--wait", "--name"), ("logs", "-f", "--output", "text")]
+    "args", [("launch", "--wait", "--name"), ("logs", "-f", "--output", "text")]
 )
 def test_who_follows_sees_the_run_go_on_to_its_end(
-    operator: Tfdeploy, words: tuple[str, ...]
+    operator: Tfdeploy, args: tuple[str, ...]
 ) -> None:
-    run = f"follow-{words[0]}"
+    run = f"follow-{args[0]}"
     write_job(operator, run, "quick.py", "--steps=60", "--gate=40", restart=RESTART)
-    if words[0] == "logs":
+    if args[0] == "logs":
         operator.run("launch", "--detach", "--name", run, exit_code=0)
-    following, seen = follow(operator, operator.home / "followed", *words, run)
+    following, seen = follow(operator, operator.home / "followed", *args, run)
     wait_for(lambda: "worker:1@n3 | step 5 " in seen(), 30, "the first lines")
     reboot(operator, "n3")
     wait_for(lambda: seen().count("worker:1@n3 | starting at step 0") == 2, 60, "it starts again")

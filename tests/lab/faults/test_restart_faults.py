@@ -161,12 +161,14 @@ def test_a_gang_that_crashes_in_a_loop_gives_up_as_one(operator: Tfdeploy) -> No
         mode="mirrored",
         restart=restart,
     )
-    said = operator.run("launch", "--wait", "--name", "gang-loop-1", "--", "python", "any_mode.py", "--steps=1000000",
+    stderr = operator.run("launch", "--wait", "--name", "gang-loop-1", "--", "python", "any_mode.py", "--steps=1000000",
                         "--steps_of=worker:1=15", "--fail=worker:1", exit_code=1).stderr  # fmt: skip
     found = rows(operator, "gang-loop-1")
     assert found["worker:1"]["outcome"] == "gave_up" and found["worker:1"]["attempt"] == 3, found
     assert {row["outcome"] for task, row in found.items() if task != "worker:1"} == {"stopped"}, (
         found
     )
-    assert "worker:1 on n3" in said.partition("error:")[2] or "worker:1 on n3 gave up" in said, said
+    assert (
+        "worker:1 on n3" in stderr.partition("error:")[2] or "worker:1 on n3 gave up" in stderr
+    ), stderr
     assert_nothing_left(operator, "gang-loop-1", "gang-loop")

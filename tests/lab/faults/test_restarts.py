@@ -184,8 +184,8 @@ def test_a_ps_takes_the_coordinator_with_it_and_leaves_the_workers(operator: Tfd
         ignore=shutil.ignore_patterns("__pycache__"),
     )
     operator.cwd = folder
-    words = ("--ps", "1", "--workers", "2", "--", "python", "train.py", "--steps=2000")
-    run = operator.run("launch", "--detach", *words, exit_code=0).stdout.strip()
+    command = ("--ps", "1", "--workers", "2", "--", "python", "train.py", "--steps=2000")
+    run = operator.run("launch", "--detach", *command, exit_code=0).stdout.strip()
     wait_for(
         lambda: re.search(r"^step \d+ loss", said(operator, run, "chief:0"), re.MULTILINE),
         TRAINED_S,

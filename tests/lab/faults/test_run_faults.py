@@ -53,8 +53,8 @@ def test_a_task_does_not_outlive_its_supervisor_unseen(operator: Tfdeploy) -> No
     wait_for(lambda: not alive(operator, "n2", task["pid"]), SOON_S, "the task has gone")
     operator.wait_until("failed", "orphaned-1", timeout_s=SOON_S)
     assert_nothing_left(operator, "orphaned-1", "orphaned")
-    said = operator.run("status", "orphaned-1", exit_code=0).stdout
-    assert "worker:0 on n2" in said and "its supervisor was killed" in said, said
+    stdout = operator.run("status", "orphaned-1", exit_code=0).stdout
+    assert "worker:0 on n2" in stdout and "its supervisor was killed" in stdout, stdout
 
 
 @pytest.mark.fault("42 every minder is killed: the run goes on and ends well")
@@ -121,8 +121,8 @@ def test_a_disk_that_is_full_stops_no_training_and_what_was_lost_is_said(
         on_host(operator.lab, "n2", steal, check=False)
 
         def lost() -> bool:
-            said = operator.run("status", "disk-1", exit_code=0).stdout
-            return "lost of the log of worker:0: " in said and "the disk of n2 was full" in said
+            stdout = operator.run("status", "disk-1", exit_code=0).stdout
+            return "lost of the log of worker:0: " in stdout and "the disk of n2 was full" in stdout
 
         def size() -> str:
             return on_host(
@@ -210,8 +210,8 @@ def test_a_task_that_the_kernel_kills_for_want_of_memory_says_so(
         row for row in operator.json("status", "greedy-1")["tasks"] if row["task"] == "worker:1"
     )
     assert (row["host"], row["outcome"], row["signal"]) == (little_memory, "killed", 9)
-    said = operator.run("status", "greedy-1", exit_code=0).stdout
-    assert "out of memory" in row["reason"] and "out of memory" in said, said
+    stdout = operator.run("status", "greedy-1", exit_code=0).stdout
+    assert "out of memory" in row["reason"] and "out of memory" in stdout, stdout
     assert_nothing_left(operator, "greedy-1", "greedy")
 
 
@@ -231,11 +231,11 @@ def test_after_a_power_cut_the_run_is_lost_and_its_pids_are_nobody_s(operator: T
     for host in lab.hosts:
         lab.boot(host)
     with strangers(lab, "n2", [pids]) as there:
-        told = operator.json("status", "dark-1")
-        assert told["state"] == "lost" and {row["outcome"] for row in told["tasks"]} == {"lost"}, (
-            told
-        )
-        assert {row["reason"] for row in told["tasks"]} == {"host rebooted"}, told
+        answer = operator.json("status", "dark-1")
+        assert answer["state"] == "lost" and {row["outcome"] for row in answer["tasks"]} == {
+            "lost"
+        }, answer
+        assert {row["reason"] for row in answer["tasks"]} == {"host rebooted"}, answer
         operator.run("stop", "dark-1", exit_code=0)
         operator.run(
             "launch",
@@ -280,20 +280,22 @@ def test_a_survivor_is_named_and_the_exit_code_is_5(operator: Tfdeploy) -> None:
         ),
     ):
         launch(operator, "rooted-1")
-        said = wait_for(
+        stderr = wait_for(
             lambda: (
                 operator.run("logs", "rooted-1", "--task", "worker:0", "--output", "raw").stdout
             ),
             SOON_S,
             "it is root",
         )
-        pid = int(said.split()[1])
+        pid = int(stderr.split()[1])
         try:
-            found = operator.json("stop", "rooted-1", exit_code=5)
-            rows = {row["host"]: row for row in found["hosts"]}
-            assert not found["ok"] and rows["n2"]["survivors"] == [pid] and rows["n1"]["ok"], found
-            said = operator.run("stop", "rooted-1", exit_code=5).stderr
-            assert str(pid) in said and "n2" in said, said
+            answer = operator.json("stop", "rooted-1", exit_code=5)
+            rows = {row["host"]: row for row in answer["hosts"]}
+            assert not answer["ok"] and rows["n2"]["survivors"] == [pid] and rows["n1"]["ok"], (
+                answer
+            )
+            stderr = operator.run("stop", "rooted-1", exit_code=5).stderr
+            assert str(pid) in stderr and "n2" in stderr, stderr
         finally:
             subprocess.run(
                 operator.lab.on("n2", ["kill", "-9", str(pid)], root=True), check=True, timeout=20

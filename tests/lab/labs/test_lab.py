@@ -31,9 +31,9 @@ def a_lab(request: pytest.FixtureRequest) -> Lab:
     return found
 
 
-def outcome(where: Lab, host: str, *words: str, root: bool = False) -> str:
+def outcome(where: Lab, host: str, *args: str, root: bool = False) -> str:
     done = subprocess.run(
-        where.on(host, words, root=root), capture_output=True, text=True, timeout=30, check=False
+        where.on(host, args, root=root), capture_output=True, text=True, timeout=30, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -169,9 +169,9 @@ def test_a_killed_host_says_nothing_to_its_peers(isolated_lab: Lab, ssh: Ssh) ->
 
 @pytest.mark.isolated
 def test_nothing_leaks_out(isolated_lab: Lab) -> None:
-    for words in (isolated_lab.operator(["ip", "route"]), isolated_lab.on("n1", ["ip", "route"])):
+    for args in (isolated_lab.operator(["ip", "route"]), isolated_lab.on("n1", ["ip", "route"])):
         routes = subprocess.run(
-            words, capture_output=True, text=True, timeout=10, check=True
+            args, capture_output=True, text=True, timeout=10, check=True
         ).stdout.splitlines()
         assert len(routes) == 1 and "default" not in routes[0]
     assert outcome(isolated_lab, "n1", "hostname") == "n1"
@@ -211,8 +211,8 @@ def test_a_host_has_no_zombies(isolated_lab: Lab, ssh: Ssh) -> None:
 def test_a_link_has_its_rate(new_lab: Callable[..., Lab], ssh: Ssh) -> None:
     shaped = new_lab("isolated", 2, rate="80mbit", shared_workdir=True)
     shown = ["tc", "qdisc", "show", "dev", "eth0"]
-    for words in (shaped.on("n1", shown), shaped.operator(shown)):
-        text = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True).stdout
+    for args in (shaped.on("n1", shown), shaped.operator(shown)):
+        text = subprocess.run(args, capture_output=True, text=True, timeout=10, check=True).stdout
         assert "tbf" in text and "80Mbit" in text
     ssh(shaped, "n1", "echo from-n1 > ~/tfdeploy/x")
     assert ssh(shaped, "n2", "cat ~/tfdeploy/x").stdout == "from-n1\n"

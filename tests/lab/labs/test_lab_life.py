@@ -92,7 +92,18 @@ def test_nothing_is_left_after_down(kind: str, alone: Path, ssh: Ssh) -> None:
 def test_up_killed_half_way_is_mended_or_removed(
     kind: str, alone: Path, tmp_path: Path, ssh: Ssh
 ) -> None:
-    words = [sys.executable, "-m", "tfdeploy", "lab", "up", "12", "--kind", kind, "--name", "torn"]
+    command = [
+        sys.executable,
+        "-m",
+        "tfdeploy",
+        "lab",
+        "up",
+        "12",
+        "--kind",
+        kind,
+        "--name",
+        "torn",
+    ]
     environment = {
         "PATH": PATH,
         "PYTHONPATH": str(REPOSITORY),
@@ -101,7 +112,7 @@ def test_up_killed_half_way_is_mended_or_removed(
     }
     for attempt in range(2):
         upping = subprocess.Popen(
-            words,
+            command,
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -201,8 +212,8 @@ def test_the_command_line(tmp_path: Path) -> None:
         "HOME": str(tmp_path),
     }
 
-    def call(*words: str) -> tuple[int, str, str]:
-        argv = [sys.executable, "-m", "tfdeploy", "lab", *words]
+    def call(*args: str) -> tuple[int, str, str]:
+        argv = [sys.executable, "-m", "tfdeploy", "lab", *args]
         done = subprocess.run(
             argv, env=environment, capture_output=True, text=True, timeout=60, check=False
         )
@@ -228,7 +239,7 @@ def test_the_command_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "what"),
+    ("args", "what"),
     [
         (("../up", "loopback", 3), "no name for a lab"),
         (("-x", "loopback", 3), "no name for a lab"),
@@ -237,9 +248,9 @@ def test_the_command_line(tmp_path: Path) -> None:
         (("ok", "loopback", 251), "1 to 250 hosts"),
     ],
 )
-def test_nonsense_is_refused(words: tuple[str, str, int], what: str, alone: Path) -> None:
+def test_nonsense_is_refused(args: tuple[str, str, int], what: str, alone: Path) -> None:
     with pytest.raises(TfdeployError, match=what):
-        lab.up(*words)
+        lab.up(*args)
     assert left_of(alone / "ok")[2] == []
 
 
@@ -303,8 +314,8 @@ subprocess.run(one.on('n1', ['cat', '/etc/mine']), check=True)
         ls /srv/labs/tfdeploy/lab
     """
     before = set(Path("/dev/shm").iterdir())
-    words = ["unshare", "--mount", "sh", "-e", "-c", script, "sh", str(tmp_path), inside]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    command = ["unshare", "--mount", "sh", "-e", "-c", script, "sh", str(tmp_path), inside]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert "/dev/shm/tfdeploy-lab-" in done.stdout and "kept" in done.stdout
     assert set(Path("/dev/shm").iterdir()) == before

@@ -38,9 +38,9 @@ class BrittleWire:
         """The bytes that went either way since the last cut_after or count."""
         return int(self._say("count"))
 
-    def _say(self, words: str) -> str:
+    def _say(self, args: str) -> str:
         assert self._process.stdin is not None
-        self._process.stdin.write(words + "\n")
+        self._process.stdin.write(args + "\n")
         self._process.stdin.flush()
         return self._answer()
 
@@ -107,10 +107,10 @@ class _Wire:
         for each in both:
             each.close()
 
-    def told(self, words: list[str]) -> int:
+    def told(self, args: list[str]) -> int:
         seen, self.seen = self.seen, 0
-        if words[0] == "cut":
-            self.left = int(words[1])
+        if args[0] == "cut":
+            self.left = int(args[1])
         return seen
 
 

@@ -174,8 +174,8 @@ class ServedFleet(SshFleet):
         return channel
 
     def _start(self, name: str) -> ServedChannel:
-        words = ["serve", "--workdir", str(self.workdir(name)), "--host", name]
-        command = [sys.executable, "-S", "-E", str(self.folder / "agent"), *words]
+        argv = ["serve", "--workdir", str(self.workdir(name)), "--host", name]
+        command = [sys.executable, "-S", "-E", str(self.folder / "agent"), *argv]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._all.append(
             ServedChannel(name, process, self._fences[name], lambda: self.lies.get(name, HONEST))

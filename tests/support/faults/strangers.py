@@ -45,8 +45,8 @@ class Strangers:
     def untouched(self) -> bool:
         """Whether all of them are still alive; they end with this question."""
         if self._alive is None:
-            said, _ = self._process.communicate(timeout=30)
-            self._alive = [int(pid) for pid in said.split()]
+            output, _ = self._process.communicate(timeout=30)
+            self._alive = [int(pid) for pid in output.split()]
         return self._alive == self._pids
 
 

@@ -301,10 +301,10 @@ class Walk:
                 )
         try:
             code = self.following.wait(120)
-            said = [
+            messages = [
                 line for line in self.followed.read_text().splitlines() if not line.startswith("{")
             ]
-            assert code in (0, 4), f"the follower ends with {code}: {said}"
+            assert code in (0, 4), f"the follower ends with {code}: {messages}"
         except subprocess.TimeoutExpired:
             raise AssertionError("the follower does not end") from None
         followed = _lines(self.followed.read_text())

@@ -18,8 +18,8 @@ GIT = (
 )
 
 
-def git(folder, *words):
-    subprocess.run([*GIT, *words], cwd=folder, check=True, capture_output=True)
+def git(folder, *args):
+    subprocess.run([*GIT, *args], cwd=folder, check=True, capture_output=True)
 
 
 def put(root, path, text="x"):

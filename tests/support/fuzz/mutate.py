@@ -70,8 +70,8 @@ def _quoted(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
 
 def _other_value(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
     """A value of the file at the place of another."""
-    found = _VALUE.findall(content)
-    return _replaced(_VALUE, content, chance.choice(found), chance) if found else content
+    matches = _VALUE.findall(content)
+    return _replaced(_VALUE, content, chance.choice(matches), chance) if matches else content
 
 
 def _long(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
@@ -82,17 +82,17 @@ def _long(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
 
 def _key(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
     """A key with a letter lost, doubled, swapped or changed, or another word."""
-    found = list(_KEY.finditer(content))
-    if not found:
+    matches = list(_KEY.finditer(content))
+    if not matches:
         return content
-    match = chance.choice(found)
+    match = chance.choice(matches)
     key, at = match[1], chance.randrange(len(match[1]))
     spelt = (
         key[:at] + key[at + 1 :],
         key[:at] + key[at : at + 1] * 2 + key[at + 1 :],
         key[:at] + key[at + 1 : at + 2] + key[at : at + 1] + key[at + 2 :],
         key.upper(),
-        chance.choice(found)[1],
+        chance.choice(matches)[1],
         chance.choice(NONSENSE),
     )
     return content[: match.start(1)] + chance.choice(spelt) + content[match.end(1) :]
@@ -148,10 +148,10 @@ def _lines(content: bytes, others: list[bytes], chance: random.Random) -> bytes:
 
 def _anchored(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
     """A value gets an anchor, and another place an alias or a merge of it."""
-    found = list(_VALUE.finditer(content))
-    if len(found) < 2:
+    matches = list(_VALUE.finditer(content))
+    if len(matches) < 2:
         return content
-    one, two = sorted(chance.sample(found, 2), key=lambda match: match.start())
+    one, two = sorted(chance.sample(matches, 2), key=lambda match: match.start())
     instead = chance.choice(
         (b"*a", b"{<<: *a}", b"[*a, *a]", b"{<<: [*a, *a]}", b"*b", b"{*a : x}")
     )
@@ -193,10 +193,10 @@ def _ends(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
 def _replaced(
     pattern: re.Pattern[bytes], content: bytes, instead: bytes, chance: random.Random
 ) -> bytes:
-    found = list(pattern.finditer(content, 0, SEARCHED))
-    if not found:
+    matches = list(pattern.finditer(content, 0, SEARCHED))
+    if not matches:
         return content
-    match = chance.choice(found)
+    match = chance.choice(matches)
     return content[: match.start(1)] + instead + content[match.end(1) :]
 
 

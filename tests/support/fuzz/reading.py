@@ -125,17 +125,17 @@ def check_plan(plan: Plan) -> None:
     describe(plan)
 
 
-def check_command_line(words: list[str]) -> None:
+def check_command_line(args: list[str]) -> None:
     """0 or 2, no traceback, nothing on the screen that is not printable; with --json the documented
     error."""
     for more in ([], ["--json"]):
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = main([words[0], *more, *words[1:]])
-        assert code in (0, 2), (words, code, err.getvalue())
+            code = main([args[0], *more, *args[1:]])
+        assert code in (0, 2), (args, code, err.getvalue())
         assert "Traceback" not in err.getvalue()
         found = _UNPRINTED.search(out.getvalue() + err.getvalue())
-        assert found is None, (words, found)
+        assert found is None, (args, found)
         if more:
-            said = json.loads(out.getvalue())
-            assert code == 0 or said["error"]["code"] == 2
+            answer = json.loads(out.getvalue())
+            assert code == 0 or answer["error"]["code"] == 2

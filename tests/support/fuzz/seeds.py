@@ -29,11 +29,11 @@ def seeds() -> list[Seed]:
     inventories = [path.read_text() for path in sorted((ROOT / "inventories").glob("*.yaml"))]
     jobs = [path.read_text() for path in sorted((ROOT / "examples").glob("*/tfdeploy.yaml"))]
     for case in sorted((ROOT / "tests" / "golden" / "plans").glob("*.json")):
-        said = json.loads(case.read_text())
-        for host in said["inventory"]["hosts"].values():
+        answer = json.loads(case.read_text())
+        for host in answer["inventory"]["hosts"].values():
             host.update({"ports": "-".join(map(str, host["ports"]))} if "ports" in host else {})
-        inventories.append(_block(said["inventory"]))
-        jobs.append(_job_of(said.get("job", {})))
+        inventories.append(_block(answer["inventory"]))
+        jobs.append(_job_of(answer.get("job", {})))
     all_jobs = [*dict.fromkeys(jobs), *_every_key(reference.JOB)]
     all_inventories = [*dict.fromkeys(inventories), *_every_host(), *FOREIGN]
     return [

@@ -27,8 +27,8 @@ def ended(process: subprocess.Popen[str], within_s: float = 60.0) -> tuple[int, 
     watch = Stopwatch()
     while True:
         try:
-            said, _ = process.communicate(timeout=1.0)
-            return process.returncode, said
+            output, _ = process.communicate(timeout=1.0)
+            return process.returncode, output
         except subprocess.TimeoutExpired:
             if watch.seconds > within_s:
                 raise
@@ -54,14 +54,14 @@ class Tfdeploy:
             "TFDEPLOY_INVENTORY": str(lab.inventory),
         }
 
-    def argv(self, *words: str) -> list[str]:
+    def argv(self, *args: str) -> list[str]:
         """The whole command line, to be run with `env`; also for use under another program
         (timeout, a shell)."""
-        return self.lab.operator([sys.executable, *self.program, *words])
+        return self.lab.operator([sys.executable, *self.program, *args])
 
     def run(
         self,
-        *words: str,
+        *args: str,
         timeout_s: float = 300.0,
         exit_code: int | None = None,
         stdin: str | None = None,
@@ -70,53 +70,53 @@ class Tfdeploy:
         """Runs `tfdeploy WORDS` to its end. exit_code: fails, with both streams, unless it is
         that."""
         pipe = subprocess.PIPE
-        with self._client(words, env, stdin=pipe, stdout=pipe, stderr=pipe) as client:
+        with self._client(args, env, stdin=pipe, stdout=pipe, stderr=pipe) as client:
             try:
-                said, errors = client.communicate(stdin or "", timeout=timeout_s)
+                output, errors = client.communicate(stdin or "", timeout=timeout_s)
             except BaseException:
                 client.kill()
                 raise
-        done = subprocess.CompletedProcess(client.args, client.returncode, said, errors)
+        done = subprocess.CompletedProcess(client.args, client.returncode, output, errors)
         if exit_code is not None and done.returncode != exit_code:
-            said = f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+            output = f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
             raise AssertionError(
-                f"tfdeploy {' '.join(words)}: exit {done.returncode}, not {exit_code}\n{said}"
+                f"tfdeploy {' '.join(args)}: exit {done.returncode}, not {exit_code}\n{output}"
             )
         return done
 
-    def json(self, *words: str, timeout_s: float = 300.0, exit_code: int | None = 0) -> Any:
+    def json(self, *args: str, timeout_s: float = 300.0, exit_code: int | None = 0) -> Any:
         """The JSON that `tfdeploy WORDS --json` prints, as its schema has it. Flags must come
         before any `--`."""
-        at = words.index("--") if "--" in words else len(words)
-        found = json.loads(
+        at = args.index("--") if "--" in args else len(args)
+        answer = json.loads(
             self.run(
-                *words[:at], "--json", *words[at:], timeout_s=timeout_s, exit_code=exit_code
+                *args[:at], "--json", *args[at:], timeout_s=timeout_s, exit_code=exit_code
             ).stdout
         )
         if self.is_this_version():
-            assert printed_faults(words, found) == [], found
-        return found
+            assert printed_faults(args, answer) == [], answer
+        return answer
 
     def start(
         self,
-        *words: str,
+        *args: str,
         env: Mapping[str, str] | None = None,
         stdout: int | IO[str] = subprocess.PIPE,
     ) -> subprocess.Popen[str]:
         """Starts it in the background, in a session of its own; `end_all` ends what is left."""
         how = {"stdout": stdout, "stderr": subprocess.STDOUT, "start_new_session": True}
-        process = self._client(words, env, stdin=subprocess.DEVNULL, **how)
+        process = self._client(args, env, stdin=subprocess.DEVNULL, **how)
         self.running.append(process)
         return process
 
     def _client(
-        self, words: Sequence[str], env: Mapping[str, str] | None, **how: Any
+        self, args: Sequence[str], env: Mapping[str, str] | None, **how: Any
     ) -> subprocess.Popen[str]:
         variables = {**self.env, **(env or {})}
         warm = not self.cold and self.is_this_version() and can_fork(variables)
         kind = ForkedClient if warm else subprocess.Popen
         return kind(
-            self.argv(*words), env=variables, cwd=self.cwd, text=True, errors="replace", **how
+            self.argv(*args), env=variables, cwd=self.cwd, text=True, errors="replace", **how
         )
 
     def is_this_version(self) -> bool:

@@ -92,7 +92,7 @@ class EventPipe:
 
 def _parsed(text: bytes) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] = json.loads(text)
+        answer: dict[str, Any] = json.loads(text)
     except ValueError:
         return None
-    return found
+    return answer

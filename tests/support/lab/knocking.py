@@ -74,5 +74,5 @@ class Knocking:
         )
 
     def ended(self, within_s: float = 300.0) -> Knocks:
-        said, _ = self._process.communicate(timeout=within_s)
-        return Knocks(json.loads(said))
+        output, _ = self._process.communicate(timeout=within_s)
+        return Knocks(json.loads(output))

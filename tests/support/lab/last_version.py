@@ -41,5 +41,5 @@ def install_last_version(folder: Path) -> Path:
     return installed
 
 
-def _git(*words: str, check: bool = False) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(["git", *words], cwd=REPOSITORY, capture_output=True, check=check)
+def _git(*args: str, check: bool = False) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["git", *args], cwd=REPOSITORY, capture_output=True, check=check)

@@ -38,7 +38,7 @@ def differences(lab: Lab, host: str, source: Path, folder: str) -> str:
         "-e",
         shlex.join(shell),
     ]
-    words = [*compare, f"{source}/", f"{defaults['user']}@{address}:{folder}/"]
-    done = subprocess.run(lab.operator(words), capture_output=True, timeout=WITHIN_S, check=False)
+    command = [*compare, f"{source}/", f"{defaults['user']}@{address}:{folder}/"]
+    done = subprocess.run(lab.operator(command), capture_output=True, timeout=WITHIN_S, check=False)
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     return done.stdout.decode(errors="replace")

@@ -52,17 +52,17 @@ def in_forms(text: str) -> set[str]:
 
 def leaks(operator: Tfdeploy, wanted: Iterable[bytes], folder: str = "~") -> dict[str, list[str]]:
     """host -> its files that show one of `wanted`, with colours between or without."""
-    words = [LOOK, folder, ",".join(form.hex() for form in wanted)]
-    found = {}
+    command = [LOOK, folder, ",".join(form.hex() for form in wanted)]
+    results = {}
     for host in operator.lab.hosts:
         done = subprocess.run(
-            operator.lab.on(host, ["python3", "-ISc", *words]),
+            operator.lab.on(host, ["python3", "-ISc", *command]),
             capture_output=True,
             text=True,
             check=True,
         )
-        found[host] = json.loads(done.stdout)
-    return {host: paths for host, paths in found.items() if paths}
+        results[host] = json.loads(done.stdout)
+    return {host: paths for host, paths in results.items() if paths}
 
 
 def shown(data: bytes | str, wanted: Iterable[bytes]) -> list[bytes]:

@@ -57,15 +57,15 @@ def listed(operator: Tfdeploy, host: str, folder: str) -> dict[str, list[str]]:
     words = operator.lab.on(host, ["python3", "-c", LIST, f"tfdeploy/{folder}"])
     done = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0, done.stderr
-    found: dict[str, list[str]] = json.loads(done.stdout)
-    return found
+    answer: dict[str, list[str]] = json.loads(done.stdout)
+    return answer
 
 
 def listed_here(folder: Path) -> dict[str, list[str]]:
-    words = ["python3", "-c", LIST, str(folder)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=True)
-    found: dict[str, list[str]] = json.loads(done.stdout)
-    return found
+    command = ["python3", "-c", LIST, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=True)
+    answer: dict[str, list[str]] = json.loads(done.stdout)
+    return answer
 
 
 def releases(operator: Tfdeploy, host: str, job: str) -> list[str]:

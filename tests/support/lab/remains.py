@@ -60,19 +60,19 @@ def remains(
 ) -> dict[str, list[str]]:
     """host -> what is left of the run there (hosts with nothing left out). A host that is off has
     nothing."""
-    words = ["python3", "-ISc", LOOK, run, job, *map(str, ports)]
+    command = ["python3", "-ISc", LOOK, run, job, *map(str, ports)]
     hosts = [str(row["host"]) for row in operator.lab.status() if row["state"] != "off"]
     with ExitStack() as stack:
         looking = {
-            host: stack.enter_context(_started(operator.lab.on(host, words))) for host in hosts
+            host: stack.enter_context(_started(operator.lab.on(host, command))) for host in hosts
         }
-        said = {host: each.communicate(timeout=120) for host, each in looking.items()}
-    assert all(each.returncode == 0 for each in looking.values()), said
-    return {host: left for host, (out, _) in said.items() if (left := json.loads(out))}
+        output = {host: each.communicate(timeout=120) for host, each in looking.items()}
+    assert all(each.returncode == 0 for each in looking.values()), output
+    return {host: left for host, (out, _) in output.items() if (left := json.loads(out))}
 
 
-def _started(words: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def _started(args: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def assert_nothing_left(

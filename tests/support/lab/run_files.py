@@ -24,18 +24,18 @@ def task_folder(run: str, job: str, host: str, task: str) -> str:
 
 def task_status(operator: Tfdeploy, run: str, job: str, host: str, task: str) -> dict[str, Any]:
     """status.json of one task."""
-    found: dict[str, Any] = json.loads(
+    answer: dict[str, Any] = json.loads(
         on_host(operator.lab, host, f"cat {task_folder(run, job, host, task)}/status.json")
     )
-    return found
+    return answer
 
 
 def host_state(operator: Tfdeploy, run: str, job: str, host: str) -> dict[str, Any]:
     """state.json of one host."""
-    found: dict[str, Any] = json.loads(
+    answer: dict[str, Any] = json.loads(
         on_host(operator.lab, host, f"cat {host_folder(run, job, host)}/state.json")
     )
-    return found
+    return answer
 
 
 def alive(operator: Tfdeploy, host: str, *pids: int) -> list[int]:

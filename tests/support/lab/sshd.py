@@ -13,8 +13,8 @@ SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 def knows(setting: str) -> bool:
     """Whether a line of sshd_config is one that this sshd understands. Older ones refuse to start
     with it."""
-    words = [SSHD, "-t", "-f", "/dev/null", "-o", setting]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    command = [SSHD, "-t", "-f", "/dev/null", "-o", setting]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return "Bad configuration option" not in done.stderr
 
 

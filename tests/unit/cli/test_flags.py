@@ -135,9 +135,9 @@ def test_a_bound_that_is_refused_is_named(
     verb: str, flag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([verb, *WORDS.get(verb, []), flag, "n3"]) == 2
-    said = capsys.readouterr()
-    assert f"{flag} is not accepted" in said.err
-    assert not said.out
+    captured = capsys.readouterr()
+    assert f"{flag} is not accepted" in captured.err
+    assert not captured.out
 
 
 def test_a_stop_that_is_bounded_from_outside_is_refused(
@@ -209,9 +209,9 @@ def test_no_verb_takes_a_bad_inventory_for_a_bug(
         monkeypatch.setenv("TFDEPLOY_INVENTORY", "hosts.yaml")
     own = WORDS.get(verb, [])
     code = main([verb, *(["-i", "hosts.yaml"] if by_flag else []), *own])
-    told = capsys.readouterr().err
-    assert code == 2, told
-    assert told.count("error:") == 1 and "Traceback" not in told
+    stderr = capsys.readouterr().err
+    assert code == 2, stderr
+    assert stderr.count("error:") == 1 and "Traceback" not in stderr
 
 
 @pytest.mark.fault("1 no job file, or a broken one, for every verb")
@@ -225,9 +225,9 @@ def test_no_verb_takes_a_bad_job_file_for_a_bug(
     if job is not None:
         Path("tfdeploy.yaml").write_text(job)
     code = main([verb])
-    told = capsys.readouterr().err
-    assert code == 2, told
-    assert told.count("error:") == 1 and "Traceback" not in told
+    stderr = capsys.readouterr().err
+    assert code == 2, stderr
+    assert stderr.count("error:") == 1 and "Traceback" not in stderr
 
 
 def test_what_to_type_next_has_the_files_that_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,14 +251,14 @@ def test_what_to_type_next_has_the_files_that_were_given(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    "words", ["exec -i KH", "-i KH exec", "exec --inventory=KH", "exec -i KH --json"]
+    "args", ["exec -i KH", "-i KH exec", "exec --inventory=KH", "exec -i KH --json"]
 )
 def test_an_error_says_what_to_type_with_the_files_that_were_given(
-    words: str, capsys: pytest.CaptureFixture[str]
+    args: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([word.replace("KH", "k h.yaml") for word in words.split()]) == 2
-    said = capsys.readouterr()
-    assert "tfdeploy exec -i 'k h.yaml' -- nvidia-smi" in said.out + said.err
+    assert main([word.replace("KH", "k h.yaml") for word in args.split()]) == 2
+    captured = capsys.readouterr()
+    assert "tfdeploy exec -i 'k h.yaml' -- nvidia-smi" in captured.out + captured.err
 
 
 def test_what_a_look_at_hosts_met_says_what_to_type_once(
@@ -267,9 +267,9 @@ def test_what_a_look_at_hosts_met_says_what_to_type_once(
     closed = "".join(f"  n{n}: {{address: 127.0.0.{n}, port: 9}}\n" for n in range(1, 4))
     Path("hosts.yaml").write_text(f"hosts:\n{closed}")
     assert main(["runs", "-i", "hosts.yaml"]) == 4
-    told = capsys.readouterr().err
-    assert all(f"[n{n}] there is no key to log in with" in told for n in range(1, 4))
-    assert told.count("next: ") == 1
+    stderr = capsys.readouterr().err
+    assert all(f"[n{n}] there is no key to log in with" in stderr for n in range(1, 4))
+    assert stderr.count("next: ") == 1
 
 
 def test_a_shell_on_a_host_that_is_left_out_is_refused_as_such(
@@ -277,8 +277,8 @@ def test_a_shell_on_a_host_that_is_left_out_is_refused_as_such(
 ) -> None:
     Path("hosts.yaml").write_text("hosts: {n1: {address: 192.0.2.1}, n2: {address: 192.0.2.2}}")
     assert main(["ssh", "-i", "hosts.yaml", "--limit", "n2", "n1"]) == 2
-    told = capsys.readouterr().err
-    assert "host n1 is left out" in told and "next: tfdeploy ssh -i hosts.yaml n1" in told
+    stderr = capsys.readouterr().err
+    assert "host n1 is left out" in stderr and "next: tfdeploy ssh -i hosts.yaml n1" in stderr
 
 
 def test_what_refuses_a_bound_says_what_to_type(

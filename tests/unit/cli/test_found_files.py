@@ -45,13 +45,13 @@ class Operator:
         )
 
     def run(
-        self, *words: str, env: Mapping[str, str | None] | None = None
+        self, *args: str, env: Mapping[str, str | None] | None = None
     ) -> subprocess.CompletedProcess[str]:
         variables = {
             name: value for name, value in {**self.env, **(env or {})}.items() if value is not None
         }
         kind = ForkedClient if can_fork(variables) else subprocess.Popen
-        argv, pipe = [sys.executable, "-m", "tfdeploy", *words], subprocess.PIPE
+        argv, pipe = [sys.executable, "-m", "tfdeploy", *args], subprocess.PIPE
         with kind(
             argv,
             env=variables,
@@ -61,19 +61,19 @@ class Operator:
             stderr=pipe,
             text=True,
         ) as client:
-            said, errors = client.communicate(timeout=60)
-        return subprocess.CompletedProcess(argv, client.returncode, said, errors)
+            output, errors = client.communicate(timeout=60)
+        return subprocess.CompletedProcess(argv, client.returncode, output, errors)
 
-    def host(self, *words: str, env: Mapping[str, str | None] | None = None) -> tuple[str, str]:
+    def host(self, *args: str, env: Mapping[str, str | None] | None = None) -> tuple[str, str]:
         """The name of the inventory's host, and what was said beside it."""
-        done = self.run("inventory", "--json", *words, env=env)
+        done = self.run("inventory", "--json", *args, env=env)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)["hosts"][0]["name"], done.stderr
 
     def refused(
-        self, *words: str, code: int = 3, env: Mapping[str, str | None] | None = None
+        self, *args: str, code: int = 3, env: Mapping[str, str | None] | None = None
     ) -> dict[str, str]:
-        done = self.run(*words, "--json", env=env)
+        done = self.run(*args, "--json", env=env)
         assert done.returncode == code, done.stdout + done.stderr
         error: dict[str, str] = json.loads(done.stdout)["error"]
         return error
@@ -180,14 +180,14 @@ def test_an_inventory_of_the_environment_that_beats_the_project_s_is_named_once(
     )
     assert project.host(env=env) == ("lab", line)
     assert project.host("-q", env=env) == ("lab", "")
-    for words in (
+    for args in (
         ("exec", "--", "true"),
         ("check",),
         ("launch", "--dry-run"),
         ("runs", "--all"),
         ("sync",),
     ):
-        done = project.run(*words, env=env)
+        done = project.run(*args, env=env)
         assert done.returncode == 4 and done.stderr.count(line) == 1, done.stderr
     assert project.host("-i", "inventories/hosts.yaml", env=env) == ("own", "")
     assert project.host(env={"TFDEPLOY_INVENTORY": "inventories/hosts.yaml"}) == ("own", "")

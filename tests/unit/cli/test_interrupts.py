@@ -54,9 +54,9 @@ Start = Callable[..., subprocess.Popen[bytes]]
 @pytest.fixture
 def start(tmp_path: Path) -> Start:
     def begin(
-        *words: str, stderr: int = subprocess.DEVNULL, **how: object
+        *args: str, stderr: int = subprocess.DEVNULL, **how: object
     ) -> subprocess.Popen[bytes]:
-        argv = [sys.executable, "-c", VERB, str(tmp_path), *words]
+        argv = [sys.executable, "-c", VERB, str(tmp_path), *args]
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr, **how
         )  # type: ignore[call-overload]

@@ -78,19 +78,19 @@ def test_the_job_file_names_the_inventory(capsys, here):
 def test_an_error_is_one_message_with_exit_code_2(capsys, here, json_flag):
     (here / "bad.yaml").write_text("hosts:\n  n1: {prot: 22}\n")
     assert main(["inventory", "-i", "bad.yaml", *json_flag]) == 2
-    said = capsys.readouterr()
-    assert "Traceback" not in said.err + said.out
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err + captured.out
     assert all(
-        words in said.err + said.out
-        for words in ("unknown key 'prot'", "bad.yaml:2:hosts.n1.prot", "did you mean port?")
+        args in captured.err + captured.out
+        for args in ("unknown key 'prot'", "bad.yaml:2:hosts.n1.prot", "did you mean port?")
     )
 
 
 def test_init_writes_files_that_are_read(capsys, here):
     (here / "program.py").write_text("")
     assert main(["init"]) == 0
-    said = capsys.readouterr()
-    assert said.out.split() == ["tfdeploy.yaml", "inventories/hosts.yaml"]
+    captured = capsys.readouterr()
+    assert captured.out.split() == ["tfdeploy.yaml", "inventories/hosts.yaml"]
     job = load_job(here / "tfdeploy.yaml", environ={})
     assert (job.name, job.mode, job.command) == ("digits", "async", ("python", "program.py"))
     assert load_inventory(here / "inventories/hosts.yaml").roles == {
@@ -140,7 +140,7 @@ def test_init_overwrites_nothing(capsys, here):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "said"),
     [
         (["--hosts", "-oProxyCommand=x"], "--hosts"),
         (["--hosts", "a;b"], "--hosts"),
@@ -154,36 +154,36 @@ def test_init_overwrites_nothing(capsys, here):
         (["nowhere"], "mkdir nowhere"),
     ],
 )
-def test_init_refuses_and_writes_nothing(capsys, here, words, said):
-    assert main(["init", *words]) == 2
+def test_init_refuses_and_writes_nothing(capsys, here, args, said):
+    assert main(["init", *args]) == 2
     assert said in capsys.readouterr().err
     assert list(here.iterdir()) == []
 
 
-def ask(here, answers, *words):
+def ask(here, answers, *args):
     """Runs `tfdeploy init` with a terminal on stdin and stderr; what it asked."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "tfdeploy", "init", *words]
+    command = [sys.executable, "-m", "tfdeploy", "init", *args]
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
     with subprocess.Popen(
         command, cwd=here, env=env, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE
     ) as process:
         os.close(theirs)
         os.write(ours, answers)
-        said = b""
+        output = b""
         try:
             while block := os.read(ours, 4096):
-                said += block
+                output += block
         except OSError:  # the terminal's other end is closed
             pass
         assert process.wait(120) == 0
     os.close(ours)
-    return said.decode()
+    return output.decode()
 
 
 def test_init_asks_on_a_terminal(here):
-    said = ask(here, b"192.0.2.7\nsync\n\n")
-    assert "Hosts" in said and "Mode" in said and "Command" in said
+    output = ask(here, b"192.0.2.7\nsync\n\n")
+    assert "Hosts" in output and "Mode" in output and "Command" in output
     assert load_inventory(here / "inventories/hosts.yaml").hosts[0].address == "192.0.2.7"
     assert load_job(here / "tfdeploy.yaml", environ={}).mode == "sync"
 
@@ -192,12 +192,12 @@ def test_init_takes_the_hosts_of_the_inventory_that_is_set(here, monkeypatch):
     lab = here.parent / "lab.yaml"
     lab.write_text(inventory_text({"n1": {"address": "192.0.2.7"}}))
     monkeypatch.setenv("TFDEPLOY_INVENTORY", str(lab))
-    said = ask(here, b"sync\n\n\n")
+    output = ask(here, b"sync\n\n\n")
     assert (
-        "Hosts" not in said
-        and "inventory: ../lab.yaml (TFDEPLOY_INVENTORY): 1 host; init writes no other" in said
+        "Hosts" not in output
+        and "inventory: ../lab.yaml (TFDEPLOY_INVENTORY): 1 host; init writes no other" in output
     )
-    assert "next: tfdeploy check, tfdeploy launch --dry-run" in said
+    assert "next: tfdeploy check, tfdeploy launch --dry-run" in output
     assert load_job(here / "tfdeploy.yaml", environ={}).mode == "sync"
     assert not (here / "inventories").exists()
 
@@ -211,18 +211,18 @@ def test_init_refuses_an_inventory_that_is_set_and_wrong(here, monkeypatch, caps
 
 
 def test_init_asks_again_after_each_wrong_answer(here):
-    said = ask(here, b"a;b\n192.0.2.7\nmirorred\nmirrored\npython 'x\npython x.py\n")
-    asked = re.findall("Hosts|Mode|Command", said)
+    output = ask(here, b"a;b\n192.0.2.7\nmirorred\nmirrored\npython 'x\npython x.py\n")
+    asked = re.findall("Hosts|Mode|Command", output)
     assert asked == ["Hosts", "Hosts", "Mode", "Mode", "Command", "Command"]
-    assert "did you mean mirrored?" in said
+    assert "did you mean mirrored?" in output
     assert load_job(here / "tfdeploy.yaml", environ={}).command == ("python", "x.py")
 
 
 def test_init_with_hosts_says_what_is_still_missing(capsys, here):
     assert main(["init", "--hosts", "192.0.2.7"]) == 0
-    said = capsys.readouterr().err
-    assert "`python:` into inventories/hosts.yaml, then tfdeploy trust, tfdeploy check" in said
-    assert "hosts in" not in said and "your hosts" not in said
+    stderr = capsys.readouterr().err
+    assert "`python:` into inventories/hosts.yaml, then tfdeploy trust, tfdeploy check" in stderr
+    assert "hosts in" not in stderr and "your hosts" not in stderr
 
 
 def test_init_asks_nothing_when_told_yes(here):

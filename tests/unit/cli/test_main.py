@@ -31,7 +31,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("args", "message"),
     [
         (["lanch"], "did you mean `tfdeploy launch`"),
         (["launch", "--mod", "async"], "did you mean --mode"),
@@ -72,11 +72,11 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_wrong_words_end_in_two_and_say_what_to_type(
-    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    args: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(words) == 2
+    assert main(args) == 2
     err = capsys.readouterr().err
-    assert told in err
+    assert message in err
     assert "Traceback" not in err
 
 
@@ -86,10 +86,10 @@ def test_errors_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("words", [["--version"], ["docs"]])
-def test_output_that_finds_no_space_is_one_line_and_one(words: list[str], unbuffered: str) -> None:
+@pytest.mark.parametrize("args", [["--version"], ["docs"]])
+def test_output_that_finds_no_space_is_one_line_and_one(args: list[str], unbuffered: str) -> None:
     env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-    command = [sys.executable, "-m", "tfdeploy", *words]
+    command = [sys.executable, "-m", "tfdeploy", *args]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             command, env=env, stdout=full, stderr=subprocess.PIPE, text=True, check=False
@@ -114,7 +114,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "same_as"),
+    ("args", "same_as"),
     [
         ("-i X launch --mode async", "launch -i X --mode async"),
         ("--json --inventory=X -v status run-1", "status --json --inventory=X -v run-1"),
@@ -126,26 +126,26 @@ def test_help_imports_nothing_heavy() -> None:
         ("-v", "-v"),
     ],
 )
-def test_common_flags_may_stand_before_the_verb(words: str, same_as: str) -> None:
-    assert move_verb_first(words.split()) == same_as.split()
+def test_common_flags_may_stand_before_the_verb(args: str, same_as: str) -> None:
+    assert move_verb_first(args.split()) == same_as.split()
 
 
 @pytest.mark.parametrize(
-    "words", [["-i", "none.yaml", "inventory"], ["inventory", "-i", "none.yaml"]]
+    "args", [["-i", "none.yaml", "inventory"], ["inventory", "-i", "none.yaml"]]
 )
 def test_a_flag_before_the_verb_is_heard(
-    words: list[str], capsys: pytest.CaptureFixture[str]
+    args: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(words) == 2
+    assert main(args) == 2
     assert "none.yaml" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["-i", "none.yaml"], ["--mode", "async", "launch"]])
+@pytest.mark.parametrize("args", [["-i", "none.yaml"], ["--mode", "async", "launch"]])
 def test_flags_without_a_verb_behind_them(
-    words: list[str], capsys: pytest.CaptureFixture[str]
+    args: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(words) == 2
-    assert f"no verb after {words[0]}" in capsys.readouterr().err
+    assert main(args) == 2
+    assert f"no verb after {args[0]}" in capsys.readouterr().err
 
 
 CONSENTS = (

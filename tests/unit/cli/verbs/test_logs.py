@@ -70,10 +70,10 @@ def test_tensorboard_takes_a_pattern_that_means_one_host() -> None:
         tensorboard._match_one_host(PLAN, "n*")
 
 
-def read(*words: str) -> Any:
+def read(*args: str) -> Any:
     parser = Parser(prog="tfdeploy")
     add_verb(parser.add_subparsers(parser_class=Parser), "logs", Flags)
-    return parser.parse_args(["logs", *words])
+    return parser.parse_args(["logs", *args])
 
 
 def test_flags_have_the_names_that_other_tools_gave_them() -> None:
@@ -91,7 +91,7 @@ def test_flags_have_the_names_that_other_tools_gave_them() -> None:
     )
     assert {**vars(short), "read": 0} == {**vars(long), "read": 0} and short.lines == 5
     assert read("--tail", "all").lines is read("--tail", "-1").lines is None
-    for words in (
+    for args in (
         ("-n", "-3"),
         ("-n", "x"),
         ("-C", "1001"),
@@ -101,7 +101,7 @@ def test_flags_have_the_names_that_other_tools_gave_them() -> None:
         ("-o", "xml"),
     ):
         with pytest.raises(UsageError):
-            read(*words)
+            read(*args)
 
 
 def test_which_attempt_it_is_in_words() -> None:
