@@ -107,10 +107,10 @@ def _pids(verb: str, run: str) -> list[int]:
     results = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            words = (folder / "cmdline").read_bytes().decode().split("\0")
+            fields = (folder / "cmdline").read_bytes().decode().split("\0")
         except OSError:
             continue
-        if verb in words and any(f"/runs/{run}/" in word for word in words):
+        if verb in fields and any(f"/runs/{run}/" in word for word in fields):
             results.append(int(folder.name))
     return results
 

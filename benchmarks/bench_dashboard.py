@@ -151,10 +151,10 @@ def spent(pid: int) -> float:
     ticks = 0
     for each in [pid, *below(pid)]:
         try:
-            words = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        ticks += int(words[11]) + int(words[12])
+        ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
 
 

@@ -89,7 +89,7 @@ def main() -> None:
             "TFDEPLOY_INVENTORY": inventory,
         }
         for limit in (None, FEW):
-            for what, words, job in (
+            for what, arguments, job in (
                 ("exec -- true", ["exec", "--", "true"], JOB),
                 ("sync, code", ["sync", "-q"], JOB),
                 ("sync, code and 4 MiB of data", ["sync", "-q", "-y"], JOB + DATA),
@@ -98,7 +98,7 @@ def main() -> None:
                 (work / "set/shard").write_bytes(os.urandom(SET_BYTES))
                 (work / "package000/module00.py").write_text(f"x = {time.time()}\n")
                 limited = ["sh", "-c", f'ulimit -n {FEW} && exec "$@"', "sh"] if limit else []
-                peak = measure([*limited, TFDEPLOY, *words], work, env)
+                peak = measure([*limited, TFDEPLOY, *arguments], work, env)
                 bound = f", {limit} descriptors allowed" if limit else ""
                 say(
                     f"{what}, {args.hosts} hosts{bound}: {peak.threads} threads, "

@@ -65,10 +65,10 @@ def measure(bench: Place, figures: Figures, name: str, rounds: int) -> None:
 def q_answered(bench: Place, name: str, wait_s: float) -> float:
     """Seconds from `q` until the ordinary screen is back."""
     control, end = pty.openpty()
-    words = bench.lab.operator([TFDEPLOY, "status", name, "--watch"])
+    command = bench.lab.operator([TFDEPLOY, "status", name, "--watch"])
     env = {**bench.env, "TERM": "xterm-256color"}
     process = subprocess.Popen(
-        words, stdin=end, stdout=end, stderr=end, env=env, cwd=bench.work, start_new_session=True
+        command, stdin=end, stdout=end, stderr=end, env=env, cwd=bench.work, start_new_session=True
     )
     os.close(end)
     read_for(control, wait_s, b"")
@@ -106,7 +106,7 @@ def on_host(bench: Place, name: str) -> tuple[float, int, float, float, int]:
     for proc in Path("/proc").glob("[0-9]*"):
         try:
             argv = (proc / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            words = (proc / "stat").read_text().rpartition(")")[2].split()
+            fields = (proc / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
         for verb in cpu:
@@ -115,7 +115,7 @@ def on_host(bench: Place, name: str) -> tuple[float, int, float, float, int]:
                 and any(folder in word for word in argv)
                 and (verb == "sample" or "worker:0" in argv)
             ):
-                cpu[verb] += (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+                cpu[verb] += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     written = json.loads((task / "status.json").read_text())["log_bytes"]
     return time.monotonic(), samples, cpu["sample"], cpu["supervise"], written
 

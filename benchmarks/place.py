@@ -57,9 +57,9 @@ class Place:
     ) -> Spent:
         """As the operator, with what the hosts' own processes cost meanwhile beside it."""
         before = self.served()
-        words = self.lab.operator(argv)
+        command = self.lab.operator(argv)
         spent = spend(
-            words, env=self.env, cwd=self.work, stdin=stdin, piped=piped, may_fail=may_fail
+            command, env=self.env, cwd=self.work, stdin=stdin, piped=piped, may_fail=may_fail
         )
         return Spent(
             spent.seconds,

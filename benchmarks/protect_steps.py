@@ -121,8 +121,8 @@ def write(side: Tfdeploy, place: int, protect: str, turned: bool) -> None:
 def launch(sides: list[Tfdeploy], run: str, ways: dict[Tfdeploy, str]) -> None:
     """In this order; returns when both train."""
     for process in [side.start("launch", "--detach", "--name", run) for side in sides]:
-        code, said = ended(process, WITHIN_S)
-        assert code == 0, said
+        code, output = ended(process, WITHIN_S)
+        assert code == 0, output
     for side in sides:
         used = side.json("status", run)["protect"]["used"]
         assert used == ways[side], f"the run is protected by {used}"

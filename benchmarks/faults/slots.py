@@ -97,9 +97,9 @@ class Slots:
         runs = json.dumps({run: self.workdir(slot) for run, slot in slots.items()})
         found: dict[str, dict[str, dict[str, Any]]] = {run: {} for run in slots}
         for host in self.lab.hosts:
-            words = self.lab.on(host, ["python3", "-ISc", LOOK, runs, SECRET])
+            command = self.lab.on(host, ["python3", "-ISc", LOOK, runs, SECRET])
             for run, about in json.loads(
-                subprocess.run(words, capture_output=True, text=True, check=True).stdout
+                subprocess.run(command, capture_output=True, text=True, check=True).stdout
             ).items():
                 found[run][host] = about
         return found

@@ -117,8 +117,8 @@ def killed(operator: Tfdeploy, number: int, chance: random.Random) -> str:
         process.wait(chance.random() * 0.2)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    _, said = ended(process)
-    return said + events.read_text(errors="replace") if events.exists() else said
+    _, output = ended(process)
+    return output + events.read_text(errors="replace") if events.exists() else output
 
 
 def kills(operator: Tfdeploy, count: int, seed: int) -> None:

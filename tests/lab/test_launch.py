@@ -38,8 +38,8 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 
 
 def on(operator: Tfdeploy, host: str, script: str, *, root: bool = False) -> str:
-    words = operator.lab.on(host, ["sh", "-c", script], root=root)
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+    command = operator.lab.on(host, ["sh", "-c", script], root=root)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
 def test_a_launch_on_a_terminal_is_its_dashboard_until_q(operator: Tfdeploy) -> None:

@@ -42,10 +42,10 @@ def rows(operator: Tfdeploy, *args: str) -> list[dict[str, object]]:
 
 
 def test_all_lines_merged_in_time_and_in_order_for_each_task(talked: Tfdeploy) -> None:
-    found = rows(talked)
-    assert [row["time"] for row in found] == sorted(str(row["time"]) for row in found)
+    task_rows = rows(talked)
+    assert [row["time"] for row in task_rows] == sorted(str(row["time"]) for row in task_rows)
     for task, host in (("ps:0", "n1"), ("worker:0", "n2"), ("worker:1", "n3")):
-        mine = [row for row in found if row["task"] == task]
+        mine = [row for row in task_rows if row["task"] == task]
         assert {row["host"] for row in mine} == {host}
         assert [row["line"] for row in mine if row["stream"] == "out"] == [
             f"{task} says {n}" for n in (1, 2, 4, 5)
@@ -53,14 +53,14 @@ def test_all_lines_merged_in_time_and_in_order_for_each_task(talked: Tfdeploy) -
         assert [row["line"] for row in mine if row["stream"] == "err"] == [
             f"{task} says {n}" for n in (3, 6)
         ]
-    for row in found:
+    for row in task_rows:
         assert row.keys() == {"time", "run", "task", "host", "attempt", "stream", "line"}
         assert (row["run"], row["attempt"]) == (RUN, 1)
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", str(row["time"]))
     text = talked.run("logs", exit_code=0).stdout
     assert all(LINE.match(line) for line in text.splitlines()), text
     assert "\x1b" not in text
-    assert rows(talked, "--json") == found
+    assert rows(talked, "--json") == task_rows
 
 
 def test_only_what_is_asked_for(talked: Tfdeploy) -> None:
@@ -91,14 +91,14 @@ def lines(operator: Tfdeploy, *args: str) -> list[object]:
 
 
 def test_names_are_ranges_and_globs(talked: Tfdeploy) -> None:
-    for words, tasks in (
+    for args, tasks in (
         (("--task", "worker:[0-1]"), {"worker:0", "worker:1"}),
         (("--task", "worker:[1-9,0]", "--host", "n[3-4]"), {"worker:1"}),
         (("--task", "p*,worker:[1]"), {"ps:0", "worker:1"}),
         (("--host", "n?", "--exclude", "n[2-3]"), {"ps:0"}),
         (("--limit", "*[1-2]"), {"ps:0", "worker:0"}),
     ):
-        assert {row["task"] for row in rows(talked, "-n1", *words)} == tasks, words
+        assert {row["task"] for row in rows(talked, "-n1", *args)} == tasks, args
 
 
 def test_expressions_streams_and_aliases(talked: Tfdeploy) -> None:
@@ -149,14 +149,14 @@ def test_expressions_streams_and_aliases(talked: Tfdeploy) -> None:
 
 
 def test_until_is_a_time_too(talked: Tfdeploy) -> None:
-    found = rows(talked, "--task", "worker:0")
-    times = [str(row["time"]) for row in found]
+    task_rows = rows(talked, "--task", "worker:0")
+    times = [str(row["time"]) for row in task_rows]
     shown = timedelta(milliseconds=1)  # times are shown rounded
     first, last = (datetime.fromisoformat(times[at].replace("Z", "+00:00")) for at in (1, 3))
     until = (last + shown).astimezone(timezone(timedelta(hours=5))).isoformat()
     since = (first - shown).isoformat().replace("+00:00", "Z")
-    assert rows(talked, "--task", "worker:0", "--until", until, "--since", since) == found[1:4]
-    assert rows(talked, "--task", "worker:0", "--until", until, "-f") == found[:4]
+    assert rows(talked, "--task", "worker:0", "--until", until, "--since", since) == task_rows[1:4]
+    assert rows(talked, "--task", "worker:0", "--until", until, "-f") == task_rows[:4]
     ahead = talked.run("logs", "--since", "2999-01-01", exit_code=0)
     assert ahead.stdout == "" and "in the future" in ahead.stderr
 
@@ -166,10 +166,10 @@ def test_until_ends_what_is_followed(talked: Tfdeploy, tfdeploy: Callable[[Lab],
     write_job(operator, "endless", "talk.py", "--lines=10000", "--pause=0.1")
     operator.run("launch", "--detach", "--name", "endless-1", exit_code=0)
     until, watch = datetime.now(timezone.utc) + timedelta(seconds=3), Stopwatch()
-    found = rows(operator, "-f", "endless-1", "--until", until.isoformat())
+    task_rows = rows(operator, "-f", "endless-1", "--until", until.isoformat())
     took, slowdown = (datetime.now(timezone.utc) - until).total_seconds(), watch.slowdown
     operator.run("stop", "endless-1", "--now", exit_code=0)
-    last = max(datetime.fromisoformat(str(row["time"]).replace("Z", "+00:00")) for row in found)
+    last = max(datetime.fromisoformat(str(row["time"]).replace("Z", "+00:00")) for row in task_rows)
     assert (
         timedelta(0) <= until - last < timedelta(seconds=1.5 * slowdown) and took < 20 * slowdown
     ), (until, last, took)
@@ -189,11 +189,11 @@ def test_the_attempt_before_the_newest(
     )
     operator.run("launch", "--detach", "--name", "again-1", exit_code=0)
     operator.wait_until("failed", "again-1")
-    for words, attempt in ((("-p",), 1), (("--attempt", "2"), 2), (("--previous", "-f"), 1)):
-        found = rows(operator, "again-1", "--task", "worker:1", *words)
-        assert {row["attempt"] for row in found} == {attempt} and found[0][
+    for args, attempt in ((("-p",), 1), (("--attempt", "2"), 2), (("--previous", "-f"), 1)):
+        task_rows = rows(operator, "again-1", "--task", "worker:1", *args)
+        assert {row["attempt"] for row in task_rows} == {attempt} and task_rows[0][
             "line"
-        ] == "worker:1 started", words
+        ] == "worker:1 started", args
     done = operator.run("logs", "again-1", "--task", "worker:0", "--previous", exit_code=2)
     assert "worker:0 is in its 1st" in done.stderr
     assert (
@@ -218,9 +218,9 @@ def test_an_expression_that_takes_for_ever_is_ended_by_ctrl_c(talked: Tfdeploy) 
 
 
 def test_raw_bytes_go_to_a_terminal_only_when_that_is_agreed(talked: Tfdeploy) -> None:
-    for words, code in (((), 3), (("-y",), 0)):
+    for args, code in (((), 3), (("-y",), 0)):
         ours, theirs = pty.openpty()
-        argv = talked.argv("logs", "-oraw", "--task", "ps", *words)
+        argv = talked.argv("logs", "-oraw", "--task", "ps", *args)
         done = subprocess.run(
             argv,
             env=talked.env,
@@ -250,10 +250,10 @@ sys.exit(main())"""
 
 def test_since_cuts_at_a_time(talked: Tfdeploy) -> None:
     """`--since 0s` of an operator whose clock stands between the third line and the fourth."""
-    found = rows(talked, "--task", "worker:0")
+    task_rows = rows(talked, "--task", "worker:0")
     before, after = (
         datetime.fromisoformat(str(row["time"]).replace("Z", "+00:00")).timestamp()
-        for row in found[2:4]
+        for row in task_rows[2:4]
     )
     command = [
         sys.executable,
@@ -278,7 +278,7 @@ def test_since_cuts_at_a_time(talked: Tfdeploy) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert [json.loads(line) for line in done.stdout.splitlines()] == found[3:]
+    assert [json.loads(line) for line in done.stdout.splitlines()] == task_rows[3:]
 
 
 def test_timestamps_and_raw(talked: Tfdeploy) -> None:
@@ -289,7 +289,7 @@ def test_timestamps_and_raw(talked: Tfdeploy) -> None:
 
 
 def test_unknown_runs_tasks_and_expressions_are_usage_errors(talked: Tfdeploy) -> None:
-    for words, what in (
+    for args, what in (
         (("nothing-like-it",), "nothing-like-it"),
         (("--task", "worker:7"), "no task"),
         (("--host", "n7"), "matches no host"),
@@ -304,7 +304,7 @@ def test_unknown_runs_tasks_and_expressions_are_usage_errors(talked: Tfdeploy) -
         (("--attempt", "1", "-p"), "each name an attempt"),
         (("--fold", "-o", "raw"), "--fold is for text"),
     ):
-        done = talked.run("logs", *words, exit_code=2)
+        done = talked.run("logs", *args, exit_code=2)
         assert what in done.stderr and "next: " in done.stderr and done.stdout == "", done.stderr
 
 

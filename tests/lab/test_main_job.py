@@ -65,10 +65,12 @@ def kept_files(operator: Tfdeploy, host: str) -> set[str]:
 def test_async_on_four_hosts_ends_well_and_resumes(operator: Tfdeploy) -> None:
     prepare(operator, "monitored", "monitored_async.py", "--steps=400")
     first = operator.run("launch", "--mode", "async", "--wait", exit_code=0).stdout.strip()
-    said = lines_of(operator, first)
+    lines_by_task = lines_of(operator, first)
     for worker in ("worker:0", "worker:1"):
-        assert any(re.match(r"done at step \d+", line) for line in said[worker]), said[worker]
-    assert any(line.startswith("starting at step") for line in said["worker:0"])
+        assert any(re.match(r"done at step \d+", line) for line in lines_by_task[worker]), (
+            lines_by_task[worker]
+        )
+    assert any(line.startswith("starting at step") for line in lines_by_task["worker:0"])
     assert_nothing_left(operator, first)
     rows = {row["task"]: row for row in operator.json("status", first)["tasks"]}
     assert rows["ps:0"]["outcome"] == rows["ps:1"]["outcome"] == "stopped"

@@ -45,10 +45,10 @@ def test_every_verb_starts_in_a_new_interpreter(
     write_job(operator, "interpreter", "quick.py", "--steps=2", "--pause=0")
     operator.run("launch", "--wait", "--name", RUN, exit_code=0)
     assert CALLS.keys() == VERBS.keys()
-    for verb, (code, *words) in CALLS.items():
+    for verb, (code, *args) in CALLS.items():
         operator.cold = True
-        new = operator.run(verb, *words, exit_code=code)
+        new = operator.run(verb, *args, exit_code=code)
         operator.cold = False
         if verb in ALSO_FORKED:
-            forked = operator.run(verb, *words, exit_code=code)
+            forked = operator.run(verb, *args, exit_code=code)
             assert (forked.stdout, forked.stderr) == (new.stdout, new.stderr)

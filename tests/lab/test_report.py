@@ -127,8 +127,8 @@ def test_a_printed_metric_is_on_the_dashboard_and_in_status_within_a_second(
     write_job(operator, "prompt", "stubborn.py", metrics={"seen": r"x=([\d.]+)"})
     (operator.cwd / "stubborn.py").write_text(GATED)
     operator.run("launch", "--detach", "-q", "--name", "prompt-1", exit_code=0)
-    words = operator.argv("status", "prompt-1", "--watch")
-    terminal = Terminal(words, operator.env, cwd=operator.cwd, columns=180, rows=30)
+    command = operator.argv("status", "prompt-1", "--watch")
+    terminal = Terminal(command, operator.env, cwd=operator.cwd, columns=180, rows=30)
     try:
         terminal.until("worker:0")
         watch = Stopwatch()
@@ -190,12 +190,12 @@ def test_the_samples_of_a_run_as_csv(operator: Tfdeploy) -> None:
             return list(csv.DictReader(file, strict=True))
 
     wait_for(lambda: any(row.get("told") for row in rows()), 60, "samples reach the table")
-    found = rows()
-    assert {row["task"] for row in found} == {"ps:0", "worker:0", "worker:1"} and all(
-        row["attempt"] == "1" for row in found
+    task_rows = rows()
+    assert {row["task"] for row in task_rows} == {"ps:0", "worker:0", "worker:1"} and all(
+        row["attempt"] == "1" for row in task_rows
     )
-    assert [row["time"] for row in found] == sorted(row["time"] for row in found)
-    assert any(float(row["memory_bytes"] or 0) > 1e6 for row in found)
+    assert [row["time"] for row in task_rows] == sorted(row["time"] for row in task_rows)
+    assert any(float(row["memory_bytes"] or 0) > 1e6 for row in task_rows)
     assert not (operator.cwd / "table-1.html").exists()
     operator.run("stop", "table-1", "--now", exit_code=0)
 
@@ -230,10 +230,12 @@ def test_a_run_reads_the_same_whether_or_not_somebody_watched(
     write_job(operator, "seen", "quick.py", "--gate=5", "--steps=9", restart=restart)
     operator.start("launch", "--wait", "-q", "--name", "seen-1")
 
-    news = Glance(operator.lab, "seen-1")
+    glance = Glance(operator.lab, "seen-1")
 
     def worker(attempt: int) -> dict[str, Any] | None:
-        rows = operator.json("status", "seen-1", exit_code=None).get("tasks", []) if news() else []
+        rows = (
+            operator.json("status", "seen-1", exit_code=None).get("tasks", []) if glance() else []
+        )
         return next(
             (
                 row
@@ -309,12 +311,12 @@ def test_two_runs_are_compared_by_flag_file_and_last_value(operator: Tfdeploy) -
         on_host(operator.lab, host, "rm -r ~/tfdeploy/pair/releases/*")
     (lines,) = operator.json("compare", "pair-1", "pair-2")["lines"]
     assert (lines["diff"], lines["why"]) == (None, "no host has the release of pair-2 any more")
-    for words, why in (
+    for args, why in (
         (["pair-1"], "1 run cannot"),
         (["pair-1", "pair-1"], "named twice"),
         (["pair-1", "no-such"], "no run"),
     ):
-        assert why in operator.run("compare", *words, exit_code=2).stderr
+        assert why in operator.run("compare", *args, exit_code=2).stderr
 
 
 def test_what_report_compare_and_fetch_write_is_in_no_release(operator: Tfdeploy) -> None:
@@ -339,11 +341,11 @@ def test_large_code_is_said_with_the_lines_that_avoid_it(operator: Tfdeploy) -> 
     for name in ("a", "b"):
         with (operator.cwd / "shards" / name).open("wb") as file:
             file.truncate(30_000_000)
-    said = "shards/ (60 MB). Every run has its own copy of it"
+    expected_text = "shards/ (60 MB). Every run has its own copy of it"
     lines = ("`data: {shards: ./shards/}` in the job file", "echo /shards/ >> .tfdeployignore")
     for args in (("sync", "--dry-run"), ("launch", "--dry-run")):
         stderr = operator.run(*args, exit_code=0).stderr
-        assert all(each in stderr for each in (said, *lines)), stderr
+        assert all(each in stderr for each in (expected_text, *lines)), stderr
     (operator.cwd / ".tfdeployignore").write_text("/shards/\n")
     assert "code:" not in operator.run("sync", "--dry-run", exit_code=0).stderr
     (operator.cwd / ".tfdeployignore").unlink()

@@ -164,12 +164,12 @@ def test_what_is_wanted_in_the_code_is_sent_when_it_is_said(operator: Tfdeploy) 
     operator.run(
         "launch", "--wait", "--allow-secrets-in-code", "--name", "secretfiles-2", exit_code=0
     )
-    found = leaks(
+    leaked = leaks(
         operator,
         [CANARY.encode(), FOREIGN_KEY.splitlines()[1].encode()],
         "~/tfdeploy/secretfiles/releases",
     )
-    assert {path.rpartition("/")[2] for paths in found.values() for path in paths} == {
+    assert {path.rpartition("/")[2] for paths in leaked.values() for path in paths} == {
         "key.pem",
         "example.env",
     }

@@ -58,10 +58,12 @@ ALIVE = "for each; do grep -s '^State:' /proc/$each/status | grep -qv Z && echo 
 
 
 def alive(lab: Lab, host: str, pids: list[int]) -> list[int]:
-    words = lab.on(host, ["sh", "-c", ALIVE, "sh", *map(str, pids)])
+    command = lab.on(host, ["sh", "-c", ALIVE, "sh", *map(str, pids)])
     return [
         int(pid)
-        for pid in subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+        for pid in subprocess.run(
+            command, capture_output=True, text=True, check=True
+        ).stdout.split()
     ]
 
 
@@ -169,8 +171,8 @@ def test_two_stops_at_once(operator: Tfdeploy) -> None:
     launch(operator, "twice-1")
     both = [operator.start("stop", "twice-1") for _ in range(2)]
     for stopping in both:
-        code, said = ended(stopping)
-        assert code == 0, said
+        code, output = ended(stopping)
+        assert code == 0, output
     assert_nothing_left(operator, "twice-1", "twice")
 
 
@@ -188,8 +190,8 @@ def test_ctrl_c_leaves_a_stop_that_was_asked_for_to_the_hosts(operator: Tfdeploy
         "it is heard",
     )
     os.killpg(stopping.pid, signal.SIGINT)
-    code, said = ended(stopping, 20)
-    assert code in (0, 130) and "Traceback" not in said, said
+    code, output = ended(stopping, 20)
+    assert code in (0, 130) and "Traceback" not in output, output
     assert_nothing_left(operator, "leave-1", "leave", within_s=20)
 
 
@@ -211,13 +213,13 @@ def test_hosts_that_are_off_are_named_and_stopped_later(
         rows
     )
     assert rows["n3"]["error"] and rows["n4"]["error"]
-    code, said = ended(told)
+    code, output = ended(told)
     assert (
         code == 4
-        and "n3" in said
-        and "n4" in said
-        and "`tfdeploy stop off-1` again finishes the stop" in said
-    ), said
+        and "n3" in output
+        and "n4" in output
+        and "`tfdeploy stop off-1` again finishes the stop" in output
+    ), output
     assert operator.marked("n1", "off-1") == operator.marked(
         "n2", "off-1"
     ) == [] and operator.marked("n3", "off-1")

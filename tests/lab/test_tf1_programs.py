@@ -239,10 +239,10 @@ def test_it_trains_without_an_edit(operator: Tfdeploy, program: Program) -> None
         assert note in notes
 
     run = operator.run("launch", "--wait", exit_code=0).stdout.strip()
-    said = lines_of(operator, run)
-    assert_said(program, said)
+    lines_by_task = lines_of(operator, run)
+    assert_said(program, lines_by_task)
     if program == HARDWIRED:
-        assert said["worker:0"].count("gives way to the plan's") == 1
+        assert lines_by_task["worker:0"].count("gives way to the plan's") == 1
     for host in operator.lab.hosts:
         assert operator.marked(host, run) == []
 
@@ -256,9 +256,9 @@ def test_a_shell_script_may_start_it_once_the_job_says_what_it_is(operator: Tfde
         "set -e\npython hogwild.py --job_name=$1 --task_index=$2\n"
     )
     run = operator.run("launch", "--wait", exit_code=0).stdout.strip()
-    said = lines_of(operator, run)
-    assert "gives way to the plan's" in said["worker:0"]
-    assert_said(HOGWILD, said)
+    lines_by_task = lines_of(operator, run)
+    assert "gives way to the plan's" in lines_by_task["worker:0"]
+    assert_said(HOGWILD, lines_by_task)
 
 
 @every
@@ -276,9 +276,9 @@ def test_a_cluster_that_the_job_lets_stand_is_used(operator: Tfdeploy) -> None:
     assert any(re.search(r"hogwild.py:\d+ stands", note) for note in plan["notes"])
     assert {task["port"] for task in plan["tasks"]} == {None}
     run = operator.run("launch", "--wait", exit_code=0).stdout.strip()
-    said = lines_of(operator, run)
-    assert "tfdeploy:" not in said["worker:0"]
-    assert_said(HOGWILD, said)
+    lines_by_task = lines_of(operator, run)
+    assert "tfdeploy:" not in lines_by_task["worker:0"]
+    assert_said(HOGWILD, lines_by_task)
 
 
 @every

@@ -19,7 +19,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def find_browser() -> str | None:
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+    return next((program for name in NAMES if (program := shutil.which(name))), None)
 
 
 def seen_in_browser(url: str, profile: Path, *args: str) -> tuple[str, str]:
@@ -62,12 +62,12 @@ class RecordingBrowser:
 
     def assert_led_to(self, url: str) -> Path:
         """It was led there, and no other user could see how. Returns the file that led there."""
-        words = wait_for(
+        fields = wait_for(
             lambda: self._words.exists() and self._words.read_text().split(),
             20,
             "the browser was started",
         )
-        assert urlsplit(url).path.strip("/") not in " ".join(words)
+        assert urlsplit(url).path.strip("/") not in " ".join(fields)
         folder_mode, mode, page = self._page.read_text().split("\n", 2)
         assert (folder_mode, mode) == ("700", "600") and f"0;url={url}" in page
-        return Path(words[0].removeprefix("file://"))
+        return Path(fields[0].removeprefix("file://"))

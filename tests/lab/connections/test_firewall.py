@@ -204,14 +204,14 @@ def test_a_host_that_cannot_is_named_before_the_launch_and_rolls_it_back_after(
     pipe.hold_at("step", step="prepare", state="begin")
     with changed_host(operator.lab, "n2", MAY_NOT, MAY):
         pipe.go_on()
-        code, said = ended(launching)
+        code, output = ended(launching)
         before = operator.run("launch", "--dry-run", exit_code=3).stderr
     assert (
         code == 3
-        and "the firewall of the run cannot be made on this host: nft: " in said
-        and "n2" in said
-    ), said
-    assert "not permitted" in said.lower() and "protect: peers" in said, said
+        and "the firewall of the run cannot be made on this host: nft: " in output
+        and "n2" in output
+    ), output
+    assert "not permitted" in output.lower() and "protect: peers" in output, output
     assert (
         "protect: firewall" in before and "n2" in before and "Operation not permitted" in before
     ), before

@@ -266,12 +266,12 @@ def test_neither_the_newest_run_nor_what_to_type_next_is_a_hosts_word(operator: 
             (run, False),
             ("p-20991231-000000-beef", True),
         ]
-        said = operator.run("sync", exit_code=1)
+        completed = operator.run("sync", exit_code=1)
         answer = json.loads(operator.run("sync", "--json", exit_code=1).stdout)
-    assert 'n3 says: "its disk needs a repair' in said.stdout + said.stderr
+    assert 'n3 says: "its disk needs a repair' in completed.stdout + completed.stderr
     nexts = [
         line.strip()
-        for line in (said.stdout + said.stderr).splitlines()
+        for line in (completed.stdout + completed.stderr).splitlines()
         if line.strip().startswith("next:")
     ]
     assert nexts == ["next: free some space or inodes there, or set another workdir"]

@@ -131,8 +131,8 @@ def bad_checks(hosts: Any) -> list[Any]:
 @contextmanager
 def relay(operator: Tfdeploy, host: str, address: str, port: int) -> Iterator[None]:
     """TCP port 2999 of `host` leads to another one."""
-    words = operator.lab.on(host, [sys.executable, "-c", RELAY, address, str(port), "2999"])
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    command = operator.lab.on(host, [sys.executable, "-c", RELAY, address, str(port), "2999"])
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         assert process.stdout.readline() == "listens\n"

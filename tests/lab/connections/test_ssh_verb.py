@@ -28,9 +28,9 @@ def test_commands_shells_and_exit_codes_are_those_of_ssh(operator: Tfdeploy) -> 
 
 
 def test_a_terminal_here_is_a_terminal_there(operator: Tfdeploy) -> None:
-    words = " ".join(operator.argv("ssh", "n2", "--", "tty"))
+    command = " ".join(operator.argv("ssh", "n2", "--", "tty"))
     done = subprocess.run(
-        ["script", "-qec", words, "/dev/null"],
+        ["script", "-qec", command, "/dev/null"],
         env=operator.env,
         capture_output=True,
         text=True,
@@ -40,7 +40,7 @@ def test_a_terminal_here_is_a_terminal_there(operator: Tfdeploy) -> None:
 
 
 def test_a_host_that_is_not_there_is_named_with_the_nearest(operator: Tfdeploy) -> None:
-    said = operator.run("ssh", "n22", exit_code=2)
-    assert "n22" in said.stderr
-    assert "did you mean n2?" in said.stderr
+    completed = operator.run("ssh", "n22", exit_code=2)
+    assert "n22" in completed.stderr
+    assert "did you mean n2?" in completed.stderr
     assert "exec --json" in operator.run("ssh", "n2", "--json", exit_code=2).stdout

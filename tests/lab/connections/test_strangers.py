@@ -142,9 +142,9 @@ def test_no_stranger_is_let_in_whatever_dies(operator: Tfdeploy) -> None:
 @pytest.mark.fault("58 a program whose socket no filter covers")
 def test_a_program_that_listens_apart_from_the_held_port_is_named(operator: Tfdeploy) -> None:
     launch(operator, "apart-1", "--only_ipv4")
-    words = "is open to everybody: its program listens on 0.0.0.0"
+    expected_text = "is open to everybody: its program listens on 0.0.0.0"
     wait_for(
-        lambda: operator.json("status", "apart-1")["protect"]["why"].count(words) == 2,
+        lambda: operator.json("status", "apart-1")["protect"]["why"].count(expected_text) == 2,
         20,
         "both are named",
     )

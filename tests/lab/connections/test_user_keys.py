@@ -33,19 +33,19 @@ def make_key(path: Path, *args: str) -> Path:
 @pytest.mark.fault("11 a wrong user")
 def test_a_user_that_is_not_there(operator: Tfdeploy) -> None:
     set_inventory(operator, defaults={"user": "nobody-here"})
-    said = reason(operator)
-    assert "nobody-here" in said and "`user:`" in said
+    reason_text = reason(operator)
+    assert "nobody-here" in reason_text and "`user:`" in reason_text
 
 
 @pytest.mark.fault("11 a key that is refused")
 def test_a_key_that_the_host_does_not_take(operator: Tfdeploy) -> None:
     key = make_key(operator.home / "other", "-N", "")
     set_inventory(operator, defaults={"identity_file": str(key)})
-    said = reason(operator)
+    reason_text = reason(operator)
     assert (
-        "refused the key offered for user lab" in said
-        and str(key) in said
-        and "ssh-copy-id" in said
+        "refused the key offered for user lab" in reason_text
+        and str(key) in reason_text
+        and "ssh-copy-id" in reason_text
     )
     checked = operator.run("check", exit_code=4).stdout
     assert "n[1-4] ssh: refused the key offered for user lab" in checked
@@ -67,8 +67,8 @@ def test_an_encrypted_key_without_an_agent(operator: Tfdeploy) -> None:
         timeout=30,
     )
     set_inventory(operator, defaults={"identity_file": str(key)})
-    said = reason(operator)
-    assert "is encrypted" in said and f"ssh-add {key}" in said
+    reason_text = reason(operator)
+    assert "is encrypted" in reason_text and f"ssh-add {key}" in reason_text
 
 
 @pytest.mark.fault("11 a key file missing, public, nonsense")
@@ -113,8 +113,12 @@ def full_agent(operator: Tfdeploy) -> Iterator[Path]:
 def test_too_many_keys_in_the_agent(operator: Tfdeploy, full_agent: Path) -> None:
     operator.env["SSH_AUTH_SOCK"] = str(full_agent)
     set_inventory(operator, defaults={"identity_file": None})
-    said = reason(operator)
-    assert "refused the" in said and "keys offered" in said and "`identity_file:`" in said
+    reason_text = reason(operator)
+    assert (
+        "refused the" in reason_text
+        and "keys offered" in reason_text
+        and "`identity_file:`" in reason_text
+    )
     key = operator.home / "locked"
     shutil.copy(operator.lab.root / "id_ed25519", key)
     key.chmod(0o600)

@@ -73,10 +73,10 @@ def test_a_file_of_code_that_changes_while_it_is_sent_is_sent_as_it_is_then(
         f"for i in $(seq 600); do [ 0$({place}) -gt {MIB} ] && exit 0; sleep 0.02; done; exit 1",
     )
     (code / "weights").write_bytes(os.urandom(CODE_BYTES))
-    exit_code, said = ended(syncing)
-    assert exit_code == 0, said
+    exit_code, output = ended(syncing)
+    assert exit_code == 0, output
     release = operator.json("sync")["hosts"][0]["release"]
-    assert f'"release": "{release}"' in said
+    assert f'"release": "{release}"' in output
     for host in operator.lab.hosts:
         assert listed(operator, host, f"changing/releases/{release}") == listed_here(code)
 

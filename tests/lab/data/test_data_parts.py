@@ -116,8 +116,8 @@ def test_each_worker_has_its_part_and_other_workers_move_little(
     more, sent_to = launch(operator, "--workers", "4")
     assert set.union(*more.values()) == names and {len(part) for part in more.values()} == {3}
     assert len(sent_to) <= 2
-    there = listed(operator, "n2", "split/data/shards")
-    assert {path.rpartition("/")[2] for path in there} - {"sub"} == more[0] | more[1]
+    remote_listing = listed(operator, "n2", "split/data/shards")
+    assert {path.rpartition("/")[2] for path in remote_listing} - {"sub"} == more[0] | more[1]
 
 
 def test_data_of_a_host_goes_to_the_others_and_not_through_the_operator(
@@ -191,8 +191,8 @@ def test_when_the_host_that_has_the_data_dies_the_others_say_so(
     grows = "ls tfdeploy/gone/data/.shards.new 2>/dev/null || true"
     wait_for(lambda: "shard" in on_host(lab, "n1", grows), 60.0, "the data on its way")
     lab.kill("n4")
-    code, said = ended(sync)
-    assert (code, "n4, where the data comes from" in said) == (4, True), said
+    code, output = ended(sync)
+    assert (code, "n4, where the data comes from" in output) == (4, True), output
     lab.boot("n4")
     operator.run("sync", "--exclude", "n4", exit_code=0)
     sums = {

@@ -121,9 +121,9 @@ def test_a_file_that_was_changed_here_is_left_alone(operator: Tfdeploy, ended: s
     mine.write_text("my own words")
     there.write_text("changed there too")
     os.utime(there, (1_500_000_000, 1_500_000_000))
-    said = operator.run("fetch", ended, "--files", "--to", "c", exit_code=1)
-    assert "changing.txt" in said.stderr
-    assert "--overwrite" in said.stderr
+    completed = operator.run("fetch", ended, "--files", "--to", "c", exit_code=1)
+    assert "changing.txt" in completed.stderr
+    assert "--overwrite" in completed.stderr
     assert mine.read_text() == "my own words"
     operator.run("fetch", ended, "--files", "--to", "c", "--overwrite", exit_code=0)
     assert mine.read_text() == "changed there too"
@@ -190,9 +190,9 @@ def test_a_log_goes_on_where_it_ended_and_one_that_is_not_the_host_s_is_said(
     assert log.read_bytes() == whole
     assert rows["n2"]["bytes_received"] == len(whole) - 100
     log.write_bytes(b"?" * 100)
-    said = operator.run(*command, exit_code=1)
-    assert "n2" in said.stderr
-    assert "move worker-0@n2.log away" in said.stderr
+    completed = operator.run(*command, exit_code=1)
+    assert "n2" in completed.stderr
+    assert "move worker-0@n2.log away" in completed.stderr
 
 
 def test_a_checkpoint_fetched_while_it_is_replaced_is_whole(operator: Tfdeploy) -> None:
@@ -312,8 +312,8 @@ def test_who_launched_elsewhere_is_led_astray_by_no_plan(
         on_n1.write_text(honest)
     other = tmp_path / "other.yaml"
     other.write_text(Path(operator.lab.inventory).read_text().replace("n3", "n8"))
-    found = operator.run("status", ended, "-i", str(other), exit_code=4, env=elsewhere)
-    assert "[n3] the inventory" in found.stderr and "worker:0" in found.stdout
+    completed = operator.run("status", ended, "-i", str(other), exit_code=4, env=elsewhere)
+    assert "[n3] the inventory" in completed.stderr and "worker:0" in completed.stdout
 
 
 def test_a_link_that_leads_out_stays_there_and_a_near_one_comes(
@@ -343,8 +343,8 @@ def test_a_host_that_is_off_is_named_and_the_others_come(
     answer: Any = operator.json("fetch", exit_code=4)
     assert {row["host"]: row["ok"] for row in answer["hosts"]} == {"n1": True, "n2": False}
     assert "logs/ps-0@n1.log" in files(operator.cwd / "fetched" / run)
-    said = operator.run("fetch", exit_code=4)
-    assert "n2" in said.stderr
+    completed = operator.run("fetch", exit_code=4)
+    assert "n2" in completed.stderr
 
 
 def test_what_cannot_be_meant_is_refused(operator: Tfdeploy, ended: str) -> None:

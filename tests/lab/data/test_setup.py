@@ -49,8 +49,8 @@ def operator(
 
 
 def on(operator: Tfdeploy, host: str, script: str) -> str:
-    words = operator.lab.on(host, ["sh", "-c", script])
-    return subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout
+    command = operator.lab.on(host, ["sh", "-c", script])
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
 
 
 def with_python(operator: Tfdeploy, **python: str) -> None:

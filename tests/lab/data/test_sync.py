@@ -174,9 +174,9 @@ def test_links_that_lead_out_are_reported_and_not_followed(operator: Tfdeploy) -
     done = operator.run("sync", "--limit", "n1", exit_code=0)
     assert re.search(r"warning: .*\bout\b", done.stderr), done.stderr
     (release,) = releases(operator, "n1", "links")
-    there = listed(operator, "n1", f"links/releases/{release}")
-    assert there["./inside"] == ["link", "train.py"]
-    assert there.get("./out", ["link"])[0] == "link"
+    remote_listing = listed(operator, "n1", f"links/releases/{release}")
+    assert remote_listing["./inside"] == ["link", "train.py"]
+    assert remote_listing.get("./out", ["link"])[0] == "link"
 
 
 @pytest.mark.fault("22 checkpoints and logs inside the code folder are kept")

@@ -37,9 +37,9 @@ def test_a_host_that_dies_between_prepare_and_start_leaves_nothing_running(
     eight.kill("n5")
     watch = Stopwatch()
     pipe.go_on()
-    code, said = ended(launching)
-    assert code == 4, said
-    assert "n5" in said.partition("error:")[2], said
+    code, output = ended(launching)
+    assert code == 4, output
+    assert "n5" in output.partition("error:")[2], output
     assert_nothing_left(operator, "eight-1", "eight", within_s=SOON_S - watch.seconds)
     eight.boot("n5")
     # what the power cut left there is dead, and known to be

@@ -78,9 +78,9 @@ def test_a_line_without_end_costs_bounded_memory(operator: Tfdeploy) -> None:
     )
     assert int(size) == 256 << 20
     peak = operator.home / "peak"
-    words = operator.argv("logs", "endless-1", "--task", "worker:0")
+    command = operator.argv("logs", "endless-1", "--task", "worker:0")
     done = subprocess.run(
-        ["/usr/bin/env", "python3", "-c", PEAK, str(peak), *words],
+        ["/usr/bin/env", "python3", "-c", PEAK, str(peak), *command],
         env=operator.env,
         cwd=operator.cwd,
         timeout=120,
@@ -134,8 +134,12 @@ def test_a_follower_that_slept_over_a_rotation_says_what_is_gone_and_repeats_not
     operator.wait_until("succeeded", "rotated-1")
     os.killpg(following.pid, signal.SIGCONT)
     assert following.wait(timeout=120) == 0
-    found = numbers(out.read_text(), "worker:0")
-    assert is_counting_on(found, 30000) and len(found) < 30000, (len(found), found[:3], found[-3:])
+    line_numbers = numbers(out.read_text(), "worker:0")
+    assert is_counting_on(line_numbers, 30000) and len(line_numbers) < 30000, (
+        len(line_numbers),
+        line_numbers[:3],
+        line_numbers[-3:],
+    )
     assert "removed by rotation" in out.read_text(), "what is gone is said"
     assert_nothing_left(operator, "rotated-1", "rotated")
 
@@ -154,8 +158,12 @@ def test_a_log_that_is_removed_goes_on_and_nothing_comes_twice(operator: Tfdeplo
         f"cd {task_folder('removed-1', 'removed', 'n2', 'worker:0')} && rm out.log out.index",
     )
     assert following.wait(timeout=120) == 0
-    found = numbers(out.read_text(), "worker:0")
-    assert is_counting_on(found, 20000), (len(found), found[:3], found[-3:])
+    line_numbers = numbers(out.read_text(), "worker:0")
+    assert is_counting_on(line_numbers, 20000), (
+        len(line_numbers),
+        line_numbers[:3],
+        line_numbers[-3:],
+    )
     assert operator.state("removed-1") == "succeeded"
     assert_nothing_left(operator, "removed-1", "removed")
 

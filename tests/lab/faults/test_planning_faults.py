@@ -85,8 +85,8 @@ def test_the_host_with_another_tensorflow_is_named(operator: Tfdeploy) -> None:
     (operator.cwd / "quick.py").write_text("import tensorflow as tf\n")
     with_tf = ("tensorflow-2.21.0",)
     with interpreters(operator, n1=with_tf, n2=with_tf, n3=with_tf, n4=("tensorflow-2.16.1",)):
-        said = operator.run("launch", "--dry-run", exit_code=0)
-        assert "n4 has TensorFlow 2.16.1, most 2.21.0" in said.stdout + said.stderr
+        completed = operator.run("launch", "--dry-run", exit_code=0)
+        assert "n4 has TensorFlow 2.16.1, most 2.21.0" in completed.stdout + completed.stderr
 
 
 @pytest.mark.fault("31 tf_keras missing in mirrored mode, with the pip line")
@@ -122,9 +122,12 @@ def test_a_public_address_needs_consent(operator: Tfdeploy) -> None:
         "n3 would stand in the cluster at the public address 8.8.8.8" in error
         and "--allow-public" in error
     ), error
-    said = operator.run("launch", "--dry-run", "--allow-public", exit_code=0)
-    assert "n3 stands in the cluster at the public address 8.8.8.8" in said.stdout + said.stderr
-    assert "on n3 8.8.8.8): protect: " in said.stdout + said.stderr
+    completed = operator.run("launch", "--dry-run", "--allow-public", exit_code=0)
+    assert (
+        "n3 stands in the cluster at the public address 8.8.8.8"
+        in completed.stdout + completed.stderr
+    )
+    assert "on n3 8.8.8.8): protect: " in completed.stdout + completed.stderr
 
 
 SMI = """#!/bin/sh

@@ -59,9 +59,9 @@ def test_a_port_taken_after_the_probe_is_planned_anew(
     port = min(first) if which == "task" else max(first)
     with bystander(operator.lab, "n3", LISTEN, str(port)):
         pipe.go_on()
-        code, said = ended(launching)
-    assert code == 0, said
-    assert "probing and planning again" in said and str(port) in said, said
+        code, output = ended(launching)
+    assert code == 0, output
+    assert "probing and planning again" in output and str(port) in output, output
     assert port not in planned_ports(pipe, "n3")[-1]
     assert_nothing_left(operator, run, "raced")
 
@@ -77,8 +77,8 @@ def test_a_port_taken_again_and_again_is_refused(operator: Tfdeploy, pipe: Event
             port = min(planned_ports(pipe, "n3")[-1])
             strangers.enter_context(bystander(operator.lab, "n3", LISTEN, str(port)))
         pipe.go_on()
-        code, said = ended(launching)
-    assert code == 3 and "n3" in said and str(port) in said.partition("error:")[2], said
+        code, output = ended(launching)
+    assert code == 3 and "n3" in output and str(port) in output.partition("error:")[2], output
     assert_nothing_left(operator, "unlucky-1", "unlucky")
 
 

@@ -64,9 +64,10 @@ def test_status_says_what_a_reboot_took_and_watching_brings_it_back(operator: Tf
         "host rebooted",
         1,
     )
-    told = operator.run("status", "reboot-1", exit_code=0)
+    completed = operator.run("status", "reboot-1", exit_code=0)
     assert (
-        "host rebooted" in told.stdout and "next: tfdeploy status reboot-1 --watch" in told.stderr
+        "host rebooted" in completed.stdout
+        and "next: tfdeploy status reboot-1 --watch" in completed.stderr
     )
     assert operator.marked("n3", "reboot-1") == []  # looking alone starts nothing
     watching, seen = follow(operator, operator.home / "watched", "status", "--watch", "reboot-1")

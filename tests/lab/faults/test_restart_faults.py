@@ -94,10 +94,10 @@ def test_a_death_starts_again_what_the_mode_says_and_in_its_order(
     job, run = f"rule-{mode}", f"rule-{mode}-{victim.replace(':', '')}"
     before = launch(operator, run, mode)
     kill(operator, before[victim]["host"], before[victim]["pid"])
-    news = Glance(operator.lab, run)
+    glance = Glance(operator.lab, run)
 
     def run_again() -> dict[str, dict[str, Any]] | None:
-        now = rows(operator, run) if news() else before
+        now = rows(operator, run) if glance() else before
         return (
             now
             if all((now[task]["attempt"], now[task]["state"]) == (2, "running") for task in again)
@@ -163,11 +163,13 @@ def test_a_gang_that_crashes_in_a_loop_gives_up_as_one(operator: Tfdeploy) -> No
     )
     stderr = operator.run("launch", "--wait", "--name", "gang-loop-1", "--", "python", "any_mode.py", "--steps=1000000",
                         "--steps_of=worker:1=15", "--fail=worker:1", exit_code=1).stderr  # fmt: skip
-    found = rows(operator, "gang-loop-1")
-    assert found["worker:1"]["outcome"] == "gave_up" and found["worker:1"]["attempt"] == 3, found
-    assert {row["outcome"] for task, row in found.items() if task != "worker:1"} == {"stopped"}, (
-        found
-    )
+    task_rows = rows(operator, "gang-loop-1")
+    assert (
+        task_rows["worker:1"]["outcome"] == "gave_up" and task_rows["worker:1"]["attempt"] == 3
+    ), task_rows
+    assert {row["outcome"] for task, row in task_rows.items() if task != "worker:1"} == {
+        "stopped"
+    }, task_rows
     assert (
         "worker:1 on n3" in stderr.partition("error:")[2] or "worker:1 on n3 gave up" in stderr
     ), stderr

@@ -47,10 +47,10 @@ def wait_again(
     operator: Tfdeploy, run: str, attempt: int, tasks: Collection[str]
 ) -> dict[str, dict[str, Any]]:
     """The rows of all tasks, once these run in that attempt."""
-    news = Glance(operator.lab, run)
+    glance = Glance(operator.lab, run)
 
     def again() -> dict[str, dict[str, Any]] | None:
-        rows = rows_of(operator, run) if news() else {}
+        rows = rows_of(operator, run) if glance() else {}
         there = [(rows[task]["attempt"], rows[task]["state"]) for task in tasks if rows]
         return rows if there and set(there) == {(attempt, "running")} else None
 

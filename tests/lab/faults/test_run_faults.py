@@ -81,12 +81,12 @@ def test_strangers_that_have_the_pids_of_a_run_are_not_signalled(operator: Tfdep
     ]
     kill(operator, "n2", *pids, check=False)
     wait_for(lambda: not alive(operator, "n2", *pids), SOON_S, "all of it is dead on n2")
-    with strangers(operator.lab, "n2", pids) as there:
+    with strangers(operator.lab, "n2", pids) as foreign_processes:
         assert alive(operator, "n2", *pids) == pids
         operator.run("status", "reused-1", exit_code=0)
         operator.run("stop", "reused-1", "--now", exit_code=0)
         assert_nothing_left(operator, "reused-1", "reused")
-        assert there.untouched()
+        assert foreign_processes.untouched()
 
 
 # --- disk and memory
@@ -230,7 +230,7 @@ def test_after_a_power_cut_the_run_is_lost_and_its_pids_are_nobody_s(operator: T
         lab.kill(host)
     for host in lab.hosts:
         lab.boot(host)
-    with strangers(lab, "n2", [pids]) as there:
+    with strangers(lab, "n2", [pids]) as foreign_processes:
         answer = operator.json("status", "dark-1")
         assert answer["state"] == "lost" and {row["outcome"] for row in answer["tasks"]} == {
             "lost"
@@ -248,7 +248,7 @@ def test_after_a_power_cut_the_run_is_lost_and_its_pids_are_nobody_s(operator: T
             "--steps=2",
             exit_code=0,
         )
-        assert there.untouched()
+        assert foreign_processes.untouched()
     assert_nothing_left(operator, "dark-2", "dark")
     assert_nothing_left(operator, "dark-1", "dark")
 

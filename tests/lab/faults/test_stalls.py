@@ -41,10 +41,10 @@ def ills(operator: Tfdeploy, run: str) -> dict[str, str]:
 
 def wait_ills(operator: Tfdeploy, run: str, expected: dict[str, str]) -> None:
     last: list[Any] = [None]
-    news = Glance(operator.lab, run)
+    glance = Glance(operator.lab, run)
 
     def same() -> bool:
-        last[0] = ills(operator, run) if news() else last[0]
+        last[0] = ills(operator, run) if glance() else last[0]
         return bool(last[0] == expected)
 
     try:
@@ -83,10 +83,14 @@ def running(
 def test_a_frozen_worker_is_named_by_all_that_wait_for_it(operator: Tfdeploy) -> None:
     with running(operator, "frozen", mode="sync") as run:
         pid = signal_to(operator, run, "worker:1", "STOP")
-        words = f"frozen: its process {pid} is stopped; on n3 `kill -CONT {pid}` lets it go on"
-        waits = f"stalled: waits for worker:1 on n3: {words}"
+        expected_text = (
+            f"frozen: its process {pid} is stopped; on n3 `kill -CONT {pid}` lets it go on"
+        )
+        waits = f"stalled: waits for worker:1 on n3: {expected_text}"
         wait_ills(
-            operator, run, {"worker:0": waits, "worker:1": f"stalled: {words}", "worker:2": waits}
+            operator,
+            run,
+            {"worker:0": waits, "worker:1": f"stalled: {expected_text}", "worker:2": waits},
         )
         shown = operator.run("status", run, exit_code=0).stdout
         assert "stalled" in shown and "kill -CONT" in shown.replace("\n", " ")
@@ -212,8 +216,10 @@ def test_a_long_validation_with_real_tensorflow_is_no_stall_and_waiting_for_a_to
     row = next(row for row in operator.json("status", run)["tasks"] if row["task"] == "worker:0")
 
     def has_computed() -> bool:
-        words = operator.lab.on(row["host"], ["cat", f"/proc/{row['pid']}/stat"])
-        stat = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout
+        command = operator.lab.on(row["host"], ["cat", f"/proc/{row['pid']}/stat"])
+        stat = subprocess.run(
+            command, capture_output=True, text=True, timeout=30, check=True
+        ).stdout
         # some of it for the import
         return int(stat.rpartition(")")[2].split()[11]) > 22 * os.sysconf("SC_CLK_TCK")
 

@@ -154,10 +154,10 @@ def test_a_killed_host_says_nothing_to_its_peers(isolated_lab: Lab, ssh: Ssh) ->
         f"UserKnownHostsFile={isolated_lab.known_hosts}",
     ]
     address = str(isolated_lab.status()[1]["address"])
-    words = isolated_lab.operator(
+    command = isolated_lab.operator(
         ["ssh", *settings, f"lab@{address}", "echo here; exec sleep 1000"]
     )
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as client:
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as client:
         assert client.stdout and client.stdout.readline() == b"here\n"
         isolated_lab.kill("n2")
         assert outcome(isolated_lab, "n1", "hostname") == "n1"
@@ -248,8 +248,8 @@ def test_two_sites_reach_each_other_over_a_link_with_a_rate(
 @pytest.mark.isolated
 def test_a_cut_between_two_hosts_is_between_these_two(isolated_lab: Lab) -> None:
     def reaches(one: str, other: str) -> bool:
-        words = isolated_lab.on(one, ["python3", "-c", KNOCK, address[other]])
-        return subprocess.run(words, timeout=30, check=False, capture_output=True).returncode == 0
+        command = isolated_lab.on(one, ["python3", "-c", KNOCK, address[other]])
+        return subprocess.run(command, timeout=30, check=False, capture_output=True).returncode == 0
 
     address = {row["host"]: str(row["address"]) for row in isolated_lab.status()}
     with cut_between(isolated_lab, "n2", "n3"):

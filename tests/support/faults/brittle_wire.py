@@ -54,9 +54,9 @@ def brittle_wire(operator: Tfdeploy, host: str) -> Iterator[BrittleWire]:
     """From now on the operator reaches that host through the wire, and through nothing else."""
     lab = operator.lab
     row = next(row for row in lab.status() if row["host"] == host)
-    words = lab.operator([sys.executable, "-c", _PROGRAM, str(row["address"]), str(row["port"])])
+    command = lab.operator([sys.executable, "-c", _PROGRAM, str(row["address"]), str(row["port"])])
     with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             wire = BrittleWire(process)

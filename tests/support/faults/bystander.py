@@ -22,8 +22,8 @@ one.listen()
 def bystander(lab: Lab, host: str, code: str = IDLE, *args: str) -> Iterator[subprocess.Popen[str]]:
     """Runs `code` there, and is there once that is done. Still alive: `poll()` is None."""
     whole = f"import sys\n{code}\nprint('up', flush=True)\nsys.stdin.read()\n"
-    words = lab.on(host, ["python3", "-c", whole, *args])
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    command = lab.on(host, ["python3", "-c", whole, *args])
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None and process.stdout is not None
     try:
         assert process.stdout.readline() == "up\n"

@@ -87,11 +87,11 @@ class Wires:
 Doing = Callable[[LyingFleet, Path, Job], dict[str, Any]]
 
 
-def syncs(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+def syncs(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     return sync.sync(fleet, hosts_of(PLAN), read_shipment(job, None), nobody)
 
 
-def watches(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+def watches(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     watch, found = Watch(fleet, PLAN, nobody), {}
     for host in hosts_of(PLAN):
         try:
@@ -104,7 +104,7 @@ def watches(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     return found
 
 
-def reads_logs(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+def reads_logs(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     lost: dict[str, TfdeployError] = {}
     lines = list(stored_lines(fleet, PLAN, LogQuery(tasks=tuple(HOSTS.values())), lost))
     assert [line.line for line in lines if line.host == OTHER] == LOG.splitlines()
@@ -112,36 +112,38 @@ def reads_logs(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
 
 
 def fetches(what: str) -> Doing:
-    def do(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+    def do(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
         source = Source(what, JOB, RUN, ("sub",))
         return fleet.each(
             hosts_of(PLAN),
-            lambda each: fetch_folder(each, source, here / each.host.name, nobody, overwrite=True),
+            lambda each: fetch_folder(
+                each, source, folder / each.host.name, nobody, overwrite=True
+            ),
         )
 
     return do
 
 
-def fetches_logs(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+def fetches_logs(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     return fleet.each(
-        hosts_of(PLAN), lambda session: fetch_logs(session, PLAN, here / "logs", nobody)
+        hosts_of(PLAN), lambda session: fetch_logs(session, PLAN, folder / "logs", nobody)
     )
 
 
-def looks(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+def looks(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     return fleet.each(
         hosts_of(PLAN), lambda session: list_files(session, Source("keep", JOB, keep=("sub",)))
     )
 
 
-def spreads(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+def spreads(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     """From the other one to the liar."""
     return alone(
         lambda: copy_keep(fleet, KeepCopy(JOB, ("sub",), hosts_of(PLAN)[1]), hosts_of(PLAN), nobody)
     )
 
 
-def holds(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+def holds(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     """Each as the source of a broadcast of a.txt."""
 
     def ask(session: Session) -> bytes:
@@ -160,7 +162,7 @@ def alone(act: Callable[[], Any]) -> dict[str, Any]:
         return {LIAR: error}
 
 
-def locks(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+def locks(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     def act() -> None:
         with locked(
             fleet,
@@ -175,7 +177,7 @@ def locks(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     return alone(act)
 
 
-def sets_aside(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+def sets_aside(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     """On hosts that the plan has no task for."""
     holder, elsewhere = (
         {"user": "me", "machine": "m", "pid": 1, "time": 1.0},
@@ -184,12 +186,12 @@ def sets_aside(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     return set_aside_elsewhere(fleet, elsewhere, hosts_of(PLAN), holder, nobody)
 
 
-def sets_up(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+def sets_up(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     holder = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
     return setup.setup_job(fleet, hosts_of(PLAN), job, holder, None, nobody)
 
 
-def probes(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+def probes(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     def act() -> Any:
         facts = probe(
             fleet,
@@ -203,7 +205,7 @@ def probes(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     return alone(act)
 
 
-def checks(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+def checks(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     """With links, measured. What a host did wrong is among its checks; what the other one has none
     of is an error for it."""
     found = check(hosts_of(PLAN), None, fleet, nobody, deep=True)
@@ -221,7 +223,7 @@ def checks(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     }
 
 
-def shows_board(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+def shows_board(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     def act() -> None:
         with tensorboard(fleet, PLAN, host=LIAR) as board:
             board.wait()
@@ -229,21 +231,21 @@ def shows_board(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     return alone(act)
 
 
-def knows(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+def knows(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     known, silent = find_runs(fleet, hosts_of(PLAN), JOB)
     assert any(OTHER in each.states for each in known)
-    list_runs(fleet, hosts_of(PLAN), RunStore(here / "store"), JOB)
+    list_runs(fleet, hosts_of(PLAN), RunStore(folder / "store"), JOB)
     return {**dict.fromkeys(HOSTS), **silent}
 
 
-def stands(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+def stands(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     found = status(fleet, PLAN)
     run_view_json(found.view)
     assert next(task for task in found.view.tasks if task.host == OTHER).outcome == "failed"
     return {**dict.fromkeys(HOSTS), **found.errors}
 
 
-def audits(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+def audits(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     found, errors = audit(fleet, hosts_of(PLAN), Subject(run=RUN, job=JOB, plan=PLAN))
     assert [row["outcome"] for row in found["entries"] if row["host"] == OTHER] == [
         "prepared",
@@ -254,14 +256,14 @@ def audits(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     return {**dict.fromkeys(HOSTS), **errors}
 
 
-def samples_all(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+def samples_all(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     found = samples(fleet, PLAN)
     assert [row.printed for row in found.tasks[HOSTS[OTHER]]] == [{"step": 2.0, "loss": 0.5}]
     assert found.hosts[OTHER][0].cpu == 1.0
     return {**dict.fromkeys(HOSTS), **found.errors}
 
 
-def cleans(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+def cleans(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     found = find(fleet, hosts_of(PLAN), (JOB,), Rules(), 100.0)
     # a host that says the run is alive keeps it everywhere
     going = [item.name for item in found.going[OTHER]]
@@ -273,10 +275,10 @@ def cleans(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
 
 
 def asks(verb: str) -> Doing:
-    return lambda fleet, here, job: ask_all(fleet, PLAN, ANSWERS[verb])  # type: ignore[arg-type, return-value]
+    return lambda fleet, project_folder, job: ask_all(fleet, PLAN, ANSWERS[verb])  # type: ignore[arg-type, return-value]
 
 
-def looks_at_data(fleet: Any, here: Path, job: Job) -> Any:
+def looks_at_data(fleet: Any, folder: Path, job: Job) -> Any:
     def look(host: Any) -> object:
         try:
             return look_at(fleet, host, "/data").digest
@@ -288,7 +290,7 @@ def looks_at_data(fleet: Any, here: Path, job: Job) -> Any:
 
 def drains(verb: str) -> Doing:
     flow: Any = ANSWERS[verb]
-    return lambda fleet, here, job: fleet.each(
+    return lambda fleet, project_folder, job: fleet.each(
         hosts_of(PLAN), lambda session: list(session.agent().stream(flow))
     )
 

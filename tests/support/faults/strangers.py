@@ -53,9 +53,9 @@ class Strangers:
 @contextmanager
 def strangers(lab: Lab, host: str, pids: Sequence[int]) -> Iterator[Strangers]:
     """Processes of the host's user with these pids, which must be free, on an isolated host."""
-    words = lab.on(host, ["python3", "-c", TAKE, str(UID), *map(str, pids)], root=True)
+    command = lab.on(host, ["python3", "-c", TAKE, str(UID), *map(str, pids)], root=True)
     with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"

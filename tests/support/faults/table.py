@@ -99,8 +99,8 @@ def _table(rows: dict[str, tuple[str, float]]) -> Iterator[str]:
                 yield f"  {f'{number:2} {lines[number]}: no test':{WIDTH - 2}} -"
             for fault in mine:
                 ended, seconds = rows[fault]
-                words = f"{number:2} {fault.partition(' ')[2]}"
-                yield f"  {words[: WIDTH - 3]:{WIDTH - 2}} {ended:7} {seconds:8.1f}"
+                expected_text = f"{number:2} {fault.partition(' ')[2]}"
+                yield f"  {expected_text[: WIDTH - 3]:{WIDTH - 2}} {ended:7} {seconds:8.1f}"
     yield ""
 
 

@@ -143,9 +143,11 @@ class Tfdeploy:
         return str(self.json("status", *([run] if run else []))["state"])
 
     def wait_until(self, state: str, run: str = "", *, timeout_s: float = 60.0) -> None:
-        news = Glance(self.lab, run)
+        glance = Glance(self.lab, run)
         wait_for(
-            lambda: news() and self.state(run) == state, timeout_s, f"{run or 'the run'} is {state}"
+            lambda: glance() and self.state(run) == state,
+            timeout_s,
+            f"{run or 'the run'} is {state}",
         )
 
     def marked(self, host: str, run: str) -> list[int]:

@@ -19,9 +19,9 @@ WAIT_S = 300
 
 def on_host(lab: Lab, host: str, script: str, *, root: bool = False, check: bool = True) -> str:
     """What the script (for sh) prints there, run without SSH. `check`: it must succeed."""
-    words = lab.on(host, ["sh", "-c", script], root=root)
+    command = lab.on(host, ["sh", "-c", script], root=root)
     done = subprocess.run(
-        words, capture_output=True, text=True, errors="replace", timeout=WAIT_S, check=False
+        command, capture_output=True, text=True, errors="replace", timeout=WAIT_S, check=False
     )
     assert not check or done.returncode == 0, f"{script}: {done.stdout}{done.stderr}"
     return done.stdout.strip()

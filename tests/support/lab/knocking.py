@@ -66,11 +66,11 @@ class Knocking:
     ) -> None:
         listed = [list(End(*end)) for end in ends]
         asked = {"ends": listed, "count": count, "rate": rate, "source": source, "user": user}
-        words = lab.on(
+        command = lab.on(
             host, [sys.executable, "-c", PROGRAM, json.dumps(asked)], root=user is not None
         )
         self._process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def ended(self, within_s: float = 300.0) -> Knocks:

@@ -54,8 +54,8 @@ def job_file(operator: Tfdeploy, name: str, **keys: object) -> Path:
 
 def listed(operator: Tfdeploy, host: str, folder: str) -> dict[str, list[str]]:
     """What lies below a folder of the host's ~/tfdeploy."""
-    words = operator.lab.on(host, ["python3", "-c", LIST, f"tfdeploy/{folder}"])
-    done = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    command = operator.lab.on(host, ["python3", "-c", LIST, f"tfdeploy/{folder}"])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0, done.stderr
     answer: dict[str, list[str]] = json.loads(done.stdout)
     return answer

@@ -230,10 +230,10 @@ def test_a_found_file_that_another_user_can_change_is_refused_and_named_it_is_wa
         ("stop", "r1"),
         ("sync",),
     )
-    for words in verbs if change == "owner" else verbs[:1]:
-        at = words.index("--") if "--" in words else len(words)
-        done = project.run(*words[:at], "--json", *words[at:])
-        assert done.returncode == 3, (words, done.stdout, done.stderr)
+    for args in verbs if change == "owner" else verbs[:1]:
+        at = args.index("--") if "--" in args else len(args)
+        done = project.run(*args[:at], "--json", *args[at:])
+        assert done.returncode == 3, (args, done.stdout, done.stderr)
         error = json.loads(done.stdout)["error"]
     assert "decides what runs as you" in error["what"]
     flag = (
@@ -312,9 +312,9 @@ def test_a_state_folder_that_another_user_can_change_is_not_used(
         ("runs",),
         ("lab", "status"),
     )
-    for words in verbs if change == "owner" else verbs[:1]:
-        done = project.run(*words, "--json")
-        assert done.returncode == 3, (words, done.stdout, done.stderr)
+    for args in verbs if change == "owner" else verbs[:1]:
+        done = project.run(*args, "--json")
+        assert done.returncode == 3, (args, done.stdout, done.stderr)
     error = json.loads(done.stdout)["error"]
     assert "what tfdeploy remembers of runs" in error["what"]
     mend = f"chmod go-w {state} {state}/*" if change == "everybody" else f"mv {state}"

@@ -18,7 +18,7 @@ EXAMPLES = sorted((Path(__file__).parents[3] / "inventories").glob("*.yaml"))
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
+def project_folder(tmp_path, monkeypatch):
     folder = tmp_path / "digits"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -46,9 +46,9 @@ def test_every_example_inventory_is_read_and_shown(path, capsys):
     assert [host["name"] for host in answer["hosts"]] == [host.name for host in inventory.hosts]
 
 
-def test_an_inventory_says_where_each_setting_came_from(capsys, here):
-    (here / "inventories").mkdir()
-    (here / "inventories/lab.yaml").write_text(
+def test_an_inventory_says_where_each_setting_came_from(capsys, project_folder):
+    (project_folder / "inventories").mkdir()
+    (project_folder / "inventories/lab.yaml").write_text(
         "defaults: {user: ml}\nhosts:\n  n[1-2]: {}\n  n3: {user: me}\nroles: {ps: [n1]}\n"
     )
     assert main(["inventory"]) == 0
@@ -67,16 +67,16 @@ def test_an_inventory_says_where_each_setting_came_from(capsys, here):
     assert answer["roles"] == {"ps": ["n1"]}
 
 
-def test_the_job_file_names_the_inventory(capsys, here):
-    (here / "mine.yaml").write_text("hosts: {n7: {}}")
-    (here / "tfdeploy.yaml").write_text("inventory: mine.yaml")
+def test_the_job_file_names_the_inventory(capsys, project_folder):
+    (project_folder / "mine.yaml").write_text("hosts: {n7: {}}")
+    (project_folder / "tfdeploy.yaml").write_text("inventory: mine.yaml")
     assert main(["inventory", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["hosts"][0]["name"] == "n7"
 
 
 @pytest.mark.parametrize("json_flag", [[], ["--json"]])
-def test_an_error_is_one_message_with_exit_code_2(capsys, here, json_flag):
-    (here / "bad.yaml").write_text("hosts:\n  n1: {prot: 22}\n")
+def test_an_error_is_one_message_with_exit_code_2(capsys, project_folder, json_flag):
+    (project_folder / "bad.yaml").write_text("hosts:\n  n1: {prot: 22}\n")
     assert main(["inventory", "-i", "bad.yaml", *json_flag]) == 2
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err + captured.out
@@ -86,20 +86,20 @@ def test_an_error_is_one_message_with_exit_code_2(capsys, here, json_flag):
     )
 
 
-def test_init_writes_files_that_are_read(capsys, here):
-    (here / "program.py").write_text("")
+def test_init_writes_files_that_are_read(capsys, project_folder):
+    (project_folder / "program.py").write_text("")
     assert main(["init"]) == 0
     captured = capsys.readouterr()
     assert captured.out.split() == ["tfdeploy.yaml", "inventories/hosts.yaml"]
-    job = load_job(here / "tfdeploy.yaml", environ={})
+    job = load_job(project_folder / "tfdeploy.yaml", environ={})
     assert (job.name, job.mode, job.command) == ("digits", "async", ("python", "program.py"))
-    assert load_inventory(here / "inventories/hosts.yaml").roles == {
+    assert load_inventory(project_folder / "inventories/hosts.yaml").roles == {
         "ps": ("n1",),
         "worker": ("n2",),
     }
 
 
-def test_init_takes_its_answers_from_the_command_line(here):
+def test_init_takes_its_answers_from_the_command_line(project_folder):
     hosts = "ml@192.0.2.10,[2001:db8::1]:2200,one.example.org"
     assert (
         main(
@@ -115,9 +115,9 @@ def test_init_takes_its_answers_from_the_command_line(here):
         )
         == 0
     )
-    job = load_job(here / "tfdeploy.yaml", environ={})
+    job = load_job(project_folder / "tfdeploy.yaml", environ={})
     assert (job.mode, job.command) == ("sync", ("python", "-u", "my train.py", "{task_index}"))
-    n1, n2, n3 = load_inventory(here / "inventories/hosts.yaml").hosts
+    n1, n2, n3 = load_inventory(project_folder / "inventories/hosts.yaml").hosts
     assert (n1.user, n1.address, n2.address, n2.port, n3.address) == (
         "ml",
         "192.0.2.10",
@@ -127,11 +127,11 @@ def test_init_takes_its_answers_from_the_command_line(here):
     )
 
 
-def test_init_overwrites_nothing(capsys, here):
-    (here / "tfdeploy.yaml").write_text("mine")
+def test_init_overwrites_nothing(capsys, project_folder):
+    (project_folder / "tfdeploy.yaml").write_text("mine")
     assert main(["init"]) == 0
     assert capsys.readouterr().out.split() == ["inventories/hosts.yaml"]
-    assert (here / "tfdeploy.yaml").read_text() == "mine"
+    assert (project_folder / "tfdeploy.yaml").read_text() == "mine"
     assert main(["init", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "written": [],
@@ -140,7 +140,7 @@ def test_init_overwrites_nothing(capsys, here):
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "expected_text"),
     [
         (["--hosts", "-oProxyCommand=x"], "--hosts"),
         (["--hosts", "a;b"], "--hosts"),
@@ -154,19 +154,19 @@ def test_init_overwrites_nothing(capsys, here):
         (["nowhere"], "mkdir nowhere"),
     ],
 )
-def test_init_refuses_and_writes_nothing(capsys, here, args, said):
+def test_init_refuses_and_writes_nothing(capsys, project_folder, args, expected_text):
     assert main(["init", *args]) == 2
-    assert said in capsys.readouterr().err
-    assert list(here.iterdir()) == []
+    assert expected_text in capsys.readouterr().err
+    assert list(project_folder.iterdir()) == []
 
 
-def ask(here, answers, *args):
+def ask(project_folder, answers, *args):
     """Runs `tfdeploy init` with a terminal on stdin and stderr; what it asked."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "tfdeploy", "init", *args]
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
     with subprocess.Popen(
-        command, cwd=here, env=env, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE
+        command, cwd=project_folder, env=env, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE
     ) as process:
         os.close(theirs)
         os.write(ours, answers)
@@ -181,52 +181,55 @@ def ask(here, answers, *args):
     return output.decode()
 
 
-def test_init_asks_on_a_terminal(here):
-    output = ask(here, b"192.0.2.7\nsync\n\n")
+def test_init_asks_on_a_terminal(project_folder):
+    output = ask(project_folder, b"192.0.2.7\nsync\n\n")
     assert "Hosts" in output and "Mode" in output and "Command" in output
-    assert load_inventory(here / "inventories/hosts.yaml").hosts[0].address == "192.0.2.7"
-    assert load_job(here / "tfdeploy.yaml", environ={}).mode == "sync"
+    assert load_inventory(project_folder / "inventories/hosts.yaml").hosts[0].address == "192.0.2.7"
+    assert load_job(project_folder / "tfdeploy.yaml", environ={}).mode == "sync"
 
 
-def test_init_takes_the_hosts_of_the_inventory_that_is_set(here, monkeypatch):
-    lab = here.parent / "lab.yaml"
+def test_init_takes_the_hosts_of_the_inventory_that_is_set(project_folder, monkeypatch):
+    lab = project_folder.parent / "lab.yaml"
     lab.write_text(inventory_text({"n1": {"address": "192.0.2.7"}}))
     monkeypatch.setenv("TFDEPLOY_INVENTORY", str(lab))
-    output = ask(here, b"sync\n\n\n")
+    output = ask(project_folder, b"sync\n\n\n")
     assert (
         "Hosts" not in output
         and "inventory: ../lab.yaml (TFDEPLOY_INVENTORY): 1 host; init writes no other" in output
     )
     assert "next: tfdeploy check, tfdeploy launch --dry-run" in output
-    assert load_job(here / "tfdeploy.yaml", environ={}).mode == "sync"
-    assert not (here / "inventories").exists()
+    assert load_job(project_folder / "tfdeploy.yaml", environ={}).mode == "sync"
+    assert not (project_folder / "inventories").exists()
 
 
-def test_init_refuses_an_inventory_that_is_set_and_wrong(here, monkeypatch, capsys):
+def test_init_refuses_an_inventory_that_is_set_and_wrong(project_folder, monkeypatch, capsys):
     monkeypatch.setenv("TFDEPLOY_INVENTORY", "no-such.yaml")
     assert main(["init"]) == 2
-    assert "no-such.yaml" in capsys.readouterr().err and not (here / "tfdeploy.yaml").exists()
+    assert (
+        "no-such.yaml" in capsys.readouterr().err
+        and not (project_folder / "tfdeploy.yaml").exists()
+    )
     assert main(["init", "--hosts", "192.0.2.7"]) == 0
-    assert load_inventory(here / "inventories/hosts.yaml").hosts[0].address == "192.0.2.7"
+    assert load_inventory(project_folder / "inventories/hosts.yaml").hosts[0].address == "192.0.2.7"
 
 
-def test_init_asks_again_after_each_wrong_answer(here):
-    output = ask(here, b"a;b\n192.0.2.7\nmirorred\nmirrored\npython 'x\npython x.py\n")
+def test_init_asks_again_after_each_wrong_answer(project_folder):
+    output = ask(project_folder, b"a;b\n192.0.2.7\nmirorred\nmirrored\npython 'x\npython x.py\n")
     asked = re.findall("Hosts|Mode|Command", output)
     assert asked == ["Hosts", "Hosts", "Mode", "Mode", "Command", "Command"]
     assert "did you mean mirrored?" in output
-    assert load_job(here / "tfdeploy.yaml", environ={}).command == ("python", "x.py")
+    assert load_job(project_folder / "tfdeploy.yaml", environ={}).command == ("python", "x.py")
 
 
-def test_init_with_hosts_says_what_is_still_missing(capsys, here):
+def test_init_with_hosts_says_what_is_still_missing(capsys, project_folder):
     assert main(["init", "--hosts", "192.0.2.7"]) == 0
     stderr = capsys.readouterr().err
     assert "`python:` into inventories/hosts.yaml, then tfdeploy trust, tfdeploy check" in stderr
     assert "hosts in" not in stderr and "your hosts" not in stderr
 
 
-def test_init_asks_nothing_when_told_yes(here):
-    assert "Hosts" not in ask(here, b"", "--yes")
+def test_init_asks_nothing_when_told_yes(project_folder):
+    assert "Hosts" not in ask(project_folder, b"", "--yes")
 
 
 def uncommented(text):
@@ -234,7 +237,7 @@ def uncommented(text):
     return re.sub(r"^#(?=\S|  )", "", text, flags=re.M)
 
 
-def test_all_commented_keys_are_right_too(here):
+def test_all_commented_keys_are_right_too(project_folder):
     Path("job.yaml").write_text(
         uncommented(job_text(name="x", mode="async", command=["python", "{data.digits}"]))
     )
@@ -261,7 +264,7 @@ def test_docs_say_what_to_type_where_a_key_without_a_default_is_left_out(capsys)
     assert "plain; default: none; without this key, type `tfdeploy launch --mode async`" in shown
 
 
-def test_every_key_is_explained_and_its_example_is_right(here, capsys):
+def test_every_key_is_explained_and_its_example_is_right(project_folder, capsys):
     assert main(["docs"]) == 0
     text = capsys.readouterr().out
     for table in (reference.INVENTORY, reference.HOST, reference.JOB):
@@ -296,7 +299,7 @@ def test_every_key_is_explained_and_its_example_is_right(here, capsys):
         "null",
     ],
 )
-def test_words_are_quoted_so_that_they_come_back(here, word):
+def test_words_are_quoted_so_that_they_come_back(project_folder, word):
     Path("x.yaml").write_text(f"command: [python, {quoted(word)}]", encoding="utf-8")
     if "{" in word:
         word = "{job_name}"
