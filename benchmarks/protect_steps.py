@@ -32,7 +32,7 @@ from figures import say
 from misfortune import Tfdeploy, figure, operators
 from scipy.stats import t as student
 
-from support.lab.commandline import ended  # isort: skip
+from support.lab.commandline import wait_for_end  # isort: skip
 from support.lab.hosts import on_host, set_inventory  # isort: skip
 from support.waiting import wait_for  # isort: skip
 
@@ -121,7 +121,7 @@ def write(side: Tfdeploy, place: int, protect: str, turned: bool) -> None:
 def launch(sides: list[Tfdeploy], run: str, ways: dict[Tfdeploy, str]) -> None:
     """In this order; returns when both train."""
     for process in [side.start("launch", "--detach", "--name", run) for side in sides]:
-        code, output = ended(process, WITHIN_S)
+        code, output = wait_for_end(process, WITHIN_S)
         assert code == 0, output
     for side in sides:
         used = side.json("status", run)["protect"]["used"]

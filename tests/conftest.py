@@ -23,7 +23,7 @@ from support.core_seconds import FolderTable, TestMeter
 from support.faults.second_try import SecondTry
 from support.faults.table import FaultTable, collected, further_shapes
 from support.lab.commandline import Tfdeploy
-from support.needs import need
+from support.needs import require
 from support.waiting import wait_for
 from tfdeploy import lab
 from tfdeploy.errors import UsageError
@@ -96,7 +96,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("needs"):
-        need(*marker.args)
+        require(*marker.args)
 
 
 def _is_alive(pid: int, start: int) -> bool:
@@ -125,7 +125,7 @@ def new_lab() -> Iterator[Callable[..., Lab]]:
 
     def make(kind: str, count: int, **wishes: object) -> Lab:
         if kind == "isolated":
-            need("isolated lab")
+            require("isolated lab")
         name = f"test-{os.getpid()}-{start}-{next(NUMBERS)}"
         try:
             fresh = lab.up(name, kind, count, **wishes)

@@ -16,8 +16,8 @@ from misfortune import figure, operators, options
 
 from support.waiting import wait_for  # isort: skip
 from support.lab.jobs import write_job  # isort: skip
-from support.lab.remains import remains  # isort: skip
-from support.lab.run_files import alive, host_state, kill, task_status  # isort: skip
+from support.lab.remains import find_remains  # isort: skip
+from support.lab.run_files import list_alive, host_state, kill, task_status  # isort: skip
 from support.faults.strangers import strangers  # isort: skip
 
 JOB = "pids"
@@ -46,7 +46,7 @@ def main() -> int:
                 kill(operator, host, *theirs, check=False)
             for host, theirs in pids.items():
                 wait_for(
-                    lambda host=host, theirs=theirs: not alive(operator, host, *theirs),
+                    lambda host=host, theirs=theirs: not list_alive(operator, host, *theirs),
                     20,
                     "all of it is dead",
                 )
@@ -59,7 +59,9 @@ def main() -> int:
                     (("status", run), ("logs", run), ("stop", run, "--now")), 3
                 ):
                     operator.run(*words, exit_code=0)
-                wait_for(lambda run=run: not remains(operator, run, JOB), 30, "nothing is left")
+                wait_for(
+                    lambda run=run: not find_remains(operator, run, JOB), 30, "nothing is left"
+                )
                 wrong += sum(not each.untouched() for each in there)
             reuses += sum(map(len, pids.values()))
             print(f"{reuses} pids used again, {wrong} wrong kills", file=sys.stderr, flush=True)

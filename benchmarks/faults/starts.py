@@ -16,7 +16,7 @@ from misfortune import Tfdeploy, figure, operators, options
 
 from support.waiting import wait_for  # isort: skip
 from support.lab.jobs import write_job  # isort: skip
-from support.lab.remains import remains  # isort: skip
+from support.lab.remains import find_remains  # isort: skip
 from support.faults.lost_answers import agent_that_dies_after  # isort: skip
 
 JOB = "starts"
@@ -105,9 +105,11 @@ class Tally:
 
     def _remains(self, name: str) -> bool:
         try:
-            return not wait_for(lambda: not remains(self.both[0], name, JOB), 75, "nothing is left")
+            return not wait_for(
+                lambda: not find_remains(self.both[0], name, JOB), 75, "nothing is left"
+            )
         except AssertionError:
-            print(f"left of {name}: {remains(self.both[0], name, JOB)}", file=sys.stderr)
+            print(f"left of {name}: {find_remains(self.both[0], name, JOB)}", file=sys.stderr)
             return True
 
 

@@ -17,7 +17,7 @@ from misfortune import Tfdeploy, figure, operators, options, spread
 
 from support.waiting import wait_for  # isort: skip
 from support.lab.jobs import write_job  # isort: skip
-from support.lab.remains import remains  # isort: skip
+from support.lab.remains import find_remains  # isort: skip
 from support.lab.run_files import host_state, kill, task_status  # isort: skip
 
 JOBS = {
@@ -87,9 +87,9 @@ def strike(operator: Tfdeploy, run: str, job: str, chance: random.Random) -> boo
 
 def left_of(operator: Tfdeploy, run: str, job: str) -> bool:
     try:
-        return not wait_for(lambda: not remains(operator, run, job), LEFT_S, "nothing is left")
+        return not wait_for(lambda: not find_remains(operator, run, job), LEFT_S, "nothing is left")
     except AssertionError:
-        print(f"left of {run}: {remains(operator, run, job)}", file=sys.stderr)
+        print(f"left of {run}: {find_remains(operator, run, job)}", file=sys.stderr)
         return True
 
 

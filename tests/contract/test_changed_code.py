@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.faults.doings import Wires, syncs
+from support.faults.doings import Wires, sync_both
 from support.faults.honest import HOSTS
 from support.faults.hostile import LyingFleet
 from tfdeploy.model.job import Job
@@ -63,7 +63,7 @@ def test_a_release_is_committed_only_if_the_files_are_as_they_were_hashed(
     monkeypatch.setattr(
         "tfdeploy.operations.sending.send_code.MOST_BYTES", 0 if by_rsync else 1 << 20
     )
-    found = syncs(LyingFleet(ask), tmp_path, job)
+    found = sync_both(LyingFleet(ask), tmp_path, job)
     assert len(pushed) == (len(HOSTS) if by_rsync else 0)
     if committed:
         assert asked.count("release.commit") == len(HOSTS)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from support.lab.sessions import refused
-from support.lab.sshd import knows
+from support.lab.sshd import sshd_knows
 from support.waiting import wait_for
 from tfdeploy.errors import TfdeployError
 from tfdeploy.operations import trust
@@ -22,7 +22,7 @@ from tfdeploy.transport.fleet import SshFleet
 from tfdeploy.transport.ssh import closings
 
 penalises = pytest.mark.skipif(
-    not knows("PerSourcePenalties yes"), reason="this sshd has no penalties (OpenSSH 9.8)"
+    not sshd_knows("PerSourcePenalties yes"), reason="this sshd has no penalties (OpenSSH 9.8)"
 )
 DEBUG = "LogLevel DEBUG"
 FAILED = "exited after unsuccessful auth attempt"
@@ -123,7 +123,7 @@ def test_a_wrong_key_and_then_the_right_one_with_the_limits_that_sshd_has_by_its
 
 
 @pytest.mark.skipif(
-    not knows("RefuseConnection no"), reason="this sshd has no RefuseConnection (OpenSSH 9.9)"
+    not sshd_knows("RefuseConnection no"), reason="this sshd has no RefuseConnection (OpenSSH 9.9)"
 )
 def test_a_refused_connection_is_asked_for_once_and_named(yard: Any, fleet: SshFleet) -> None:
     sshd = yard.host("n1", DEBUG)
@@ -169,7 +169,8 @@ def test_a_full_sshd_is_named_with_its_limit(
 
 
 @pytest.mark.skipif(
-    not knows("UnusedConnectionTimeout 0"), reason="this sshd has no UnusedConnectionTimeout (9.2)"
+    not sshd_knows("UnusedConnectionTimeout 0"),
+    reason="this sshd has no UnusedConnectionTimeout (9.2)",
 )
 def test_a_connection_that_sshd_ends_because_nothing_uses_it_comes_back(
     yard: Any, fleet: SshFleet

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from support.faults.doings import ANSWERS, LIAR, OTHER, Doing, Wires, doings_of
-from support.faults.honest import WORKDIR, honest
+from support.faults.doings import ANSWERS, LIAR, OTHER, Operation, Wires, operations_of_verb
+from support.faults.honest import WORKDIR, honest_answer
 from support.faults.hostile import LyingFleet
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.reading import read
@@ -40,7 +40,7 @@ def test_the_honest_answers_here_are_whole(
 ) -> None:
     """So that what is refused below is refused for the lie."""
     fleet = LyingFleet(lambda host, asked: None)
-    for do in doings_of(verb):
+    for do in operations_of_verb(verb):
         found = do(fleet, tmp_path, job)
         failed = {
             name: error.what for name, error in found.items() if isinstance(error, TfdeployError)
@@ -48,7 +48,7 @@ def test_the_honest_answers_here_are_whole(
         assert not failed or (
             verb in ("run.links", "tensorboard") and "makes no sense" not in str(failed)
         ), failed
-    for answer in honest(
+    for answer in honest_answer(
         verb,
         LIAR,
         {"what": "files", "files": [["a.txt", 4]], "first": 0, "end": 9, "digest": "d" * 64},
@@ -97,7 +97,7 @@ def _lie(
 ) -> None:
     outside = _files(tmp_path)
     for seed in seeds:
-        for number, do in enumerate(doings_of(verb)):
+        for number, do in enumerate(operations_of_verb(verb)):
             here = tmp_path / "here" / str(seed)
             seed_of = partial(_seed_of_the_lie, verb, seed)
             found = _within(
@@ -128,7 +128,7 @@ def _lie(
     assert {path for path in _files(tmp_path) if not path.startswith("here/")} == outside
 
 
-def _within(do: Doing, fleet: LyingFleet, here: Path, job: Job, at: str) -> dict[str, Any]:
+def _within(do: Operation, fleet: LyingFleet, here: Path, job: Job, at: str) -> dict[str, Any]:
     """What it makes of the answers. Fails where it does not end."""
     found: list[dict[str, Any] | BaseException] = []
 

@@ -18,13 +18,13 @@ from support.faults.doings import (
     OTHER,
     PLAN,
     Wires,
-    fetches_logs,
-    looks,
-    probes,
-    sets_up,
-    syncs,
+    fetch_both_logs,
+    look_for_runs,
+    probe_both,
+    set_up_both,
+    sync_both,
 )
-from support.faults.honest import FILES, HOSTS, JOB, LOG, WORKDIR, Said, honest
+from support.faults.honest import FILES, HOSTS, JOB, LOG, WORKDIR, HonestAnswer, honest_answer
 from support.faults.hostile import DETAILS, LyingFleet
 from tfdeploy.agent.listing import Listing, Row
 from tfdeploy.errors import BadAnswer, HostUnreachable, TfdeployError
@@ -104,7 +104,7 @@ ASKED_FOR = {  # verb and answer, and what is said of it
 
 
 def lying(verb: str, value: Any) -> LyingFleet:
-    said = value if isinstance(value, Said) else Said([], value)
+    said = value if isinstance(value, HonestAnswer) else HonestAnswer([], value)
     return LyingFleet(lambda host, asked: said if (host, asked) == (LIAR, verb) else None)
 
 
@@ -114,7 +114,7 @@ def test_only_entries_of_the_manifest_leave(
     case: str, wires: Wires, tmp_path: Path, job: Job
 ) -> None:
     verb, value, words = ASKED_FOR[case]
-    found = syncs(lying(verb, value), tmp_path, job)
+    found = sync_both(lying(verb, value), tmp_path, job)
     assert (
         isinstance(found[LIAR], BadAnswer)
         and words in found[LIAR].what
@@ -132,7 +132,7 @@ def test_only_entries_of_the_manifest_leave(
     [None, "stopped", {"survivors": "none"}, {"survivors": [{"pid": "all"}]}, {"seconds": "soon"}],
 )
 def test_stop_stops_the_others_whatever_one_host_says(value: Any) -> None:
-    fleet = LyingFleet(lambda host, asked: Said([], value) if host == LIAR else None)
+    fleet = LyingFleet(lambda host, asked: HonestAnswer([], value) if host == LIAR else None)
     found = stop(fleet, PLAN, grace_s=0.0)
     assert isinstance(found[LIAR], BadAnswer) and "run.stop makes no sense" in found[LIAR].what
     assert found[OTHER] == Ended(
@@ -141,7 +141,7 @@ def test_stop_stops_the_others_whatever_one_host_says(value: Any) -> None:
 
 
 def test_a_hello_is_checked_like_every_answer() -> None:
-    said = honest("hello", LIAR, {}).value
+    said = honest_answer("hello", LIAR, {}).value
     for name, value in {
         "workdir": "tfdeploy",
         "clock": float("nan"),
@@ -172,12 +172,12 @@ def test_what_a_host_has_installed_is_no_line_of_another_hosts_pins(
     packages: dict[str, str], job: Job, tmp_path: Path
 ) -> None:
     ready = {
-        **honest("env.state", LIAR, {}).value,
+        **honest_answer("env.state", LIAR, {}).value,
         "ready": True,
         "by": "pip",
         "packages": packages,
     }
-    found = sets_up(lying("env.state", ready), tmp_path, job)
+    found = set_up_both(lying("env.state", ready), tmp_path, job)
     assert isinstance(found[LIAR], BadAnswer) and "env.state" in found[LIAR].what
     assert found[OTHER].made and found[OTHER].packages == {
         "numpy": "1.26.4",
@@ -225,8 +225,8 @@ FACTS = {
 def test_a_fact_that_does_not_parse_is_that_hosts_failure(
     case: str, job: Job, tmp_path: Path
 ) -> None:
-    value = {**honest("probe", LIAR, {}).value, **FACTS[case]}
-    found = probes(lying("probe", value), tmp_path, job)
+    value = {**honest_answer("probe", LIAR, {}).value, **FACTS[case]}
+    found = probe_both(lying("probe", value), tmp_path, job)
     assert (
         isinstance(found[LIAR], TfdeployError)
         and found[LIAR].where == LIAR
@@ -234,8 +234,8 @@ def test_a_fact_that_does_not_parse_is_that_hosts_failure(
     )
 
 
-OTHERS_TASK = honest("run.status", OTHER, {}).value["tasks"][0]
-OTHERS_STATE = honest("run.status", OTHER, {}).value["host_state"]
+OTHERS_TASK = honest_answer("run.status", OTHER, {}).value["tasks"][0]
+OTHERS_STATE = honest_answer("run.status", OTHER, {}).value["host_state"]
 NEWS: dict[str, list[Any]] = {
     "no news at all": [],
     "garbage": [{"task": "worker:0"}],
@@ -254,7 +254,7 @@ def test_who_follows_a_run_is_not_held_up_by_nonsense(
 ) -> None:
     # of a connection that breaks, as NaN breaks it
     monkeypatch.setattr("tfdeploy.operations.watch.follow.SILENT_S", 1.0)
-    said = Said([(item, b"") for item in NEWS[case]], {})
+    said = HonestAnswer([(item, b"") for item in NEWS[case]], {})
     told: list[Event] = []
     lines: list[LogLine] = []
     stop = threading.Event()
@@ -307,7 +307,7 @@ def test_a_log_that_makes_no_sense_ends(case: str, followed: bool) -> None:
     read = followed_lines if followed else stored_lines
     query = LogQuery(tasks=("worker:0", "worker:1"))
     lines = in_time(
-        lambda: list(read(lying("logs", Said(PIECES[case], LOG_END)), PLAN, query, lost))
+        lambda: list(read(lying("logs", HonestAnswer(PIECES[case], LOG_END)), PLAN, query, lost))
     )
     assert isinstance(lost[LIAR], BadAnswer) and list(lost) == [LIAR]
     assert [line.line for line in lines if line.host == OTHER] == LOG.splitlines()
@@ -342,21 +342,26 @@ def test_what_comes_in_drops_is_not_waited_for(
         lost: dict[str, TfdeployError] = {}
         list(
             stored_lines(
-                lying("logs", Said(drops, LOG_END)), PLAN, LogQuery(tasks=("worker:0",)), lost
+                lying("logs", HonestAnswer(drops, LOG_END)),
+                PLAN,
+                LogQuery(tasks=("worker:0",)),
+                lost,
             )
         )
         error = lost[LIAR]
     elif what == "fetch --logs":
-        error = fetches_logs(lying("logs", Said(drops, LOG_END)), tmp_path, job)[LIAR]
+        error = fetch_both_logs(lying("logs", HonestAnswer(drops, LOG_END)), tmp_path, job)[LIAR]
     elif what == "fetch.list":
         said = [({"rows": [[f"sub/{number}", 1, 1, None]]}, b"") for number in range(2000)]
-        error = looks(
-            lying("fetch.list", Said(said, {"root": WORKDIR, "sharing": []})), tmp_path, job
+        error = look_for_runs(
+            lying("fetch.list", HonestAnswer(said, {"root": WORKDIR, "sharing": []})), tmp_path, job
         )[LIAR]
     else:
         lines = [({"line": f"Compiling {number}"}, b"") for number in range(2000)]
-        error = sets_up(
-            lying("env.make", Said(lines, honest("env.make", LIAR, {}).value)), tmp_path, job
+        error = set_up_both(
+            lying("env.make", HonestAnswer(lines, honest_answer("env.make", LIAR, {}).value)),
+            tmp_path,
+            job,
         )[LIAR]
     assert isinstance(error, TfdeployError) and error.exit_code in (1, 4)
     assert any(
@@ -369,7 +374,7 @@ def test_a_log_in_very_many_pieces_is_not_many_files_here(
     blob: bytes, tmp_path: Path, job: Job
 ) -> None:
     drops = [piece(2 * number, blob=blob) for number in range(1000)]
-    found = fetches_logs(lying("logs", Said(drops, LOG_END)), tmp_path, job)
+    found = fetch_both_logs(lying("logs", HonestAnswer(drops, LOG_END)), tmp_path, job)
     assert isinstance(found[LIAR], BadAnswer) and "makes no sense" in found[LIAR].what
     assert len(list((tmp_path / "logs").iterdir())) <= 20
 
@@ -400,18 +405,18 @@ def test_a_log_whose_lines_come_one_by_one_for_long_is_followed_to_its_end() -> 
     line = b"step 1\n"
     pieces = [piece(offset, blob=line) for offset in range(0, 40_000 * len(line), len(line))]
     end = {"ended": True, "left": False, "cursors": {}, "ends": {}}
-    fleet = lying("logs", Said(pieces, end))
+    fleet = lying("logs", HonestAnswer(pieces, end))
     lines = in_time(lambda: list(followed_lines(fleet, PLAN, LogQuery(tasks=("worker:0",)), lost)))
     assert not lost and len(lines) == len(pieces)
 
 
 @pytest.mark.parametrize("seconds", [-1e11, 1e12])
 def test_no_host_says_a_time_that_no_calendar_has(seconds: float, tmp_path: Path) -> None:
-    row = honest("runs", LIAR, {}).value[0]
+    row = honest_answer("runs", LIAR, {}).value[0]
     row["tasks"][0]["started"] = seconds
     rows, silent = list_runs(lying("runs", [row]), hosts_of(PLAN), RunStore(tmp_path), JOB)
     assert len(rows) == 1 and isinstance(silent[LIAR], BadAnswer)
-    status = honest("run.status", LIAR, {}).value
+    status = honest_answer("run.status", LIAR, {}).value
     status["tasks"][0]["ended"] = seconds
     looked = look_at(lying("run.status", status), PLAN)
     assert isinstance(looked.errors[LIAR], BadAnswer) and run_view_json(looked.view)
@@ -421,7 +426,10 @@ def test_metrics_of_event_files_are_told_of_a_hosts_own_tasks_alone() -> None:
     def looked(task: str, printed: object) -> Any:
         samples = {"host": {"time": 1.0}, "tasks": {task: {"time": 1.0, "printed": printed}}}
         return look_at(
-            lying("run.status", {**honest("run.status", LIAR, {}).value, "samples": samples}), PLAN
+            lying(
+                "run.status", {**honest_answer("run.status", LIAR, {}).value, "samples": samples}
+            ),
+            PLAN,
         )
 
     told = {"train/\x1b[2J": 0.5, "step": 7.0}
@@ -456,7 +464,7 @@ def test_no_host_says_which_files_run_as_the_account_of_the_others() -> None:
             )
         )
     packed = rows.pack()
-    told = Said([({"bytes": len(packed)}, packed)], {"folder": True, "stamp": "1"})
+    told = HonestAnswer([({"bytes": len(packed)}, packed)], {"folder": True, "stamp": "1"})
     (host,) = (host for host in hosts_of(PLAN) if host.name == LIAR)
     found = origin.look_at(lying("data.look", told), host, "/data")
     assert [row.mode for row in found.rows] == [0o755, 0o755]
@@ -495,11 +503,11 @@ def test_whoever_is_said_to_hold_a_lock_the_others_are_served(
 
 def test_no_host_speaks_for_another_one_about_runs() -> None:
     """The one that is asked last lies about the first."""
-    lie = honest("runs", OTHER, {}).value[0]
-    first = honest("run.status", LIAR, {}).value
+    lie = honest_answer("runs", OTHER, {}).value[0]
+    first = honest_answer("run.status", LIAR, {}).value
     lie["host_state"] = {**first["host_state"], "phase": "committed"}
     lie["tasks"] = [{**first["tasks"][0], "state": "running"}]
-    fleet = LyingFleet(lambda host, asked: Said([], [lie]) if host == OTHER else None)
+    fleet = LyingFleet(lambda host, asked: HonestAnswer([], [lie]) if host == OTHER else None)
     known, _ = find_runs(fleet, hosts_of(PLAN), JOB)
     said = known[0].states[LIAR]
     assert (

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from support.lab.sessions import refused
-from support.lab.sshd import knows
+from support.lab.sshd import sshd_knows
 from support.stopwatch import Stopwatch
 from support.waiting import wait_for
 from tfdeploy.transport.fleet import SshFleet
@@ -238,7 +238,8 @@ def test_keys_of_kinds_that_sshd_does_not_take_are_not_offered(
 
 
 @pytest.mark.skipif(
-    not knows("RefuseConnection no"), reason="this sshd does not say which kinds of key it takes"
+    not sshd_knows("RefuseConnection no"),
+    reason="this sshd does not say which kinds of key it takes",
 )
 def test_a_key_of_a_kind_that_sshd_does_not_take_is_named_and_not_offered(
     yard: Any, fleet: SshFleet

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from support.schemas import faults, name_of, printed_faults
+from support.schemas import find_faults, find_printed_faults, find_schema_name
 from tfdeploy.cli.main import main
 from tfdeploy.cli.verb_table import VERBS
 from tfdeploy.errors import HostUnreachable, TfdeployError, UsageError
@@ -62,7 +62,7 @@ def test_the_page_has_each_with_its_schema() -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_as_its_schema_says(name: str) -> None:
     schema = schema_of(name)
-    assert list(faults(json.loads(EXAMPLES[name]), schema, schema["$defs"])) == []
+    assert list(find_faults(json.loads(EXAMPLES[name]), schema, schema["$defs"])) == []
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,9 @@ def test_an_example_is_as_its_schema_says(name: str) -> None:
 )
 def test_a_planted_fault_is_seen(was: str, instead: str, fault: str) -> None:
     assert was in EXAMPLES["status"]
-    (found,) = printed_faults(["status"], json.loads(EXAMPLES["status"].replace(was, instead, 1)))
+    (found,) = find_printed_faults(
+        ["status"], json.loads(EXAMPLES["status"].replace(was, instead, 1))
+    )
     assert found.startswith(fault)
 
 
@@ -94,7 +96,9 @@ def test_which_schema_is_meant() -> None:
         (["lab", "down"], {}, "lab-down"),
         (["status"], {"error": {}}, "error"),
     ]
-    assert [name_of(words, value) for words, value, _ in told] == [name for *_, name in told]
+    assert [find_schema_name(words, value) for words, value, _ in told] == [
+        name for *_, name in told
+    ]
 
 
 def test_errors_have_a_schema_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,9 +107,9 @@ def test_errors_have_a_schema_too(capsys: pytest.CaptureFixture[str]) -> None:
         UsageError("b", where="here", next="there"),
         HostUnreachable("c", where="n1"),
     ):
-        assert printed_faults(["status"], error.as_json()) == []
+        assert find_printed_faults(["status"], error.as_json()) == []
     assert main(["status", "--nothing", "--json"]) == 2
-    assert printed_faults(["status"], json.loads(capsys.readouterr().out)) == []
+    assert find_printed_faults(["status"], json.loads(capsys.readouterr().out)) == []
 
 
 def test_a_host_of_the_inventory_has_a_key_for_each_setting() -> None:

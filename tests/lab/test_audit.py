@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from support.lab.commandline import Tfdeploy, ended
+from support.lab.commandline import Tfdeploy, wait_for_end
 from support.lab.hosts import on_host
 from support.lab.jobs import write_job
-from support.lab.leaks import in_forms, leaks, shown
+from support.lab.leaks import encoded_forms, find_leaks, find_shown
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
@@ -54,7 +54,7 @@ if "--die" in sys.argv:
     raise SystemExit("no good: " + os.environ["TOKEN"])
 time.sleep(1000)
 """
-WANTED = sorted(form.encode() for text in CANARIES.values() for form in in_forms(text))
+WANTED = sorted(form.encode() for text in CANARIES.values() for form in encoded_forms(text))
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def killed(operator: Tfdeploy, number: int, chance: random.Random) -> str:
         process.wait(chance.random() * 0.2)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    _, output = ended(process)
+    _, output = wait_for_end(process)
     return output + events.read_text(errors="replace") if events.exists() else output
 
 
@@ -126,14 +126,14 @@ def kills(operator: Tfdeploy, count: int, seed: int) -> None:
     the launch is over."""
     chance = random.Random(seed)
     for number in range(count):
-        assert shown(killed(operator, number, chance), WANTED) == [], number
+        assert find_shown(killed(operator, number, chance), WANTED) == [], number
     committed = {row["run"] for row in operator.json("runs")["runs"] if row["live"]}
     for run in committed:
         operator.run("stop", run, "--now")
     wait_for(
         lambda: (
             operator.run("status").returncode in (0, 2)
-            and not leaks(operator, WANTED, "~/tfdeploy")
+            and not find_leaks(operator, WANTED, "~/tfdeploy")
         ),
         40,
         "all secrets are gone",
@@ -155,7 +155,7 @@ def test_a_canary_is_seen_by_its_program_alone_and_the_audit_says_where_it_was(
     )
     at = {
         host: [path.rpartition("/")[2] for path in paths]
-        for host, paths in leaks(operator, WANTED, "~/tfdeploy").items()
+        for host, paths in find_leaks(operator, WANTED, "~/tfdeploy").items()
     }
     assert at == {host: ["env.json"] for host in lab.hosts}
     outputs += [
@@ -179,7 +179,7 @@ def test_a_canary_is_seen_by_its_program_alone_and_the_audit_says_where_it_was(
     operator.run("stop", run, exit_code=0)
     check_log(operator, operator.json("audit", run))
 
-    assert leaks(operator, WANTED, "~/tfdeploy") == {}
+    assert find_leaks(operator, WANTED, "~/tfdeploy") == {}
     (operator.cwd / "quick.py").write_text(SHOWS)
     outputs.append(
         operator.run(
@@ -202,10 +202,12 @@ def test_a_canary_is_seen_by_its_program_alone_and_the_audit_says_where_it_was(
     )
     assert watcher == []  # the next one types it
     outputs.append(operator.run("launch", "--", "python", f"--x={CANARIES['TOLD']}", exit_code=2))
-    assert [shown(done.stdout + done.stderr, WANTED) for done in outputs] == [[]] * len(outputs)
-    assert leaks(operator, WANTED, "~/tfdeploy") == {}
+    assert [find_shown(done.stdout + done.stderr, WANTED) for done in outputs] == [[]] * len(
+        outputs
+    )
+    assert find_leaks(operator, WANTED, "~/tfdeploy") == {}
     state = [path for path in (operator.home / "state").rglob("*") if path.is_file()]
-    assert state and [path for path in state if shown(path.read_bytes(), WANTED)] == []
+    assert state and [path for path in state if find_shown(path.read_bytes(), WANTED)] == []
 
 
 def check_log(operator: Tfdeploy, found: dict[str, Any]) -> None:
@@ -273,7 +275,10 @@ def test_a_host_that_was_off_is_named_until_its_secrets_are_gone(operator: Tfdep
     assert {row["host"] for row in back["secrets"] if not row["forgotten"]} == {"n3"}
     assert "something is left" in operator.run("audit", run, exit_code=1).stdout
     operator.run("stop", run, exit_code=0)
-    assert operator.json("audit", run)["left"] == [] and leaks(operator, WANTED, "~/tfdeploy") == {}
+    assert (
+        operator.json("audit", run)["left"] == []
+        and find_leaks(operator, WANTED, "~/tfdeploy") == {}
+    )
 
 
 @pytest.mark.long
@@ -283,11 +288,11 @@ def test_secrets_of_a_rebooted_host_go_with_the_next_run_of_the_job(operator: Tf
         operator.lab.kill(host)
     for host in operator.lab.hosts:
         operator.lab.boot(host)
-    assert set(leaks(operator, WANTED, "~/tfdeploy")) == set(operator.lab.hosts)
+    assert set(find_leaks(operator, WANTED, "~/tfdeploy")) == set(operator.lab.hosts)
     operator.run("launch", "--detach", "--name", "canary-new", exit_code=0)
     assert operator.json("audit", "canary-old")["left"] == []
     operator.run("stop", "canary-new", exit_code=0)
-    assert leaks(operator, WANTED, "~/tfdeploy") == {}
+    assert find_leaks(operator, WANTED, "~/tfdeploy") == {}
 
 
 @pytest.mark.soak

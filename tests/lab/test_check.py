@@ -16,7 +16,7 @@ import pytest
 
 from support.faults.tampered import tampered_agent
 from support.lab.commandline import Tfdeploy
-from support.lab.hosts import changed_host, on_host, set_inventory
+from support.lab.hosts import host_changed_by_scripts, on_host, set_inventory
 from support.lab.jobs import write_job
 from support.lab.login_shell import login_shell
 from tfdeploy import agent
@@ -333,7 +333,7 @@ def test_a_launch_ends_with_what_is_an_error_and_force_goes_on(
 ) -> None:
     operator = tfdeploy(few_hosts)
     write_job(operator, "forced", "quick.py", "--steps=1")
-    with changed_host(few_hosts, "n2", FIXTURES["quota"], "rm /usr/local/bin/quota"):
+    with host_changed_by_scripts(few_hosts, "n2", FIXTURES["quota"], "rm /usr/local/bin/quota"):
         stderr = operator.run("launch", "--detach", exit_code=3).stderr
         assert "the quota of lab leaves" in stderr and "--force" in stderr and "n2" in stderr
         stderr = operator.run("launch", "--force", "--wait", exit_code=0).stderr

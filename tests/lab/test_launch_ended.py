@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from support.lab.commandline import Tfdeploy, ended
+from support.lab.commandline import Tfdeploy, wait_for_end
 from support.lab.event_pipe import EventPipe
 from support.lab.hosts import on_host
 from support.lab.jobs import write_job
@@ -57,7 +57,7 @@ def test_ctrl_c_in_any_phase_leaves_nothing(
             pipe.hold_at("step", step="rollback", state="begin")
         interrupt(launching)
     pipe.go_on()
-    code, output = ended(launching, 20)
+    code, output = wait_for_end(launching, 20)
     assert code == 130 and "Traceback" not in output, output
     assert_nothing_left(operator, run, "interrupted")
 
@@ -75,7 +75,7 @@ def test_a_signal_in_a_launch_leaves_nothing_and_is_what_it_ends_by(
     pipe.hold_at("step", step="commit", state="begin")
     os.killpg(launching.pid, number)
     pipe.go_on()
-    code, output = ended(launching, 20)
+    code, output = wait_for_end(launching, 20)
     assert code == -number and "Traceback" not in output, output
     assert_nothing_left(operator, run, "signalled")
 
@@ -97,7 +97,7 @@ def test_ctrl_c_while_the_tasks_come_up_leaves_nothing(operator: Tfdeploy, pipe:
         lambda: "not yet" in on_host(operator.lab, "n2", f"cat {log}", check=False), 20, "it prints"
     )
     interrupt(launching)
-    code, output = ended(launching, 20)
+    code, output = wait_for_end(launching, 20)
     assert code == 130, output
     assert_nothing_left(operator, "slow-start-1", "slow-start")
     assert "not yet" in operator.run("logs", "slow-start-1", exit_code=0).stdout
@@ -110,7 +110,7 @@ def test_ctrl_c_after_commit_leaves_the_run_alone(operator: Tfdeploy, pipe: Even
     pipe.hold_at("line", task="worker:0")
     pipe.go_on()
     interrupt(launching)
-    code, output = ended(launching, 20)
+    code, output = wait_for_end(launching, 20)
     assert code == 130 and "left-1" in output, output
     assert operator.state("left-1") == "running"
     operator.run("stop", "left-1", "--now", exit_code=0)

@@ -17,7 +17,7 @@ import pytest
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host, set_inventory
 from support.lab.jobs import write_job
-from support.lab.releases import job_file, listed
+from support.lab.releases import job_file, list_host_folder
 from support.pseudo_terminal import ALT_ON, Terminal, plain
 from tfdeploy.lab import Lab
 
@@ -69,13 +69,13 @@ def shrunk(operator: Tfdeploy, name: str) -> str:
 
 def test_sync_asks_before_it_deletes_most_of_a_data_set(operator: Tfdeploy) -> None:
     question = shrunk(operator, "asks-sync")
-    before = listed(operator, "n2", "asks-sync/data")
+    before = list_host_folder(operator, "n2", "asks-sync/data")
     code, shown = answered(operator, question, "n\n", "sync")
     assert code == 3 and "they would be deleted there" in shown
     assert answered(operator, question, "\x03", "sync")[0] == 130
-    assert listed(operator, "n2", "asks-sync/data") == before
+    assert list_host_folder(operator, "n2", "asks-sync/data") == before
     assert answered(operator, question, "y\n", "sync")[0] == 0
-    assert {Path(name).name for name in listed(operator, "n2", "asks-sync/data/d")} == {
+    assert {Path(name).name for name in list_host_folder(operator, "n2", "asks-sync/data/d")} == {
         f"part-{n}" for n in range(15, 20)
     }
 
@@ -88,7 +88,7 @@ def test_launch_asks_before_it_deletes_most_of_a_data_set(operator: Tfdeploy) ->
     assert code == 3 and "they would be deleted there" in shown and "sync failed" in shown
     code, shown = answered(operator, question, "yes\n", *launch)
     assert code == 0 and "succeeded" in shown, shown
-    assert len(listed(operator, "n2", "asks-launch/data/d")) == 5
+    assert len(list_host_folder(operator, "n2", "asks-launch/data/d")) == 5
 
 
 def test_trust_asks_before_it_records_or_replaces_a_key(operator: Tfdeploy) -> None:

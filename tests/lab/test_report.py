@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from support.browser import RecordingBrowser, find_browser, seen_in_browser
+from support.browser import RecordingBrowser, find_browser, load_in_browser
 from support.lab.commandline import Tfdeploy
 from support.lab.glance import Glance
 from support.lab.hosts import on_host
@@ -167,7 +167,7 @@ def test_metrics_are_noted_with_nobody_attached_and_a_live_page_has_them(
             ask(wrong, host)
     wait_for(lambda: "hosts: CPU" in ask(url) or ">CPU<" in ask(url), 60, "samples reach the page")
     if find_browser():
-        shown, complaints = seen_in_browser(url, tmp_path / "profile")
+        shown, complaints = load_in_browser(url, tmp_path / "profile")
         assert "live-1" in shown and "<svg" in shown and not complaints
     leading_there = browser.assert_led_to(url)
     process.send_signal(signal.SIGINT)

@@ -13,7 +13,7 @@ from support.files.code_tree import git
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host
 from support.lab.jobs import write_job
-from support.lab.leaks import in_forms, leaks, shown
+from support.lab.leaks import encoded_forms, find_leaks, find_shown
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
@@ -68,12 +68,12 @@ def operator(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 def wanted(operator: Tfdeploy) -> list[bytes]:
     body = (operator.cwd / "keys/id").read_text().splitlines()[2]
-    return [form.encode() for form in {*in_forms(CANARY), body}]
+    return [form.encode() for form in {*encoded_forms(CANARY), body}]
 
 
 def refused(operator: Tfdeploy, exit_code: int, *args: str) -> str:
     done = operator.run(*args, exit_code=exit_code)
-    assert shown(done.stdout + done.stderr, wanted(operator)) == []
+    assert find_shown(done.stdout + done.stderr, wanted(operator)) == []
     return done.stderr
 
 
@@ -129,10 +129,12 @@ def test_a_canary_and_a_key_in_the_code_folder_are_sent_nowhere(operator: Tfdepl
     job.write_text(plain)
     shutil.rmtree(cwd / "images")
 
-    assert [shown(done.stdout + done.stderr, canary) for done in outputs] == [[]] * len(outputs)
-    assert leaks(operator, canary) == {}
+    assert [find_shown(done.stdout + done.stderr, canary) for done in outputs] == [[]] * len(
+        outputs
+    )
+    assert find_leaks(operator, canary) == {}
     state = [path for path in (operator.home / "state").rglob("*") if path.is_file()]
-    assert state and [path for path in state if shown(path.read_bytes(), canary)] == []
+    assert state and [path for path in state if find_shown(path.read_bytes(), canary)] == []
     what_older_versions_sent_is_named_and_removed(operator, run)
 
 
@@ -153,7 +155,7 @@ def what_older_versions_sent_is_named_and_removed(operator: Tfdeploy, run: str) 
     }
     assert {row["path"].split("/")[-3] for row in left} == {"releases", run}
     operator.run("clean", "--newest", "5", "-y", exit_code=0)
-    assert operator.json("audit")["left"] == [] and leaks(operator, wanted(operator)) == {}
+    assert operator.json("audit")["left"] == [] and find_leaks(operator, wanted(operator)) == {}
     assert run in {row["run"] for row in operator.json("runs", "--all")["runs"]}
 
 
@@ -164,7 +166,7 @@ def test_what_is_wanted_in_the_code_is_sent_when_it_is_said(operator: Tfdeploy) 
     operator.run(
         "launch", "--wait", "--allow-secrets-in-code", "--name", "secretfiles-2", exit_code=0
     )
-    leaked = leaks(
+    leaked = find_leaks(
         operator,
         [CANARY.encode(), FOREIGN_KEY.splitlines()[1].encode()],
         "~/tfdeploy/secretfiles/releases",

@@ -14,7 +14,7 @@ import pytest
 
 from support.faults.bystander import bystander
 from support.faults.lines import variations
-from support.lab.commandline import Tfdeploy, ended
+from support.lab.commandline import Tfdeploy, wait_for_end
 from support.lab.jobs import write_job
 from support.lab.remains import assert_nothing_left
 from support.lab.run_files import host_state
@@ -171,7 +171,7 @@ def test_two_stops_at_once(operator: Tfdeploy) -> None:
     launch(operator, "twice-1")
     both = [operator.start("stop", "twice-1") for _ in range(2)]
     for stopping in both:
-        code, output = ended(stopping)
+        code, output = wait_for_end(stopping)
         assert code == 0, output
     assert_nothing_left(operator, "twice-1", "twice")
 
@@ -190,7 +190,7 @@ def test_ctrl_c_leaves_a_stop_that_was_asked_for_to_the_hosts(operator: Tfdeploy
         "it is heard",
     )
     os.killpg(stopping.pid, signal.SIGINT)
-    code, output = ended(stopping, 20)
+    code, output = wait_for_end(stopping, 20)
     assert code in (0, 130) and "Traceback" not in output, output
     assert_nothing_left(operator, "leave-1", "leave", within_s=20)
 
@@ -213,7 +213,7 @@ def test_hosts_that_are_off_are_named_and_stopped_later(
         rows
     )
     assert rows["n3"]["error"] and rows["n4"]["error"]
-    code, output = ended(told)
+    code, output = wait_for_end(told)
     assert (
         code == 4
         and "n3" in output

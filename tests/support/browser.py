@@ -1,7 +1,7 @@
-"""A page in headless Chromium, any on PATH. Without one the test is skipped, and the end of the
-suite says so.
+"""Show a page in headless Chromium, or record what a browser is asked to open.
 
-And a stand-in for a browser that keeps what it was asked to open.
+Any Chromium on PATH is used. Without one the test is skipped, and the end of the test session says
+so.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def find_browser() -> str | None:
     return next((program for name in NAMES if (program := shutil.which(name))), None)
 
 
-def seen_in_browser(url: str, profile: Path, *args: str) -> tuple[str, str]:
-    """The document after it is shown, and what the browser complained of."""
+def load_in_browser(url: str, profile: Path, *args: str) -> tuple[str, str]:
+    """Return the document after the browser has shown the page, and the browser's complaints."""
     browser = find_browser()
     if browser is None:
         pytest.skip("no Chromium on PATH: NOT TESTED in a browser")
@@ -42,8 +42,8 @@ def seen_in_browser(url: str, profile: Path, *args: str) -> tuple[str, str]:
 
 
 class RecordingBrowser:
-    """A program for $BROWSER: it keeps its words, the file that it is asked to show, and who may
-    read that."""
+    """A program for $BROWSER that records its arguments, the file that it is asked to show, and who
+    may read that file."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -61,7 +61,10 @@ class RecordingBrowser:
         self.program.chmod(0o755)
 
     def assert_led_to(self, url: str) -> Path:
-        """It was led there, and no other user could see how. Returns the file that led there."""
+        """Check that the browser was led to `url` and that no other user could see how.
+
+        Returns the file that redirected it.
+        """
         fields = wait_for(
             lambda: self._words.exists() and self._words.read_text().split(),
             20,

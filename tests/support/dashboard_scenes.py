@@ -1,4 +1,5 @@
-"""A run told in events, for the tests of what is drawn: eight tasks, a sync, training, a death."""
+"""Yield the events of an example run, for tests of the dashboard: eight tasks, a sync, training, a
+death."""
 
 from __future__ import annotations
 
@@ -148,7 +149,10 @@ def ended() -> Iterator[Event]:
 
 
 def sampled(plan: Plan = PLAN, *, time: float = 1033.0) -> Iterator[Event]:
-    """Each host says what its task uses; all but the first have a GPU."""
+    """Yield samples in which each host reports what its task uses.
+
+    All hosts but the first have a GPU.
+    """
     for number, task in enumerate(plan.tasks):
         gpus = [[0, 90.0 - number, (10 + number) << 30, 80 << 30]] if number else []
         used = {"time": time, "attempt": 1, "cpu": 0.25 + number, "memory": (number + 1) << 30}

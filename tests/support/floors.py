@@ -1,7 +1,8 @@
-"""The rules of the house as functions of one source text: imports, banned names, who prints, how
-long a file may be.
+"""Check the rules of the architecture on the source text of one file.
 
-Everything is read as syntax trees, so imports inside functions count too."""
+The rules are about imports, banned names, printing, sleeping and the length of files. Sources are
+read as syntax trees, so imports inside functions count too.
+"""
 
 import ast
 import re
@@ -108,8 +109,10 @@ def tree_of(source):
 
 
 def imports(source, path):
-    """(line, full dotted name) of every import, wherever it stands; `from a import b` counts as
-    a.b."""
+    """Return (line, full dotted name) of every import in the file.
+
+    `from a import b` counts as a.b.
+    """
     package = path.removesuffix(".py").split("/")[
         : -1 if not path.endswith("__init__.py") else None
     ]
@@ -124,7 +127,8 @@ def imports(source, path):
 
 
 def floor_of(path):
-    """config, ui, errors, ... of a file of tfdeploy; None for the package's own two modules."""
+    """Return the floor of a file of tfdeploy (config, ui, errors, ...); None for the package's own
+    two modules."""
     steps = path.split("/")
     name = steps[1].removesuffix(".py")
     return name if name in HEIGHT else None
@@ -177,8 +181,11 @@ def own_fault(name, path):
 
 
 def private_faults(source, path):
-    """The private modules of the standard library come and go: each is tried in one file, with the
-    public one behind it."""
+    """Return the forbidden imports of private modules of the standard library.
+
+    Private modules come and go between versions. So only one file may try each of them, with the
+    public module as a fallback.
+    """
     tree = tree_of(source)
     tried = {
         line for node in ast.walk(tree) if isinstance(node, ast.Try) for line in _lines_tried(node)
@@ -194,7 +201,7 @@ def private_faults(source, path):
 
 
 def _lines_tried(node):
-    """The lines of a `try` that may fail with ImportError."""
+    """Return the lines of a `try` that handles ImportError."""
     if not any(
         handler.type and "ImportError" in ast.unparse(handler.type) for handler in node.handlers
     ):
@@ -203,7 +210,10 @@ def _lines_tried(node):
 
 
 def rooms_of(text):
-    """folder -> {room, or module beside the rooms: its height}, from "`a b` < `c`, `d` < `e`"."""
+    """Return {folder:
+
+    {room, or module beside the rooms: its height}} from "`a b` < `c`, `d` < `e`".
+    """
     return {
         folder: {
             name: height
@@ -215,8 +225,11 @@ def rooms_of(text):
 
 
 def room_faults(source, path):
-    """A room asks only what is below it in its folder; modules beside the rooms that stand together
-    may ask each other."""
+    """Return imports that go up or sideways within a folder.
+
+    A room may import only what is below it in its folder. Modules of one list beside the rooms may
+    import each other.
+    """
     for folder in (folder for folder in ROOMS if path.startswith(f"tfdeploy/{folder}/")):
         yield from _room_faults_in(folder, source, path)
 
@@ -255,7 +268,7 @@ def name_faults(source, path):
 
 
 def words_of(name):
-    """The whole name, and its last word: HostInfo is banned like Info, DataListing is not."""
+    """Return the whole name and its last word: HostInfo is banned like Info, DataListing is not."""
     matches = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
     return {name.strip("_"), *matches[-1:]}
 
@@ -273,8 +286,11 @@ def print_faults(source, path):
 
 
 def sleep_faults(source, path):
-    """A short pause between two looks at a condition, in a loop, is how one waits; any other sleep
-    is a guess."""
+    """Return the sleeps that are not part of polling.
+
+    A short pause between two checks of a condition, in a loop, is how a test waits. Any other sleep
+    is a guess.
+    """
     tree = tree_of(source)
     looping = {
         id(node)
@@ -317,7 +333,7 @@ MAY_SLEEP = ("tests/lab/programs/",)  # programs that tests start do what progra
 
 
 def sources():
-    """Every Python file of the project that git knows or would add."""
+    """Return every Python file of the project that git knows or would add."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "-z", "*.py"],
         cwd=ROOT,

@@ -1,5 +1,7 @@
-"""Skip a test if the machine lacks what it needs. It is tried: in tfdeploy/lab/trials.py and in
-trials.py here."""
+"""Skip a test if the machine lacks what it needs.
+
+Trials in tfdeploy/lab/trials.py and in trials.py here find that out.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,12 @@ from tfdeploy.lab.capabilities import Lack
 MAY_LACK = "TFDEPLOY_TEST_MAY_LACK"
 
 
-def can(name: str) -> bool:
+def has_ability(name: str) -> bool:
     """Return whether this machine has `name`. For a test of which only a part needs it."""
     return not _find_lacks(name)
 
 
-def need(*names: str) -> None:
+def require(*names: str) -> None:
     """Skip the test if this machine lacks one of `names`. In CI, fail unless MAY_LACK names it.
 
     A name is "isolated lab", a program, or a trial.

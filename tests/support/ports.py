@@ -1,9 +1,9 @@
-"""Free ports for servers that a test starts later.
+"""Return free ports for servers that a test starts later.
 
 The kernel may give a port from `bind(..., 0)` to any connection once it is free again. The ports of
-this module lie below the kernel's ephemeral ports and below those of loopback labs, and each pytest
-process has its own range: it keeps the range's first port bound until it ends, so that no other
-process of this or of another checkout takes the same range.
+this module are below the kernel's ephemeral ports and below those of loopback labs, and each pytest
+process has its own range. It keeps the first port of the range bound until it ends, so that no
+other process of this or another checkout takes the same range.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A program on a real terminal (a pty): what it writes, the keys it is given, and how it leaves the
-terminal."""
+"""Run a program on a real terminal (a pty): read what it writes, send keys, and see how it leaves
+the terminal."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ ALT_ON, ALT_OFF, CURSOR_ON = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"
 
 
 class Terminal:
-    """A pty that controls a program, as a user's terminal does; what the program wrote, and the
-    keys it is given."""
+    """A pty that controls a program, as a user's terminal does.
+
+    It records what the program writes.
+    """
 
     def __init__(
         self,
@@ -63,7 +65,7 @@ class Terminal:
         os.write(self.control, keys)
 
     def until(self, text: str, *, within_s: float = 20) -> bytes:
-        """What came, up to a moment at which `text` is on the screen."""
+        """Return the output up to a moment at which `text` is on the screen."""
         watch = Stopwatch()
         begun = len(self.output)
         while text.encode() not in plain(self.output[begun:]):
@@ -74,7 +76,8 @@ class Terminal:
         return self.output[begun:]
 
     def screen(self) -> list[str]:
-        """What the terminal shows now, without the blank rows at its end, and the cursor as `_`."""
+        """Return what the terminal shows now, without blank rows at the end, and with the cursor as
+        `_`."""
         import pyte
 
         if self._screen is None:
@@ -90,8 +93,8 @@ class Terminal:
         return "\n".join(each.rstrip() for each in rows).rstrip().split("\n")
 
     def shows(self, text: str, *, within_s: float = 20) -> list[str]:
-        """The screen, once it has had `text` for half a second, in which a display would have drawn
-        over it."""
+        """Return the screen after it has shown `text` for half a second, in which a display would
+        have redrawn it."""
         watch, since = Stopwatch(), None
         while since is None or since.seconds < 0.5:
             assert watch.seconds < within_s, "\n".join(
@@ -105,7 +108,7 @@ class Terminal:
         return self.screen()
 
     def finish(self, *, within_s: float = 20) -> int:
-        """The exit code; all output is read."""
+        """Return the exit code, after all output has been read."""
         watch = Stopwatch()
         while self.process.poll() is None:
             assert watch.seconds < within_s, "it did not end"

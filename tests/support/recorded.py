@@ -1,4 +1,4 @@
-"""Recorded events, lines of tasks among them, given to what shows or folds them."""
+"""Replay recorded events, among them lines of tasks, to a view or to a fold."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tfdeploy.ui.dashboard.dashboard import Dashboard
 from tfdeploy.ui.plain import PlainView
 
 
-def show(view: Dashboard | PlainView, told: Event) -> None:
+def replay_to_view(view: Dashboard | PlainView, told: Event) -> None:
     if told.kind == "line":
         view.take_lines([line_of(told)])
     else:
         view(told)
 
 
-def fold(progress: RunProgress, told: Iterable[Event]) -> RunProgress:
+def fold_events(progress: RunProgress, told: Iterable[Event]) -> RunProgress:
     for one in told:
         if one.kind == "line":
             line = line_of(one)

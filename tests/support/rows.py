@@ -1,4 +1,4 @@
-"""The rows that ui/ draws, as tests read them."""
+"""Return the rows that ui/ draws, as tests read them."""
 
 from __future__ import annotations
 

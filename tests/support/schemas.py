@@ -1,7 +1,6 @@
-"""Whether a value is what a JSON Schema of docs/json says, with the words of the standard that
-those schemas use.
+"""Check a value against a JSON Schema of docs/json, with the keywords that those schemas use.
 
-A key that the schema does not name is a fault too: what verbs print is documented.
+A key that the schema does not name is a fault too, because all that verbs print is documented.
 """
 
 from __future__ import annotations
@@ -43,14 +42,16 @@ WITH = {  # word of the command line -> the schema of a verb with it
 }
 
 
-def faults(value: Any, schema: dict[str, Any], defs: dict[str, Any], at: str = "") -> Iterator[str]:
-    """`hosts[0].error: 3 is no string`, one for each."""
+def find_faults(
+    value: Any, schema: dict[str, Any], defs: dict[str, Any], at: str = ""
+) -> Iterator[str]:
+    """Return the faults of a value, such as `hosts[0].error: 3 is no string`."""
     unread = set(schema) - READ
     assert not unread, f"{unread} of a schema is not read here"
     if "$ref" in schema:
-        yield from faults(value, defs[schema["$ref"].rpartition("/")[2]], defs, at)
+        yield from find_faults(value, defs[schema["$ref"].rpartition("/")[2]], defs, at)
     if "anyOf" in schema:
-        tried = [list(faults(value, each, defs, at)) for each in schema["anyOf"]]
+        tried = [list(find_faults(value, each, defs, at)) for each in schema["anyOf"]]
         yield from () if not all(tried) else min(tried, key=len)
     kind = schema.get("type")
     if kind and (
@@ -74,7 +75,7 @@ def _of_array(
     first = schema.get("prefixItems", [])
     for number, each in enumerate(value):
         expected = first[number] if number < len(first) else schema.get("items") or {}
-        yield from faults(each, expected, defs, f"{at}[{number}]")
+        yield from find_faults(each, expected, defs, f"{at}[{number}]")
 
 
 def _of_object(
@@ -85,22 +86,22 @@ def _of_object(
     more = schema.get("additionalProperties", True)
     for key, each in value.items():
         if key in known:
-            yield from faults(each, known[key], defs, f"{at}.{key}")
+            yield from find_faults(each, known[key], defs, f"{at}.{key}")
         elif isinstance(more, dict):
-            yield from faults(each, more, defs, f"{at}.{key}")
+            yield from find_faults(each, more, defs, f"{at}.{key}")
         elif known:
             yield f"{at}.{key} is not in the schema"
 
 
-def name_of(args: Sequence[str], value: Any) -> str:
-    """Which schema is meant by what `tfdeploy WORDS --json` printed."""
+def find_schema_name(args: Sequence[str], value: Any) -> str:
+    """Return the name of the schema for the output of `tfdeploy ARGS --json`."""
     if isinstance(value, dict) and set(value) == {"error"}:
         return "error"
     verb = next(word for word in args if word in VERBS)
     return next((name for (of, word), name in WITH.items() if of == verb and word in args), verb)
 
 
-def printed_faults(args: Sequence[str], value: Any) -> list[str]:
-    """What is wrong with `value`, that `tfdeploy WORDS --json` printed."""
-    schema = schema_of(name_of(args, value))
-    return list(faults(value, schema, schema.get("$defs", {})))
+def find_printed_faults(args: Sequence[str], value: Any) -> list[str]:
+    """Return the faults of `value`, which `tfdeploy ARGS --json` printed."""
+    schema = schema_of(find_schema_name(args, value))
+    return list(find_faults(value, schema, schema.get("$defs", {})))

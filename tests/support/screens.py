@@ -1,5 +1,5 @@
-"""The screens that are kept as goldens and as pictures: a run told in events, a size, and the keys
-that are pressed."""
+"""Describe the screens that are kept as goldens and as pictures: a run's events, a size, and the
+keys pressed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from rich.console import Console
 
 from support.dashboard_scenes import event, line, plan_of
-from support.recorded import show
+from support.recorded import replay_to_view
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.ui.dashboard.dashboard import Dashboard
@@ -23,7 +23,10 @@ BEGAN = 1000.0
 
 @dataclass(frozen=True)
 class Scene:
-    """`keys`: pressed after all events, a frame after each."""
+    """A run, a screen size and keys.
+
+    The `keys` are pressed after all events, with a frame after each.
+    """
 
     events: Callable[[], Iterator[Event]]
     width: int = 110
@@ -32,7 +35,7 @@ class Scene:
 
 
 def job(workers: int, **what: object) -> Plan:
-    """One ps and so many workers; each has a GPU."""
+    """Return a plan with one ps and so many workers; each has a GPU."""
     plan = plan_of(workers)
     tasks = tuple(
         replace(
@@ -74,7 +77,7 @@ def host_of(plan: Plan, task: str) -> str:
 
 
 def used(plan: Plan, at: float, busy: float = 92.0) -> Iterator[Event]:
-    """Each host says what its task uses."""
+    """Yield samples in which each host reports what its task uses."""
     for number, task in enumerate(plan.tasks):
         gpus = [[0, busy - number % 7, (9 + number % 3) << 30, 24 << 30]] if task.gpus else []
         sample = {
@@ -103,7 +106,7 @@ def loss(step: float) -> float:
 
 
 def trained(plan: Plan, seconds: int, slow: dict[str, float] | None = None) -> Iterator[Event]:
-    """Each worker prints its own step and the shared one, once a second."""
+    """Yield lines in which each worker prints its own step and the shared one, once a second."""
     workers = [task.task for task in plan.tasks if task.role == "worker"]
     for second in range(seconds):
         at = BEGAN + 6 + second
@@ -175,7 +178,7 @@ def cut_host() -> Iterator[Event]:
 
 
 def waiting() -> Iterator[Event]:
-    """A synchronous run: one worker is frozen, the others wait for it."""
+    """Yield a synchronous run in which one worker is frozen and the others wait for it."""
     plan = job(4, mode="sync")
     yield from begun(plan)
     yield from trained(plan, 40)
@@ -289,13 +292,13 @@ SCREENS = {
 
 
 def dashboard_of(scene: Scene) -> tuple[Dashboard, float]:
-    """After all events and keys, and the UTC seconds of its last frame."""
+    """Return the dashboard after all events and keys, and the UTC seconds of its last frame."""
     clock = [0.0]
     board = Dashboard(clock=lambda: clock[0], command=lambda args: None)
     board.scene.unicode = True
     for one in scene.events():
         clock[0] = max(clock[0], one.time - BEGAN)
-        show(board, one)
+        replay_to_view(board, one)
         board.take()
         board.ring.tick(clock[0])
     now = BEGAN + clock[0] + 1
@@ -307,7 +310,7 @@ def dashboard_of(scene: Scene) -> tuple[Dashboard, float]:
 
 
 def terminal_bytes(scene: Scene) -> str:
-    """What a terminal of that size gets for the last frame."""
+    """Return the bytes that a terminal of that size gets for the last frame."""
     board, now = dashboard_of(scene)
     out = io.StringIO()
     console = Console(

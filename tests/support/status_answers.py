@@ -1,4 +1,4 @@
-"""A run of three tasks on three hosts, and what the hosts may say of it."""
+"""A run of three tasks on three hosts, and what the hosts may report of it."""
 
 from __future__ import annotations
 

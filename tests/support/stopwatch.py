@@ -1,4 +1,4 @@
-"""Elapsed times and deadlines for tests, corrected for other load on the machine."""
+"""Measure elapsed times and deadlines for tests, corrected for other load on the machine."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ PRESSURE = Path("/proc/pressure/cpu")
 class Stopwatch:
     """Measures elapsed time, and discounts the time in which processes waited for a CPU.
 
-    Such time counts a quarter. So on a quiet machine `seconds` is the wall-clock time, and under
-    load it is at least a quarter of that.
+    Such time counts a quarter. So `seconds` is the wall-clock time on a quiet machine, and at least
+    a quarter of it under load.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,4 @@
-"""The attempts of one task on its host, and what the host tells of them at any time: its status,
-and its written attempts."""
+"""The attempts of one task on its host, and what the host reports of them at any time."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ RUN, TASK, HOST = "digits-20261121-101500-3fa1", "worker:1", "n3"
 
 
 @dataclass(frozen=True)
-class Lived:
-    """`until` None: it lives."""
+class PastAttempt:
+    """One attempt. `until` is None while it is alive."""
 
     since: float
     until: float | None
@@ -29,9 +28,9 @@ class Lived:
 
 
 class History:
-    """`noticed_s`: how long after a death the minder has it that the task starts again."""
+    """All attempts. `noticed_s`: how long after a death the minder records the next start."""
 
-    def __init__(self, attempts: list[Lived], noticed_s: float = 0.05) -> None:
+    def __init__(self, attempts: list[PastAttempt], noticed_s: float = 0.05) -> None:
         self.attempts, self.noticed_s = attempts, noticed_s
 
     def status(self, now: float) -> wire.TaskStatus:
@@ -65,7 +64,7 @@ class History:
         return wire.replace(ended, state="pending", outcome=None, up=False, reason=why)
 
     def rows(self, now: float) -> list[dict[str, Any]]:
-        """As agent/run/attempts.py reads them, those that have ended."""
+        """Return the attempts that have ended, as agent/run/attempts.py reads them."""
         over = [
             (at, each)
             for at, each in enumerate(self.attempts, 1)
@@ -85,7 +84,7 @@ class History:
         ]
 
     def changes(self, looks: Iterable[float]) -> list[RunChange]:
-        """What run.watch sends to one who looks at these times."""
+        """Return what run.watch sends to a client that asks at these times."""
         seen, sent, found = None, 0, []
         for now in looks:
             status, rows = self.status(now), self.rows(now)

@@ -1,4 +1,4 @@
-"""When a test waits, and when it does not run."""
+"""Wait in tests, and decide when a test does not run."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ POLL_S = 0.05
 def wait_for(
     condition: Callable[[], T], timeout_s: float, what: str, *, poll_s: float = POLL_S
 ) -> T:
-    """The first true value of `condition`. Fails with `what` and the last value at the deadline,
-    which a Stopwatch measures.
+    """Return the first true value of `condition`.
 
-    Looks a tenth of the time (a quarter where one look takes long): one that starts a program would
-    keep a core from what it waits for.
+    Fails at the deadline, which a Stopwatch measures, with `what` and the last value. It checks for
+    a tenth of the time (a quarter if one check takes long), because checks that start a program
+    would take the CPU from what the test waits for.
     """
     watch = Stopwatch()
     while True:

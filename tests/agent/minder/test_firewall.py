@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.needs import need
+from support.needs import require
 from support.stopwatch import DEADLINE_S
 from tfdeploy.agent import wire
 from tfdeploy.agent.host.network import nft_program
@@ -23,7 +23,7 @@ TESTS = Path(__file__).parents[2]
 
 def scene(folder: Path, name: str) -> Any:
     """What a function of support/agent/firewalled.py found, in a network namespace of its own."""
-    need("nftables", "links", "other accounts")
+    require("nftables", "links", "other accounts")
     words = [
         "unshare",
         "--net",
@@ -185,7 +185,7 @@ def test_an_nft_that_crashes_is_asked_again(
 
 def test_nft_itself_says_that_it_may_not(tmp_path: Path) -> None:
     """As an ordinary user."""
-    need("nftables", "other accounts")
+    require("nftables", "other accounts")
     as_user = ["setpriv", "--reuid=4711", "--clear-groups", sys.executable, "-c"]
     env = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
     imports = "from tfdeploy.agent.host.network import nft_program as p"

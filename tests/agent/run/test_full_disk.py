@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.agent.cluster import NewCluster
-from support.needs import need
+from support.needs import require
 from tfdeploy.agent.host import atomic, reserved_space
 from tfdeploy.agent.run import unwritten_ends
 from tfdeploy.agent.serve.run import status as run_status
@@ -34,7 +34,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 2 MB and 200 files, where the workdir of n1 is going to lie."""
     place = tmp_path / "n1"
     place.mkdir()
-    need("mounts")
+    require("mounts")
     subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=2m,nr_inodes=200,mode=700", "tmpfs", str(place)],
         check=True,

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from support.files.events import block, event, head, record, scalar, simple
+from support.files.events import (
+    event,
+    length_delimited,
+    record,
+    record_header,
+    scalar,
+    simple_value,
+)
 from tfdeploy.agent import wire
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.sampling import event_files
@@ -21,8 +28,10 @@ from tfdeploy.agent.sampling.event_files import (
 )
 from tfdeploy.agent.sampling.printed import MOST_METRICS, MOST_NAME_CHARS
 
-IMAGE = record(event(block(1, b"image") + block(4, b"\x89PNG" * RECORD_BYTES)))
-HISTOGRAM = record(event(block(1, b"weights") + block(5, b"\x07" * 800)))
+IMAGE = record(
+    event(length_delimited(1, b"image") + length_delimited(4, b"\x89PNG" * RECORD_BYTES))
+)
+HISTOGRAM = record(event(length_delimited(1, b"weights") + length_delimited(5, b"\x07" * 800)))
 
 
 class Reader:
@@ -79,7 +88,8 @@ def test_a_record_of_a_wrong_crc_is_left_out(reader: Reader) -> None:
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"\xff" * 30, bytes(4096), os.urandom(300), head(1 << 60), scalar("x", 1)[5:]]
+    "garbage",
+    [b"\xff" * 30, bytes(4096), os.urandom(300), record_header(1 << 60), scalar("x", 1)[5:]],
 )
 def test_after_garbage_the_next_record_is_found(reader: Reader, garbage: bytes) -> None:
     found = {**reader.look(scalar("a", 1), garbage), **reader.look(scalar("b", 1))}
@@ -94,7 +104,7 @@ def test_after_very_much_garbage_too(reader: Reader) -> None:
 
 
 def test_a_length_that_is_not_written_yet_is_waited_for(reader: Reader) -> None:
-    assert reader.look(scalar("a", 1), head(1 << 30), b"x" * (1 << 20)) == {"a": 1}
+    assert reader.look(scalar("a", 1), record_header(1 << 30), b"x" * (1 << 20)) == {"a": 1}
     assert reader.look(b"x" * (1 << 20)) == {} and not reader.one.damaged
 
 
@@ -112,7 +122,7 @@ def test_images_are_passed_over_unread(reader: Reader, monkeypatch: pytest.Monke
     with reader.path.open("wb") as file:
         for number in range(100):
             file.write(scalar(f"a{number % 2}", number))
-            file.write(head(10 << 20))
+            file.write(record_header(10 << 20))
             file.seek((10 << 20) + 4, os.SEEK_CUR)  # a hole in the file
         file.write(scalar("b", 1))
     assert reader.path.stat().st_size > 1e9
@@ -215,7 +225,7 @@ def test_a_hundred_thousand_tags_and_long_ones(paths: RunPaths) -> None:
             paths,
             "l",
             100,
-            record(event(*(simple(f"t{begin + each}", 1) for each in range(1000)))) * 10,
+            record(event(*(simple_value(f"t{begin + each}", 1) for each in range(1000)))) * 10,
         )
         metrics.look()
     assert len(metrics.known) == MOST_METRICS and "l/first" in metrics.known
@@ -273,7 +283,7 @@ def test_whole_records_of_anything_are_no_harm(paths: RunPaths) -> None:
         b"\xff" * 100,
         b"\x2a\xff\xff\xff\xff\x0f",
         struct.pack("<Q", 1 << 63),
-        block(5, block(1, b"\x15abc")),
+        length_delimited(5, length_delimited(1, b"\x15abc")),
     ]
     write(paths, "l", 100, *map(record, odd), scalar("a", 1))
     assert metrics.look() == {"l/a": 1}

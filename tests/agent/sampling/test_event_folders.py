@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.needs import can
+from support.needs import has_ability
 from tfdeploy.agent import wire
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.sampling import event_folders
@@ -126,7 +126,7 @@ def test_links_pipes_and_files_of_others_are_none(paths: RunPaths, tmp_path: Pat
     Path(paths.cwd, "events.out.tfevents.1.a").symlink_to(outside)
     os.mkfifo(Path(paths.cwd, "events.out.tfevents.2.a"))
     assert EventFolders(paths, part()).look() == {}
-    if can("other accounts"):
+    if has_ability("other accounts"):
         os.chown(write(paths.cwd), 12345, -1)
         assert EventFolders(paths, part()).look() == {}
 

@@ -13,7 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.files.events import block, event, head, record, simple, varint
+from support.files.events import (
+    event,
+    length_delimited,
+    record,
+    record_header,
+    simple_value,
+    varint,
+)
 from tfdeploy.agent.sampling.event_files import EventFile
 from tfdeploy.agent.sampling.event_record import (
     HEAD_BYTES,
@@ -77,12 +84,19 @@ def test_the_crc_is_tensorflows() -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 1 << 24, MOST_BYTES])
 def test_the_length_of_a_record(length: int) -> None:
-    assert data_length(head(length)) == length
-    assert data_length(bytes([head(length)[0] ^ 1]) + head(length)[1:]) is None
+    assert data_length(record_header(length)) == length
+    assert data_length(bytes([record_header(length)[0] ^ 1]) + record_header(length)[1:]) is None
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"x" * (HEAD_BYTES - 1), head(MOST_BYTES + 1), head(1 << 60), bytes(HEAD_BYTES)]
+    "text",
+    [
+        b"",
+        b"x" * (HEAD_BYTES - 1),
+        record_header(MOST_BYTES + 1),
+        record_header(1 << 60),
+        bytes(HEAD_BYTES),
+    ],
 )
 def test_what_is_no_head(text: bytes) -> None:
     assert data_length(text) is None
@@ -94,42 +108,48 @@ def test_data_of_another_crc_or_without_one() -> None:
     assert not is_whole(b"dat4", whole[4:]) and not is_whole(whole[:4], whole[4:7])
 
 
-TAG = block(1, b"t")
+TAG = length_delimited(1, b"t")
 TENSOR = {  # the tensor -> its value
-    b"\x08\x01" + block(4, struct.pack("<f", 2.5)): 2.5,
-    b"\x08\x01" + block(4, struct.pack("<ff", 1, 2)): None,  # two
-    b"\x08\x01" + block(5, struct.pack("<ff", 1, 2)): None,
+    b"\x08\x01" + length_delimited(4, struct.pack("<f", 2.5)): 2.5,
+    b"\x08\x01" + length_delimited(4, struct.pack("<ff", 1, 2)): None,  # two
+    b"\x08\x01" + length_delimited(5, struct.pack("<ff", 1, 2)): None,
     # it has a dimension
-    b"\x08\x01" + block(2, block(2, b"\x08\x01")) + block(4, struct.pack("<f", 1)): None,
+    b"\x08\x01"
+    + length_delimited(2, length_delimited(2, b"\x08\x01"))
+    + length_delimited(4, struct.pack("<f", 1)): None,
     b"\x08\x01\x28\x05": 0.0,  # a float as a varint is none: an empty list is one zero
-    b"\x08\x0e" + block(4, bytes(1 << 12)): None,  # bfloat16
-    b"\x08\x63" + block(4, bytes(4)): None,  # no such type
-    b"\x08\x07" + block(8, b"1.5"): None,  # a text
+    b"\x08\x0e" + length_delimited(4, bytes(1 << 12)): None,  # bfloat16
+    b"\x08\x63" + length_delimited(4, bytes(4)): None,  # no such type
+    b"\x08\x07" + length_delimited(8, b"1.5"): None,  # a text
     b"\x08\x09\x50" + varint((1 << 64) - 7): -7.0,
-    b"\x08\x09" + block(10, varint(7) + varint(8)): None,
+    b"\x08\x09" + length_delimited(10, varint(7) + varint(8)): None,
 }
 
 
 @pytest.mark.parametrize("tensor", TENSOR)
 def test_tensors(tensor: bytes) -> None:
     expected = TENSOR[tensor]
-    assert scalars(event(TAG + block(8, tensor))) == ({} if expected is None else {"t": expected})
+    assert scalars(event(TAG + length_delimited(8, tensor))) == (
+        {} if expected is None else {"t": expected}
+    )
 
 
 def test_the_last_value_of_a_tag_counts_and_what_is_not_finite_is_left_out() -> None:
     values = [
-        simple("a", 1),
-        simple("a", 2),
-        simple("b", float("nan")),
-        simple("c", float("-inf")),
-        simple("", 1),
+        simple_value("a", 1),
+        simple_value("a", 2),
+        simple_value("b", float("nan")),
+        simple_value("c", float("-inf")),
+        simple_value("", 1),
     ]
     assert scalars(event(*values)) == {"a": 2}
 
 
 def test_only_scalars_of_the_plugin_of_scalars_or_of_none() -> None:
     def of_plugin(name: bytes) -> bytes:
-        return simple(name.decode() or "none", 1) + block(9, block(1, block(1, name)))
+        return simple_value(name.decode() or "none", 1) + length_delimited(
+            9, length_delimited(1, length_delimited(1, name))
+        )
 
     assert set(scalars(event(of_plugin(b"scalars"), of_plugin(b"hparams"), of_plugin(b"")))) == {
         "scalars",
@@ -138,7 +158,9 @@ def test_only_scalars_of_the_plugin_of_scalars_or_of_none() -> None:
 
 
 def test_a_tag_that_is_no_text_is_a_name_nevertheless() -> None:
-    assert list(scalars(event(block(1, b"\xff\x1b[2J") + simple("", 1)[2:]))) == ["\ufffd\x1b[2J"]
+    assert list(scalars(event(length_delimited(1, b"\xff\x1b[2J") + simple_value("", 1)[2:]))) == [
+        "\ufffd\x1b[2J"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +175,7 @@ def messages(inner: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
     """Fields by chance, of any kind, with `inner` messages in them."""
     number = st.integers(0, 20)
     fields = st.one_of(
-        st.builds(lambda n, data: block(n, data), number, inner),
+        st.builds(lambda n, data: length_delimited(n, data), number, inner),
         st.builds(
             lambda n, value: varint(n << 3) + varint(value), number, st.integers(0, (1 << 64) - 1)
         ),
@@ -175,9 +197,9 @@ def messages(inner: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
 def test_any_bytes_are_scalars_or_a_value_error(data: bytes) -> None:
     for wrapped in (
         data,
-        block(5, data),
-        block(5, block(1, TAG + data)),
-        block(5, block(1, TAG + block(8, data))),
+        length_delimited(5, data),
+        length_delimited(5, length_delimited(1, TAG + data)),
+        length_delimited(5, length_delimited(1, TAG + length_delimited(8, data))),
     ):
         try:
             found = scalars(wrapped)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from support.needs import need
+from support.needs import require
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.ownership import NotOurs
@@ -194,7 +194,7 @@ def test_many_sessions_at_once_make_one_log(context: Context) -> None:
 def full_disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "full"
     place.mkdir()
-    need("mounts")
+    require("mounts")
     subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(place)], check=True
     )

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from support.agent.cluster import Cluster, NewCluster
-from support.needs import need
+from support.needs import require
 from support.stopwatch import Stopwatch
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import task_processes
@@ -326,7 +326,7 @@ def small_disk(tmp_path: Path) -> Any:
     """A file system of 2 MB, where the workdir of n1 is going to lie."""
     place = tmp_path / "n1"
     place.mkdir()
-    need("mounts")
+    require("mounts")
     subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", str(place)], check=True
     )

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from support.agent.firewalled import KNOCK, OTHER
-from support.lab.commandline import Tfdeploy, ended
+from support.lab.commandline import Tfdeploy, wait_for_end
 from support.lab.event_pipe import EventPipe
-from support.lab.hosts import changed_host, on_host
+from support.lab.hosts import host_changed_by_scripts, on_host
 from support.lab.jobs import write_job
 from support.lab.remains import assert_nothing_left
 from support.stopwatch import DEADLINE_S
@@ -34,7 +34,7 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Iterator[Tf
     """The lab's user may use nft on every host."""
     with ExitStack() as stack:
         for host in few_hosts.hosts:
-            stack.enter_context(changed_host(few_hosts, host, MAY, MAY_NOT))
+            stack.enter_context(host_changed_by_scripts(few_hosts, host, MAY, MAY_NOT))
         yield tfdeploy(few_hosts)
 
 
@@ -202,9 +202,9 @@ def test_a_host_that_cannot_is_named_before_the_launch_and_rolls_it_back_after(
     write_job(operator, "closed", "listening.py", protect="firewall")
     launching = operator.start("launch", "--wait", "--name", "closed-3", *pipe.words)
     pipe.hold_at("step", step="prepare", state="begin")
-    with changed_host(operator.lab, "n2", MAY_NOT, MAY):
+    with host_changed_by_scripts(operator.lab, "n2", MAY_NOT, MAY):
         pipe.go_on()
-        code, output = ended(launching)
+        code, output = wait_for_end(launching)
         before = operator.run("launch", "--dry-run", exit_code=3).stderr
     assert (
         code == 3

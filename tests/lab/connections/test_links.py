@@ -10,7 +10,7 @@ import pytest
 
 from support.lab.commandline import Tfdeploy
 from support.lab.filters import UNDO, inwards, towards
-from support.lab.hosts import changed_host, on_host
+from support.lab.hosts import host_changed_by_scripts, on_host
 from support.lab.jobs import write_job
 from support.lab.remains import assert_nothing_left
 from tfdeploy.lab import Lab
@@ -41,7 +41,9 @@ def refused(operator: Tfdeploy, job: str) -> str:
 )
 def test_the_pair_and_the_port_are_named(operator: Tfdeploy, verdict: str, why: str) -> None:
     write_job(operator, "pair", "quick.py")
-    with changed_host(operator.lab, "n2", towards(operator.lab, "n3", verdict=verdict), UNDO):
+    with host_changed_by_scripts(
+        operator.lab, "n2", towards(operator.lab, "n3", verdict=verdict), UNDO
+    ):
         error = refused(operator, "pair")
     assert f"n2 does not reach n3: {why} at " in error, error
     assert "2222-2299" in error and "advertise" in error, error
@@ -52,7 +54,7 @@ def test_the_pair_and_the_port_are_named(operator: Tfdeploy, verdict: str, why: 
 @pytest.mark.fault("32 one host that no other reaches")
 def test_a_host_that_no_other_reaches_is_one_line(operator: Tfdeploy) -> None:
     write_job(operator, "alone", "quick.py")
-    with changed_host(operator.lab, "n4", inwards(""), UNDO):
+    with host_changed_by_scripts(operator.lab, "n4", inwards(""), UNDO):
         error = refused(operator, "alone")
     assert "no other host reaches n4: no answer at " in error and "worker:2" in error, error
     assert "does not reach" not in error, error
@@ -65,7 +67,7 @@ def test_a_task_whose_port_is_filtered_is_named(operator: Tfdeploy) -> None:
     port = next(task["address"] for task in planned["tasks"] if task["task"] == "ps:0").rpartition(
         ":"
     )[2]
-    with changed_host(
+    with host_changed_by_scripts(
         operator.lab, "n3", towards(operator.lab, "n1", verdict="drop", ports=port), UNDO
     ):
         error = refused(operator, "one-port")
@@ -83,6 +85,6 @@ def test_ports_that_are_open_to_others_are_said_and_a_firewall_silences_it(
     closed = inwards(f"ip saddr != {{ {addresses} }}")
     with ExitStack() as stack:
         for host in operator.lab.hosts:
-            stack.enter_context(changed_host(operator.lab, host, closed, UNDO))
+            stack.enter_context(host_changed_by_scripts(operator.lab, host, closed, UNDO))
         stderr = operator.run("launch", "--detach", exit_code=0).stderr
     assert "reaches its ports" not in stderr and "running" in stderr, stderr

@@ -11,9 +11,9 @@ import pytest
 
 from support.faults.lines import params, variations
 from support.lab.commandline import Tfdeploy
-from support.lab.hosts import changed_host, on_host, reboot, set_inventory
+from support.lab.hosts import host_changed_by_scripts, on_host, reboot, set_inventory
 from support.lab.jobs import write_job
-from support.lab.login_shell import login_shell, reason
+from support.lab.login_shell import find_refusal_reason, login_shell
 from tfdeploy.lab import Lab
 from tfdeploy.lab.isolated import UID
 
@@ -59,7 +59,7 @@ def test_login_shells_of_all_kinds_are_no_obstacle(operator: Tfdeploy) -> None:
     )
     put = f"cat > /usr/local/bin/oddsh <<'EOF'\n{ODD_SHELL}EOF\nchmod 755 /usr/local/bin/oddsh"
     with ExitStack() as stack:
-        stack.enter_context(changed_host(lab, "n4", put, "rm /usr/local/bin/oddsh"))
+        stack.enter_context(host_changed_by_scripts(lab, "n4", put, "rm /usr/local/bin/oddsh"))
         hosts["n4"] = "/usr/local/bin/oddsh"
         for host, shell in hosts.items():
             if on_host(lab, host, f"test -x {shell} && echo there", check=False):
@@ -96,7 +96,10 @@ def test_a_login_shell_that_runs_nothing_is_named(operator: Tfdeploy, shell: str
         "755 /usr/local/bin/leaves"
     )
     write_job(operator, "closed", "quick.py")
-    with changed_host(lab, "n2", put, "rm /usr/local/bin/leaves"), login_shell(lab, "n2", shell):
+    with (
+        host_changed_by_scripts(lab, "n2", put, "rm /usr/local/bin/leaves"),
+        login_shell(lab, "n2", shell),
+    ):
         answer = operator.json("sync", exit_code=1)
         rows = {row["host"]: row for row in answer["hosts"]}
         assert [rows[host]["ok"] for host in ("n1", "n2", "n3", "n4")] == [True, False, True, True]
@@ -121,7 +124,7 @@ def test_a_banner_with_escapes_is_noise(operator: Tfdeploy) -> None:
         sync = operator.run("sync", exit_code=0)
         assert "\x1b" not in sync.stderr
         set_inventory(operator, defaults={"user": "nobody-here"})
-        assert "\x1b" not in reason(operator)
+        assert "\x1b" not in find_refusal_reason(operator)
     finally:
         reboot(operator.lab, "n1")
 
@@ -194,7 +197,7 @@ def test_a_home_that_cannot_be_written_to_is_named(
 ) -> None:
     write_job(operator, "disks", "quick.py")
     on_host(operator.lab, "n2", "rm -rf ~/tfdeploy")
-    with changed_host(operator.lab, "n2", mount, "umount /home/lab"):
+    with host_changed_by_scripts(operator.lab, "n2", mount, "umount /home/lab"):
         answer = operator.json("sync", exit_code=3)
         rows = {row["host"]: row for row in answer["hosts"]}
         assert [rows[host]["ok"] for host in ("n1", "n2", "n3", "n4")] == [

@@ -12,7 +12,7 @@ import pytest
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import reboot, set_inventory
 from support.lab.jobs import write_job
-from support.lab.sshd import knows
+from support.lab.sshd import sshd_knows
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
@@ -20,7 +20,7 @@ FAILED = re.compile(r"exited after unsuccessful auth attempt")
 WITHOUT_LOGIN = re.compile(r"preauth child \d+ for .* exited with status 255")
 
 pytestmark = pytest.mark.skipif(
-    not knows("PerSourcePenalties yes"), reason="this sshd has no penalties (OpenSSH 9.8)"
+    not sshd_knows("PerSourcePenalties yes"), reason="this sshd has no penalties (OpenSSH 9.8)"
 )
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from support.faults.tampered import tampered_agent
 from support.lab.commandline import Tfdeploy
-from support.lab.hosts import changed_host, on_host, set_inventory
+from support.lab.hosts import host_changed_by_scripts, on_host, set_inventory
 from support.lab.jobs import write_job
 from support.lab.knocking import End, Knocking
 from support.lab.remains import assert_nothing_left
@@ -149,7 +149,7 @@ def test_a_stranger_who_relays_a_member_is_not_let_in_and_is_said(operator: Tfde
     first = operator.json("launch", "--dry-run", "--exclude", STRANGER)["hosts"][0]
     stranger = address_of(operator, STRANGER)
     what = f"ip daddr {first['address']} tcp dport {first['mesh_port']} dnat to {stranger}:2999"
-    redirected = changed_host(
+    redirected = host_changed_by_scripts(
         operator.lab, "n2", NAT.format(hook="output priority -100", what=what), UNDO_NAT
     )
     with relay(operator, STRANGER, first["address"], first["mesh_port"]), redirected:
@@ -187,10 +187,10 @@ def test_a_host_behind_nat_is_refused_with_the_reason_and_let_in_by_what_it_adve
     where, seen = {host: address_of(operator, host) for host in ("n1", "n2")}, "10.255.99.2"
     nat = NAT.format(hook="postrouting priority 100", what=f"ip daddr {where['n1']} snat to {seen}")
     back = INWARDS.format(address=seen, to=where["n2"])
-    way = changed_host(
+    way = host_changed_by_scripts(
         operator.lab, "n1", f"ip route add {seen} via {where['n2']}", f"ip route del {seen}"
     )
-    with way, changed_host(operator.lab, "n2", f"{nat}\n{back}", UNDO_NAT):
+    with way, host_changed_by_scripts(operator.lab, "n2", f"{nat}\n{back}", UNDO_NAT):
         refused = launch(operator, "behind-1", exit_code=3)
         assert (
             f"n2 does not reach n1: turned away: it comes through {seen}, which is not its own "
@@ -211,7 +211,7 @@ def test_a_name_that_is_public_on_the_hosts_is_refused(operator: Tfdeploy) -> No
     write_job(operator, "named", "greeting.py", flags="none")
     set_inventory(operator, hosts={"n2": {"advertise": "pub.lan"}})
     names = "cp /etc/hosts /etc/hosts.before; echo '8.8.8.8 pub.lan' >> /etc/hosts"
-    with changed_host(
+    with host_changed_by_scripts(
         operator.lab, "n1", names, "cat /etc/hosts.before > /etc/hosts; rm /etc/hosts.before"
     ):
         refused = launch(operator, "named-1", "--dry-run", exit_code=3)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from support.lab.commandline import Tfdeploy
-from support.lab.hosts import changed_host, on_host, reboot, set_inventory
+from support.lab.hosts import host_changed_by_scripts, on_host, reboot, set_inventory
 from support.lab.jobs import write_job
 from support.lab.login_shell import LAB_S, login_shell
 from support.stopwatch import Stopwatch
@@ -61,7 +61,7 @@ def test_silent_hosts_are_unreachable_within_the_connect_timeout_and_the_others_
     operator: Tfdeploy, silent_port: int
 ) -> None:
     set_inventory(operator, hosts={"n2": {"port": silent_port}, "n4": {"port": 2298}})
-    with changed_host(operator.lab, "n3", DROP, NO_DROP):
+    with host_changed_by_scripts(operator.lab, "n3", DROP, NO_DROP):
         watch = Stopwatch()
         answer = operator.json("exec", "--", "echo", "here", exit_code=4)
         took = watch.seconds
@@ -76,7 +76,7 @@ def test_silent_hosts_are_unreachable_within_the_connect_timeout_and_the_others_
 @pytest.mark.fault("10 a launch with a host that is cut off")
 def test_a_launch_with_a_host_that_does_not_answer_leaves_nothing(operator: Tfdeploy) -> None:
     write_job(operator, "shaky-launch", "quick.py", "--steps=1000")
-    with changed_host(operator.lab, "n3", DROP, NO_DROP):
+    with host_changed_by_scripts(operator.lab, "n3", DROP, NO_DROP):
         done = operator.run("launch", "--name", "shaky-launch-1", exit_code=4)
     assert "n3" in done.stderr and "does not answer within 10 s" in done.stderr
     assert done.stdout == ""
@@ -143,7 +143,7 @@ def test_a_host_that_answers_with_garbage_is_named_and_costs_little(
     peak = operator.home / "peak"
     put = LIES.format(lie=lie)
     with (
-        changed_host(operator.lab, "n3", put, "rm /usr/local/bin/liar"),
+        host_changed_by_scripts(operator.lab, "n3", put, "rm /usr/local/bin/liar"),
         login_shell(operator.lab, "n3", "/usr/local/bin/liar"),
     ):
         command = [

@@ -10,10 +10,10 @@ from functools import partial
 import pytest
 
 from support.lab.commandline import Tfdeploy
-from support.lab.hosts import changed_host, on_host, set_inventory
+from support.lab.hosts import host_changed_by_scripts, on_host, set_inventory
 from support.lab.jobs import write_job
 from support.lab.knocking import Knocking
-from support.lab.run_files import alive, host_state, kill, task_status
+from support.lab.run_files import host_state, kill, list_alive, task_status
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
@@ -32,7 +32,7 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Iterator[Tf
             card = CARD.format(to=where["n1" if host != "n1" else "n2"])
             given = [f"fd77::{number}/64", *(["10.255.77.2/24"] if host == "n2" else [])]
             undo.enter_context(
-                changed_host(
+                host_changed_by_scripts(
                     few_hosts,
                     host,
                     "; ".join(
@@ -43,7 +43,7 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Iterator[Tf
                 )
             )
         undo.enter_context(
-            changed_host(
+            host_changed_by_scripts(
                 few_hosts,
                 "n1",
                 f"ip addr add 10.255.77.1/24 dev {CARD.format(to=where['n2'])}",
@@ -170,12 +170,12 @@ def test_no_stranger_is_let_in_where_all_of_the_agent_was_killed_at_once(
         on_host(operator.lab, host, f"cat /proc/{before['pid']}/task/{before['pid']}/children")
     )
     kill(operator, host, minder["minder_pid"], before["supervisor_pid"], check=False)
-    assert alive(
+    assert list_alive(
         operator, host, server, minder["minder_pid"], before["supervisor_pid"], before["pid"]
     ) == [server]
     peers = Knocking(operator.lab, "n1", knocked, 50).ended()
     assert peers.count("let in") == peers.total >= 100, peers
-    assert alive(operator, host, server) == [server]
+    assert list_alive(operator, host, server) == [server]
     watching = operator.start("status", "--watch", "bare-1")
     wait_for(
         lambda: runs_again(operator, "bare-1", host, "worker:0", before["attempt"]),
@@ -241,14 +241,14 @@ def test_a_host_is_let_in_from_an_address_that_only_the_mesh_saw(operator: Tfdep
     undo = f"ip route del {where['n2']}; ip addr del 10.255.88.1/32 dev {card}"
     with ExitStack() as stack:
         stack.enter_context(
-            changed_host(
+            host_changed_by_scripts(
                 operator.lab,
                 "n2",
                 f"ip route add 10.255.88.1 dev {back}",
                 "ip route del 10.255.88.1",
             )
         )
-        stack.enter_context(changed_host(operator.lab, "n1", do, undo))
+        stack.enter_context(host_changed_by_scripts(operator.lab, "n1", do, undo))
         seen = {"10.255.88.1": "n1"}
         wait_for(
             lambda: host_state(operator, "moved-1", "moved", "n2")["admitted"] == seen,

@@ -11,7 +11,7 @@ import pytest
 
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import set_inventory
-from support.lab.login_shell import reason
+from support.lab.login_shell import find_refusal_reason
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
@@ -33,7 +33,7 @@ def make_key(path: Path, *args: str) -> Path:
 @pytest.mark.fault("11 a wrong user")
 def test_a_user_that_is_not_there(operator: Tfdeploy) -> None:
     set_inventory(operator, defaults={"user": "nobody-here"})
-    reason_text = reason(operator)
+    reason_text = find_refusal_reason(operator)
     assert "nobody-here" in reason_text and "`user:`" in reason_text
 
 
@@ -41,7 +41,7 @@ def test_a_user_that_is_not_there(operator: Tfdeploy) -> None:
 def test_a_key_that_the_host_does_not_take(operator: Tfdeploy) -> None:
     key = make_key(operator.home / "other", "-N", "")
     set_inventory(operator, defaults={"identity_file": str(key)})
-    reason_text = reason(operator)
+    reason_text = find_refusal_reason(operator)
     assert (
         "refused the key offered for user lab" in reason_text
         and str(key) in reason_text
@@ -67,7 +67,7 @@ def test_an_encrypted_key_without_an_agent(operator: Tfdeploy) -> None:
         timeout=30,
     )
     set_inventory(operator, defaults={"identity_file": str(key)})
-    reason_text = reason(operator)
+    reason_text = find_refusal_reason(operator)
     assert "is encrypted" in reason_text and f"ssh-add {key}" in reason_text
 
 
@@ -75,14 +75,14 @@ def test_an_encrypted_key_without_an_agent(operator: Tfdeploy) -> None:
 def test_a_key_file_that_is_missing_or_public_or_nonsense(operator: Tfdeploy) -> None:
     missing = operator.home / "missing"
     set_inventory(operator, defaults={"identity_file": str(missing)})
-    assert f"{missing} cannot be read: No such file" in reason(operator)
+    assert f"{missing} cannot be read: No such file" in find_refusal_reason(operator)
     public = make_key(operator.home / "pair", "-N", "").with_suffix(".pub")
     set_inventory(operator, defaults={"identity_file": str(public)})
-    assert "is a public key" in reason(operator)
+    assert "is a public key" in find_refusal_reason(operator)
     nonsense = operator.home / "nonsense"
     nonsense.write_text("what is this\n")
     set_inventory(operator, defaults={"identity_file": str(nonsense)})
-    assert "is not a private key" in reason(operator)
+    assert "is not a private key" in find_refusal_reason(operator)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def full_agent(operator: Tfdeploy) -> Iterator[Path]:
 def test_too_many_keys_in_the_agent(operator: Tfdeploy, full_agent: Path) -> None:
     operator.env["SSH_AUTH_SOCK"] = str(full_agent)
     set_inventory(operator, defaults={"identity_file": None})
-    reason_text = reason(operator)
+    reason_text = find_refusal_reason(operator)
     assert (
         "refused the" in reason_text
         and "keys offered" in reason_text

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from support.lab.commandline import Tfdeploy, ended
+from support.lab.commandline import Tfdeploy, wait_for_end
 from support.lab.hosts import on_host
-from support.lab.releases import job_file, leftovers, listed, listed_here
+from support.lab.releases import job_file, list_host_folder, list_leftovers, list_local_folder
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
@@ -46,10 +46,10 @@ def test_large_code_leaves_here_once_and_of_what_changes_in_part_the_rest_stays(
         rows = operator.json("sync")["hosts"]
         assert sent_from_here(operator) - before < most
         for row in rows:
-            assert listed(operator, row["host"], f"large/releases/{row['release']}") == listed_here(
-                code
-            )
-            assert leftovers(operator, row["host"], "large") == ""
+            assert list_host_folder(
+                operator, row["host"], f"large/releases/{row['release']}"
+            ) == list_local_folder(code)
+            assert list_leftovers(operator, row["host"], "large") == ""
         assert sorted(row["from"] for row in rows)[0] == "control" and len(
             {row["from"] for row in rows}
         ) == len(rows)
@@ -73,12 +73,14 @@ def test_a_file_of_code_that_changes_while_it_is_sent_is_sent_as_it_is_then(
         f"for i in $(seq 600); do [ 0$({place}) -gt {MIB} ] && exit 0; sleep 0.02; done; exit 1",
     )
     (code / "weights").write_bytes(os.urandom(CODE_BYTES))
-    exit_code, output = ended(syncing)
+    exit_code, output = wait_for_end(syncing)
     assert exit_code == 0, output
     release = operator.json("sync")["hosts"][0]["release"]
     assert f'"release": "{release}"' in output
     for host in operator.lab.hosts:
-        assert listed(operator, host, f"changing/releases/{release}") == listed_here(code)
+        assert list_host_folder(
+            operator, host, f"changing/releases/{release}"
+        ) == list_local_folder(code)
 
 
 def test_keep_goes_from_host_to_host_and_not_through_here(operator: Tfdeploy) -> None:

@@ -15,10 +15,16 @@ from functools import partial
 import pytest
 
 from support.faults.tampered import tampered_agent
-from support.lab.commandline import Tfdeploy, ended
+from support.lab.commandline import Tfdeploy, wait_for_end
 from support.lab.filters import cut_between
-from support.lab.hosts import changed_host, on_host
-from support.lab.releases import job_file, leftovers, listed, listed_here, wait_for_bytes
+from support.lab.hosts import host_changed_by_scripts, on_host
+from support.lab.releases import (
+    job_file,
+    list_host_folder,
+    list_leftovers,
+    list_local_folder,
+    wait_for_bytes,
+)
 from support.waiting import wait_for
 from tfdeploy.agent.broadcast import holdings
 from tfdeploy.lab import Lab
@@ -51,13 +57,15 @@ def half_way(operator: Tfdeploy, name: str) -> Iterator[list[tuple[int, str]]]:
     wait_for_bytes(operator, "n5", name, SET_BYTES // 2)
     done: list[tuple[int, str]] = []
     yield done
-    done.append(ended(syncing, 90.0))
+    done.append(wait_for_end(syncing, 90.0))
 
 
 def assert_arrived(operator: Tfdeploy, name: str, *hosts: str) -> None:
     for host in hosts or operator.lab.hosts:
-        assert listed(operator, host, f"{name}/data/d") == listed_here(operator.cwd / "data"), host
-        assert leftovers(operator, host, name) == "", host
+        assert list_host_folder(operator, host, f"{name}/data/d") == list_local_folder(
+            operator.cwd / "data"
+        ), host
+        assert list_leftovers(operator, host, name) == "", host
 
 
 @contextmanager
@@ -220,7 +228,7 @@ def test_a_relay_that_sends_slowly_feeds_nobody(operator: Tfdeploy) -> None:
     job_file(operator, "slow", data={"d": "./data"})
     (operator.cwd / "data").mkdir()
     (operator.cwd / "data/shard").write_bytes(os.urandom(SET_BYTES))
-    with changed_host(operator.lab, "n3", slow, quick):
+    with host_changed_by_scripts(operator.lab, "n3", slow, quick):
         answer = operator.json("sync", "--bwlimit", RATE, exit_code=0)
     assert_arrived(operator, "slow")
     (row,) = answer["broadcasts"]
@@ -237,7 +245,7 @@ FULL = (
 @pytest.mark.fault("64 the disk of a relay fills half way")
 def test_a_relay_whose_disk_fills_is_named_and_the_others_complete(operator: Tfdeploy) -> None:
     on_host(operator.lab, "n3", "mkdir -p ~/tfdeploy")
-    with changed_host(operator.lab, "n3", FULL, "umount -l /home/lab/tfdeploy"):
+    with host_changed_by_scripts(operator.lab, "n3", FULL, "umount -l /home/lab/tfdeploy"):
         with half_way(operator, "full") as done:
             on_host(operator.lab, "n3", "cat /dev/zero > ~/tfdeploy/filler || true")
         code, said = done[0]
@@ -277,7 +285,7 @@ def test_kills_at_random_moments_leave_nothing_that_a_second_sync_does_not_mend(
             syncing.kill()  # nothing happens where it has ended
         else:
             on_host(operator.lab, victim, f"kill -9 $({AGENT}) || true")
-        ended(syncing, 90.0)
+        wait_for_end(syncing, 90.0)
         what = f"round {number}, {victim or 'the client'} killed when {host} had {least} bytes"
         for each in operator.lab.hosts:
             left = set(
@@ -289,9 +297,9 @@ def test_kills_at_random_moments_leave_nothing_that_a_second_sync_does_not_mend(
         second = operator.run("sync")
         assert second.returncode == 0, f"{what}: {second.stdout}{second.stderr}"
         for each in operator.lab.hosts:
-            assert listed(operator, each, "kills/data/d") == listed_here(operator.cwd / "data"), (
-                f"{what}: {each}"
-            )
+            assert list_host_folder(operator, each, "kills/data/d") == list_local_folder(
+                operator.cwd / "data"
+            ), f"{what}: {each}"
             assert set(on_host(operator.lab, each, "ls -A ~/tfdeploy/kills/data").split()) == {
                 "d",
                 "d.json",

@@ -12,7 +12,7 @@ import pytest
 from support.files.odd_tree import MIB, SPARSE_BYTES, write_odd_tree
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host
-from support.lab.last_word import differences
+from support.lab.last_word import find_differences
 from support.lab.releases import job_file
 from tfdeploy.lab import Lab
 
@@ -48,7 +48,7 @@ def test_a_thin_line_between_sites_carries_each_byte_once(
     carried = into_the_second_site(two_sites) - before
     assert SET_BYTES <= carried <= MOST_TIMES * SET_BYTES, f"{carried / SET_BYTES:.3f} x the set"
     for host in two_sites.hosts:
-        assert differences(two_sites, host, source, "tfdeploy/thin/data/set") == ""
+        assert find_differences(two_sites, host, source, "tfdeploy/thin/data/set") == ""
 
 
 def test_rsync_has_nothing_to_say_and_holes_stay_holes(
@@ -62,7 +62,7 @@ def test_rsync_has_nothing_to_say_and_holes_stay_holes(
         change()
         operator.run("sync", "-y", exit_code=0)
         for host in few_hosts.hosts:
-            assert differences(few_hosts, host, source, "tfdeploy/last/data/odd") == ""
+            assert find_differences(few_hosts, host, source, "tfdeploy/last/data/odd") == ""
             size, blocks = on_host(
                 few_hosts, host, "stat -c '%s %b' tfdeploy/last/data/odd/sparse"
             ).split()

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from support.files.odd_tree import MIB
-from support.lab.commandline import Tfdeploy, ended
+from support.lab.commandline import Tfdeploy, wait_for_end
 from support.lab.hosts import on_host
-from support.lab.releases import job_file, listed, listed_here
+from support.lab.releases import job_file, list_host_folder, list_local_folder
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
@@ -116,7 +116,7 @@ def test_each_worker_has_its_part_and_other_workers_move_little(
     more, sent_to = launch(operator, "--workers", "4")
     assert set.union(*more.values()) == names and {len(part) for part in more.values()} == {3}
     assert len(sent_to) <= 2
-    remote_listing = listed(operator, "n2", "split/data/shards")
+    remote_listing = list_host_folder(operator, "n2", "split/data/shards")
     assert {path.rpartition("/")[2] for path in remote_listing} - {"sub"} == more[0] | more[1]
 
 
@@ -178,7 +178,7 @@ def test_rsync_sends_a_set_that_asks_for_it(lab: Lab, operator: Tfdeploy) -> Non
     job(operator, "old", {"path": "./shards", "via": "rsync"})
     operator.run("sync", exit_code=0)
     for host in lab.hosts:
-        assert listed(operator, host, "old/data/shards") == listed_here(source)
+        assert list_host_folder(operator, host, "old/data/shards") == list_local_folder(source)
 
 
 @pytest.mark.long  # a silent host is known after some ten seconds
@@ -191,7 +191,7 @@ def test_when_the_host_that_has_the_data_dies_the_others_say_so(
     grows = "ls tfdeploy/gone/data/.shards.new 2>/dev/null || true"
     wait_for(lambda: "shard" in on_host(lab, "n1", grows), 60.0, "the data on its way")
     lab.kill("n4")
-    code, output = ended(sync)
+    code, output = wait_for_end(sync)
     assert (code, "n4, where the data comes from" in output) == (4, True), output
     lab.boot("n4")
     operator.run("sync", "--exclude", "n4", exit_code=0)

@@ -13,7 +13,7 @@ import pytest
 from support.files.odd_tree import write_names
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host
-from support.lab.releases import job_file, listed, listed_here, releases
+from support.lab.releases import job_file, list_host_folder, list_local_folder, list_releases
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
@@ -41,8 +41,12 @@ def test_odd_names_are_identical_at_the_far_end(operator: Tfdeploy) -> None:
     assert answer["ok"]
     release = answer["hosts"][0]["release"]
     for host in operator.lab.hosts:
-        assert listed(operator, host, f"odd/releases/{release}") == listed_here(code)
-        assert contents(listed(operator, host, "odd/data/d")) == contents(listed_here(data))
+        assert list_host_folder(operator, host, f"odd/releases/{release}") == list_local_folder(
+            code
+        )
+        assert contents(list_host_folder(operator, host, "odd/data/d")) == contents(
+            list_local_folder(data)
+        )
     again = operator.run("sync", exit_code=0)
     assert "n[1-4]: had everything already" in again.stderr
 
@@ -99,31 +103,35 @@ def test_deleted_here_is_gone_in_the_next_release_and_what_git_ignores_is_never_
         (code / name).parent.mkdir(parents=True, exist_ok=True)
         (code / name).write_text(IGNORE.get(name, name))
     first = operator.json("sync", "--limit", "n1")["hosts"][0]["release"]
-    assert {path[2:] for path in listed(operator, "n1", f"ignored/releases/{first}")} == {
+    assert {path[2:] for path in list_host_folder(operator, "n1", f"ignored/releases/{first}")} == {
         *SENT,
         *IGNORE,
         "train.py",
     }
     (code / "gone.py").unlink()
     second = operator.json("sync", "--limit", "n1")["hosts"][0]["release"]
-    assert {path[2:] for path in listed(operator, "n1", f"ignored/releases/{second}")} == {
+    assert {
+        path[2:] for path in list_host_folder(operator, "n1", f"ignored/releases/{second}")
+    } == {
         *SENT,
         *IGNORE,
         "train.py",
     } - {"gone.py"}
-    assert "./gone.py" in listed(operator, "n1", f"ignored/releases/{first}")
+    assert "./gone.py" in list_host_folder(operator, "n1", f"ignored/releases/{first}")
 
 
 def test_a_release_keeps_what_it_was_when_a_later_one_shares_its_files(operator: Tfdeploy) -> None:
     code = job_file(operator, "shared")
     (code / "big.bin").write_bytes(os.urandom(100_000))
     first = operator.json("sync", "--limit", "n1")["hosts"][0]
-    before = listed(operator, "n1", f"shared/releases/{first['release']}")
+    before = list_host_folder(operator, "n1", f"shared/releases/{first['release']}")
     (code / "train.py").write_text("print('changed')\n")
     (code / "big.bin").chmod(0o755)
     second = operator.json("sync", "--limit", "n1")["hosts"][0]
-    assert listed(operator, "n1", f"shared/releases/{first['release']}") == before
-    assert listed(operator, "n1", f"shared/releases/{second['release']}") == listed_here(code)
+    assert list_host_folder(operator, "n1", f"shared/releases/{first['release']}") == before
+    assert list_host_folder(
+        operator, "n1", f"shared/releases/{second['release']}"
+    ) == list_local_folder(code)
     (code / "train.py").write_text("print('here')\n")
     (code / "big.bin").chmod(0o644)
     third = operator.json("sync", "--limit", "n1")["hosts"][0]
@@ -136,7 +144,7 @@ def test_five_releases_stay(operator: Tfdeploy) -> None:
     for number in range(7):
         (code / "version").write_text(str(number))
         made.append(operator.json("sync", "--limit", "n1")["hosts"][0]["release"])
-    assert set(releases(operator, "n1", "five")) == set(made[-5:])
+    assert set(list_releases(operator, "n1", "five")) == set(made[-5:])
 
 
 def test_data_sets_of_every_kind(operator: Tfdeploy) -> None:
@@ -155,14 +163,14 @@ def test_data_sets_of_every_kind(operator: Tfdeploy) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     release = operator.json("sync", "--limit", "n1")["hosts"][0]["release"]
-    assert listed(operator, "n1", "kinds/data/folder").keys() == {"./b", "./sub/a"}
-    assert listed(operator, "n1", "kinds/data/file").keys() == {"./one.npz"}
-    assert listed(operator, "n1", "kinds/data/inside").keys() == {"./s0"}
-    assert listed(operator, "n1", f"kinds/releases/{release}").keys() == {"./train.py"}
+    assert list_host_folder(operator, "n1", "kinds/data/folder").keys() == {"./b", "./sub/a"}
+    assert list_host_folder(operator, "n1", "kinds/data/file").keys() == {"./one.npz"}
+    assert list_host_folder(operator, "n1", "kinds/data/inside").keys() == {"./s0"}
+    assert list_host_folder(operator, "n1", f"kinds/releases/{release}").keys() == {"./train.py"}
     (outside / "b").unlink()
     (outside / "c").write_text("c")
     operator.run("sync", "--limit", "n1", exit_code=0)
-    assert listed(operator, "n1", "kinds/data/folder").keys() == {"./c", "./sub/a"}
+    assert list_host_folder(operator, "n1", "kinds/data/folder").keys() == {"./c", "./sub/a"}
 
 
 @pytest.mark.fault("22 links that lead out of the tree")
@@ -173,8 +181,8 @@ def test_links_that_lead_out_are_reported_and_not_followed(operator: Tfdeploy) -
     (code / "inside").symlink_to("train.py")
     done = operator.run("sync", "--limit", "n1", exit_code=0)
     assert re.search(r"warning: .*\bout\b", done.stderr), done.stderr
-    (release,) = releases(operator, "n1", "links")
-    remote_listing = listed(operator, "n1", f"links/releases/{release}")
+    (release,) = list_releases(operator, "n1", "links")
+    remote_listing = list_host_folder(operator, "n1", f"links/releases/{release}")
     assert remote_listing["./inside"] == ["link", "train.py"]
     assert remote_listing.get("./out", ["link"])[0] == "link"
 
@@ -196,7 +204,7 @@ def test_what_a_run_keeps_inside_the_code_is_never_sent_and_never_deleted(
     )
     for _ in range(2):
         release = operator.json("sync", "--limit", "n1")["hosts"][0]["release"]
-        sent = {path[2:] for path in listed(operator, "n1", f"keeps/releases/{release}")}
+        sent = {path[2:] for path in list_host_folder(operator, "n1", f"keeps/releases/{release}")}
         assert sent == {"train.py", "logs/other"}
         assert on_host(operator.lab, "n1", f"cat {there}/checkpoints/theirs") == "theirs"
         (code / "train.py").write_text("print('again')\n")

@@ -16,7 +16,14 @@ import pytest
 
 from support.lab.commandline import Tfdeploy
 from support.lab.jobs import open_gate, write_job
-from support.lab.releases import job_file, leftovers, listed, listed_here, releases, wait_for_bytes
+from support.lab.releases import (
+    job_file,
+    list_host_folder,
+    list_leftovers,
+    list_local_folder,
+    list_releases,
+    wait_for_bytes,
+)
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
@@ -72,7 +79,7 @@ def test_cut_at_half_goes_on_from_there_and_the_old_release_stays(slow: Tfdeploy
     code = job_file(slow, name)
     (code / "small").write_text("first")
     first = slow.json("sync", "--limit", "n1")["hosts"][0]["release"]
-    before = listed(slow, "n1", f"{name}/releases/{first}")
+    before = list_host_folder(slow, "n1", f"{name}/releases/{first}")
     (code / "big.bin").write_bytes(os.urandom(48 * MIB))
     syncing = slow.start("sync", "--limit", "n1", env=throttled(slow))
     wait_for_bytes(slow, "n1", name, 12 * MIB)
@@ -83,12 +90,14 @@ def test_cut_at_half_goes_on_from_there_and_the_old_release_stays(slow: Tfdeploy
         assert "n1" in output and "next: " in output, output
     finally:
         slow.lab.heal("n1")
-    assert releases(slow, "n1", name) == [first]
-    assert listed(slow, "n1", f"{name}/releases/{first}") == before
+    assert list_releases(slow, "n1", name) == [first]
+    assert list_host_folder(slow, "n1", f"{name}/releases/{first}") == before
     row = slow.json("sync", "--limit", "n1")["hosts"][0]
     assert row["ok"] and row["bytes_sent"] < 40 * MIB, row
-    assert listed(slow, "n1", f"{name}/releases/{row['release']}") == listed_here(code)
-    assert leftovers(slow, "n1", name) == ""
+    assert list_host_folder(slow, "n1", f"{name}/releases/{row['release']}") == list_local_folder(
+        code
+    )
+    assert list_leftovers(slow, "n1", name) == ""
 
 
 @pytest.mark.fault("25 kill -9 of tfdeploy in the middle of a sync")
@@ -105,9 +114,13 @@ def test_killed_in_the_middle_and_started_again_converges(slow: Tfdeploy) -> Non
     assert answer["ok"], answer
     for row in answer["hosts"]:
         assert row["bytes_sent"] < 14 * MIB
-        assert listed(slow, row["host"], f"killed/releases/{row['release']}") == listed_here(code)
-        assert listed(slow, row["host"], "killed/data/d") == listed_here(slow.cwd / "data")
-        assert leftovers(slow, row["host"], "killed") == ""
+        assert list_host_folder(
+            slow, row["host"], f"killed/releases/{row['release']}"
+        ) == list_local_folder(code)
+        assert list_host_folder(slow, row["host"], "killed/data/d") == list_local_folder(
+            slow.cwd / "data"
+        )
+        assert list_leftovers(slow, row["host"], "killed") == ""
 
 
 @pytest.mark.fault("25 two syncs at once")
@@ -153,9 +166,11 @@ def test_a_file_that_changes_while_it_is_sent_is_sent_again_and_the_others_are_n
     output, _ = syncing.communicate(timeout=120)
     assert syncing.returncode == 0, output
     row = json.loads(output.splitlines()[-1])["hosts"][0]
-    assert listed(slow, "n1", f"changing/releases/{row['release']}") == listed_here(code)
+    assert list_host_folder(slow, "n1", f"changing/releases/{row['release']}") == list_local_folder(
+        code
+    )
     assert row["bytes_sent"] < 20 * MIB
-    assert leftovers(slow, "n1", "changing") == ""
+    assert list_leftovers(slow, "n1", "changing") == ""
 
 
 def test_data_written_to_behind_the_sender_s_back_is_sent_again(slow: Tfdeploy) -> None:
@@ -172,7 +187,7 @@ def test_data_written_to_behind_the_sender_s_back_is_sent_again(slow: Tfdeploy) 
     os.utime(data, ns=(before.st_atime_ns, before.st_mtime_ns))
     output, _ = syncing.communicate(timeout=120)
     assert syncing.returncode == 0, output
-    assert listed(slow, "n1", "behind/data/d") == listed_here(slow.cwd / "data")
+    assert list_host_folder(slow, "n1", "behind/data/d") == list_local_folder(slow.cwd / "data")
     assert json.loads(output.splitlines()[-1])["hosts"][0]["bytes_sent"] < 14 * MIB
 
 
@@ -195,7 +210,7 @@ def test_a_file_that_keeps_changing_is_refused(slow: Tfdeploy) -> None:
         "sync", "--limit", "n1", exit_code=3, env=scribbled(slow, "code/state")
     ).stderr
     assert "state changed while it was sent" in stderr and "next: " in stderr, stderr
-    assert releases(slow, "n1", "restless") == []
+    assert list_releases(slow, "n1", "restless") == []
 
 
 # Changes the file and cuts it off somewhere each time somebody opens it: its reader finds less than

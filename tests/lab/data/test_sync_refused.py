@@ -14,8 +14,8 @@ import pytest
 
 from support.faults.lines import variations
 from support.lab.commandline import Tfdeploy
-from support.lab.hosts import changed_host, on_host, set_inventory
-from support.lab.releases import job_file, listed, rows_of
+from support.lab.hosts import host_changed_by_scripts, on_host, set_inventory
+from support.lab.releases import job_file, list_host_folder, rows_of
 from tfdeploy.lab import Lab
 from tfdeploy.lab.isolated import UID
 
@@ -37,7 +37,7 @@ def test_a_source_that_is_missing_or_empty_is_refused_and_deletes_nothing(
     data.mkdir()
     (data / "precious").write_text("1")
     operator.run("sync", "--limit", "n1", exit_code=0)
-    before = listed(operator, "n1", "sources")
+    before = list_host_folder(operator, "n1", "sources")
     said = {}
     (data / "precious").unlink()
     said["empty data"] = operator.run("sync", "--limit", "n1")
@@ -53,7 +53,7 @@ def test_a_source_that_is_missing_or_empty_is_refused_and_deletes_nothing(
         assert done.returncode in (2, 3), (name, done.returncode, done.stderr)
         assert done.stderr.count("error: ") == 1 and "Traceback" not in done.stderr, done.stderr
         assert "next: " in done.stderr and "where: " in done.stderr, done.stderr
-    assert listed(operator, "n1", "sources") == before
+    assert list_host_folder(operator, "n1", "sources") == before
 
 
 @pytest.mark.fault("17 most of a data set deleted here")
@@ -64,17 +64,17 @@ def test_most_of_a_data_set_is_deleted_only_with_a_yes(operator: Tfdeploy) -> No
     for number in range(20):
         (data / f"part-{number}").write_text("1")
     operator.run("sync", "--limit", "n2", exit_code=0)
-    before = listed(operator, "n2", "shrunk/data")
+    before = list_host_folder(operator, "n2", "shrunk/data")
     for number in range(15):
         (data / f"part-{number}").unlink()
     done = operator.run("sync", "--limit", "n[1-2]", exit_code=3)
     assert "lacks 15 of the 20 files that lie on n2" in done.stderr and "-y" in done.stderr, (
         done.stderr
     )
-    assert listed(operator, "n2", "shrunk/data") == before
+    assert list_host_folder(operator, "n2", "shrunk/data") == before
     operator.run("launch", "--mode", "local", "--limit", "n2", "--", "true", exit_code=3)
     operator.run("sync", "--limit", "n[1-2]", "-y", exit_code=0)
-    assert {Path(name).name for name in listed(operator, "n2", "shrunk/data/d")} == {
+    assert {Path(name).name for name in list_host_folder(operator, "n2", "shrunk/data/d")} == {
         f"part-{n}" for n in range(15, 20)
     }
 
@@ -102,7 +102,7 @@ def test_a_folder_that_is_not_ours_is_refused(operator: Tfdeploy) -> None:
 def test_rsync_missing_on_a_host_is_named_with_the_package(operator: Tfdeploy) -> None:
     code = job_file(operator, "norsync")
     (code / "large.bin").write_bytes(os.urandom(9 * MIB))  # small code goes without it
-    with changed_host(
+    with host_changed_by_scripts(
         operator.lab,
         "n3",
         'mv "$(command -v rsync)" /root/away',
@@ -130,7 +130,7 @@ def test_a_full_disk_on_one_host_is_named_and_the_others_complete(
     big.mkdir(exist_ok=True)
     (big / "big.bin").write_bytes(os.urandom(12 * MIB))
     set_inventory(operator, defaults={"workdir": f"{FOLDER}/tfdeploy"})
-    with changed_host(operator.lab, "n2", FULL, f"umount {FOLDER}"):
+    with host_changed_by_scripts(operator.lab, "n2", FULL, f"umount {FOLDER}"):
         rows = rows_of(operator.json("sync", exit_code=1))
         assert [rows[host]["ok"] for host in operator.lab.hosts] == [True, False, True], rows
         error = rows["n2"]["error"]
@@ -155,7 +155,7 @@ def test_a_disk_that_fills_up_while_files_arrive(operator: Tfdeploy) -> None:
     for number in range(2):
         (code / f"part{number}.bin").write_bytes(os.urandom(6 * MIB))  # too large to go in one call
     set_inventory(operator, defaults={"workdir": f"{FOLDER}/tfdeploy"})
-    with changed_host(
+    with host_changed_by_scripts(
         operator.lab, "n2", FULL.replace("size=8m", "size=16m"), f"umount {FOLDER}; rm -rf {FOLDER}"
     ):
         staging = f"{FOLDER}/tfdeploy/filling/releases/.staging*"

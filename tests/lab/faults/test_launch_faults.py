@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from support.faults.lines import variations
-from support.lab.commandline import Tfdeploy, ended
+from support.lab.commandline import Tfdeploy, wait_for_end
 from support.lab.event_pipe import EventPipe
-from support.lab.hosts import changed_host, on_host
+from support.lab.hosts import host_changed_by_scripts, on_host
 from support.lab.jobs import write_job
 from support.lab.remains import assert_nothing_left
 from support.stopwatch import Stopwatch
@@ -37,7 +37,7 @@ def test_a_host_that_dies_between_prepare_and_start_leaves_nothing_running(
     eight.kill("n5")
     watch = Stopwatch()
     pipe.go_on()
-    code, output = ended(launching)
+    code, output = wait_for_end(launching)
     assert code == 4, output
     assert "n5" in output.partition("error:")[2], output
     assert_nothing_left(operator, "eight-1", "eight", within_s=SOON_S - watch.seconds)
@@ -188,7 +188,7 @@ def test_a_run_folder_of_another_user_is_named_and_let_be(operator: Tfdeploy) ->
     write_job(operator, "rooted", "quick.py", "--steps=1")
     runs = "/home/lab/tfdeploy/rooted/runs"
     on_host(operator.lab, "n3", f"mkdir -p {runs}")
-    with changed_host(
+    with host_changed_by_scripts(
         operator.lab, "n3", f"mkdir -m 700 {runs}/rooted-1", f"rmdir {runs}/rooted-1"
     ):
         stderr = operator.run("launch", "--name", "rooted-1").stderr

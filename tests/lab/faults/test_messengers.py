@@ -12,7 +12,7 @@ import pytest
 
 from support.lab.commandline import Tfdeploy
 from support.lab.jobs import open_gate, write_job
-from support.lab.remains import assert_nothing_left, remains
+from support.lab.remains import assert_nothing_left, find_remains
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
@@ -39,7 +39,7 @@ def launch(operator: Tfdeploy, run: str, *flags: str) -> None:
 
 def messengers(operator: Tfdeploy, run: str) -> list[str]:
     """Hosts where nothing is left but the minder and its port."""
-    left = remains(operator, run, run)
+    left = find_remains(operator, run, run)
     only = [host for host, found in left.items() if all(re.match(MINDER, one) for one in found)]
     return [host for host in only if host != AWAY]
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from support.lab.commandline import Tfdeploy
-from support.lab.hosts import changed_host, on_host, set_inventory
+from support.lab.hosts import host_changed_by_scripts, on_host, set_inventory
 from support.lab.jobs import write_job
 from tfdeploy.lab import Lab
 
@@ -108,7 +108,7 @@ def test_a_name_that_is_loopback_on_its_own_host_is_named(operator: Tfdeploy) ->
     write_job(operator, "own-name", "quick.py")
     set_inventory(operator, hosts={"n2": {"advertise": "trainer"}})
     do = "cp /etc/hosts /root/hosts.before; echo '127.0.1.1 trainer' >> /etc/hosts"
-    with changed_host(operator.lab, "n2", do, "cat /root/hosts.before > /etc/hosts"):
+    with host_changed_by_scripts(operator.lab, "n2", do, "cat /root/hosts.before > /etc/hosts"):
         error = refused(operator, "own-name")
     assert "trainer" in error and "/etc/hosts" in error and "`advertise: ADDRESS`" in error, error
 
@@ -145,7 +145,7 @@ def test_more_gpus_than_there_are_is_refused_with_the_count(operator: Tfdeploy) 
                 "/usr/local/bin/nvidia-smi"
             )
             stack.enter_context(
-                changed_host(operator.lab, host, put, "rm /usr/local/bin/nvidia-smi")
+                host_changed_by_scripts(operator.lab, host, put, "rm /usr/local/bin/nvidia-smi")
             )
         error = refused(operator, "gpus")
     assert "GPU" in error and "n2" in error and "2" in error, error

@@ -10,7 +10,7 @@ import pytest
 
 from support.faults.bystander import LISTEN, bystander
 from support.faults.lines import variations
-from support.lab.commandline import Tfdeploy, ended
+from support.lab.commandline import Tfdeploy, wait_for_end
 from support.lab.event_pipe import EventPipe
 from support.lab.jobs import narrow_inventory, write_job
 from support.lab.remains import assert_nothing_left
@@ -59,7 +59,7 @@ def test_a_port_taken_after_the_probe_is_planned_anew(
     port = min(first) if which == "task" else max(first)
     with bystander(operator.lab, "n3", LISTEN, str(port)):
         pipe.go_on()
-        code, output = ended(launching)
+        code, output = wait_for_end(launching)
     assert code == 0, output
     assert "probing and planning again" in output and str(port) in output, output
     assert port not in planned_ports(pipe, "n3")[-1]
@@ -77,7 +77,7 @@ def test_a_port_taken_again_and_again_is_refused(operator: Tfdeploy, pipe: Event
             port = min(planned_ports(pipe, "n3")[-1])
             strangers.enter_context(bystander(operator.lab, "n3", LISTEN, str(port)))
         pipe.go_on()
-        code, output = ended(launching)
+        code, output = wait_for_end(launching)
     assert code == 3 and "n3" in output and str(port) in output.partition("error:")[2], output
     assert_nothing_left(operator, "unlucky-1", "unlucky")
 

@@ -12,10 +12,10 @@ import pytest
 
 from support.faults.strangers import strangers
 from support.lab.commandline import Tfdeploy
-from support.lab.hosts import changed_host, on_host
+from support.lab.hosts import host_changed_by_scripts, on_host
 from support.lab.jobs import open_gate, write_job
 from support.lab.remains import assert_nothing_left
-from support.lab.run_files import alive, host_state, kill, task_status
+from support.lab.run_files import host_state, kill, list_alive, task_status
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 from tfdeploy.lab.isolated import UID
@@ -50,7 +50,7 @@ def test_a_task_does_not_outlive_its_supervisor_unseen(operator: Tfdeploy) -> No
     launch(operator, "orphaned-1")
     task = task_status(operator, "orphaned-1", "orphaned", "n2", "worker:0")
     kill(operator, "n2", task["supervisor_pid"])
-    wait_for(lambda: not alive(operator, "n2", task["pid"]), SOON_S, "the task has gone")
+    wait_for(lambda: not list_alive(operator, "n2", task["pid"]), SOON_S, "the task has gone")
     operator.wait_until("failed", "orphaned-1", timeout_s=SOON_S)
     assert_nothing_left(operator, "orphaned-1", "orphaned")
     stdout = operator.run("status", "orphaned-1", exit_code=0).stdout
@@ -80,9 +80,9 @@ def test_strangers_that_have_the_pids_of_a_run_are_not_signalled(operator: Tfdep
         host_state(operator, "reused-1", "reused", "n2")["minder_pid"],
     ]
     kill(operator, "n2", *pids, check=False)
-    wait_for(lambda: not alive(operator, "n2", *pids), SOON_S, "all of it is dead on n2")
+    wait_for(lambda: not list_alive(operator, "n2", *pids), SOON_S, "all of it is dead on n2")
     with strangers(operator.lab, "n2", pids) as foreign_processes:
-        assert alive(operator, "n2", *pids) == pids
+        assert list_alive(operator, "n2", *pids) == pids
         operator.run("status", "reused-1", exit_code=0)
         operator.run("stop", "reused-1", "--now", exit_code=0)
         assert_nothing_left(operator, "reused-1", "reused")
@@ -110,7 +110,7 @@ def test_a_disk_that_is_full_stops_no_training_and_what_was_lost_is_said(
     write_program(operator, "disk", LOUD, finish={"grace": "1s"})
     folder = "/home/lab/tfdeploy"
     on_host(operator.lab, "n2", f"mkdir -p {folder}")
-    with changed_host(
+    with host_changed_by_scripts(
         operator.lab,
         "n2",
         f"mount -t tmpfs -o size=96m,uid={UID},mode=700 none {folder}",
@@ -271,8 +271,8 @@ AS_ROOT = (
 def test_a_survivor_is_named_and_the_exit_code_is_5(operator: Tfdeploy) -> None:
     write_program(operator, "rooted", ROOTED, stop={"grace": "1s"})
     with (
-        changed_host(operator.lab, "n2", AS_ROOT, "rm /usr/local/bin/as-root"),
-        changed_host(
+        host_changed_by_scripts(operator.lab, "n2", AS_ROOT, "rm /usr/local/bin/as-root"),
+        host_changed_by_scripts(
             operator.lab,
             "n3",
             "ln -s $(command -v true) /usr/local/bin/as-root",

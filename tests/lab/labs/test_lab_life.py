@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from support.lab.commandline import PATH, REPOSITORY
-from support.needs import need
+from support.needs import require
 from support.waiting import wait_for
 from tfdeploy import lab
 from tfdeploy.errors import TfdeployError, UsageError
@@ -57,7 +57,7 @@ def _text(path: Path) -> str:
 @pytest.mark.isolated
 @pytest.mark.parametrize("place", ["/root", "/home", "/tmp", "/var/tmp"])
 def test_an_environment_anywhere_runs_on_a_host(place: str, alone: Path, ssh: Ssh) -> None:
-    need("isolated lab")
+    require("isolated lab")
     with tempfile.TemporaryDirectory(dir=place) as folder:
         Path(folder).chmod(0o700)
         environment = Path(folder, "clone/.venv")
@@ -190,7 +190,7 @@ def test_up_starts_what_died(kind: str, victim: str, alone: Path, ssh: Ssh) -> N
 def test_up_starts_a_router_that_died_and_another_number_of_sites_is_refused(
     alone: Path, ssh: Ssh
 ) -> None:
-    need("isolated lab")
+    require("isolated lab")
     fresh = lab.up("parted", "isolated", 2, sites=2, between="100mbit")
     router = read(fresh.root).networks["router"]
     processes.send_kill(router.pid)

@@ -1,7 +1,8 @@
-"""A cable between the operator and one host that breaks after so many bytes, whichever way they go.
+"""A connection between the operator and one host that breaks after a given number of bytes.
 
-As a program it runs in the operator's network, prints the port on which it listens, and takes words
-on its standard input: `cut N`, `count`. BrittleWire is how a test holds it.
+It counts the bytes of both directions. As a program it runs in the operator's network, prints the
+port on which it listens, and reads commands from standard input: `cut N`, `count`. A test uses it
+through BrittleWire.
 """
 
 from __future__ import annotations
@@ -30,12 +31,15 @@ class BrittleWire:
         self.port = int(self._answer())
 
     def cut_after(self, count: int) -> None:
-        """Once so many bytes more have gone either way, that connection dies. Later ones are
-        whole."""
+        """Break the connection once so many more bytes have passed in either direction.
+
+        Later connections are whole.
+        """
         self._say(f"cut {count}")
 
     def count(self) -> int:
-        """The bytes that went either way since the last cut_after or count."""
+        """Return the bytes that passed in either direction since the last call of cut_after or
+        count."""
         return int(self._say("count"))
 
     def _say(self, args: str) -> str:
@@ -51,7 +55,7 @@ class BrittleWire:
 
 @contextmanager
 def brittle_wire(operator: Tfdeploy, host: str) -> Iterator[BrittleWire]:
-    """From now on the operator reaches that host through the wire, and through nothing else."""
+    """Route the operator's connections to that host through the wire only."""
     lab = operator.lab
     row = next(row for row in lab.status() if row["host"] == host)
     command = lab.operator([sys.executable, "-c", _PROGRAM, str(row["address"]), str(row["port"])])

@@ -1,5 +1,7 @@
-"""A program of a host's own user that has nothing to do with tfdeploy. It ends with its standard
-input."""
+"""Run a program of a host's user that has nothing to do with tfdeploy.
+
+It ends when its standard input ends.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ one.listen()
 
 @contextmanager
 def bystander(lab: Lab, host: str, code: str = IDLE, *args: str) -> Iterator[subprocess.Popen[str]]:
-    """Runs `code` there, and is there once that is done. Still alive: `poll()` is None."""
+    """Run `code` on the host and yield once it has started. `poll()` is None while it is alive."""
     whole = f"import sys\n{code}\nprint('up', flush=True)\nsys.stdin.read()\n"
     command = lab.on(host, ["python3", "-c", whole, *args])
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -1,5 +1,7 @@
-"""What operations make of the answers of two hosts, LIAR and OTHER, verb by verb. None of it leaves
-the process."""
+"""Run operations on the answers of two hosts, LIAR and OTHER, verb by verb.
+
+No connection leaves the process.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from support.faults.honest import ANSWERS, FILES, HOSTS, JOB, LOG, RUN, the_plan
+from support.faults.honest import ANSWERS, FILES, HOSTS, JOB, LOG, RUN, make_plan
 from support.faults.hostile import LyingFleet
 from tfdeploy.errors import BadAnswer, TfdeployError
 from tfdeploy.model.answers.verb import Flow
@@ -56,15 +58,15 @@ from tfdeploy.ui.checks import show_checks
 from tfdeploy.ui.terminal import Terminal
 
 LIAR, OTHER = HOSTS
-PLAN = the_plan()
+PLAN = make_plan()
 
 
-def nobody(event: Event) -> None:
+def ignore_event(event: Event) -> None:
     return None
 
 
 class Wires:
-    """rsync, as far as it matters here: what goes where, and what comes."""
+    """A stand-in for rsync that records what is pushed, and provides what is pulled."""
 
     def __init__(self) -> None:
         self.sent: dict[str, list[tuple[str, set[str]]]] = {LIAR: [], OTHER: []}
@@ -84,15 +86,15 @@ class Wires:
         return 1
 
 
-Doing = Callable[[LyingFleet, Path, Job], dict[str, Any]]
+Operation = Callable[[LyingFleet, Path, Job], dict[str, Any]]
 
 
-def syncs(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
-    return sync.sync(fleet, hosts_of(PLAN), read_shipment(job, None), nobody)
+def sync_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
+    return sync.sync(fleet, hosts_of(PLAN), read_shipment(job, None), ignore_event)
 
 
-def watches(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
-    watch, found = Watch(fleet, PLAN, nobody), {}
+def watch_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
+    watch, found = Watch(fleet, PLAN, ignore_event), {}
     for host in hosts_of(PLAN):
         try:
             _receive(watch, host, threading.Event())
@@ -104,47 +106,49 @@ def watches(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     return found
 
 
-def reads_logs(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
+def read_logs(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     lost: dict[str, TfdeployError] = {}
     lines = list(stored_lines(fleet, PLAN, LogQuery(tasks=tuple(HOSTS.values())), lost))
     assert [line.line for line in lines if line.host == OTHER] == LOG.splitlines()
     return {**dict.fromkeys(HOSTS), **lost}
 
 
-def fetches(what: str) -> Doing:
+def fetch_of(what: str) -> Operation:
     def do(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
         source = Source(what, JOB, RUN, ("sub",))
         return fleet.each(
             hosts_of(PLAN),
             lambda each: fetch_folder(
-                each, source, folder / each.host.name, nobody, overwrite=True
+                each, source, folder / each.host.name, ignore_event, overwrite=True
             ),
         )
 
     return do
 
 
-def fetches_logs(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
+def fetch_both_logs(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     return fleet.each(
-        hosts_of(PLAN), lambda session: fetch_logs(session, PLAN, folder / "logs", nobody)
+        hosts_of(PLAN), lambda session: fetch_logs(session, PLAN, folder / "logs", ignore_event)
     )
 
 
-def looks(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
+def look_for_runs(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     return fleet.each(
         hosts_of(PLAN), lambda session: list_files(session, Source("keep", JOB, keep=("sub",)))
     )
 
 
-def spreads(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
-    """From the other one to the liar."""
-    return alone(
-        lambda: copy_keep(fleet, KeepCopy(JOB, ("sub",), hosts_of(PLAN)[1]), hosts_of(PLAN), nobody)
+def send_data_to_liar(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
+    """Send the data from OTHER to LIAR."""
+    return run_alone(
+        lambda: copy_keep(
+            fleet, KeepCopy(JOB, ("sub",), hosts_of(PLAN)[1]), hosts_of(PLAN), ignore_event
+        )
     )
 
 
-def holds(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
-    """Each as the source of a broadcast of a.txt."""
+def use_as_source(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
+    """Use each host as the source of a broadcast of a.txt."""
 
     def ask(session: Session) -> bytes:
         source = HeldSource(session, "b1", listing_of([("a.txt", len(FILES["a.txt"]), 1)]), [0])
@@ -154,15 +158,15 @@ def holds(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     return fleet.each(hosts_of(PLAN), ask)
 
 
-def alone(act: Callable[[], Any]) -> dict[str, Any]:
-    """For what is done on all hosts or fails."""
+def run_alone(act: Callable[[], Any]) -> dict[str, Any]:
+    """Return the result for operations that succeed on all hosts or fail as a whole."""
     try:
         return {LIAR: act()}
     except TfdeployError as error:
         return {LIAR: error}
 
 
-def locks(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
+def lock_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     def act() -> None:
         with locked(
             fleet,
@@ -170,45 +174,48 @@ def locks(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
             JOB,
             "sync",
             {"user": "me", "machine": "m", "pid": 1, "time": 1.0},
-            nobody,
+            ignore_event,
         ):
             pass
 
-    return alone(act)
+    return run_alone(act)
 
 
-def sets_aside(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
-    """On hosts that the plan has no task for."""
+def set_keep_aside(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
+    """Set keep aside on hosts for which the plan has no task."""
     holder, elsewhere = (
         {"user": "me", "machine": "m", "pid": 1, "time": 1.0},
         replace(PLAN, hosts=(), keep=("sub",)),
     )
-    return set_aside_elsewhere(fleet, elsewhere, hosts_of(PLAN), holder, nobody)
+    return set_aside_elsewhere(fleet, elsewhere, hosts_of(PLAN), holder, ignore_event)
 
 
-def sets_up(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
+def set_up_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     holder = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
-    return setup.setup_job(fleet, hosts_of(PLAN), job, holder, None, nobody)
+    return setup.setup_job(fleet, hosts_of(PLAN), job, holder, None, ignore_event)
 
 
-def probes(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
+def probe_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     def act() -> Any:
         facts = probe(
             fleet,
             hosts_of(PLAN),
             Asked.of(hosts_of(PLAN), job=JOB, keep=("sub",), preflight=True),
-            emit=nobody,
+            emit=ignore_event,
         )
         assert all(2222 <= port <= 2299 for each in facts.values() for port in each.free_ports)
         return facts
 
-    return alone(act)
+    return run_alone(act)
 
 
-def checks(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
-    """With links, measured. What a host did wrong is among its checks; what the other one has none
-    of is an error for it."""
-    found = check(hosts_of(PLAN), None, fleet, nobody, deep=True)
+def check_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
+    """Check both hosts, with measured links.
+
+    A mistake of a host is among its checks. A check that the other host lacks is an error of that
+    host.
+    """
+    found = check(hosts_of(PLAN), None, fleet, ignore_event, deep=True)
     rows, links = host_rows(found), link_rows(found)
     json.dumps([rows, links])
     show_checks(Terminal(io.StringIO(), 80, False), rows, links)
@@ -223,29 +230,29 @@ def checks(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     }
 
 
-def shows_board(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
+def show_tensorboard(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     def act() -> None:
         with tensorboard(fleet, PLAN, host=LIAR) as board:
             board.wait()
 
-    return alone(act)
+    return run_alone(act)
 
 
-def knows(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
+def list_known_runs(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     known, silent = find_runs(fleet, hosts_of(PLAN), JOB)
     assert any(OTHER in each.states for each in known)
     list_runs(fleet, hosts_of(PLAN), RunStore(folder / "store"), JOB)
     return {**dict.fromkeys(HOSTS), **silent}
 
 
-def stands(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
+def show_status(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     found = status(fleet, PLAN)
     run_view_json(found.view)
     assert next(task for task in found.view.tasks if task.host == OTHER).outcome == "failed"
     return {**dict.fromkeys(HOSTS), **found.errors}
 
 
-def audits(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
+def audit_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     found, errors = audit(fleet, hosts_of(PLAN), Subject(run=RUN, job=JOB, plan=PLAN))
     assert [row["outcome"] for row in found["entries"] if row["host"] == OTHER] == [
         "prepared",
@@ -256,29 +263,29 @@ def audits(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     return {**dict.fromkeys(HOSTS), **errors}
 
 
-def samples_all(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
+def collect_samples(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     found = samples(fleet, PLAN)
     assert [row.printed for row in found.tasks[HOSTS[OTHER]]] == [{"step": 2.0, "loss": 0.5}]
     assert found.hosts[OTHER][0].cpu == 1.0
     return {**dict.fromkeys(HOSTS), **found.errors}
 
 
-def cleans(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
+def clean_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     found = find(fleet, hosts_of(PLAN), (JOB,), Rules(), 100.0)
     # a host that says the run is alive keeps it everywhere
     going = [item.name for item in found.going[OTHER]]
     assert going == [RUN] or LIAR in found.staying
     holder = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
-    removed = remove(fleet, found, hosts_of(PLAN), (JOB,), Rules(), holder, nobody)  # type: ignore[arg-type]
+    removed = remove(fleet, found, hosts_of(PLAN), (JOB,), Rules(), holder, ignore_event)  # type: ignore[arg-type]
     assert [item.name for item in removed.gone.get(OTHER, ())] == going
     return {**dict.fromkeys(HOSTS), **found.errors, **removed.errors}
 
 
-def asks(verb: str) -> Doing:
+def ask_verb(verb: str) -> Operation:
     return lambda fleet, project_folder, job: ask_all(fleet, PLAN, ANSWERS[verb])  # type: ignore[arg-type, return-value]
 
 
-def looks_at_data(fleet: Any, folder: Path, job: Job) -> Any:
+def look_at_data(fleet: Any, folder: Path, job: Job) -> Any:
     def look(host: Any) -> object:
         try:
             return look_at(fleet, host, "/data").digest
@@ -288,66 +295,76 @@ def looks_at_data(fleet: Any, folder: Path, job: Job) -> Any:
     return {host.name: look(host) for host in hosts_of(PLAN)}
 
 
-def drains(verb: str) -> Doing:
+def drain_stream(verb: str) -> Operation:
     flow: Any = ANSWERS[verb]
     return lambda fleet, project_folder, job: fleet.each(
         hosts_of(PLAN), lambda session: list(session.agent().stream(flow))
     )
 
 
-DOINGS: dict[str, tuple[Doing, ...]] = {
-    "audit": (audits,),
-    "samples": (samples_all,),
-    "clean.list": (cleans,),
-    "clean.remove": (cleans,),
-    "ping": (lambda fleet, here, job: alone(lambda: compare_clocks(fleet, PLAN)), asks("ping")),
-    "check.listen": (checks,),
-    "check.knock": (checks,),
-    "check.measure": (checks,),
-    "lock": (locks,),
-    "unlock": (locks,),
-    "probe": (probes, checks),
-    "release.state": (syncs,),
-    "release.begin": (syncs,),
-    "release.commit": (syncs,),
-    "data.state": (syncs,),
-    "data.begin": (syncs,),
-    "data.commit": (syncs,),
-    "data.lack": (syncs,),
-    "broadcast.join": (syncs,),
-    "broadcast.read": (drains("broadcast.read"), holds),
-    "data.look": (looks_at_data,),
-    "broadcast.sums": (holds,),
-    "keep.aside": (sets_aside,),
-    "keep.begin": (spreads,),
-    "keep.place": (spreads,),
-    "fetch.list": (looks, fetches("keep"), fetches("files"), spreads),
-    "fetch.sums": (fetches("files"),),
-    "fetch.log_sum": (fetches_logs,),
-    "env.state": (sets_up,),
-    "env.make": (sets_up,),
-    "run.links": (lambda fleet, here, job: alone(lambda: check_links(fleet, PLAN)),),
+DOINGS: dict[str, tuple[Operation, ...]] = {
+    "audit": (audit_both,),
+    "samples": (collect_samples,),
+    "clean.list": (clean_both,),
+    "clean.remove": (clean_both,),
+    "ping": (
+        lambda fleet, here, job: run_alone(lambda: compare_clocks(fleet, PLAN)),
+        ask_verb("ping"),
+    ),
+    "check.listen": (check_both,),
+    "check.knock": (check_both,),
+    "check.measure": (check_both,),
+    "lock": (lock_both,),
+    "unlock": (lock_both,),
+    "probe": (probe_both, check_both),
+    "release.state": (sync_both,),
+    "release.begin": (sync_both,),
+    "release.commit": (sync_both,),
+    "data.state": (sync_both,),
+    "data.begin": (sync_both,),
+    "data.commit": (sync_both,),
+    "data.lack": (sync_both,),
+    "broadcast.join": (sync_both,),
+    "broadcast.read": (drain_stream("broadcast.read"), use_as_source),
+    "data.look": (look_at_data,),
+    "broadcast.sums": (use_as_source,),
+    "keep.aside": (set_keep_aside,),
+    "keep.begin": (send_data_to_liar,),
+    "keep.place": (send_data_to_liar,),
+    "fetch.list": (look_for_runs, fetch_of("keep"), fetch_of("files"), send_data_to_liar),
+    "fetch.sums": (fetch_of("files"),),
+    "fetch.log_sum": (fetch_both_logs,),
+    "env.state": (set_up_both,),
+    "env.make": (set_up_both,),
+    "run.links": (lambda fleet, here, job: run_alone(lambda: check_links(fleet, PLAN)),),
     "run.abort": (
-        lambda fleet, here, job: alone(lambda: roll_back(fleet, PLAN, nobody, "test", purge=False)),
+        lambda fleet, here, job: run_alone(
+            lambda: roll_back(fleet, PLAN, ignore_event, "test", purge=False)
+        ),
     ),
     "run.stop": (lambda fleet, here, job: stop(fleet, PLAN, grace_s=0.0),),
-    "run.resume": (lambda fleet, here, job: alone(lambda: resume(fleet, PLAN, LIAR)),),
-    "run.status": (stands, fetches_logs),
-    "run.watch": (watches,),
-    "run.plan": (knows,),
-    "runs": (knows,),
-    "logs": (reads_logs, fetches_logs, stands),
-    "tensorboard": (shows_board,),
+    "run.resume": (lambda fleet, here, job: run_alone(lambda: resume(fleet, PLAN, LIAR)),),
+    "run.status": (show_status, fetch_both_logs),
+    "run.watch": (watch_both,),
+    "run.plan": (list_known_runs,),
+    "runs": (list_known_runs,),
+    "logs": (read_logs, fetch_both_logs, show_status),
+    "tensorboard": (show_tensorboard,),
 }
 
 
-def doings_of(verb: str) -> tuple[Doing, ...]:
-    """A verb that no operation above asks by itself is asked of both hosts."""
-    return DOINGS.get(verb) or (drains(verb) if isinstance(ANSWERS[verb], Flow) else asks(verb),)
+def operations_of_verb(verb: str) -> tuple[Operation, ...]:
+    """Return the operations that use a verb.
+
+    A verb that no operation uses is asked of both hosts directly.
+    """
+    return DOINGS.get(verb) or (
+        drain_stream(verb) if isinstance(ANSWERS[verb], Flow) else ask_verb(verb),
+    )
 
 
 def small_job(tmp_path: Path) -> Job:
-    """Of FILES as code and as data; `secret` is ignored."""
+    """Return a job whose code and data are FILES; `secret` is ignored."""
     code, data = tmp_path / "code", tmp_path / "data"
     for folder in (code, data):
         for path, text in FILES.items():

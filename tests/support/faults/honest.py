@@ -1,5 +1,7 @@
-"""What an honest host answers to each verb, for a run of two tasks on two hosts. Small, and
-complete in every field."""
+"""Return an honest answer to each verb, for a run of two tasks on two hosts.
+
+The answers are small, and complete in every field.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,13 @@ FILES = {"a.txt": b"one\n", "sub/b.txt": b"two\n"}  # of keep, of files and of t
 DATA_DIGEST = "d" * 64
 
 
-class Said(NamedTuple):
+class HonestAnswer(NamedTuple):
     items: list[tuple[dict[str, Any], bytes]]
     value: Any
 
 
-def the_plan() -> Plan:
-    """`keep` is the folder sub."""
+def make_plan() -> Plan:
+    """Return the plan of the run. Its `keep` is the folder sub."""
     tasks = tuple(
         TaskPlan(
             task=task,
@@ -81,12 +83,12 @@ def the_plan() -> Plan:
     )
 
 
-def honest(verb: str, host: str, args: dict[str, Any]) -> Said:
+def honest_answer(verb: str, host: str, args: dict[str, Any]) -> HonestAnswer:
     flows = {
         "run.plan": _plan,
         "broadcast.join": _join,
         "broadcast.lend": _join,
-        "broadcast.read": lambda host, args: Said([({"index": 0}, FILES["a.txt"])], {}),
+        "broadcast.read": lambda host, args: HonestAnswer([({"index": 0}, FILES["a.txt"])], {}),
         "data.look": _look,
         "run.watch": _watch,
         "logs": _logs,
@@ -97,24 +99,28 @@ def honest(verb: str, host: str, args: dict[str, Any]) -> Said:
         "check.listen": _listen,
         "audit": _audit,
         "samples": _samples,
-        "clean.list": _things,
-        "clean.remove": _things,
+        "clean.list": _clean_items,
+        "clean.remove": _clean_items,
     }
     if verb in flows:
         return flows[verb](host, args)
-    return Said([], _VALUES[verb](host, args) if verb in _VALUES else least(ANSWERS[verb].value))
+    return HonestAnswer(
+        [], _VALUES[verb](host, args) if verb in _VALUES else smallest_value(ANSWERS[verb].value)
+    )
 
 
-def least(hint: Any) -> Any:
+def smallest_value(hint: Any) -> Any:
     """Return the smallest value of a type of model/answers: no optional field, empty lists."""
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return {
-            each.encode_name: least(each.type) for each in structs.fields(hint) if each.required
+            each.encode_name: smallest_value(each.type)
+            for each in structs.fields(hint)
+            if each.required
         }
-    return next(value for value in _LEAST if _is_a(value, hint))
+    return next(value for value in _LEAST if _is_of_type(value, hint))
 
 
-def _is_a(value: Any, hint: Any) -> bool:
+def _is_of_type(value: Any, hint: Any) -> bool:
     with suppress(BadShape):
         read(value, hint)
         return True
@@ -163,11 +169,11 @@ def _state(host: str) -> dict[str, Any]:
     return found
 
 
-def _standing(host: str, _: Any = None) -> dict[str, Any]:
+def _run_standing(host: str, _: Any = None) -> dict[str, Any]:
     return {"host_state": _state(host), "tasks": [_status(host)], "live": False, "left": False}
 
 
-def _samples(host: str, _: Any) -> Said:
+def _samples(host: str, _: Any) -> HonestAnswer:
     task = {
         "time": 1.5,
         "attempt": 1,
@@ -195,10 +201,10 @@ def _samples(host: str, _: Any) -> Said:
         "signal": None,
         "reason": "no data",
     }
-    return Said(items, {"cores": 2, "memory": None, "attempts": {HOSTS[host]: [died]}})
+    return HonestAnswer(items, {"cores": 2, "memory": None, "attempts": {HOSTS[host]: [died]}})
 
 
-def _things(host: str, _: Any) -> Said:
+def _clean_items(host: str, _: Any) -> HonestAnswer:
     ended = {
         "kind": "run",
         "job": JOB,
@@ -208,11 +214,11 @@ def _things(host: str, _: Any) -> Said:
         "stays": "",
         "live": False,
     }
-    return Said([(ended, b"")], {"workdir_id": "", "jobs": [JOB]})
+    return HonestAnswer([(ended, b"")], {"workdir_id": "", "jobs": [JOB]})
 
 
-def _audit(host: str, _: Any) -> Said:
-    """Its log has two entries."""
+def _audit(host: str, _: Any) -> HonestAnswer:
+    """Return an audit log with two entries."""
     fields = {
         "host": host,
         "user": "ml",
@@ -228,22 +234,22 @@ def _audit(host: str, _: Any) -> Said:
         lines.append(json.dumps(entry).encode())
     items = [({}, frames.pack(b"")), ({}, frames.pack(b"\n".join([*lines, b""])))]
     left, admitted = [{"kind": "secret", "path": "/x"}], [{"address": "192.0.2.7", "of": "n2"}]
-    return Said(items, {"left": left, "held": [], "tensorflow": None, "admitted": admitted})
+    return HonestAnswer(items, {"left": left, "held": [], "tensorflow": None, "admitted": admitted})
 
 
-def _plan(host: str, args: dict[str, Any]) -> Said:
-    text = json.dumps(plan_to_file(for_hosts(the_plan()))).encode()
+def _plan(host: str, args: dict[str, Any]) -> HonestAnswer:
+    text = json.dumps(plan_to_file(for_hosts(make_plan()))).encode()
     known = args.get("unless") == hashlib.sha256(text).hexdigest()
-    return Said([] if known else [({}, frames.pack(text))], {})
+    return HonestAnswer([] if known else [({}, frames.pack(text))], {})
 
 
-def _join(host: str, _: Any) -> Said:
-    return Said(
+def _join(host: str, _: Any) -> HonestAnswer:
+    return HonestAnswer(
         [({"port": 2222}, b""), ({"have": 8, "received": 8}, b"")], {"have": 8, "received": 8}
     )
 
 
-def _look(host: str, _: Any) -> Said:
+def _look(host: str, _: Any) -> HonestAnswer:
     rows = Listing()
     rows.add(
         Row(path=b"", kind="d", size=0, mtime_ns=1, mode=0o755, target=b"", same_as=-1, allocated=0)
@@ -261,32 +267,32 @@ def _look(host: str, _: Any) -> Said:
         )
     )
     packed = rows.pack()
-    return Said([({"bytes": len(packed)}, packed)], {"folder": True, "stamp": "1"})
+    return HonestAnswer([({"bytes": len(packed)}, packed)], {"folder": True, "stamp": "1"})
 
 
-def _watch(host: str, _: Any) -> Said:
-    return Said([({"task": _status(host)}, b""), ({"host_state": _state(host)}, b"")], {})
+def _watch(host: str, _: Any) -> HonestAnswer:
+    return HonestAnswer([({"task": _status(host)}, b""), ({"host_state": _state(host)}, b"")], {})
 
 
-def _logs(host: str, args: dict[str, Any]) -> Said:
+def _logs(host: str, args: dict[str, Any]) -> HonestAnswer:
     task = HOSTS[host]
     at = (args.get("cursors") or {}).get(task, 0)
     piece = ({"task": task, "offset": at, "records": [[0, 1.0, 0, 1]], "gone": 0}, LOG[at:])
     end = {"ended": True, "left": False, "cursors": {task: len(LOG)}, "ends": {task: len(LOG)}}
-    return Said([piece] if at < len(LOG) else [], end)
+    return HonestAnswer([piece] if at < len(LOG) else [], end)
 
 
-def _list(host: str, args: dict[str, Any]) -> Said:
+def _list(host: str, args: dict[str, Any]) -> HonestAnswer:
     rows = [[path, len(text), 1_700_000_000_000_000_000, None] for path, text in FILES.items()]
     wanted = [row for row in rows if args["what"] == "files" or str(row[0]).startswith("sub/")]
-    return Said(
+    return HonestAnswer(
         [({"rows": wanted}, b"")], {"root": f"{WORKDIR}/jobs/{JOB}/keep", "sharing": [host]}
     )
 
 
-def _sums(host: str, args: dict[str, Any]) -> Said:
+def _sums(host: str, args: dict[str, Any]) -> HonestAnswer:
     sums = {path: hashlib.sha256(text).hexdigest() for path, text in FILES.items()}
-    return Said([({"sum": [path, sums.get(path)]}, b"") for path, _ in args["files"]], {})
+    return HonestAnswer([({"sum": [path, sums.get(path)]}, b"") for path, _ in args["files"]], {})
 
 
 def _log_sum(host: str, args: dict[str, Any]) -> dict[str, Any]:
@@ -310,15 +316,17 @@ def _environment(host: str, ready: bool) -> dict[str, Any]:
     }
 
 
-def _make(host: str, _: Any) -> Said:
-    return Said(
+def _make(host: str, _: Any) -> HonestAnswer:
+    return HonestAnswer(
         [({"waiting": "/x.lock"}, b""), ({"line": "Resolved 2 packages"}, b"")],
         _environment(host, True),
     )
 
 
-def _board(host: str, _: Any) -> Said:
-    return Said([({"port": 6006, "path": "/" + 32 * "5"}, b"")], {"code": 1, "said": "no more"})
+def _board(host: str, _: Any) -> HonestAnswer:
+    return HonestAnswer(
+        [({"port": 6006, "path": "/" + 32 * "5"}, b"")], {"code": 1, "said": "no more"}
+    )
 
 
 def _preflight() -> dict[str, Any]:
@@ -342,8 +350,8 @@ def _preflight() -> dict[str, Any]:
     }
 
 
-def _listen(host: str, args: dict[str, Any]) -> Said:
-    return Said([({"ports": args.get("ports", [2222]), "taken": {}}, b"")], {})
+def _listen(host: str, args: dict[str, Any]) -> HonestAnswer:
+    return HonestAnswer([({"ports": args.get("ports", [2222]), "taken": {}}, b"")], {})
 
 
 def _measured(host: str, _: Any) -> dict[str, Any]:
@@ -457,6 +465,6 @@ _VALUES: dict[str, Any] = {
     },
     "run.known": lambda host, args: {"known": None},
     "run.resume": lambda host, args: {"resumed": True},
-    "run.status": _standing,
-    "runs": lambda host, args: [{**_standing(host), "run": RUN, "job": JOB}],
+    "run.status": _run_standing,
+    "runs": lambda host, args: [{**_run_standing(host), "run": RUN, "job": JOB}],
 }

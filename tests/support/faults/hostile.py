@@ -1,7 +1,7 @@
-"""A host that lies: for any verb, its honest answer spoilt somewhere, or frames that are no answer.
-One seed, one answer.
+"""A host that lies: its honest answers with a mistake in them, or frames that are no answer.
 
-`LyingFleet` is the real fan-out with the real channel; only what SSH would carry is made up here.
+One seed gives one answer. `LyingFleet` uses the real fan-out and the real channel; only the bytes
+that SSH would carry are made up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from support.faults.honest import Said, honest
+from support.faults.honest import HonestAnswer, honest_answer
 from tfdeploy.agent import frames
 from tfdeploy.errors import HostUnreachable
 from tfdeploy.model.answers.verb import Args, Flow, Verb
@@ -27,11 +27,11 @@ from tfdeploy.transport.agent.frames import Frames
 from tfdeploy.transport.fleet import SshFleet
 from tfdeploy.transport.protocols import Stream
 
-Seed = int | Said | None
+Seed = int | HonestAnswer | None
 INFINITE, NAN = float("inf"), float("nan")
 
 
-def nested(depth: int) -> Any:
+def nested_list(depth: int) -> Any:
     value: Any = 1
     for _ in range(depth):
         value = [value]
@@ -88,11 +88,11 @@ FOREIGN += [
     [None],
     {"": {}},
     {"x": NAN},
-    nested(90),
-    nested(900),
+    nested_list(90),
+    nested_list(900),
     list(range(5000)),
     ["a"] * 5000,
-    {"a": nested(50)},
+    {"a": nested_list(50)},
 ]
 FOREIGN += [
     [1, 2, 3, 4],
@@ -149,23 +149,23 @@ BLOBS = [
 BLOBS += [zlib.compress(bytes(1 << 26)), zlib.compress(b'{"run": "r1", "job": "j"}')]
 
 
-def frame(header: Any, blob: bytes = b"") -> bytes:
+def encode_frame(header: Any, blob: bytes = b"") -> bytes:
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("!II", len(text), len(blob)) + text + blob
 
 
-def spots(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where something may be put in the place of something: () is all of it."""
+def list_value_paths(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the paths of all values that can be replaced. The path () is the whole value."""
     yield at
     if isinstance(value, (dict, list)):
         for key in value if isinstance(value, dict) else range(len(value)):
-            yield from spots(value[key], (*at, key))
+            yield from list_value_paths(value[key], (*at, key))
 
 
-def spoil(chance: random.Random, value: Any) -> Any:
-    """A copy with one thing wrong."""
+def spoil_one_value(chance: random.Random, value: Any) -> Any:
+    """Return a copy with one mistake in it."""
     value = copy.deepcopy(value)
-    where = chance.choice(list(spots(value)))
+    where = chance.choice(list(list_value_paths(value)))
     if not where:
         return chance.choice(FOREIGN)
     *above, last = where
@@ -184,12 +184,14 @@ def spoil(chance: random.Random, value: Any) -> Any:
     return value
 
 
-def lie(seed: int, number: int, said: Said) -> list[bytes]:
-    """The frames of one dishonest answer to request `number`. What comes after them is the end of
-    the connection."""
+def make_lie(seed: int, number: int, said: HonestAnswer) -> list[bytes]:
+    """Return the frames of one dishonest answer to request `number`.
+
+    The connection ends after them.
+    """
     chance = random.Random(seed)
-    items = [frame({"id": number, "item": item}, blob) for item, blob in said.items]
-    end = frame({"id": number, "value": said.value})
+    items = [encode_frame({"id": number, "item": item}, blob) for item, blob in said.items]
+    end = encode_frame({"id": number, "value": said.value})
     code, details = chance.choice(CODES), chance.choice(DETAILS)
     error = {
         "code": code,
@@ -200,25 +202,29 @@ def lie(seed: int, number: int, said: Said) -> list[bytes]:
     }
 
     def spoilt_value() -> list[bytes]:
-        return [*items, frame({"id": number, "value": spoil(chance, said.value)})]
+        return [*items, encode_frame({"id": number, "value": spoil_one_value(chance, said.value)})]
 
     def spoilt_item() -> list[bytes]:
         if not said.items:
             return spoilt_value()
         item, blob = chance.choice(said.items)
-        return [*items, frame({"id": number, "item": spoil(chance, item)}, blob), end]
+        return [
+            *items,
+            encode_frame({"id": number, "item": spoil_one_value(chance, item)}, blob),
+            end,
+        ]
 
     ways: list[Callable[[], list[bytes]]] = [spoilt_value, spoilt_value, spoilt_item, spoilt_item]
     ways += [
-        lambda: [frame({"id": number, "error": spoil(chance, error)})],
-        lambda: [frame({"id": number, "error": error})],
-        lambda: [*items, frame(chance.choice(ODD_FRAMES)), end],
+        lambda: [encode_frame({"id": number, "error": spoil_one_value(chance, error)})],
+        lambda: [encode_frame({"id": number, "error": error})],
+        lambda: [*items, encode_frame(chance.choice(ODD_FRAMES)), end],
         # a second answer, and items after the end
-        lambda: [end, *items, end, frame({"id": number, "error": error})],
+        lambda: [end, *items, end, encode_frame({"id": number, "error": error})],
         # a late one
-        lambda: [frame({"id": number - 1, "value": chance.choice(FOREIGN)}), *items, end],
+        lambda: [encode_frame({"id": number - 1, "value": chance.choice(FOREIGN)}), *items, end],
         # an item, and then no end
-        lambda: [frame({"id": number, "item": chance.choice(FOREIGN)}), *items],
+        lambda: [encode_frame({"id": number, "item": chance.choice(FOREIGN)}), *items],
         lambda: [*items * 20, end],
         lambda: [*items, end[: chance.randrange(len(end))]],
         lambda: [
@@ -228,17 +234,20 @@ def lie(seed: int, number: int, said: Said) -> list[bytes]:
     ways += [
         lambda: [
             *items,
-            frame(
+            encode_frame(
                 {"id": number, "packed": "value"},
-                frames.pack(json.dumps(spoil(chance, said.value)).encode()),
+                frames.pack(json.dumps(spoil_one_value(chance, said.value)).encode()),
             ),
         ],
         lambda: [
             *items,
-            frame({"id": number, "packed": chance.choice(PACKED)}, chance.choice(BLOBS)),
+            encode_frame({"id": number, "packed": chance.choice(PACKED)}, chance.choice(BLOBS)),
         ],
         lambda: [
-            *[frame({"id": number, "item": item}, chance.choice(BLOBS)) for item, _ in said.items],
+            *[
+                encode_frame({"id": number, "item": item}, chance.choice(BLOBS))
+                for item, _ in said.items
+            ],
             end,
         ],
     ]
@@ -246,9 +255,12 @@ def lie(seed: int, number: int, said: Said) -> list[bytes]:
 
 
 class LyingChannel(FramedChannel):
-    """The real channel to one host. `seeds` says which requests are answered dishonestly, and how.
-    `patience_s`: the connection stays after a lie, every third one goes on for ever, and a time-out
-    of the caller's is no longer than that."""
+    """The real channel to one host that lies.
+
+    `seeds` says which requests get a dishonest answer, and which one. With `patience_s`, the
+    connection stays open after a lie, every third lie never ends, and no timeout of the caller is
+    longer than that.
+    """
 
     def __init__(
         self, host: str, seeds: Callable[[str], Seed], patience_s: float | None = None
@@ -259,23 +271,30 @@ class LyingChannel(FramedChannel):
         self._frames = Frames()
         self._seeds, self._patience_s = seeds, patience_s
         self._order = threading.Lock()
-        self.hello = honest_hello(host)
+        self.hello = encode_honest_hello(host)
 
     def _send(self, header: dict[str, Any], blob: bytes = b"") -> None:
         if "verb" not in header:
             return
-        said, seed = honest(header["verb"], self._host, header["args"]), self._seeds(header["verb"])
-        if isinstance(seed, Said):
+        said, seed = (
+            honest_answer(header["verb"], self._host, header["args"]),
+            self._seeds(header["verb"]),
+        )
+        if isinstance(seed, HonestAnswer):
             said, seed = seed, None
         if seed is None:
-            sent = [frame({"id": header["id"], "item": item}, blob) for item, blob in said.items]
-            sent.append(frame({"id": header["id"], "value": said.value}))
+            sent = [
+                encode_frame({"id": header["id"], "item": item}, blob) for item, blob in said.items
+            ]
+            sent.append(encode_frame({"id": header["id"], "value": said.value}))
         else:
-            sent = lie(seed, header["id"], said)
+            sent = make_lie(seed, header["id"], said)
         ends = seed is not None and self._patience_s is None
         threading.Thread(target=self._hear, args=(b"".join(sent), ends), daemon=True).start()
         if isinstance(seed, int) and self._patience_s is not None and seed % 3 == 0 and said.items:
-            drip = [frame({"id": header["id"], "item": item}, blob) for item, blob in said.items]
+            drip = [
+                encode_frame({"id": header["id"], "item": item}, blob) for item, blob in said.items
+            ]
             threading.Thread(
                 target=self._drip, args=(header["id"], b"".join(drip)), daemon=True
             ).start()
@@ -307,8 +326,10 @@ class LyingChannel(FramedChannel):
         return None
 
     def _hear(self, said: bytes, last: bool) -> None:
-        """As the reader does. At the `last` the connection ends, so that none waits for what does
-        not come."""
+        """Read frames as the channel's reader does.
+
+        After the `last` one the connection ends, so that no caller waits for more.
+        """
         with self._order:
             try:
                 self._frames.feed(said)
@@ -324,16 +345,19 @@ class LyingChannel(FramedChannel):
             self._fail_all(HostUnreachable("the connection ended", where=self._host))
 
 
-def honest_hello(host: str) -> Any:
+def encode_honest_hello(host: str) -> Any:
     from tfdeploy.model.answers.hosts import Hello
     from tfdeploy.model.answers.reading import read
 
-    return read(honest("hello", host, {}).value, Hello)
+    return read(honest_answer("hello", host, {}).value, Hello)
 
 
 class LyingFleet(SshFleet):
-    """`seeds(host, verb)`: a lie's number, or its words; None for an honest answer. A channel that
-    ended is made anew. `patience_s`: see LyingChannel."""
+    """The real fan-out to hosts that lie.
+
+    `seeds(host, verb)` returns the number or the text of a lie, or None for an honest answer. A
+    channel that ended is opened again. `patience_s`: see LyingChannel.
+    """
 
     def __init__(self, seeds: Callable[[str, str], Seed], patience_s: float | None = None) -> None:
         super().__init__()
@@ -354,7 +378,7 @@ class LyingFleet(SshFleet):
         )
 
     def end(self) -> None:
-        """What goes on for ever ends."""
+        """End the answers that never end by themselves."""
         for channel in self._channels.values():
             channel.close()
 

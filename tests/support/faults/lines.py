@@ -1,5 +1,7 @@
-"""What a user's machines, files and hands may do wrong, in 67 lines; a test marked `fault("14 no
-python3")` shows one fault of line 14. Only words: `make faults` holds the tests against them.
+"""List in 67 lines what can go wrong with a user's machines, files and input.
+
+A test marked `fault("14 no python3")` shows one fault of line 14. `make faults` compares the tests
+with these lines.
 """
 
 from __future__ import annotations
@@ -100,7 +102,7 @@ LINES = {number: words for group in GROUPS.values() for number, words in group.i
 
 
 def number_of(fault: str) -> int:
-    """14 of "14 no python3". Raises ValueError for words that belong to no line."""
+    """Return 14 for "14 no python3". Raises ValueError if the text belongs to no line."""
     number, _, words = fault.partition(" ")
     if not number.isdigit() or int(number) not in LINES or not words:
         raise ValueError(
@@ -110,8 +112,10 @@ def number_of(fault: str) -> int:
 
 
 def params(table: Mapping[str, tuple[Any, ...]], core: Collection[str] | None = None) -> list[Any]:
-    """A parameter set for each row of a table whose keys are faults, or the plain name of a case.
-    With `core`: these in every suite, the others in `make faults` alone."""
+    """Return a parameter set for each row of a table whose keys are faults or names of cases.
+
+    With `core`, these rows run in every session, and the others only in `make faults`.
+    """
 
     def marks(name: str) -> list[Any]:
         long = [] if core is None or name in core else [pytest.mark.long]
@@ -121,8 +125,10 @@ def params(table: Mapping[str, tuple[Any, ...]], core: Collection[str] | None = 
 
 
 def variations(values: Sequence[Any], core: int = 1) -> list[Any]:
-    """One fault in several shapes: the first (`core` of them) in every suite, the others in `make
-    soak` alone."""
+    """Return the parameter sets of one fault in several variations.
+
+    The first `core` of them run in every session, the others only in `make soak`.
+    """
     return [
         *values[:core],
         *(pytest.param(value, marks=pytest.mark.long) for value in values[core:]),

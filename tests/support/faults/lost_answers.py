@@ -1,5 +1,7 @@
-"""An agent that does what it is asked and dies before it answers: what a lost reply looks like from
-the control machine."""
+"""An agent that executes a verb and dies before it answers.
+
+The control machine sees a lost reply.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def find_verb(name):
 
 @contextmanager
 def agent_that_dies_after(operator: Tfdeploy, host: str, verb: str) -> Iterator[None]:
-    """On that host the agent does what the verb says, once, and dies before it answers."""
+    """Make the agent of that host execute the verb once and die before it answers."""
     on_host(operator.lab, host, f"touch /tmp/die-after-{verb}")
     try:
         with tampered_agent(operator.lab, host, {dispatch: DIES}):

@@ -1,9 +1,9 @@
-"""The second try of tests that start TensorFlow.
+"""Run tests that start TensorFlow a second time if only such tests failed.
 
 Each of them starts several TensorFlow processes at once, and TensorFlow has time limits of its own.
 If only such tests failed, the first session exits with ONLY_TENSORFLOW. Then `make test` runs the
-failed tests once more, with nothing else beside them (`--last-failed`). The last line of that
-session names those that passed.
+failed tests once more, with no other tests at the same time (`--last-failed`). The last line of
+that session names those that passed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SecondTry:
             session.exitstatus = ONLY_TENSORFLOW
 
     def pytest_unconfigure(self) -> None:
-        """Print the names after pytest's own last line, so that they are the last one."""
+        """Print the names after pytest's own last line, so that they come last."""
         names = sorted(name for name, passed in self._passed.items() if passed)
         if names and self._is_second:
             text = f"passed only at the second try: {', '.join(names)}"

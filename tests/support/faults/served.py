@@ -1,5 +1,7 @@
-"""Hosts that are real agents on this machine, spoken to over pipes in place of SSH. Some of them
-lie: see `Lie`."""
+"""Hosts that are real agents on this machine, connected by pipes instead of SSH.
+
+Some of them lie: see `Lie`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from support.faults.hostile import frame
+from support.faults.hostile import encode_frame
 from tfdeploy.agent import frames
 from tfdeploy.errors import HostUnreachable
 from tfdeploy.model.answers.hosts import Hello
@@ -32,9 +34,12 @@ SILENT: list[Item] = []  # of a verb that is never answered
 
 @dataclass(frozen=True)
 class Lie:
-    """`answers`: verb -> frames in place of its answer, which the agent is not asked for.
-    `items(verb, item)`: what is said in place of an honest item. `reports`: verb -> items that it
-    says by itself, one each `pause_s`."""
+    """What a host answers dishonestly.
+
+    `answers`: {verb: frames} that replace its answer; the agent is not asked. `items(verb, item)`
+    returns the replacement of an honest item. `reports`: {verb: items} that the host sends by
+    itself, one each `pause_s`.
+    """
 
     answers: dict[str, list[Item]] = field(default_factory=dict)
     items: Callable[[str, Item], Item | None] = lambda verb, item: item
@@ -124,13 +129,13 @@ class ServedChannel(FramedChannel):
 
     def _hear(self, header: Item, blob: bytes) -> None:
         with self._order:
-            self._frames.feed(frame(header, blob))
+            self._frames.feed(encode_frame(header, blob))
             for each in self._frames.take():
                 self._dispatch(each)
 
 
 class ServedFleet(SshFleet):
-    """`lies`: by host; may be changed between verbs."""
+    """A fan-out to agents on this machine. `lies` of each host may be changed between verbs."""
 
     def __init__(self, folder: Path, names: tuple[str, ...]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Strangers that are given, by the kernel, exactly the pids that processes of a run had."""
+"""Start unrelated processes with exactly the pids that processes of a run had."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Strangers:
         self._alive: list[int] | None = None
 
     def untouched(self) -> bool:
-        """Whether all of them are still alive; they end with this question."""
+        """Return True if all of them are still alive, and end them."""
         if self._alive is None:
             output, _ = self._process.communicate(timeout=30)
             self._alive = [int(pid) for pid in output.split()]
@@ -52,7 +52,7 @@ class Strangers:
 
 @contextmanager
 def strangers(lab: Lab, host: str, pids: Sequence[int]) -> Iterator[Strangers]:
-    """Processes of the host's user with these pids, which must be free, on an isolated host."""
+    """Start processes of the host's user with these pids, which must be free, on an isolated host."""
     command = lab.on(host, ["python3", "-c", TAKE, str(UID), *map(str, pids)], root=True)
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -1,8 +1,7 @@
-"""After `pytest -m fault`: a table of every fault, its result and its seconds, and the lines that
-no test shows.
+"""Print a table of every fault with its result and seconds after `pytest -m fault`.
 
-A second run of what failed (`--last-failed`) completes the table of the first. Elsewhere it is one
-line.
+It also lists the lines that no test shows. A second run of failed tests (`--last-failed`) completes
+the table of the first run. Other sessions print one line only.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ WIDTH = 84
 
 
 class FaultTable:
-    """One test session, as its controller sees it."""
+    """The plugin that collects the results of one test session, in its controller."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -51,8 +50,10 @@ class FaultTable:
 
 
 def collected(items: list[pytest.Item]) -> None:
-    """Writes each test's faults where its report carries them. Raises UsageError for a fault of no
-    line."""
+    """Attach each test's faults to its report.
+
+    Raises UsageError for a fault that belongs to no line.
+    """
     for item in items:
         for mark in item.iter_markers(MARK):
             try:
@@ -63,8 +64,8 @@ def collected(items: list[pytest.Item]) -> None:
 
 
 def further_shapes(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The long tests among these all of whose faults another one of these shows in another shape, a
-    short one if there is one."""
+    """Return the long tests whose faults are all shown by another of these tests, preferably a
+    short one."""
     shown: set[str] = set()
     further = []
     for item in sorted(items, key=_is_long):
@@ -80,7 +81,7 @@ def _is_long(item: pytest.Item) -> bool:
 
 
 def _rows(tests: dict[str, tuple[list[str], str, float]]) -> dict[str, tuple[str, float]]:
-    """fault -> (the worst of its tests' results, their seconds)."""
+    """Return {fault: (the worst result of its tests, their seconds)}."""
     rows: dict[str, tuple[str, float]] = {}
     for faults, ended, seconds in tests.values():
         for fault in faults:

@@ -1,8 +1,7 @@
-"""A host whose agent is not the one that was put there: whoever owns the host can have it run any
-other code.
+"""A host that runs modified code in place of our agent, as the owner of a host can.
 
-The agent's files stay whole, for they are looked at; the interpreter adds to its modules as it
-loads them.
+The agent's files stay unchanged, because they are verified. The interpreter adds to its modules as
+it loads them.
 """
 
 from __future__ import annotations
@@ -61,8 +60,11 @@ exec "$TAMPERED_REAL" "$@"
 
 @contextmanager
 def tampered_agent(lab: Lab, host: str, added: Mapping[ModuleType, str]) -> Iterator[None]:
-    """`added`: a module of the agent -> Python that runs at its end on the host, in the sessions
-    and in what they start."""
+    """Make the host's agent run extra code.
+
+    `added`: {module of the agent: Python that runs at its end}, in sessions and in the processes
+    that they start.
+    """
     home = on_host(lab, host, 'printf %s "$HOME"')
     assert home == "/home/lab" or home.startswith(str(lab.root)), "not a home of this machine"
     folder = f"{home}/tampered"

@@ -1,8 +1,8 @@
-"""A run that random misfortunes meet, and what must hold whatever they were.
+"""Apply random faults to a run, and check what must hold after any of them.
 
-Everything is drawn from one seed. The model is small: which hosts are on, connected, frozen, and
-whether somebody stopped the run. Once all is healed the run must end as the model says, and nothing
-of it may be left.
+Everything is drawn from one seed. The model is small: which hosts are on, connected or frozen, and
+whether somebody stopped the run. After all faults are healed, the run must end as the model says,
+and nothing of it may be left.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host
 from support.lab.jobs import write_job
-from support.lab.remains import remains
+from support.lab.remains import find_remains
 from support.lab.run_files import host_folder, host_state, kill, task_status
 from support.waiting import wait_for
 
@@ -34,8 +34,10 @@ PROGRAMS = {"async": ("quick.py", "--steps=150"), "mirrored": ("any_mode.py", "-
 
 
 class Walk:
-    """One run on a lab of four isolated hosts. `said` is the story so far, for whoever must
-    understand a failure."""
+    """One run on a lab of four isolated hosts.
+
+    `said` lists the steps so far, to explain a failure.
+    """
 
     def __init__(self, operator: Tfdeploy, other: Tfdeploy, seed: int) -> None:
         self.operator, self.other, self.chance = operator, other, random.Random(seed)
@@ -72,7 +74,7 @@ class Walk:
             )
 
     def step(self) -> None:
-        """One thing happens."""
+        """Apply one random fault or repair."""
         ways: list[Callable[[], None]] = (
             [self._kill_task] * 3 + [self._kill_keeper] * 2 + [self._freeze, self._thaw]
         )
@@ -99,7 +101,7 @@ class Walk:
         return found["pid"] if found["state"] in ("starting", "running") else None
 
     def _signal(self, host: str, pid: int | None, number: int = 9) -> bool:
-        """False: it was gone already."""
+        """Send a signal. Returns False if the process was gone already."""
         if pid is None:
             return False
         try:
@@ -132,14 +134,17 @@ class Walk:
             )
 
     def _is_ours(self, host: str, pid: int | None) -> bool:
-        """The pid in a file may be that of a process before a reboot."""
+        """Return True if the pid belongs to the run.
+
+        After a reboot a pid in a file may be another process.
+        """
         words = on_host(
             self.lab, host, f"tr '\\0' ' ' < /proc/{pid}/cmdline 2>/dev/null || true", root=True
         )
         return f"/runs/{self.run}/" in words
 
     def _let_it_run(self) -> None:
-        """Until some lines more have come, or for a while."""
+        """Wait for some more lines of output, or for a while."""
         before = self.followed.stat().st_size
         try:
             wait_for(lambda: self.followed.stat().st_size > before + LET_BYTES, LET_S, "more lines")
@@ -216,7 +221,7 @@ class Walk:
         self.said.append(f"{time.monotonic() - self.began:.0f} s {what} {whom} {result}".strip())
 
     def as_it_stands(self) -> str:
-        """What status and the hosts' own files say: for whoever must understand a failure."""
+        """Return what status and the hosts' files say, to explain a failure."""
         said = [self.other.run("status", self.run).stdout]
         for host in self.lab.hosts:
             said.append(
@@ -240,7 +245,7 @@ class Walk:
     # --- what must hold
 
     def settle(self) -> None:
-        """All is healed, and the run ends as it must. Fails with what does not hold."""
+        """Heal all faults and check that the run ends as it must. Fails with what does not hold."""
         self._thaw()
         for host in sorted(self.cut):
             self.lab.heal(host)
@@ -266,7 +271,7 @@ class Walk:
 
         def gone() -> bool:
             seen.clear()
-            seen.update(remains(self.operator, self.run, self.job))
+            seen.update(find_remains(self.operator, self.run, self.job))
             return not seen
 
         try:
@@ -286,8 +291,8 @@ class Walk:
             assert row["state"] in ("ended", "lost") and row["outcome"], row
 
     def _every_line_once(self) -> None:
-        """Within an attempt the steps count on; a follower of the whole walk has seen what is
-        stored, once."""
+        """Check that steps increase within an attempt, and that a follower has seen each stored
+        line once."""
         stored = _lines(self.operator.run("logs", self.run, "--output", "json", exit_code=0).stdout)
         for task in self.tasks:
             attempts: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Files of a code folder, put there by a test, and the paths that are read of it."""
+"""Write files to a code folder, and list the paths that tfdeploy reads from it."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Event files of TensorBoard by hand: whole ones, and such as no writer makes."""
+"""Write TensorBoard event files by hand, valid ones and invalid ones."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def varint(value: int) -> bytes:
     return found + bytes([value])
 
 
-def block(number: int, data: bytes) -> bytes:
-    """A field of bytes, text, or a message."""
+def length_delimited(number: int, data: bytes) -> bytes:
+    """Return a length-delimited field: bytes, text, or a message."""
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 
-def simple(tag: str, value: float) -> bytes:
-    """A Summary.Value as TensorFlow 1 writes it."""
-    return block(1, tag.encode()) + b"\x15" + struct.pack("<f", value)
+def simple_value(tag: str, value: float) -> bytes:
+    """Return a Summary.Value as TensorFlow 1 writes it."""
+    return length_delimited(1, tag.encode()) + b"\x15" + struct.pack("<f", value)
 
 
 def event(*values: bytes) -> bytes:
@@ -30,19 +30,19 @@ def event(*values: bytes) -> bytes:
         b"\x09"
         + struct.pack("<d", 1.8e9)
         + b"\x10\x01"
-        + block(5, b"".join(block(1, value) for value in values))
+        + length_delimited(5, b"".join(length_delimited(1, value) for value in values))
     )
 
 
-def head(length: int) -> bytes:
-    """Of a record that says to be so long."""
+def record_header(length: int) -> bytes:
+    """Return the header of a record that claims this length."""
     packed = struct.pack("<Q", length)
     return packed + struct.pack("<I", masked_crc(packed))
 
 
 def record(data: bytes) -> bytes:
-    return head(len(data)) + data + struct.pack("<I", masked_crc(data))
+    return record_header(len(data)) + data + struct.pack("<I", masked_crc(data))
 
 
 def scalar(tag: str, value: float) -> bytes:
-    return record(event(simple(tag, value)))
+    return record(event(simple_value(tag, value)))

@@ -1,4 +1,4 @@
-"""MNIST's four files without MNIST: the digits of an example, drawn larger, in the idx format."""
+"""Write the four files of MNIST in idx format from the digits of an example, without MNIST."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ TRAIN, TEST = 5700, 300  # validation takes the first 5,000 unless a program say
 
 
 def write(folder: Path, *, train: int = TRAIN, test: int = TEST) -> None:
-    """The images are compressed, the labels are not: both are read."""
+    """Write the four files.
+
+    The images are compressed and the labels are not, because both are read.
+    """
     import numpy as np
 
     digits = np.loadtxt(DIGITS, delimiter=",")

@@ -1,5 +1,7 @@
-"""A folder with all that is hard to copy: names, modes, times, links, holes. What lies in it is the
-same each time."""
+"""Make a folder with all that is hard to copy: names, modes, times, links, holes.
+
+Its content is the same each time.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ NOT_LONG_AGO_NS = 1_600_000_000 * 10**9 + 999_999_999
 
 
 def write_names(folder: Path) -> None:
-    """Files with names of every kind, one that may be executed, an empty one, a link."""
+    """Write files with all kinds of names, an executable file, an empty file and a link."""
     for name in ODD_NAMES:
         path = os.path.join(os.fsencode(folder), name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -49,7 +51,7 @@ def write_names(folder: Path) -> None:
 
 
 def write_odd_tree(folder: Path) -> None:
-    """Makes the folder, with all of it. Some of its folders may not be written in."""
+    """Make the folder with all its files. Some of its folders are not writable."""
     folder.mkdir()
     write_names(folder)
     _write_links(folder / "links")
@@ -70,8 +72,8 @@ def _write_modes(folder: Path) -> None:
 
 
 def _write_links(folder: Path) -> None:
-    """Symbolic ones to a file, a folder, nothing; hard links, also into another folder, and to an
-    empty file."""
+    """Make symbolic links to a file, a folder and nothing, and hard links, also into another folder
+    and to an empty file."""
     (folder / "deep").mkdir(parents=True)
     for name, target in (
         ("to a file", "one"),
@@ -105,7 +107,8 @@ def _write_empty_folders(folder: Path) -> None:
 
 
 def _set_times(folder: Path) -> None:
-    """Of folders too, and from the innermost, because what is made in a folder changes its time."""
+    """Set the times of files and folders, innermost first: creating a file changes the time of its
+    folder."""
     for number, each in enumerate(sorted(folder.rglob("*"), reverse=True)):
         when = (LONG_AGO_NS, NOT_LONG_AGO_NS)[number % 2] + number * 10**9
         os.utime(each, ns=(when, when), follow_symlinks=False)

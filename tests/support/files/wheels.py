@@ -1,4 +1,4 @@
-"""Tiny wheels, written by hand: what `setup` installs in tests, without any network."""
+"""Write tiny wheels by hand, which `setup` installs in tests without a network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 def make_wheel(
     folder: Path, name: str, version: str, *, requires: tuple[str, ...] = (), text: str = ""
 ) -> Path:
-    """A pure wheel with one module, `NAME.VERSION` and what `text` says."""
+    """Write a pure wheel with one module, which has `NAME.VERSION` and the content of `text`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{version}-py3-none-any.whl"
     about = f"{name}-{version}.dist-info"

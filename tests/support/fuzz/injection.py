@@ -1,4 +1,4 @@
-"""Texts that some parser, shell or terminal takes for more than text, and how a file holds one."""
+"""Texts that a parser, shell or terminal may interpret, and how to quote them in a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILE_NAMES: tuple[bytes, ...] = tuple(
 
 
 def quoted(text: str) -> str:
-    """As YAML's double quotes hold it, whatever it is."""
+    """Return the text in YAML's double quotes."""
     return (
         '"'
         + "".join(
@@ -36,5 +36,5 @@ def quoted(text: str) -> str:
 
 
 def braced(text: str) -> str:
-    """As `command` and `env` take it for plain text."""
+    """Return the text so that `command` and `env` take it literally."""
     return text.replace("{", "{{").replace("}", "}}")

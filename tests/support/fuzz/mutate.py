@@ -1,6 +1,6 @@
-"""A file as a tired hand, a broken disk or a stranger would change it: bytes, lines, keys, values.
+"""Mutate a file as a tired user, a broken disk or an attacker would: bytes, lines, keys, values.
 
-Deterministic: the same `random.Random` gives the same file.
+The same `random.Random` gives the same file.
 """
 
 from __future__ import annotations
@@ -47,41 +47,43 @@ SEARCHED = 8192
 _SIGNS = b":-[]{}&*!|>'\"#%@`, \n\t?<~\\\r\0\x85$(;"
 
 
-def mutated(content: bytes, others: list[bytes], chance: random.Random) -> bytes:
-    """`content` after one to four changes; `others` are files that lines may come from."""
+def mutate(content: bytes, others: list[bytes], chance: random.Random) -> bytes:
+    """Return `content` after one to four changes. `others` are files that lines may come from."""
     for _ in range(chance.choice((1, 1, 1, 1, 1, 1, 2, 3))):
         content = chance.choices(_CHANGES, _WEIGHTS)[0](content, others, chance)
     return content
 
 
-def _value(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
-    return _replaced(_VALUE, content, chance.choice(NONSENSE), chance)
+def _change_value(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
+    return _replace_match(_VALUE, content, chance.choice(NONSENSE), chance)
 
 
-def _item(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
-    return _replaced(_ITEM, content, chance.choice(NONSENSE), chance)
+def _change_item(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
+    return _replace_match(_ITEM, content, chance.choice(NONSENSE), chance)
 
 
-def _quoted(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
-    """Nonsense that YAML takes for text, whatever is in it."""
+def _insert_text(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
+    """Insert nonsense that YAML reads as text."""
     text = chance.choice(_TEXTS).replace("'", "''")
-    return _replaced(chance.choice((_VALUE, _ITEM)), content, f"'{text}'".encode(), chance)
+    return _replace_match(chance.choice((_VALUE, _ITEM)), content, f"'{text}'".encode(), chance)
 
 
-def _other_value(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
-    """A value of the file at the place of another."""
+def _swap_value(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
+    """Put a value of the file in the place of another one."""
     matches = _VALUE.findall(content)
-    return _replaced(_VALUE, content, chance.choice(matches), chance) if matches else content
+    return _replace_match(_VALUE, content, chance.choice(matches), chance) if matches else content
 
 
-def _long(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
+def _lengthen(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
     size = chance.choice(_LONG)
     piece = chance.choice(_PIECES)
-    return _replaced(chance.choice((_VALUE, _KEY)), content, piece * (size // len(piece)), chance)
+    return _replace_match(
+        chance.choice((_VALUE, _KEY)), content, piece * (size // len(piece)), chance
+    )
 
 
-def _key(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
-    """A key with a letter lost, doubled, swapped or changed, or another word."""
+def _change_key(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
+    """Change a key: drop, double, swap or replace a letter, or use another word."""
     matches = list(_KEY.finditer(content))
     if not matches:
         return content
@@ -98,7 +100,7 @@ def _key(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
     return content[: match.start(1)] + chance.choice(spelt) + content[match.end(1) :]
 
 
-def _bytes(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
+def _change_bytes(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
     changed = bytearray(content or b"x")
     for _number in range(chance.choice((1, 1, 2, 8))):
         at = chance.randrange(len(changed))
@@ -108,7 +110,7 @@ def _bytes(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
     return bytes(changed)
 
 
-def _inserted(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
+def _insert_bytes(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
     at = chance.randrange(len(content) + 1)
     return (
         content[:at]
@@ -117,15 +119,15 @@ def _inserted(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
     )
 
 
-def _cut(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
+def _cut_bytes(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
     at = chance.randrange(len(content) + 1)
     return chance.choice(
         (content[:at], content[at:], content[:at] + content[at + chance.randrange(1, 9) :])
     )
 
 
-def _lines(content: bytes, others: list[bytes], chance: random.Random) -> bytes:
-    """Lines swapped, doubled, lost, indented, or taken from another file."""
+def _change_lines(content: bytes, others: list[bytes], chance: random.Random) -> bytes:
+    """Swap, double, drop or indent lines, or take lines from another file."""
     lines = content.splitlines(keepends=True) or [b"\n"]
     one, two = chance.randrange(len(lines)), chance.randrange(len(lines))
     what = chance.randrange(6)
@@ -146,8 +148,8 @@ def _lines(content: bytes, others: list[bytes], chance: random.Random) -> bytes:
     return b"".join(lines)
 
 
-def _anchored(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
-    """A value gets an anchor, and another place an alias or a merge of it."""
+def _add_anchor(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
+    """Give a value an anchor, and put an alias or a merge of it in another place."""
     matches = list(_VALUE.finditer(content))
     if len(matches) < 2:
         return content
@@ -164,8 +166,8 @@ def _anchored(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
     )
 
 
-def _ends(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
-    """Other line ends, a mark at the beginning, another encoding, a second document."""
+def _change_encoding(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
+    """Change the line ends or the encoding, or add a byte order mark or a second document."""
     what = chance.randrange(6)
     if what == 0:
         return content.replace(
@@ -190,7 +192,7 @@ def _ends(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
     )
 
 
-def _replaced(
+def _replace_match(
     pattern: re.Pattern[bytes], content: bytes, instead: bytes, chance: random.Random
 ) -> bytes:
     matches = list(pattern.finditer(content, 0, SEARCHED))
@@ -202,7 +204,17 @@ def _replaced(
 
 _Change = Callable[[bytes, list[bytes], random.Random], bytes]
 _OFTEN: dict[_Change, int] = {
-    _value: 40, _quoted: 40, _item: 40, _other_value: 15, _key: 15, _lines: 40, _anchored: 10, _bytes: 15, _inserted: 10, _cut: 6,
-    _ends: 8, _long: 2,
-}  # fmt: skip
+    _change_value: 40,
+    _insert_text: 40,
+    _change_item: 40,
+    _swap_value: 15,
+    _change_key: 15,
+    _change_lines: 40,
+    _add_anchor: 10,
+    _change_bytes: 15,
+    _insert_bytes: 10,
+    _cut_bytes: 6,
+    _change_encoding: 8,
+    _lengthen: 2,
+}
 _CHANGES, _WEIGHTS = tuple(_OFTEN), tuple(_OFTEN.values())

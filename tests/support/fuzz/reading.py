@@ -1,5 +1,4 @@
-"""What must be true when a file is read, whatever is in it, and of all that is made from it
-afterwards."""
+"""Check what must hold for any file that is read, and for all that is made from it."""
 
 from __future__ import annotations
 
@@ -37,15 +36,15 @@ WHOLE_FILE = ("is empty", "holds only comments", "not a file of ours")  # such a
 
 @contextlib.contextmanager
 def quick_folder() -> Iterator[Path]:
-    """A folder in memory where there is one: on a disk, writing a file takes longer than reading it
-    as an inventory."""
+    """Yield a folder in memory, if there is one: on a disk, writing a file takes longer than
+    reading it as an inventory."""
     memory = "/dev/shm"
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as made:
         yield Path(made)
 
 
-def read(kind: Kind, path: Path) -> InventoryFile | Job | None:
-    """What the file says; None where it is refused as it should be."""
+def read_or_refuse(kind: Kind, path: Path) -> InventoryFile | Job | None:
+    """Return the content of the file, or None if it is refused correctly."""
     try:
         return (
             load_inventory_file(path)
@@ -69,17 +68,17 @@ def check_refusal(error: TfdeployError, path: Path) -> None:
     assert name == path.name, error.where
     if not any(words in error.what for words in WHOLE_FILE):
         line = int(rest.partition(":")[0])
-        assert 1 <= line <= lines_of(path.read_bytes()), (error.where, error.what)
+        assert 1 <= line <= count_lines(path.read_bytes()), (error.where, error.what)
 
 
-def lines_of(content: bytes) -> int:
+def count_lines(content: bytes) -> int:
     text = content.decode("utf-8-sig", "replace")
     return len(_BREAKS.split(text))
 
 
 def check_inventory(understood: InventoryFile, again: Path) -> None:
-    """What `tfdeploy inventory` prints is the inventory: written as a file, it reads as the same
-    one."""
+    """Check that the output of `tfdeploy inventory`, written as a file, reads as the same
+    inventory."""
     inventory = understood.inventory
     json.dumps(view.inventory_as_json(inventory, understood))
     view.list_setting_rows(inventory, understood)
@@ -103,7 +102,8 @@ def _settings(host: Host) -> dict[str, object]:
 
 
 def _escaped(value: object) -> object:
-    """A brace in a setting of a host is doubled, since {name} means something there."""
+    """Return the setting with its braces doubled, because {name} has a meaning in a host's
+    settings."""
     return value.replace("{", "{{").replace("}", "}}") if isinstance(value, str) else value
 
 
@@ -114,8 +114,8 @@ def _without_places(inventory: Inventory) -> Inventory:
 
 
 def check_plan(plan: Plan) -> None:
-    """A plan reads back from all forms that it is written in, and its hosts' copy passes for
-    one."""
+    """Check that a plan can be read back from all its written forms, and that the hosts' copy is
+    accepted."""
     said = plan_to_json(plan)
     assert plan_from_json(json.loads(json.dumps(said))) == plan
     assert plan_from_file(json.dumps(plan_to_file(plan)).encode()) == plan
@@ -126,8 +126,8 @@ def check_plan(plan: Plan) -> None:
 
 
 def check_command_line(args: list[str]) -> None:
-    """0 or 2, no traceback, nothing on the screen that is not printable; with --json the documented
-    error."""
+    """Check that the exit code is 0 or 2, without a traceback or unprintable output; with --json,
+    that the error is as documented."""
     for more in ([], ["--json"]):
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

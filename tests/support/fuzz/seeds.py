@@ -1,7 +1,7 @@
-"""The files that fuzzing starts from: those of this tree that people copy, one with every key, and
-what others write.
+"""Return the files from which fuzzing starts.
 
-A key that is added to `config/reference.py` is in the file with every key at once.
+They are the files of this repository that people copy, one file with every key, and files of other
+tools. A key that is added to `config/reference.py` is in the file with every key at once.
 """
 
 from __future__ import annotations
@@ -24,46 +24,46 @@ class Seed(NamedTuple):
     text: str
 
 
-def seeds() -> list[Seed]:
-    """The same list at every call, so that a series can be repeated."""
+def list_seeds() -> list[Seed]:
+    """Return the same list at every call, so that a series can be repeated."""
     inventories = [path.read_text() for path in sorted((ROOT / "inventories").glob("*.yaml"))]
     jobs = [path.read_text() for path in sorted((ROOT / "examples").glob("*/tfdeploy.yaml"))]
     for case in sorted((ROOT / "tests" / "golden" / "plans").glob("*.json")):
         answer = json.loads(case.read_text())
         for host in answer["inventory"]["hosts"].values():
             host.update({"ports": "-".join(map(str, host["ports"]))} if "ports" in host else {})
-        inventories.append(_block(answer["inventory"]))
-        jobs.append(_job_of(answer.get("job", {})))
-    all_jobs = [*dict.fromkeys(jobs), *_every_key(reference.JOB)]
-    all_inventories = [*dict.fromkeys(inventories), *_every_host(), *FOREIGN]
+        inventories.append(_as_block_yaml(answer["inventory"]))
+        jobs.append(_job_file_of(answer.get("job", {})))
+    all_jobs = [*dict.fromkeys(jobs), *_files_with_keys(reference.JOB)]
+    all_inventories = [*dict.fromkeys(inventories), *_hosts_with_keys(), *FOREIGN]
     return [
         *(Seed("inventory", text) for text in all_inventories),
         *(Seed("job", text) for text in all_jobs),
     ]
 
 
-def corpus() -> dict[str, bytes]:
-    """File name -> content. The name begins with the kind."""
+def read_corpus() -> dict[str, bytes]:
+    """Return {file name: content}. The name begins with the kind."""
     return {
         path.name: path.read_bytes() for path in sorted(CORPUS.iterdir()) if path.suffix == ".yaml"
     }
 
 
-def _block(value: Any, indent: str = "") -> str:
-    """As block YAML, a line for each value, so that lines can be swapped and indented."""
+def _as_block_yaml(value: Any, indent: str = "") -> str:
+    """Return block YAML with a line for each value, so that lines can be swapped and indented."""
     if isinstance(value, dict) and value:
-        return "".join(_entry(f"{key}:", child, indent) for key, child in value.items())
+        return "".join(_as_yaml_entry(f"{key}:", child, indent) for key, child in value.items())
     return f"{indent}{json.dumps(value)}\n"
 
 
-def _entry(key: str, child: Any, indent: str) -> str:
+def _as_yaml_entry(key: str, child: Any, indent: str) -> str:
     if isinstance(child, dict) and child:
-        return f"{indent}{key}\n{_block(child, indent + '  ')}"
+        return f"{indent}{key}\n{_as_block_yaml(child, indent + '  ')}"
     return f"{indent}{key} {json.dumps(child)}\n"
 
 
-def _job_of(said: dict[str, Any]) -> str:
-    """The job file of a golden case, whose fields have the names of `Job`."""
+def _job_file_of(said: dict[str, Any]) -> str:
+    """Return the job file of a golden case, whose fields are named like those of `Job`."""
     names = {key.field or key.name: dotted for dotted, key in reference.rows(reference.JOB)}
     nested: dict[str, Any] = {"name": "digits", "mode": "async", "command": ["python", "train.py"]}
     for field, value in said.items():
@@ -74,12 +74,12 @@ def _job_of(said: dict[str, Any]) -> str:
                 f"{value:g}s" if field.endswith("_s") and isinstance(value, int | float) else value
             )
             nested[first] = {**nested.get(first, {}), rest: shown} if rest else shown
-    return _block(nested)
+    return _as_block_yaml(nested)
 
 
-def _every_key(keys: tuple[Key, ...]) -> list[str]:
-    """One file with the examples of all keys, one each with a single key beside what every job
-    needs."""
+def _files_with_keys(keys: tuple[Key, ...]) -> list[str]:
+    """Return one file with the examples of all keys, and one file for each single key with what
+    every job needs."""
     examples = [key.example for key in keys]
     needed = "name: digits\nmode: async\ncommand: [python, train.py]\n"
     own = [
@@ -90,7 +90,7 @@ def _every_key(keys: tuple[Key, ...]) -> list[str]:
     return ["\n".join(examples) + "\n", *own]
 
 
-def _every_host() -> list[str]:
+def _hosts_with_keys() -> list[str]:
     own = [key.example for key in reference.HOST if key.name != "address"]
     block = "".join(f"  {line}\n" for line in own)
     hosts = (

@@ -1,5 +1,7 @@
-"""The real `tfdeploy`, run as a lab's operator: own home, own state folder, no agent, no settings
-of the caller."""
+"""Run the real `tfdeploy` as a lab's operator.
+
+The operator has its own home and state folder, and no SSH agent and no settings of the caller.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from typing import IO, Any
 
 from support.lab.forked_client import REPOSITORY, ForkedClient, can_fork
 from support.lab.glance import Glance
-from support.schemas import printed_faults
+from support.schemas import find_printed_faults
 from support.stopwatch import Stopwatch
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
@@ -21,9 +23,11 @@ from tfdeploy.lab import Lab
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
-def ended(process: subprocess.Popen[str], within_s: float = 60.0) -> tuple[int, str]:
-    """(exit code, all that it said). Raises TimeoutExpired where it runs on; a Stopwatch measures
-    the time."""
+def wait_for_end(process: subprocess.Popen[str], within_s: float = 60.0) -> tuple[int, str]:
+    """Return (exit code, all output).
+
+    Raises TimeoutExpired if the process does not end in the time, which a Stopwatch measures.
+    """
     watch = Stopwatch()
     while True:
         try:
@@ -35,7 +39,7 @@ def ended(process: subprocess.Popen[str], within_s: float = 60.0) -> tuple[int, 
 
 
 class Tfdeploy:
-    """One operator. `cwd`: where its commands run; a job file is written there by the test."""
+    """One operator. Its commands run in `cwd`, where tests write the job file."""
 
     def __init__(self, lab: Lab, home: Path) -> None:
         self.lab = lab
@@ -55,8 +59,8 @@ class Tfdeploy:
         }
 
     def argv(self, *args: str) -> list[str]:
-        """The whole command line, to be run with `env`; also for use under another program
-        (timeout, a shell)."""
+        """Return the whole command line, to be run with `env`; other programs (timeout, a shell)
+        may run it too."""
         return self.lab.operator([sys.executable, *self.program, *args])
 
     def run(
@@ -67,8 +71,10 @@ class Tfdeploy:
         stdin: str | None = None,
         env: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs `tfdeploy WORDS` to its end. exit_code: fails, with both streams, unless it is
-        that."""
+        """Run `tfdeploy ARGS` to its end.
+
+        Fails with both streams if the exit code is not `exit_code`.
+        """
         pipe = subprocess.PIPE
         with self._client(args, env, stdin=pipe, stdout=pipe, stderr=pipe) as client:
             try:
@@ -85,8 +91,10 @@ class Tfdeploy:
         return done
 
     def json(self, *args: str, timeout_s: float = 300.0, exit_code: int | None = 0) -> Any:
-        """The JSON that `tfdeploy WORDS --json` prints, as its schema has it. Flags must come
-        before any `--`."""
+        """Return the JSON that `tfdeploy ARGS --json` prints, checked against its schema.
+
+        Flags must come before any `--`.
+        """
         at = args.index("--") if "--" in args else len(args)
         answer = json.loads(
             self.run(
@@ -94,7 +102,7 @@ class Tfdeploy:
             ).stdout
         )
         if self.is_this_version():
-            assert printed_faults(args, answer) == [], answer
+            assert find_printed_faults(args, answer) == [], answer
         return answer
 
     def start(
@@ -103,7 +111,7 @@ class Tfdeploy:
         env: Mapping[str, str] | None = None,
         stdout: int | IO[str] = subprocess.PIPE,
     ) -> subprocess.Popen[str]:
-        """Starts it in the background, in a session of its own; `end_all` ends what is left."""
+        """Start tfdeploy in the background, in its own session. `end_all` ends what is left."""
         how = {"stdout": stdout, "stderr": subprocess.STDOUT, "start_new_session": True}
         process = self._client(args, env, stdin=subprocess.DEVNULL, **how)
         self.running.append(process)
@@ -120,7 +128,7 @@ class Tfdeploy:
         )
 
     def is_this_version(self) -> bool:
-        """False: a program of the test's own, or an older tfdeploy."""
+        """Return False if the test runs its own program or an older tfdeploy."""
         return self.program == ["-m", "tfdeploy"] and self.env["PYTHONPATH"] == str(REPOSITORY)
 
     def end_all(self) -> None:
@@ -132,14 +140,14 @@ class Tfdeploy:
                 process.stdout.close()
 
     def stop_all(self) -> None:
-        """Ends every run that its lab's hosts know, as far as it goes."""
+        """Stop every run that the lab's hosts know, as far as possible."""
         with suppress(OSError, ValueError, subprocess.TimeoutExpired):
             for row in json.loads(self.run("runs", "--all", "--json").stdout)["runs"]:
                 if row["live"] is not False:
                     self.run("stop", row["run"], "--now")
 
     def state(self, run: str = "") -> str:
-        """The run's state as `status` tells it."""
+        """Return the state of the run, from `status`."""
         return str(self.json("status", *([run] if run else []))["state"])
 
     def wait_until(self, state: str, run: str = "", *, timeout_s: float = 60.0) -> None:
@@ -151,7 +159,7 @@ class Tfdeploy:
         )
 
     def marked(self, host: str, run: str) -> list[int]:
-        """The pids on that host whose environment names the run."""
+        """Return the pids on the host whose environment names the run."""
         script = f"grep -lzx TFDEPLOY_TASK_RUN_ID={run} /proc/[0-9]*/environ 2>/dev/null"
         done = subprocess.run(
             self.lab.on(host, ["sh", "-c", script]),

@@ -1,5 +1,4 @@
-"""A FIFO for `launch --events`, by which a test stops tfdeploy at one event, acts, and lets it go
-on."""
+"""A FIFO for `launch --events`, with which a test pauses tfdeploy at one event and resumes it."""
 
 from __future__ import annotations
 
@@ -20,7 +19,10 @@ POLL_S = 0.1
 
 
 class EventPipe:
-    """Whoever reads a line but not its newline holds tfdeploy in the middle of writing it."""
+    """A reader of the events.
+
+    It reads a line without its newline to block tfdeploy while it writes the line.
+    """
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
@@ -32,7 +34,7 @@ class EventPipe:
         self._closed = threading.Event()
 
     def hold_at(self, kind: str, **data: str) -> dict[str, Any]:
-        """Lets everything pass up to the event of that kind with these fields, and holds tfdeploy
+        """Let all events pass up to the one of that kind with these fields, and pause tfdeploy
         there."""
         while True:
             event = self._next()
@@ -44,12 +46,12 @@ class EventPipe:
                 return event
 
     def go_on(self) -> None:
-        """From now on all passes."""
+        """Let all further events pass."""
         self._reader = threading.Thread(target=self._drain, daemon=True)
         self._reader.start()
 
     def close(self) -> None:
-        """The reader goes away; tfdeploy writes no more."""
+        """Close the reader, so that tfdeploy writes no more."""
         self._closed.set()
         if self._reader is not None:
             self._reader.join()
@@ -60,7 +62,7 @@ class EventPipe:
             pass
 
     def _next(self) -> dict[str, Any] | None:
-        """One event, its newline not taken. None: nobody writes any more."""
+        """Return one event without consuming its newline; None if nobody writes any more."""
         watch = Stopwatch()
         text = b""
         if self._held:

@@ -1,12 +1,11 @@
-"""Rules of nft on isolated hosts, for as long as a test wants them: what a firewall between hosts
-would do."""
+"""Apply nft rules to isolated hosts during a test, as a firewall between hosts would."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from support.lab.hosts import changed_host
+from support.lab.hosts import host_changed_by_scripts
 from tfdeploy.lab import Lab
 
 SCRIPT = """nft add table inet {table}
@@ -16,13 +15,16 @@ UNDO = "nft delete table inet cut"
 
 
 def towards(lab: Lab, host: str, *, verdict: str, ports: str = "2222-2299") -> str:
-    """The script that keeps a host from reaching the run's ports of that one."""
+    """Return the script that keeps a host from reaching the run's ports on `host`."""
     what = f"ip daddr {_address(lab, host)} tcp dport {ports}"
     return SCRIPT.format(table="cut", hook="output", what=what, verdict=verdict)
 
 
 def inwards(what: str, *, ports: str = "2222-2299") -> str:
-    """The script that drops what comes to the run's ports of a host; `what`: only such packets."""
+    """Return the script that drops packets to the run's ports of a host.
+
+    `what` selects the packets.
+    """
     return SCRIPT.format(
         table="cut", hook="input", what=f"{what} tcp dport {ports}", verdict="drop"
     )
@@ -30,13 +32,15 @@ def inwards(what: str, *, ports: str = "2222-2299") -> str:
 
 @contextmanager
 def cut_between(lab: Lab, one: str, other: str) -> Iterator[None]:
-    """No packet of `one` goes to `other`, so that neither reaches the other; everybody else reaches
-    both."""
+    """Drop all packets from `one` to `other`.
+
+    Neither reaches the other; all other hosts reach both.
+    """
     table = f"cut_{other}"
     script = SCRIPT.format(
         table=table, hook="output", what=f"ip daddr {_address(lab, other)}", verdict="drop"
     )
-    with changed_host(lab, one, script, f"nft delete table inet {table}"):
+    with host_changed_by_scripts(lab, one, script, f"nft delete table inet {table}"):
         yield
 
 

@@ -66,8 +66,8 @@ def fork_sibling() -> int:
 def become_client(request: dict[str, object], descriptors: list[int]) -> None:
     """Turn this process into what `python -m tfdeploy` would be after its start.
 
-    `request` has session (bool), network (path or ""), cwd, env and words. `descriptors` are its
-    standard input, output and error.
+    `request` has session (bool), network (path or ""), cwd, env and words (the arguments).
+    `descriptors` are its standard input, output and error.
     """
     if request["session"]:
         os.setsid()

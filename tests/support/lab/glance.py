@@ -1,5 +1,4 @@
-"""Whether it is worth asking `status` again: its every answer costs a client and a session on each
-host."""
+"""Decide when to ask `status` again, because each answer costs a client and a session on each host."""
 
 from __future__ import annotations
 
@@ -15,8 +14,8 @@ GROWS = ("log_bytes",)
 
 
 class Glance:
-    """True at first, when a state or a status of the run has changed on the labs' disks, and at
-    times anyway."""
+    """Becomes true at first, when a state or a status of the run has changed on the labs' disks,
+    and from time to time."""
 
     def __init__(self, lab: Lab, run: str) -> None:
         self._root = lab.root

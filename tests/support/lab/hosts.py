@@ -1,4 +1,4 @@
-"""What a test does to a host behind tfdeploy's back, and the inventory rewritten for it."""
+"""Change a host without tfdeploy, and rewrite the inventory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ WAIT_S = 300
 
 
 def on_host(lab: Lab, host: str, script: str, *, root: bool = False, check: bool = True) -> str:
-    """What the script (for sh) prints there, run without SSH. `check`: it must succeed."""
+    """Return what the shell script prints on the host.
+
+    It runs without SSH. With `check`, it must succeed.
+    """
     command = lab.on(host, ["sh", "-c", script], root=root)
     done = subprocess.run(
         command, capture_output=True, text=True, errors="replace", timeout=WAIT_S, check=False
@@ -28,8 +31,8 @@ def on_host(lab: Lab, host: str, script: str, *, root: bool = False, check: bool
 
 
 @contextmanager
-def changed_host(lab: Lab, host: str, do: str, undo: str) -> Iterator[None]:
-    """Both scripts run as root on an isolated host."""
+def host_changed_by_scripts(lab: Lab, host: str, do: str, undo: str) -> Iterator[None]:
+    """Run one script before and one after the test, as root on an isolated host."""
     on_host(lab, host, do, root=True)
     try:
         yield
@@ -44,8 +47,10 @@ def set_inventory(
     hosts: Mapping[str, Mapping[str, Any]] | None = None,
     roles: Mapping[str, Any] | None = None,
 ) -> Path:
-    """The lab's inventory with these changes is the operator's from now on. A value of None takes a
-    key out."""
+    """Replace the operator's inventory by the lab's with these changes.
+
+    A value of None removes a key.
+    """
     read = yaml.safe_load(operator.lab.inventory.read_text())
     read["defaults"] = _without_none({**read["defaults"], **(defaults or {})})
     for name, keys in (hosts or {}).items():
@@ -63,8 +68,7 @@ def _without_none(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reboot(lab: Lab, host: str, *, sshd_lines: str = "") -> None:
-    """Boots the host again, with lines before those of its sshd_config (the first of a kind
-    counts)."""
+    """Boot the host again, with lines before those of its sshd_config (the first of a kind counts)."""
     config = lab.root / "hosts" / host / "sshd_config"
     text = config.read_text().partition("# changed\n")[2] or config.read_text()
     config.write_text(f"{sshd_lines}\n# changed\n{text}" if sshd_lines else text)

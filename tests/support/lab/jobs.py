@@ -1,5 +1,5 @@
-"""Job files for tests of the command line: one small program without TensorFlow, up as soon as it
-can be."""
+"""Write job files for tests of the command line: one small program without TensorFlow that is up at
+once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ PROGRAMS = Path(__file__).parents[2] / "lab" / "programs"
 
 
 def write_job(operator: Tfdeploy, name: str, program: str, *flags: str, **keys: object) -> None:
-    """tfdeploy.yaml and the program in the operator's folder. `keys`: more keys of the job file."""
+    """Write tfdeploy.yaml and the program to the operator's folder.
+
+    `keys`: more keys of the job file.
+    """
     shutil.copy(PROGRAMS / program, operator.cwd / program)
     job: dict[str, object] = {
         "name": name,
@@ -29,13 +32,13 @@ def write_job(operator: Tfdeploy, name: str, program: str, *flags: str, **keys: 
 
 
 def open_gate(operator: Tfdeploy, run: str, job: str, *hosts: str) -> None:
-    """Programs of the run that wait at their --gate go on, on all hosts or these."""
+    """Let programs of the run that wait at their --gate continue, on all hosts or on these."""
     for host in hosts or operator.lab.hosts:
         on_host(operator.lab, host, f"touch ~/tfdeploy/{job}/runs/{run}/cwd/gate")
 
 
 def narrow_inventory(operator: Tfdeploy, **defaults: object) -> None:
-    """From now on the operator's inventory is the lab's, with these keys among the defaults."""
+    """Replace the operator's inventory by the lab's with these keys among the defaults."""
     lines = operator.lab.inventory.read_text().splitlines()
     at = lines.index("defaults:") + 1
     lines[at:at] = [f"  {key}: {json.dumps(value)}" for key, value in defaults.items()]

@@ -1,9 +1,10 @@
-"""Connects to many ports at once, again and again, and prints what became of it. A program:
-knocking.py runs its text on a host.
+"""Connect to many ports at once, repeatedly, and print the results.
 
-The argument is JSON: "ends" [[address, port, hello]], "count" of connects to each end that are made
-at least, "rate" of all a second, "source" address or "", "user" id or 0. It goes on until its input
-ends. Printed: {"address port": {what: how often}}.
+This is a program: knocking.py runs its text on a host.
+
+The argument is JSON: "ends" [[address, port, hello]], "count" the minimum of connects to each end,
+"rate" of all per second, "source" address or "", "user" id or 0. It runs until its input ends. It
+prints {"address port": {result: how often}}.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ LOST = {errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH}
 
 
 def client_hello() -> bytes:
-    """The first message of a TLS handshake."""
+    """Return the first message of a TLS handshake."""
     context, out = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ssl.MemoryBIO()
     try:
         context.wrap_bio(ssl.MemoryBIO(), out, server_hostname="stranger").do_handshake()
@@ -53,15 +54,18 @@ HELLOS = {
 
 
 def judged(hello: str, answer: bytes) -> str:
-    """Whoever is answered is let in, but for a page that is not found: TensorBoard has all of its
-    own below a secret path."""
+    """Return the result for an answer.
+
+    Any answer counts as let in, except a page that is not found: TensorBoard has all its pages
+    under a secret path.
+    """
     if not answer:
         return "hung up"
     return "not found" if hello == "http" and answer[9:12] == b"404" else "let in"
 
 
 class End:
-    """One port at one address. `open`: connects that wait for their end."""
+    """One port at one address. `open`: connects whose result is not known yet."""
 
     def __init__(self, address: str, port: int, hello: str) -> None:
         self.address, self.port, self.hello = address, port, hello
@@ -158,7 +162,10 @@ class Knocker:
         one.end.found[word] += 1
 
     def _word(self, error: int) -> str:
-        """Raises OSError for what says nothing of the other side."""
+        """Return the name of an error.
+
+        Raises OSError if the error does not depend on the other side.
+        """
         if error in LOST:
             return "no answer"
         if error not in WORDS:

@@ -1,5 +1,4 @@
-"""Connections to ports of a run from any host of a lab, again and again, and what became of
-them."""
+"""Connect to ports of a run from any host of a lab, repeatedly, and return the results."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ PROGRAM = Path(__file__).with_name("knocker.py").read_text()
 
 
 class End(NamedTuple):
-    """`hello`: what is said first, see knocker.py: http2, tls, http."""
+    """One end to connect to. `hello`: what is sent first (http2, tls, http), see knocker.py."""
 
     address: str
     port: int
@@ -26,8 +25,10 @@ class End(NamedTuple):
 
 @dataclass(frozen=True)
 class Knocks:
-    """By "host port": how often each came of it. A server that is let in to speaks first, or
-    answers the hello."""
+    """How often each result occurred, by "host port".
+
+    A server that lets the client in speaks first or answers the hello.
+    """
 
     found: dict[str, dict[str, int]]
 
@@ -39,7 +40,8 @@ class Knocks:
 
     @property
     def let_in(self) -> int:
-        """Also those that nobody answered and nobody hung up on."""
+        """Return the ends that were let in, including those where nobody answered and nobody hung
+        up."""
         return self.count("let in") + self.count("stays open")
 
     @property
@@ -48,10 +50,11 @@ class Knocks:
 
 
 class Knocking:
-    """Begins at once on `host` and goes on until `ended` is asked for, with at least `count` for
-    each end.
+    """Connections from `host` that begin at once and continue until `ended` is called.
 
-    As that host's user, or as `user` (0: root), which only isolated hosts do."""
+    Each end gets at least `count` of them. They are made as the host's user, or as `user` (0:
+    root), which only isolated hosts allow.
+    """
 
     def __init__(
         self,

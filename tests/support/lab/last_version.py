@@ -1,4 +1,4 @@
-"""The last version of tfdeploy that has a tag: runs of it must go on under this one."""
+"""Install the last tagged version of tfdeploy: its runs must continue under this version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rsync itself says of a copy on a host: nothing, where it is as the source."""
+"""Compare a copy on a host with its source by rsync."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ WITHIN_S = 300
 SAME_TO_THE_NANOSECOND = "--modify-window=-1"
 
 
-def differences(lab: Lab, host: str, source: Path, folder: str) -> str:
-    """What rsync would change in the host's ~/FOLDER to make it the source, with content compared
-    by checksum."""
+def find_differences(lab: Lab, host: str, source: Path, folder: str) -> str:
+    """Return what rsync would change in the host's ~/FOLDER to make it equal to the source, by
+    checksum."""
     settings = yaml.safe_load(lab.inventory.read_text())
     defaults, address = settings["defaults"], settings["hosts"][host]["address"]
     shell = ["ssh", "-F", "none", "-o", "BatchMode=yes", "-i", defaults["identity_file"]]

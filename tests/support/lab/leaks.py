@@ -1,5 +1,7 @@
-"""Which files of a lab's hosts show a secret, in any form in which a program may print it. Found
-without the code that masks."""
+"""Find files of a lab's hosts that contain a secret, in any form in which a program may print it.
+
+The code that masks secrets is not used.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,11 @@ print(json.dumps(found))
 """
 
 
-def in_forms(text: str) -> set[str]:
-    """Of base64 what lies behind the first and before the last four characters."""
+def encoded_forms(text: str) -> set[str]:
+    """Return the forms of a secret.
+
+    In base64, the first and the last four characters are left out.
+    """
     whole = [
         f"{text}",
         urllib.parse.quote(text),
@@ -50,8 +55,10 @@ def in_forms(text: str) -> set[str]:
     }
 
 
-def leaks(operator: Tfdeploy, wanted: Iterable[bytes], folder: str = "~") -> dict[str, list[str]]:
-    """host -> its files that show one of `wanted`, with colours between or without."""
+def find_leaks(
+    operator: Tfdeploy, wanted: Iterable[bytes], folder: str = "~"
+) -> dict[str, list[str]]:
+    """Return {host: its files that contain one of `wanted`}, also with colour codes inside."""
     command = [LOOK, folder, ",".join(form.hex() for form in wanted)]
     results = {}
     for host in operator.lab.hosts:
@@ -65,8 +72,8 @@ def leaks(operator: Tfdeploy, wanted: Iterable[bytes], folder: str = "~") -> dic
     return {host: paths for host, paths in results.items() if paths}
 
 
-def shown(data: bytes | str, wanted: Iterable[bytes]) -> list[bytes]:
-    """Those that stand in it."""
+def find_shown(data: bytes | str, wanted: Iterable[bytes]) -> list[bytes]:
+    """Return those that the text contains."""
     text = data if isinstance(data, bytes) else data.encode("utf-8", "surrogateescape")
     plain = re.sub(COLOURS, b"", text)
     return [form for form in wanted if form in text or form in plain]

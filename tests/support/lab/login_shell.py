@@ -1,11 +1,11 @@
-"""How an operator enters a host: the login shell there, and the reason why not."""
+"""Set the login shell of a host, and return why a connection fails."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
 from support.lab.commandline import Tfdeploy
-from support.lab.hosts import changed_host
+from support.lab.hosts import host_changed_by_scripts
 from support.stopwatch import Stopwatch
 from tfdeploy.lab import Lab
 
@@ -14,13 +14,13 @@ LAB_S = 30.0  # of starting an interpreter on a busy machine
 
 
 def login_shell(lab: Lab, host: str, shell: str) -> AbstractContextManager[None]:
-    return changed_host(
+    return host_changed_by_scripts(
         lab, host, SET_SHELL.format(shell=shell), SET_SHELL.format(shell="/bin/bash")
     )
 
 
-def reason(operator: Tfdeploy, *, code: int = 4) -> str:
-    """Why n1 cannot be entered; at once, and without a question."""
+def find_refusal_reason(operator: Tfdeploy, *, code: int = 4) -> str:
+    """Return why n1 cannot be reached. It must fail at once and without a question."""
     watch = Stopwatch()
     done = operator.run("exec", "--limit", "n1", "--", "true", exit_code=code)
     assert watch.seconds < LAB_S

@@ -1,4 +1,4 @@
-"""A job to be synced, and what of it lies on a host: releases, data sets, half-written files."""
+"""Write a job to be synced, and list what a host has of it: releases, data sets, partial files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ print(json.dumps(found))
 
 
 def job_file(operator: Tfdeploy, name: str, **keys: object) -> Path:
-    """tfdeploy.yaml for a job whose code lies in the folder that is returned."""
+    """Write tfdeploy.yaml for a job, and return the folder for its code."""
     code = operator.cwd / "code"
     code.mkdir(exist_ok=True)
     job = {
@@ -52,8 +52,8 @@ def job_file(operator: Tfdeploy, name: str, **keys: object) -> Path:
     return code
 
 
-def listed(operator: Tfdeploy, host: str, folder: str) -> dict[str, list[str]]:
-    """What lies below a folder of the host's ~/tfdeploy."""
+def list_host_folder(operator: Tfdeploy, host: str, folder: str) -> dict[str, list[str]]:
+    """List what is below a folder of the host's ~/tfdeploy."""
     command = operator.lab.on(host, ["python3", "-c", LIST, f"tfdeploy/{folder}"])
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0, done.stderr
@@ -61,22 +61,22 @@ def listed(operator: Tfdeploy, host: str, folder: str) -> dict[str, list[str]]:
     return answer
 
 
-def listed_here(folder: Path) -> dict[str, list[str]]:
+def list_local_folder(folder: Path) -> dict[str, list[str]]:
     command = ["python3", "-c", LIST, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=True)
     answer: dict[str, list[str]] = json.loads(done.stdout)
     return answer
 
 
-def releases(operator: Tfdeploy, host: str, job: str) -> list[str]:
-    """The whole ones."""
+def list_releases(operator: Tfdeploy, host: str, job: str) -> list[str]:
+    """Return the complete releases."""
     return on_host(
         operator.lab, host, f"cd ~/tfdeploy/{job}/releases 2>/dev/null && ls | grep -v json || true"
     ).split()
 
 
-def leftovers(operator: Tfdeploy, host: str, job: str) -> str:
-    """Staging folders and halves of files."""
+def list_leftovers(operator: Tfdeploy, host: str, job: str) -> str:
+    """Return staging folders and partial files."""
     return on_host(
         operator.lab, host, f"find ~/tfdeploy/{job} -name '.staging*' -o -name '.tfdeploy-partial'"
     )
@@ -87,18 +87,18 @@ def rows_of(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def wait_for_bytes(operator: Tfdeploy, host: str, job: str, least: int) -> None:
-    """Until so many bytes of the job lie on the host's disk, in whatever file: one that will be
-    filled may be long already.
+    """Wait until the host's disk has so many bytes of the job.
 
-    Reads the lab's disk itself: a process on the host would answer when a busy machine has sent the
-    rest.
+    The files' sizes do not help, because a file may have its final length before it is filled. The
+    function reads the lab's disk itself: a process on the host would answer too late on a busy
+    machine.
     """
     folder = operator.lab.root / f"hosts/{host}/home/tfdeploy/{job}"
     wait_for(lambda: _bytes_on_disk(folder) >= least, WAIT_S, f"{least} bytes of {job} on {host}")
 
 
 def _bytes_on_disk(folder: Path) -> int:
-    """Of all files below the folder. What goes meanwhile counts 0."""
+    """Return the bytes of all files below the folder. A file that disappears meanwhile counts 0."""
     total = 0
     for base, _, names in os.walk(folder):
         for name in names:

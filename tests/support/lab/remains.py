@@ -1,5 +1,4 @@
-"""What a run may leave on its hosts, seen from the hosts themselves: processes, ports, locks,
-secrets, half-written files."""
+"""Find what is left of a run on its hosts: processes, ports, locks, secrets, partial files."""
 
 from __future__ import annotations
 
@@ -55,11 +54,13 @@ NO_PORTS = (1, 0)
 PORTS = (2222, 2240)  # of an isolated host, as far as tests use them
 
 
-def remains(
+def find_remains(
     operator: Tfdeploy, run: str, job: str, *, ports: tuple[int, int] = PORTS
 ) -> dict[str, list[str]]:
-    """host -> what is left of the run there (hosts with nothing left out). A host that is off has
-    nothing."""
+    """Return {host: what is left of the run}, without hosts that have nothing.
+
+    A host that is off has nothing.
+    """
     command = ["python3", "-ISc", LOOK, run, job, *map(str, ports)]
     hosts = [str(row["host"]) for row in operator.lab.status() if row["state"] != "off"]
     with ExitStack() as stack:
@@ -83,12 +84,14 @@ def assert_nothing_left(
     within_s: float = 10.0,
     ports: tuple[int, int] = PORTS,
 ) -> None:
-    """Within that time nothing of the run is left on any host: its minders too may take a moment to
-    tell their peers."""
+    """Check that nothing of the run is left on any host within that time.
+
+    Minders may take a moment to tell their peers.
+    """
     seen: list[dict[str, list[str]]] = [{}]
 
     def gone() -> bool:
-        seen[0] = remains(operator, run, job, ports=ports)
+        seen[0] = find_remains(operator, run, job, ports=ports)
         return not seen[0]
 
     try:

@@ -1,4 +1,4 @@
-"""What the files of a run say on its hosts, read behind tfdeploy's back."""
+"""Read the files of a run on its hosts, without tfdeploy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def task_folder(run: str, job: str, host: str, task: str) -> str:
 
 
 def task_status(operator: Tfdeploy, run: str, job: str, host: str, task: str) -> dict[str, Any]:
-    """status.json of one task."""
+    """Return status.json of one task."""
     answer: dict[str, Any] = json.loads(
         on_host(operator.lab, host, f"cat {task_folder(run, job, host, task)}/status.json")
     )
@@ -31,15 +31,15 @@ def task_status(operator: Tfdeploy, run: str, job: str, host: str, task: str) ->
 
 
 def host_state(operator: Tfdeploy, run: str, job: str, host: str) -> dict[str, Any]:
-    """state.json of one host."""
+    """Return state.json of one host."""
     answer: dict[str, Any] = json.loads(
         on_host(operator.lab, host, f"cat {host_folder(run, job, host)}/state.json")
     )
     return answer
 
 
-def alive(operator: Tfdeploy, host: str, *pids: int) -> list[int]:
-    """Those of the pids that run there (zombies do not)."""
+def list_alive(operator: Tfdeploy, host: str, *pids: int) -> list[int]:
+    """Return those of the pids that run on the host (zombies do not count)."""
     return [
         int(pid)
         for pid in on_host(operator.lab, host, ALIVE.format(pids=" ".join(map(str, pids)))).split()
@@ -47,8 +47,10 @@ def alive(operator: Tfdeploy, host: str, *pids: int) -> list[int]:
 
 
 def kill(operator: Tfdeploy, host: str, *pids: int, number: int = 9, check: bool = True) -> None:
-    """`check`: they must be there. Where one of them ends another by its death, that may be quicker
-    than the signal."""
+    """Signal the pids.
+
+    With `check`, all must exist. Use check=False if the death of one process ends another.
+    """
     on_host(
         operator.lab, host, f"kill -{number} {' '.join(map(str, pids))}", root=True, check=check
     )

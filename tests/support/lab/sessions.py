@@ -1,4 +1,4 @@
-"""What a session that is refused says."""
+"""Return the messages of a session that is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stands in for TensorFlow on hosts that have none: a server that listens, and nothing else."""
+"""Stand in for TensorFlow on hosts that have none: a server that only listens."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from support.fuzz import reading
-from support.fuzz.mutate import mutated
-from support.fuzz.seeds import CORPUS, Kind, corpus, seeds
+from support.fuzz.mutate import mutate
+from support.fuzz.seeds import CORPUS, Kind, list_seeds, read_corpus
 from tfdeploy.config.inventory import InventoryFile
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.model.facts import Gpu, HostFacts, KeepFact, LiveRun
@@ -93,7 +93,7 @@ class Series:
     counts: dict[str, int] = field(default_factory=dict)
 
     def read_seeds(self) -> None:
-        for seed in seeds():
+        for seed in list_seeds():
             found = self._read(seed.kind, seed.text.encode())
             if isinstance(found, InventoryFile):
                 self.inventories.append(found.inventory)
@@ -117,7 +117,7 @@ class Series:
     def _read(self, kind: Kind, content: bytes) -> InventoryFile | Job | None:
         path = self.folder / f"{kind}.yaml"
         path.write_bytes(content)
-        return reading.read(kind, path)
+        return reading.read_or_refuse(kind, path)
 
     def _follow(self, found: InventoryFile | Job | None, chance: random.Random) -> None:
         self._count("refused" if found is None else "read")
@@ -187,12 +187,12 @@ def series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts_of: FactsOf) -
 
 @pytest.mark.fault("1 20,000 mutated inventories and job files")
 def test_every_mutated_file_is_read_or_refused_with_its_line(series: Series) -> None:
-    start = seeds()
+    start = list_seeds()
     others = [seed.text.encode() for seed in start]
     for number in range(FILES):
         chance = random.Random(SEED << 32 | number)
         seed = chance.choice(start)
-        content = mutated(seed.text.encode(), others, chance)
+        content = mutate(seed.text.encode(), others, chance)
         try:
             series.examine(seed.kind, content, chance)
         except BaseException as error:
@@ -207,15 +207,15 @@ def test_every_mutated_file_is_read_or_refused_with_its_line(series: Series) -> 
     assert min(series.counts.values()) > FILES // 100, series.counts
 
 
-@pytest.mark.parametrize("name", corpus())
+@pytest.mark.parametrize("name", read_corpus())
 def test_a_file_that_failed_once_does_so_no_more(series: Series, name: str) -> None:
     series.examine(
-        "job" if name.startswith("job") else "inventory", corpus()[name], random.Random(1)
+        "job" if name.startswith("job") else "inventory", read_corpus()[name], random.Random(1)
     )
 
 
 def test_the_unmutated_files_are_read_and_planned(series: Series) -> None:
-    for number, seed in enumerate(seeds()):
+    for number, seed in enumerate(list_seeds()):
         series.examine(seed.kind, seed.text.encode(), random.Random(number))
     assert series.counts["planned"] > 5 and series.counts["read"] > 8 * series.counts["refused"], (
         series.counts

@@ -42,9 +42,9 @@ def test_what_is_lacking_skips_or_fails(
     monkeypatch.setenv("CI", ci)
     monkeypatch.setenv(needs.MAY_LACK, may_lack)
     with pytest.raises(outcome) as ended:
-        needs.need("links", "mounts", "nftables")
+        needs.require("links", "mounts", "nftables")
     assert str(ended.value).startswith(REASON)
-    needs.need("links")
+    needs.require("links")
 
 
 @pytest.mark.parametrize(

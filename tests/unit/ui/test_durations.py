@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.dashboard_scenes import PLAN, RUN, event
-from support.recorded import fold
+from support.recorded import fold_events
 from support.rows import row_text
 from tfdeploy.agent.wire import HostRunState, TaskStatus
 from tfdeploy.model.events import Event
@@ -73,7 +73,7 @@ def test_one_run_lasts_as_long_in_every_view(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     progress = RunProgress()
-    fold(progress, events())
+    fold_events(progress, events())
     ring = LogBuffer()
     scene = Scene(progress=progress, ring=ring, view=ViewState(ring=ring, progress=progress))
     frame = Frame(scene=scene, marks={}, shown=(), width=80, height=24, now=NOW)

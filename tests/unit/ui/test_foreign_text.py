@@ -19,7 +19,7 @@ from rich.console import Console
 from unit.ui.report.test_page import Reader, report_of, view_of
 
 from support.dashboard_scenes import PLAN, RUN, event, training
-from support.recorded import show
+from support.recorded import replay_to_view
 from tfdeploy.errors import HostFailed
 from tfdeploy.model.events import Event
 from tfdeploy.model.loglines import LogLine
@@ -202,7 +202,7 @@ def plain(texts: Sequence[bytes]) -> None:
     for text in texts:
         told = as_told(text)
         line = {"line": told, "stream": "out", "offset": 0}
-        show(view, Event(kind="line", time=1.0, run=RUN, host=told, task=told, data=line))
+        replay_to_view(view, Event(kind="line", time=1.0, run=RUN, host=told, task=told, data=line))
         view(
             Event(
                 kind="host",
@@ -224,10 +224,12 @@ def dashboard(texts: Sequence[str]) -> None:
     board = Dashboard(clock=lambda: 40.0, command=lambda words: None)
     board.scene.unicode = True
     for each in training():
-        show(board, each)
+        replay_to_view(board, each)
     for number, text in enumerate(texts):
         task = PLAN.tasks[number % len(PLAN.tasks)]
-        show(board, event("line", 1032.0, task.host, task.task, stream="out", line=text, offset=0))
+        replay_to_view(
+            board, event("line", 1032.0, task.host, task.task, stream="out", line=text, offset=0)
+        )
         board(
             event(
                 "host",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.recorded import show
+from support.recorded import replay_to_view
 from tfdeploy.errors import Refused
 from tfdeploy.model.events import Event
 from tfdeploy.ui.errors import show_error
@@ -141,11 +141,11 @@ def test_quiet_says_only_what_went_wrong() -> None:
 def test_lines_of_tasks_go_where_told_with_one_width() -> None:
     out = io.StringIO()
     plain, talk = view(lines=out)
-    show(
+    replay_to_view(
         plain,
         event("line", "n2", "worker:10", stream="out", line="hello\x1b]0;x\x07\udcff", offset=0),
     )
-    show(plain, event("line", "n1", "ps:0", stream="out", line="there\r", offset=0))
+    replay_to_view(plain, event("line", "n1", "ps:0", stream="out", line="there\r", offset=0))
     assert out.getvalue() == "worker:10@n2 | hello\ufffd\nps:0@n1      | there\n"
     assert talk.getvalue() == ""
 
@@ -154,7 +154,7 @@ def test_colour_only_when_asked() -> None:
     assert not terminal_of(io.StringIO(), "auto", {}).color
     assert terminal_of(io.StringIO(), "always", {"NO_COLOR": "1"}).color
     out = io.StringIO()
-    show(
+    replay_to_view(
         PlainView(Terminal(io.StringIO(), None, False), out, color_lines=True),
         event("line", "n1", "ps:0", line="x"),
     )
@@ -199,6 +199,6 @@ def test_a_stream_that_fails_holds_up_nothing(error: Exception) -> None:
     view = PlainView(Terminal(broken, None, False), lines)
     view(event("host", "n1", state="unreachable", text="no answer in 10 s"))
     view(event("run", state="failed", cause="worker:0 on n2 failed"))
-    show(view, event("line", "n2", "worker:0", stream="out", line="step 1", offset=0))
+    replay_to_view(view, event("line", "n2", "worker:0", stream="out", line="step 1", offset=0))
     assert broken.tries == 1
     assert "step 1" in lines.getvalue()

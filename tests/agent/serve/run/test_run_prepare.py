@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support.agent.cluster import Cluster, NewCluster
-from support.needs import need
+from support.needs import require
 from tfdeploy.agent import layout
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
@@ -358,7 +358,7 @@ def test_a_keep_folder_that_another_user_made_is_not_used(
     if how == "a link":
         keep.symlink_to(keep.rename(tmp_path / "elsewhere"))
     else:
-        need("other accounts")
+        require("other accounts")
         os.chown(keep, 4711, 4711)
     given = cluster.parts("r2", TASKS, keep=["checkpoints"])["n1"]
     with pytest.raises(NotOurs, match=r"checkpoints (is a link to|belongs to)"):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from support.dashboard_scenes import PLAN, line, training
-from support.recorded import fold
+from support.recorded import fold_events
 from tfdeploy.model.progress.headway import headway
 from tfdeploy.model.progress.run_progress import RunProgress
 
@@ -15,9 +15,9 @@ from tfdeploy.model.progress.run_progress import RunProgress
 def after(*lines: str, argv: tuple[str, ...] = ()) -> RunProgress:
     tasks = tuple(replace(task, argv=argv) for task in PLAN.tasks)
     progress = RunProgress(replace(PLAN, tasks=tasks))
-    fold(progress, training())
+    fold_events(progress, training())
     for number, text in enumerate(lines):
-        fold(progress, [line(1100.0 + number, "worker:0", text)])
+        fold_events(progress, [line(1100.0 + number, "worker:0", text)])
     return progress
 
 

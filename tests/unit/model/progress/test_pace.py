@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from support.dashboard_scenes import PLAN, event, line
-from support.recorded import fold
+from support.recorded import fold_events
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.progress.pace import slow_tasks
@@ -38,7 +38,7 @@ def slow(
                     Event(kind="sample", time=time, run=plan.run, host=task.host, data=said)
                 )
     for one in events:
-        fold(progress, [one])
+        fold_events(progress, [one])
         trends.look(progress, one.time)
     return {task: found.words for task, found in slow_tasks(progress, trends).items()}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.recorded import fold as fold_into
+from support.recorded import fold_events as fold_into
 from tfdeploy.agent.metric_reader import compile_patterns
 from tfdeploy.model.events import Event, event_from_json, event_to_json
 from tfdeploy.model.measures import last_state

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.dashboard_scenes import PLAN, line, sampled, training
-from support.recorded import fold
+from support.recorded import fold_events
 from tfdeploy.model.answers.samples import HostSample, TaskSample
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.samples import Samples
@@ -59,7 +59,7 @@ def test_older_points_go_before_its_own() -> None:
 def test_a_look_takes_what_tasks_print_and_use_and_the_runs_rate() -> None:
     progress, trends = RunProgress(PLAN), Trends()
     for event in (*training(), *sampled(), line(1035.0, "worker:0", "step 1407 loss: 0.0150")):
-        fold(progress, [event])
+        fold_events(progress, [event])
         trends.look(progress, event.time)
     loss = trends.of("worker:0", "loss")
     assert loss is not None and loss.values[0] > loss.values[-1]

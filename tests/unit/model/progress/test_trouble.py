@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from support.recorded import fold
+from support.recorded import fold_events
 from support.screens import crash_loop, cut_host, many, straggler, waiting
 from tfdeploy.model.progress.pace import Slow
 from tfdeploy.model.progress.run_progress import RunProgress
@@ -15,7 +15,7 @@ from tfdeploy.model.progress.trouble import AGAIN, CUT, FIRST, RUNNING, SLOW, ST
 
 def after(events: object) -> RunProgress:
     progress = RunProgress()
-    fold(progress, events)  # type: ignore[arg-type]
+    fold_events(progress, events)  # type: ignore[arg-type]
     return progress
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support.dashboard_scenes import PLAN
-from support.recorded import fold
+from support.recorded import fold_events
 from support.screens import crash_loop
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.status.attempts import Attempt, closed
@@ -11,7 +11,7 @@ from tfdeploy.model.status.attempts import Attempt, closed
 
 def test_each_attempt_has_its_end_and_its_last_line() -> None:
     progress = RunProgress()
-    fold(progress, crash_loop())
+    fold_events(progress, crash_loop())
     found = progress.attempts_of("worker:3")
     assert [(each.number, each.ended is not None, each.words[:9]) for each in found] == [
         (1, True, "failed: 1"),

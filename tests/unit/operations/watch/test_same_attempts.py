@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from support.dashboard_scenes import PLAN
-from support.recorded import fold
-from support.task_history import HOST, TASK, History, Lived
+from support.recorded import fold_events
+from support.task_history import HOST, TASK, History, PastAttempt
 from tfdeploy.model.answers.samples import AttemptRow
 from tfdeploy.model.events import Event, event_from_json, event_to_json
 from tfdeploy.model.progress.samples import Samples
@@ -27,7 +27,7 @@ from tfdeploy.ui.dashboard.timeline_page import timeline_page
 from tfdeploy.ui.report.charts import timeline
 
 BEGAN, DIED, AGAIN, NOW = 1000.0, 1038.2, 1042.4, 1120.0
-KILLED = History([Lived(since=BEGAN, until=DIED), Lived(since=AGAIN, until=None)])
+KILLED = History([PastAttempt(since=BEGAN, until=DIED), PastAttempt(since=AGAIN, until=None)])
 FROM_THE_START = [BEGAN + 0.1 * number for number in range(1200)]
 WATCHERS = {
     "from the start": FROM_THE_START,
@@ -129,7 +129,7 @@ def test_events_of_an_older_version_had_no_end_of_it() -> None:
         if event.data["state"] != "ended"
     ]
     board = Dashboard(PLAN)
-    fold(board.progress, told)
+    fold_events(board.progress, told)
     (one,) = board.progress.attempts_of(TASK)
     assert (one.outcome, one.reason, one.ended) == ("killed", None, DIED)
 
@@ -148,7 +148,7 @@ def test_any_looks_give_the_same_attempts(seed: int) -> None:
         )
         outcome, exit_code, signal, reason = chance.choice(ways)
         lived.append(
-            Lived(
+            PastAttempt(
                 since=at,
                 until=until,
                 outcome=outcome,
@@ -159,7 +159,7 @@ def test_any_looks_give_the_same_attempts(seed: int) -> None:
         )
         at = until + chance.choice((0.02, 1.0, 20.0)) * chance.random()
     history, end = (
-        History([*lived, Lived(since=at, until=None)], noticed_s=chance.choice((0.0, 0.05))),
+        History([*lived, PastAttempt(since=at, until=None)], noticed_s=chance.choice((0.0, 0.05))),
         at + 1,
     )
     looks = [*sorted(chance.uniform(BEGAN, end) for _ in range(chance.choice((1, 5, 500)))), end]

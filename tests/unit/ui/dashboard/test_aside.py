@@ -7,7 +7,7 @@ import io
 import os
 
 from support.dashboard_scenes import event, training
-from support.recorded import show
+from support.recorded import replay_to_view
 from tfdeploy.ui.dashboard.aside import MOST_LINES, wait_for_enter, write_lines
 from tfdeploy.ui.dashboard.dashboard import Dashboard
 
@@ -17,8 +17,8 @@ LONG = "y" * 300
 def board() -> Dashboard:
     made = Dashboard(clock=lambda: 0.0)
     for one in training():
-        show(made, one)
-    show(
+        replay_to_view(made, one)
+    replay_to_view(
         made,
         event(
             "line", 1040.0, "n2", "worker:0", stream="out", line=f"\x1b[31m{LONG} 日本", offset=0

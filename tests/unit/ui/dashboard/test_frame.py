@@ -24,7 +24,7 @@ from support.dashboard_scenes import (
     syncing,
     training,
 )
-from support.recorded import show
+from support.recorded import replay_to_view
 from support.rows import row_text
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import Plan
@@ -39,7 +39,7 @@ def dashboard_of(*parts: Iterable[Event], plan: Plan | None = None) -> Dashboard
     dashboard = Dashboard(plan)
     for part in parts:
         for one in part:
-            show(dashboard, one)
+            replay_to_view(dashboard, one)
             dashboard.take()
             dashboard.ring.tick(one.time)
     return dashboard
@@ -139,7 +139,7 @@ def test_foreign_text_everywhere(text: str, width: int) -> None:
 def test_many_tasks_scroll_to_the_chosen_one() -> None:
     dashboard = Dashboard(plan_of(255))
     for one in training(plan_of(255)):
-        show(dashboard, one)
+        replay_to_view(dashboard, one)
     dashboard.take()
     rows = drawn(dashboard, 80, 24)
     assert words(rows[3]).startswith("worker:[0-254] running 255 hosts")
@@ -180,9 +180,9 @@ def test_many_tasks_the_dead_one_is_in_sight() -> None:
 def test_a_loud_task_does_not_crowd_out_a_quiet_one() -> None:
     dashboard = dashboard_of(syncing(), training())
     dashboard.ring.tick(1040.0)
-    show(dashboard, line(1040.0, "worker:5", "I am quiet"))
+    replay_to_view(dashboard, line(1040.0, "worker:5", "I am quiet"))
     for number in range(50_000):
-        show(dashboard, line(1041.0, "worker:0", f"step {number}"))
+        replay_to_view(dashboard, line(1041.0, "worker:0", f"step {number}"))
         if not number % 10_000:
             dashboard.take()
     dashboard.take()
@@ -312,7 +312,7 @@ def test_a_filter_that_nothing_fits_says_so() -> None:
 def test_the_terminal_that_takes_no_frames_costs_bounded_memory() -> None:
     dashboard = Dashboard(PLAN)
     for _ in range(100_000):
-        show(dashboard, line(1.0, "worker:0", "x"))
+        replay_to_view(dashboard, line(1.0, "worker:0", "x"))
     dashboard(event("run", 2.0, state="succeeded"))
     assert len(dashboard._queue) < 21_000
     dashboard.take()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from support.recorded import fold
+from support.recorded import fold_events
 from support.screens import cut_host
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.trouble import marks
 from tfdeploy.ui.dashboard.row_filter import parse, states_of
 
 PROGRESS = RunProgress()
-fold(PROGRESS, cut_host())
+fold_events(PROGRESS, cut_host())
 MARKS = marks(PROGRESS)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.recorded import fold as fold_into
+from support.recorded import fold_events as fold_into
 from support.screens import cut_host, many, straggler, waiting
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.trouble import DEAD, Mark, marks

@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.browser import seen_in_browser
+from support.browser import load_in_browser
 from support.dashboard_scenes import PLAN, dying, ended, plan_of, training
 from tfdeploy.errors import HostFailed
 from tfdeploy.model.answers.samples import HostSample, SampledHost, TaskSample
@@ -228,5 +228,5 @@ def test_a_live_page_loads_itself_again_until_the_run_ends() -> None:
 
 def test_a_real_browser_shows_it_without_a_complaint(tmp_path: Path) -> None:
     (tmp_path / "run.html").write_text(page(report_of()), encoding="utf-8")
-    shown, complaints = seen_in_browser((tmp_path / "run.html").as_uri(), tmp_path / "profile")
+    shown, complaints = load_in_browser((tmp_path / "run.html").as_uri(), tmp_path / "profile")
     assert shown.count("<svg") >= 9 and not complaints

@@ -12,7 +12,7 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from support.needs import can
+from support.needs import has_ability
 from tfdeploy.errors import HostFailed
 from tfdeploy.transport.ssh.host_keys import known_hosts, recording
 
@@ -81,7 +81,7 @@ def test_mode_owner_and_link_of_the_file_stay(tmp_path: Path) -> None:
     real, link = tmp_path / "elsewhere", tmp_path / "known_hosts"
     real.write_text(f"n1 {OLD}\n")
     real.chmod(0o640)
-    if can("other accounts"):
+    if has_ability("other accounts"):
         os.chown(real, 12345, 23456)
     link.symlink_to(real)
     before = real.stat()
