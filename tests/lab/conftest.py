@@ -1,5 +1,7 @@
-"""Every test below runs the real thing; the labs and the command line come from
-tests/conftest.py."""
+"""Fixtures of the tests on real hosts.
+
+The labs and the command line come from tests/conftest.py.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,10 @@ SSH_S = 20
 
 @pytest.fixture
 def ssh() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """ssh(lab, host, command): OpenSSH itself, from where the operator sits, with nothing but what
-    the inventory says."""
+    """Return ssh(lab, host, command):
+
+    OpenSSH from the operator's network, with only the settings of the inventory.
+    """
 
     def call(
         where: Lab, host: str, command: str, *, timeout_s: int = 3
@@ -53,19 +57,22 @@ def ssh() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 @pytest.fixture(scope="session")
 def shaky(new_lab: Callable[..., Lab]) -> Lab:
-    """Four hosts for tests that break SSH on them, and put it right."""
+    """Four hosts for tests that break SSH on them and repair it."""
     return new_lab("isolated", 4)
 
 
 @pytest.fixture(scope="module")
 def hurt(new_lab: Callable[..., Lab]) -> Lab:
-    """Three hosts of a module's own: its tests break them."""
+    """Three hosts for one module, whose tests break them."""
     return new_lab("isolated", 3)
 
 
 @pytest.fixture
 def new_pipe(tmp_path: Path) -> Iterator[Callable[[], EventPipe]]:
-    """new_pipe(): by which a launch is held at one event. Closed at the end."""
+    """Return new_pipe(), which makes a pipe that can pause a launch at one event.
+
+    Pipes are closed at the end.
+    """
     made: list[EventPipe] = []
 
     def make() -> EventPipe:

@@ -1,5 +1,5 @@
-"""A canary secret and the audit: nobody but the program sees it, nothing of it stays, and the hosts
-say who did what."""
+"""Test a canary secret and the audit: only the program sees the secret, nothing of it is left, and
+the audit logs are complete."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 @pytest.fixture
 def watcher() -> Iterator[list[str]]:
-    """Command lines of any process of this machine, hosts included, that showed a canary while the
-    test ran."""
+    """Return the command lines of all processes on this machine, hosts included, that showed a
+    canary during the test."""
     seen: list[str] = []
     over = threading.Event()
 
@@ -97,7 +97,7 @@ def watcher() -> Iterator[list[str]]:
 
 
 def killed(operator: Tfdeploy, number: int, chance: random.Random) -> str:
-    """A launch killed at a random moment. Returns what it had said."""
+    """Kill a launch at a random moment and return its output."""
     events = operator.home / f"events-{number}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(operator, "program", ["-c", HASTY])
@@ -122,8 +122,8 @@ def killed(operator: Tfdeploy, number: int, chance: random.Random) -> str:
 
 
 def kills(operator: Tfdeploy, count: int, seed: int) -> None:
-    """Nothing of what was killed shows a canary, and it is gone from the hosts when their wait for
-    the launch is over."""
+    """Check that no file of the killed launches shows a canary, and that their files are gone once
+    the hosts stop waiting."""
     chance = random.Random(seed)
     for number in range(count):
         assert find_shown(killed(operator, number, chance), WANTED) == [], number
@@ -211,8 +211,10 @@ def test_a_canary_is_seen_by_its_program_alone_and_the_audit_says_where_it_was(
 
 
 def check_log(operator: Tfdeploy, found: dict[str, Any]) -> None:
-    """The entries of the run on each host; a line that is no entry is named, and the others are
-    shown."""
+    """Check the entries of the run on each host.
+
+    A line that is no entry is named, and the others are shown.
+    """
     assert (
         found["ok"]
         and found["left"] == []

@@ -1,8 +1,7 @@
-"""`tfdeploy check` against real hosts: nothing on healthy ones, and each of many planted faults
-with its host and its cure.
+"""Test `tfdeploy check` on real hosts.
 
-What this machine cannot show for real is a fixture, and stands in FIXTURES: GPUs and their driver,
-quotas, systemd-logind.
+Healthy hosts pass. Each of many planted faults is reported with its host and fix. What this machine
+cannot show for real is a fixture in FIXTURES: GPUs and their driver, quotas, systemd-logind.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.isolated
 
 
 def wrong(answer: Any) -> dict[str, list[dict[str, Any]]]:
-    """host -> its checks that are not ok."""
+    """Return {host: its checks that are not ok}."""
     return {
         host["host"]: [each for each in host["checks"] if not each["ok"]]
         for host in answer["hosts"]
@@ -133,8 +132,8 @@ _time.time = lambda: _true() - 400.0
 
 
 class Fault(NamedTuple):
-    """What must be said of a host: the check, words of the detail, words of the line that mends
-    it."""
+    """What check must report for a host: the check's name, words of its detail, and words of its
+    fix."""
 
     host: str
     check: str
@@ -253,14 +252,14 @@ def planted(new_lab: Callable[..., Lab]) -> Lab:
 
 
 def further_names(lab: Lab) -> dict[str, str]:
-    """Each of NAMES -> an address of its own on n1."""
+    """Return an address on n1 for each of NAMES."""
     first = next(str(row["address"]) for row in lab.status() if row["host"] == "n1")
     return {name: f"{first.rpartition('.')[0]}.{number}" for number, name in enumerate(NAMES, 201)}
 
 
 def set_faulty_inventory(operator: Tfdeploy) -> None:
-    """The lab's hosts with keys that do not fit them, and more names for n1, most of which cannot
-    be entered."""
+    """Write an inventory with settings that do not fit the lab's hosts, and more names for n1, most
+    of which cannot be reached."""
     lab, further = operator.lab, further_names(operator.lab)
     address = {str(row["host"]): str(row["address"]) for row in lab.status()}
     keys = [line.split()[1:] for line in lab.known_hosts.read_text().splitlines()]

@@ -1,5 +1,5 @@
-"""`tfdeploy clean` on a lab of its own: what goes, what stays, and that nothing in use ever
-does."""
+"""Test `tfdeploy clean` on a lab: what it removes, what it keeps, and that nothing in use is ever
+removed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def operator(
 
 
 def things(said: dict[str, Any], key: str = "removed") -> dict[str, set[str]]:
-    """host -> "kind name" of what it removed."""
+    """Return {host: "kind name" of what was removed}."""
     return {
         row["host"]: {f"{each['kind']} {each['name']}" for each in row[key]}
         for row in said["hosts"]
@@ -92,8 +92,10 @@ def test_everything_asks_for_its_word_and_refuses_while_a_run_lives(operator: Tf
 
 
 def test_records_of_other_clusters_and_of_runs_that_may_live_stay(operator: Tfdeploy) -> None:
-    """The other cluster has hosts of the same names. A run of which no host has a trace was
-    removed, or is being launched."""
+    """The other cluster has hosts with the same names.
+
+    A run of which no host has a trace was removed, or is being launched.
+    """
     write_job(operator, "memory", "quick.py")
     operator.run("launch", "--wait", "-q", "--name", "mine", exit_code=0)
     store = RunStore(Path(operator.env["XDG_STATE_HOME"]) / "tfdeploy")

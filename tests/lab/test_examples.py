@@ -37,7 +37,7 @@ pytestmark = pytest.mark.tensorflow
 
 @dataclass(frozen=True)
 class Run:
-    """One launch of an example and what is in its logs."""
+    """One launch of an example, and the lines of its logs."""
 
     id: str
     example: str
@@ -45,7 +45,7 @@ class Run:
     said: dict[str, list[str]]  # task -> its lines
 
     def says(self, pattern: str, *tasks: str) -> list[str]:
-        """The first group of every line that fits, of those tasks or of all."""
+        """Return the first group of every matching line, of those tasks or of all."""
         lines = [line for task in tasks or self.said for line in self.said.get(task, [])]
         return [match[1] for line in lines if (match := re.match(pattern, line))]
 
@@ -58,8 +58,8 @@ class Run:
 
 @pytest.fixture
 def launch(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Callable[..., Run]:
-    """launch(example, *words): a copy of the example's folder, `tfdeploy launch --wait WORDS` in
-    it. Nothing may be left."""
+    """Return launch(example, *args): it copies the example's folder and runs `tfdeploy launch
+    --wait ARGS`. Nothing may be left."""
     operator = tfdeploy(isolated_lab)
 
     def call(example: str, *args: str) -> Run:
@@ -97,8 +97,7 @@ def _lines(operator: Tfdeploy, run: str) -> dict[str, list[str]]:
 
 
 def assert_good(run: Run, task: str) -> None:
-    """That task printed an accuracy at least as good as the one that the example's README
-    states."""
+    """Check that the task printed an accuracy at least as good as the one in the example's README."""
     stated = re.findall(
         r"(\w+ accuracy): at least ([0-9.]+)", (EXAMPLES / run.example / "README.md").read_text()
     )
@@ -179,8 +178,10 @@ def test_model_parallel_then_on_from_its_checkpoint(launch: Callable[..., Run]) 
 
 
 def test_mirrored_keras_resumes_on_every_worker(launch: Callable[..., Run]) -> None:
-    """Only the chief writes a backup, every worker reads it: it must have come to the others'
-    disks."""
+    """Only the chief writes a backup, and every worker reads it.
+
+    So it must be copied to the other hosts.
+    """
     workers = ("worker:0", "worker:1")
     first = launch("mirrored_keras", "--workers", "2")
     assert len(set(first.places().values())) == len(workers)

@@ -1,5 +1,5 @@
-"""`launch --fresh`: training starts from zero, and the checkpoints of before stay under another
-name, or come back."""
+"""Test `launch --fresh`: training starts from zero, and the earlier checkpoints are kept under
+another name, or restored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def saved(operator: Tfdeploy, job: str) -> dict[str, dict[str, str]]:
-    """host -> folder in keep -> the step saved in it."""
+    """Return {host: {folder in keep: the step saved in it}}."""
     look = f"cd ~/tfdeploy/{job}/keep 2>/dev/null && grep -sH . */step || true"
     found = {host: on_host(operator.lab, host, look).split() for host in operator.lab.hosts}
     return {host: dict(line.split("/step:") for line in lines) for host, lines in found.items()}
@@ -30,7 +30,7 @@ def saved(operator: Tfdeploy, job: str) -> dict[str, dict[str, str]]:
 def launch(
     operator: Tfdeploy, job: str, run: str, steps: int, *flags: str, exit_code: int = 0
 ) -> str:
-    """Where worker:0 began; after a failure, what the launch said."""
+    """Return the step at which worker:0 began, or the output of a failed launch."""
     more = ("--failat=1", "--unready=ps:0") if exit_code else ()
     command = ("quick.py", f"--steps={steps}", "--save", "--pause=0.01", *more)
     write_job(operator, job, *command, keep=["checkpoints"], ready={"after": "60s"})
@@ -43,7 +43,8 @@ def launch(
 
 
 def test_training_starts_from_zero_and_goes_on_from_there(operator: Tfdeploy) -> None:
-    """Also on a host that the first run did not use, while that run's host has lost its role."""
+    """It also works on a host that the first run did not use, while that run's host has lost its
+    role."""
     set_inventory(operator, roles={"ps": ["n1"], "worker": ["n2"]})
     launch(operator, "fresh", "one", 7)
     assert saved(operator, "fresh")["n2"] == {"checkpoints": "7"}

@@ -1,5 +1,5 @@
-"""Bad inventories, job files, words and flags: one clear error and exit 2 before any host is
-bothered."""
+"""Test bad inventories, job files, arguments and flags: one clear error and exit code 2, before any
+host is contacted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GOOD = (
 
 
 class Shell:
-    """`tfdeploy` in a folder, with a note of every connection and process that it begins."""
+    """Run `tfdeploy` in a folder and record every connection and process that it starts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "work"
@@ -62,7 +62,10 @@ class Shell:
         )
 
     def refused(self, *args: str, what: str, where: str = "") -> dict[str, str]:
-        """The error of these words: exit 2, nobody bothered. `what`, `where`: parts of it."""
+        """Return the error of these arguments: exit code 2, no host contacted.
+
+        `what` and `where` are parts of it.
+        """
         done = self.run(*args)
         assert done.returncode == 2, done.stdout + done.stderr
         assert done.stdout == "" and "Traceback" not in done.stderr

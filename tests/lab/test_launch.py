@@ -1,4 +1,4 @@
-"""Launch at the command line: one set of processes, what it answers, who waits for whom, proxies
+"""Test launch at the command line: one set of processes, its answers, waiting for locks, proxies
 and secrets."""
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def test_of_twenty_launches_at_once_exactly_one_comes_up(
 
 @pytest.fixture
 def held_rsync(operator: Tfdeploy) -> Iterator[Callable[[], None]]:
-    """The rsync of n2 waits until this is called."""
+    """Make the rsync of n2 wait until this is called."""
     script = (
         "#!/bin/sh\ntouch /tmp/waits\nwhile [ -e /tmp/held ]; do sleep 0.05; done\nexec "
         '/usr/bin/rsync "$@"\n'

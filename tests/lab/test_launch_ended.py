@@ -1,5 +1,5 @@
-"""tfdeploy ends in the middle of a launch, by Ctrl-C or killed: before the commit nothing of the
-run stays anywhere."""
+"""Test tfdeploy that ends during a launch, by Ctrl-C or killed: before the commit nothing of the
+run is left anywhere."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_ctrl_c_after_commit_leaves_the_run_alone(operator: Tfdeploy, pipe: Even
 
 
 def interrupt(process: subprocess.Popen[str]) -> None:
-    """Ctrl-C: to the whole foreground group, as a terminal does."""
+    """Send Ctrl-C to the whole foreground group, as a terminal does."""
     os.killpg(process.pid, signal.SIGINT)
 
 
@@ -137,8 +137,8 @@ sys.exit(main())
 def test_tfdeploy_killed_before_commit_leaves_nothing_a_minute_later(
     pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy], new_pipe: Callable[[], EventPipe]
 ) -> None:
-    """Three launches at once, killed after prepare, while the tasks come up, and before commit: one
-    wait for all, for the test's sake of a quarter of a minute."""
+    """Three launches at once are killed: after prepare, while the tasks start, and before the
+    commit. One wait serves all three."""
     assert wire.HostPart.start_within_s == wire.HostPart.commit_within_s == 60.0
     moments: dict[str, dict[str, str]] = {
         "prepared": {"kind": "step", "step": "prepare", "state": "done"},

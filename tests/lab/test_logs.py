@@ -1,5 +1,5 @@
-"""`tfdeploy logs`: the lines of all tasks in one stream, whatever bytes they hold, cut down as
-asked."""
+"""Test `tfdeploy logs`: the lines of all tasks in one stream, whatever bytes they contain, filtered
+as asked."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LINE = re.compile(r"(ps|worker):\d@n\d +\| (ps|worker):\d says \d$")
 
 @pytest.fixture(scope="module")
 def talked(loopback_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Tfdeploy:
-    """An operator whose run has ended: each of its three tasks said LINES lines."""
+    """An operator whose run has ended. Each of its three tasks printed LINES lines."""
     operator = Tfdeploy(loopback_lab, tmp_path_factory.mktemp("talked"))
     write_job(operator, "talk", "talk.py", f"--lines={LINES}", "--pause=0.05")
     operator.run("launch", "--wait", "--name", RUN, exit_code=0)
@@ -249,7 +249,7 @@ sys.exit(main())"""
 
 
 def test_since_cuts_at_a_time(talked: Tfdeploy) -> None:
-    """`--since 0s` of an operator whose clock stands between the third line and the fourth."""
+    """The operator uses `--since 0s` with a clock between the third line and the fourth."""
     task_rows = rows(talked, "--task", "worker:0")
     before, after = (
         datetime.fromisoformat(str(row["time"]).replace("Z", "+00:00")).timestamp()

@@ -1,5 +1,5 @@
-"""The main job with real TensorFlow on isolated hosts that share nothing: ordinary programs that
-know nothing of tfdeploy."""
+"""Test the main job with real TensorFlow on isolated hosts that share nothing: ordinary programs
+that do not know tfdeploy."""
 
 from __future__ import annotations
 

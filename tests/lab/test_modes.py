@@ -1,4 +1,4 @@
-"""The end of a run in each mode, and what every worker finds before its start: whole runs of a
+"""Test the end of a run in each mode, and what every worker finds at its start: whole runs of a
 program without TensorFlow."""
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def test_a_mode_that_contradicts_the_roles_is_refused_before_any_host_is_bothere
 
 
 def _with_evaluator(operator: Tfdeploy) -> None:
-    """From now on the operator's inventory has an evaluator, on n3."""
+    """Use an inventory that has an evaluator on n3."""
     text = operator.lab.inventory.read_text()
     inventory = operator.home / "inventory.yaml"
     inventory.write_text(text.replace("roles:\n", "roles:\n  evaluator: [n3]\n"))

@@ -1,5 +1,7 @@
-"""Every verb in an interpreter of its own, as a user starts it: other tests fork theirs
-(support/lab/forked_client.py)."""
+"""Test every verb in a new interpreter, as users start it.
+
+Other tests fork theirs (support/lab/forked_client.py).
+"""
 
 from __future__ import annotations
 

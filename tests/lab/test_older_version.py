@@ -1,5 +1,5 @@
-"""A run that the last version launched, with its own agent and minders: this version lists, follows,
-reads and stops it."""
+"""Test a run that the last version launched, with its own agent and minders: this version lists,
+follows, reads and stops it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Equal workers over several hosts, two on each: a sum over sockets whose rank 0 binds the planned
-port for itself alone."""
+"""Test equal workers on several hosts, two on each: they compute a sum over sockets, and rank 0
+binds the planned port."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_rank_without_a_restart_left_fails_the_run(operator: Tfdeploy) -> None
 
 @pytest.fixture
 def torch_python() -> str:
-    """An interpreter that has PyTorch: the tests' own, or TFDEPLOY_TEST_TORCH."""
+    """Return an interpreter that has PyTorch: the tests' own, or TFDEPLOY_TEST_TORCH."""
     python = os.environ.get("TFDEPLOY_TEST_TORCH", sys.executable)
     if subprocess.run(
         [python, "-c", "import torch.distributed"], capture_output=True, timeout=120
@@ -158,7 +158,7 @@ def test_torch_trains_over_two_hosts_and_goes_on_from_rank_0_when_a_rank_is_kill
 
 @pytest.fixture
 def jax_wheels(tmp_path: Path) -> Path:
-    """The wheels of the example's requirements, for hosts that reach no package index."""
+    """Return the wheels of the example's requirements, for hosts that reach no package index."""
     made = tmp_path / "wheels"
     command = [
         sys.executable,

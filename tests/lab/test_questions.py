@@ -1,9 +1,8 @@
-"""Every question of every verb, on a real terminal that pyte reads: it is seen, so is the answer,
-and it has its effect.
+"""Test every question of every verb on a real terminal that pyte reads.
 
-What a question does under each display, and which answers agree, is in
-tests/unit/ui/test_question.py; those of the dashboard are in
-tests/unit/ui/dashboard/test_dashboard.py.
+Question and answer are shown, and the answer has its effect. What a question does under each
+display, and which answers agree, is in tests/unit/ui/test_question.py. The dashboard's questions
+are in tests/unit/ui/dashboard/test_dashboard.py.
 """
 
 from __future__ import annotations
@@ -39,7 +38,10 @@ def operator(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def answered(operator: Tfdeploy, question: str, typed: str, *args: str) -> tuple[int, str]:
-    """(exit code, the last screen) of tfdeploy WORDS, asked that question and answered so."""
+    """Run tfdeploy ARGS, wait for the question and answer it.
+
+    Return (exit code, the last screen).
+    """
     terminal = Terminal(operator.argv(*args), operator.env, cwd=operator.cwd, columns=160, rows=30)
     try:
         asked = terminal.shows(question, within_s=60)
@@ -55,7 +57,7 @@ def answered(operator: Tfdeploy, question: str, typed: str, *args: str) -> tuple
 
 
 def shrunk(operator: Tfdeploy, name: str) -> str:
-    """A data set of which most is to be deleted on the hosts; the question."""
+    """Make a data set of which most is to be deleted on the hosts, and return the question."""
     job_file(operator, name, data={"d": "./data"})
     data = operator.cwd / "data"
     data.mkdir()

@@ -1,4 +1,4 @@
-"""The first five commands of README.md, as a new user types them, with the lab's addresses."""
+"""Test the first five commands of README.md as a new user types them, with the lab's addresses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 
 @pytest.fixture
 def newcomer(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
-    """An operator with a program and an ssh key, without inventory, job file or known hosts."""
+    """An operator with a program and an SSH key, without inventory, job file or known hosts."""
     operator = tfdeploy(pair)
     shutil.copy(PROGRAMS / "quick.py", operator.cwd / "train.py")
     key = yaml.safe_load(pair.inventory.read_text())["defaults"]["identity_file"]

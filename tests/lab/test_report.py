@@ -1,4 +1,4 @@
-"""`tfdeploy report` of real runs: as a file, and served while the run lasts."""
+"""Test `tfdeploy report` of real runs: as a file, and served while the run is active."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_a_death_that_nobody_saw_stands_in_the_timeline(operator: Tfdeploy, tmp_
 def test_a_run_reads_the_same_whether_or_not_somebody_watched(
     operator: Tfdeploy, tfdeploy: Callable[[Lab], Tfdeploy], tmp_path: Path
 ) -> None:
-    """The launch stays attached and records what it sees; another operator has recorded nothing."""
+    """The launch stays attached and records events. Another operator has recorded nothing."""
     restart = {"max": 2, "backoff": ["100ms", "200ms"]}
     write_job(operator, "seen", "quick.py", "--gate=5", "--steps=9", restart=restart)
     operator.start("launch", "--wait", "-q", "--name", "seen-1")

@@ -1,4 +1,4 @@
-"""A program for each role: each runs on its host, with the flags that it defines itself."""
+"""Test a program for each role: each runs on its host, with the flags that it defines."""
 
 from __future__ import annotations
 

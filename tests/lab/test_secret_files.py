@@ -1,5 +1,5 @@
-"""A canary secret and a private key lie in the code folder: neither comes to any host, nor to any
-screen, log or plan here."""
+"""Test a canary secret and a private key in the code folder: neither reaches a host, a screen, a
+log or a plan."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ FOREIGN_KEY = (
 
 @pytest.fixture
 def operator(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
-    """The secret's file, the inventory and its key lie beside the program, each under a second name
-    too."""
+    """An operator whose secret file, inventory and key are next to the program, each under a second
+    name too."""
     made = tfdeploy(pair)
     secrets = {"TOKEN": {"file": "./token.txt"}}
     write_job(

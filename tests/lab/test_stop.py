@@ -1,5 +1,5 @@
-"""Stop at the command line: all of the run ends, whatever its program does about it, and nothing
-else is touched."""
+"""Test `tfdeploy stop`: all of the run ends, whatever its program does against it, and no other
+process is touched."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def launch(operator: Tfdeploy, run: str, *args: str) -> None:
 
 
 def all_of_it_is_there(operator: Tfdeploy, run: str) -> dict[str, list[int]]:
-    """host -> the pids that stubborn.py says it made there, once it has made all of them."""
+    """Return {host: the pids that stubborn.py says it started there} once it has started all of
+    them."""
 
     def said() -> dict[str, list[int]]:
         results: dict[str, list[int]] = {}
@@ -70,8 +71,10 @@ def alive(lab: Lab, host: str, pids: list[int]) -> list[int]:
 @pytest.mark.fault("49 ignores TERM, forks, new session, reparents, no environment")
 @pytest.mark.fault("52 another run and a stranger on the same host")
 def test_a_stubborn_program_is_gone_and_its_neighbours_are_untouched(operator: Tfdeploy) -> None:
-    """Ignores TERM, forks, double-forks, changes session, hides its environment; beside it a
-    stranger and another run."""
+    """The program ignores TERM, forks, double-forks, changes its session and hides its environment.
+
+    Another process and another run are beside it.
+    """
     lab = operator.lab
     write_job(operator, "neighbour", "quick.py", "--steps=100000")
     launch(operator, "neighbour-1")

@@ -29,7 +29,10 @@ ONE_WORKER = {"ps": ["n1"], "worker": ["n2"]}  # for programs whose second worke
 
 @dataclass(frozen=True)
 class Program:
-    """`said`: what the log of each named task matches. `notes`: what the plan says about it."""
+    """A program.
+
+    `said`: patterns for the log of each named task. `notes`: what the plan says about the program.
+    """
 
     name: str
     mode: str
@@ -181,7 +184,7 @@ def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], mnist: Path) -> Tfdeploy:
-    """An operator with the data beside the programs."""
+    """An operator with the data next to the programs."""
     made = tfdeploy(few_hosts)
     shutil.copytree(mnist, made.cwd / "MNIST_data")
     return made

@@ -1,8 +1,8 @@
-"""tfdeploy is updated in the middle of a run: what the last version launched goes on under this one.
+"""Test an update of tfdeploy during a run: the run of the last version continues under this one.
 
-The hosts keep both agents: a process of the run that starts another one starts it from its own
-agent's folder. So what died is minded by the old agent again, and only what `run.resume` brings
-back after a reboot runs on the new one.
+The hosts keep both agents. A process of the run that starts another one starts it from its own
+agent's folder. So the old agent restarts what died, and only what `run.resume` starts after a
+reboot runs on the new one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def follow(operator: Tfdeploy, *args: str) -> tuple[subprocess.Popen[str], Calla
 
 
 def processes_of(operator: Tfdeploy, host: str, run: str, word: str) -> dict[int, str]:
-    """pid -> digest of the agent that it runs on. `word`: minder or supervise."""
+    """Return {pid: digest of its agent}. `word`: minder or supervise."""
     script = (
         "for each in /proc/[0-9]*; do echo ${each#/proc/} $(tr '\\0' ' ' 2>/dev/null "
         "<$each/cmdline); done"
@@ -82,7 +82,7 @@ def minder_of(operator: Tfdeploy, host: str, run: str) -> tuple[int, str] | None
 
 
 def kill_minder(operator: Tfdeploy, host: str, run: str) -> str:
-    """The digest of the agent that the killed one ran on."""
+    """Kill the minder and return the digest of its agent."""
     pid, agent = wait_for(
         lambda: minder_of(operator, host, run), 10, f"a minder of {run} on {host}"
     )

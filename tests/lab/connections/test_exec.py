@@ -1,4 +1,4 @@
-"""`tfdeploy exec`: one command on all hosts, equal outputs folded, every host's outcome its own."""
+"""Test `tfdeploy exec`: one command on all hosts, equal outputs folded, an outcome for each host."""
 
 from __future__ import annotations
 

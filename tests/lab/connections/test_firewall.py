@@ -1,5 +1,7 @@
-"""`protect: firewall`: real hosts, real nft, an ordinary user who may use it; other users and other
-machines stay outside."""
+"""Test `protect: firewall` with real nft and an ordinary user who may use it.
+
+Other users and other machines are kept out.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ WITHIN_S = 20
 
 @pytest.fixture
 def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Iterator[Tfdeploy]:
-    """The lab's user may use nft on every host."""
+    """An operator whose user may use nft on every host."""
     with ExitStack() as stack:
         for host in few_hosts.hosts:
             stack.enter_context(host_changed_by_scripts(few_hosts, host, MAY, MAY_NOT))
@@ -39,12 +41,12 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Iterator[Tf
 
 
 def knock(address: str, port: int, count: int, user: int = 0) -> str:
-    """For sh: prints how many of the connects came through."""
+    """Return a shell script that prints how many of the connects succeeded."""
     return shlex.join(["python3", "-c", KNOCK, "", address, str(port), str(count), str(user)])
 
 
 def let_in(operator: Tfdeploy, ends: list[tuple[str, int]], count: int) -> dict[str, int]:
-    """who -> how many of his connects to these addresses and ports came through."""
+    """Return {client: how many of its connects to these addresses and ports succeeded}."""
     first = operator.lab.hosts[0]
     stranger = operator.lab.operator(["sh", "-c", "; ".join(knock(*end, count) for end in ends)])
     from_elsewhere = sum(map(int, _printed(stranger)))
@@ -76,7 +78,7 @@ def name_of_table(lab: Lab, host: str) -> str:
 
 
 def ends_of(plan: Any) -> list[tuple[str, int]]:
-    """The ports of tasks and mesh."""
+    """Return the addresses and ports of tasks and mesh."""
     found = [(host["address"], host["mesh_port"]) for host in plan["hosts"]]
     return found + [
         (address, int(port))
@@ -85,7 +87,7 @@ def ends_of(plan: Any) -> list[tuple[str, int]]:
 
 
 def pids(operator: Tfdeploy, host: str, run: str) -> list[str]:
-    """The minder, the supervisor, the program."""
+    """Return the pids of the minder, the supervisor and the program."""
     files = (
         f"cd ~/tfdeploy/closed/runs/{run}/hosts/{host} && cat state.json && echo && cat "
         "tasks/*/status.json"
@@ -113,8 +115,10 @@ print(greeted)
 
 
 def _without_table(operator: Tfdeploy, host: str, task: tuple[str, int]) -> None:
-    """Root ends the host's nft, and no other can be started: strangers are still kept out, hosts of
-    the run are not."""
+    """Kill the host's nft as root, so that no other can be started.
+
+    Strangers are still kept out, hosts of the run are not.
+    """
     command = ["python3", "-c", GREETED, task[0], str(task[1]), "50"]
     on_host(
         operator.lab,
@@ -131,8 +135,10 @@ def _without_table(operator: Tfdeploy, host: str, task: tuple[str, int]) -> None
 
 
 def _lose_a_supervisor(operator: Tfdeploy, host: str, run: str) -> None:
-    """What the minder then ends is the program, and not the nft that it started: the table stays
-    the same one."""
+    """Kill a supervisor.
+
+    The minder then ends the program, and not the nft that it started: the table stays the same.
+    """
     before, (_, supervisor, program) = name_of_table(operator.lab, host), pids(operator, host, run)
     on_host(operator.lab, host, f"kill -9 {supervisor}")
     wait_for(
@@ -154,8 +160,10 @@ def plan_of(operator: Tfdeploy, run: str) -> Any:
 def test_only_the_runs_own_reach_its_ports_while_minders_die(
     operator: Tfdeploy, count: int
 ) -> None:
-    """`count` at each of six ports, of each of three strangers, three times: 10,800 each with the
-    longer one."""
+    """Each of three strangers makes `count` connects at each of six ports, three times:
+
+    10,800 each with the larger count.
+    """
     run = f"closed-of-{count}"
     write_job(operator, "closed", "listening.py", protect="auto", restart={"max": 3})
     operator.run("launch", "--detach", "--name", run, exit_code=0)

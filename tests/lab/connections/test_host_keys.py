@@ -1,5 +1,5 @@
-"""Host keys that are not known or have changed: refused with fingerprints, recorded and replaced
-only by an operator's word."""
+"""Test host keys that are unknown or have changed: refused with fingerprints, recorded and replaced
+only if the operator agrees."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fingerprint(lab: Lab, host: str) -> str:
 
 
 def forget(known_hosts: Path, *numbers: int) -> None:
-    """Takes these hosts' lines (1 is n1) out of the file."""
+    """Remove the lines of these hosts (1 is n1) from the file."""
     lines = known_hosts.read_text().splitlines(keepends=True)
     known_hosts.write_text(
         "".join(line for number, line in enumerate(lines, 1) if number not in numbers)
@@ -78,7 +78,7 @@ def test_an_unknown_key_is_refused_with_its_fingerprint_and_trust_records_it(
 
 
 def answered(operator: Tfdeploy, answer: bytes, *args: str) -> tuple[int, str]:
-    """tfdeploy WORDS on a terminal, where `answer` is typed: (exit code, all that it showed)."""
+    """Run tfdeploy ARGS on a terminal and type `answer`. Return (exit code, all output)."""
     master, slave = pty.openpty()
     asking = subprocess.Popen(
         operator.argv(*args),
@@ -157,7 +157,7 @@ def test_a_changed_key_is_refused_with_both_fingerprints_and_no_flag_silences_it
 
 
 def exchange(known_hosts: Path) -> str:
-    """n2 and n3 get each other's key on record; returns the text."""
+    """Swap the recorded keys of n2 and n3 and return the text of the file."""
     lines = [line.split() for line in known_hosts.read_text().splitlines()]
     lines[1][1:], lines[2][1:] = lines[2][1:], lines[1][1:]
     text = "".join(" ".join(line) + "\n" for line in lines)

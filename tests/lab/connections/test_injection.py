@@ -1,5 +1,5 @@
-"""Texts made to break out go to a real host and back: as words, variables, lines of a log and names
-of files."""
+"""Test that texts made to break quoting reach a real host and return unchanged: as arguments,
+variables, log lines and file names."""
 
 from __future__ import annotations
 

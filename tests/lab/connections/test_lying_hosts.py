@@ -1,5 +1,5 @@
-"""A host of the lab whose agent answers as it likes, against the real command line: its failure, in
-words, and nobody else's."""
+"""Test a lab host whose agent lies to the real command line: only that host fails, with a clear
+message."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ FORM = [
 
 
 def each(*verbs: str) -> list[Any]:
-    """Every form of every verb in `make soak`; one form of each verb, another one for each,
-    elsewhere."""
+    """Return the lies to test: every form for every verb in `make soak`, elsewhere a different form
+    for each verb."""
     rows = [
         (verb, form, at == number % len(FORMS))
         for number, verb in enumerate(verbs)

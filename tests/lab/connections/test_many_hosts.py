@@ -1,5 +1,5 @@
-"""Sixty-four hosts from a control machine that may open 256 files: every verb works, and every host
-counts."""
+"""Test sixty-four hosts from a control machine that may open 256 files: every verb works with every
+host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOSTS = 64
 
 
 def few_files(operator: Tfdeploy, *args: str, exit_code: int = 0) -> str:
-    """What `tfdeploy WORDS` says with 256 file descriptors."""
+    """Run `tfdeploy ARGS` with 256 file descriptors and return its output."""
     argv = ["sh", "-c", 'ulimit -n 256 && exec "$@"', "sh", *operator.argv(*args)]
     done = subprocess.run(
         argv,

@@ -1,5 +1,5 @@
-"""Hosts with odd login shells, banners, interpreters and homes: no obstacle, or named with what to
-do."""
+"""Test hosts with unusual login shells, banners, interpreters and homes: they work, or the error
+says what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts with another Python, OpenSSH and rsync than the control machine: one run of each mode.
+"""Test hosts with another Python, OpenSSH and rsync than the control machine: one run of each mode.
 
 The hosts boot from the root that TFDEPLOY_TEST_OTHER_ROOT names: for example the one that
 `scripts/other-machine --packages "openssh-server rsync iproute2 nftables" --print-root trixie`

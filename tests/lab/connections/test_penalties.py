@@ -1,5 +1,5 @@
-"""What an operator's commands cost at an sshd that penalises addresses (OpenSSH 9.8 and newer), by
-its own log."""
+"""Test how many penalties an operator's commands cost at an sshd that penalises addresses (OpenSSH
+9.8 and newer)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def console(lab: Lab, host: str) -> str:
 
 
 def costs(lab: Lab, host: str) -> tuple[int, int]:
-    """(failed logins, connections without a login) that the host's sshd has counted."""
+    """Return (failed logins, connections without a login) from the log of the host's sshd."""
     text = console(lab, host)
     return len(FAILED.findall(text)), len(WITHOUT_LOGIN.findall(text))
 
 
 @pytest.fixture
 def lab(new_lab: Callable[..., Lab]) -> Lab:
-    """Two hosts whose sshds say what they count."""
+    """Two hosts whose sshds log what they count."""
     made = new_lab("loopback", 2)
     for host in made.hosts:
         reboot(made, host, sshd_lines="LogLevel DEBUG")
@@ -51,7 +51,7 @@ def operator(lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 def test_verbs_in_a_row_cost_one_connection_without_a_login_and_that_is_trust(
     operator: Tfdeploy, lab: Lab
 ) -> None:
-    """The readiness of the lab, its status and each verb included."""
+    """The count includes the lab's readiness check, its status and each verb."""
     set_inventory(operator, defaults={"known_hosts": str(operator.home / "known_hosts")})
     write_job(operator, "row", "quick.py", "--steps=2")
     (operator.cwd / "large").write_bytes(bytes(6_000_000))  # by rsync, over a connection of its own

@@ -1,5 +1,5 @@
-"""Who is let in is decided host by host: one that cannot filter, a relay and NAT open nothing on
-the others, and are said."""
+"""Test that each host protects its own ports: a host that cannot filter, a relay or NAT opens no
+port of another host, and is reported."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def address_of(operator: Tfdeploy, host: str) -> str:
 
 
 def launch(operator: Tfdeploy, run: str, *args: str, exit_code: int = 0) -> str:
-    """What it says. The run has n1 and n2."""
+    """Launch a run on n1 and n2 and return the output."""
     done = operator.run(
         "launch",
         "--name",
@@ -130,7 +130,7 @@ def bad_checks(hosts: Any) -> list[Any]:
 
 @contextmanager
 def relay(operator: Tfdeploy, host: str, address: str, port: int) -> Iterator[None]:
-    """TCP port 2999 of `host` leads to another one."""
+    """Forward TCP port 2999 of `host` to another host."""
     command = operator.lab.on(host, [sys.executable, "-c", RELAY, address, str(port), "2999"])
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

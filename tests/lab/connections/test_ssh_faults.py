@@ -1,5 +1,5 @@
-"""Hosts that are silent, let few in, or lie: named within the time, and what the others have to say
-is shown."""
+"""Test hosts that are silent, let few clients in, or lie: named within the time limit, and the
+other hosts' results are shown."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def operator(shaky: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 @pytest.fixture
 def silent_port(shaky: Lab) -> Iterator[int]:
-    """A port of n2 that accepts connections and never speaks."""
+    """Return a port of n2 that accepts connections and never answers."""
     code = (
         "import socket, time; s = socket.create_server(('', 2299)); print('up', flush=True); "
         "time.sleep(600)"

@@ -1,4 +1,4 @@
-"""`tfdeploy ssh`: OpenSSH itself, with the settings that the other verbs use."""
+"""Test `tfdeploy ssh`: OpenSSH itself, with the settings that the other verbs use."""
 
 from __future__ import annotations
 

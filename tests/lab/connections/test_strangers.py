@@ -1,5 +1,7 @@
-"""Strangers on the network are not let in at any port of a run, whatever dies; its hosts are, from
-each of their addresses."""
+"""Test that strangers on the network reach no port of a run, whatever process dies.
+
+Its hosts do, from each of their addresses.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ CARD = "$(ip -o route get {to} | sed 's/.* dev \\([^ ]*\\).*/\\1/')"
 
 @pytest.fixture
 def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Iterator[Tfdeploy]:
-    """Each host has an IPv6 address, and n2 a second one of IPv4, which only its interface says."""
+    """An operator whose hosts have IPv6 addresses. n2 also has a second IPv4 address, known only
+    from its interface."""
     where = addresses(few_hosts)
     with ExitStack() as undo:
         for number, host in enumerate(HOSTS, 1):
@@ -68,7 +71,7 @@ Rows = dict[str, dict[str, object]]
 
 
 def launch(operator: Tfdeploy, run: str, *flags: str, **keys: object) -> Rows:
-    """task -> its row of status, once all run on n1 and n2."""
+    """Launch on n1 and n2 and return {task: its row of status} once all tasks run."""
     restart = {"max": 50, "backoff": ["100ms", "300ms"]}
     write_job(
         operator, run[:-2], "greeting.py", *flags, **{"restart": restart, "flags": "none", **keys}
@@ -78,7 +81,7 @@ def launch(operator: Tfdeploy, run: str, *flags: str, **keys: object) -> Rows:
 
 
 def ports(operator: Tfdeploy, rows: Rows) -> list[tuple[str, int]]:
-    """Of the tasks, by IPv4 and IPv6."""
+    """Return the ports of the tasks, by IPv4 and IPv6."""
     where = addresses(operator.lab)
     results = []
     for row in rows.values():
@@ -88,7 +91,7 @@ def ports(operator: Tfdeploy, rows: Rows) -> list[tuple[str, int]]:
 
 
 def strike(operator: Tfdeploy, run: str, rows: Rows, task: str, victim: str) -> None:
-    """kill -9, and waits for what comes after it."""
+    """Kill with SIGKILL and wait for what replaces it."""
     job, host = run[:-2], str(rows[task]["host"])
     before, minder = (
         task_status(operator, run, job, host, task),

@@ -1,4 +1,4 @@
-"""Users and keys that do not get in: one clear cause each, at once, and never a question."""
+"""Test users and keys that are refused: one clear cause each, at once, and never a question."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_key_file_that_is_missing_or_public_or_nonsense(operator: Tfdeploy) ->
 
 @pytest.fixture
 def full_agent(operator: Tfdeploy) -> Iterator[Path]:
-    """An ssh-agent that holds ten keys that no host takes, and the lab's key last."""
+    """An ssh-agent with ten keys that no host accepts, and the lab's key last."""
     socket = Path(operator.home, "agent")
     with subprocess.Popen(
         ["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL

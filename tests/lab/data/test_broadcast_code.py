@@ -1,5 +1,5 @@
-"""Large code, and `keep` on its way to a gang, go from host to host: what this machine sends is
-counted by the kernel."""
+"""Test that large code, and `keep` for a gang, go from host to host: the kernel counts what this
+machine sends."""
 
 from __future__ import annotations
 

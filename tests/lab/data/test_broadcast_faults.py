@@ -1,5 +1,5 @@
-"""A broadcast in which a relay dies, stands still, is cut off or not reached: the others complete,
-and it is named."""
+"""Test a broadcast in which a relay dies, hangs, is cut off or not reached: the others complete,
+and the relay is named."""
 
 from __future__ import annotations
 
@@ -48,8 +48,7 @@ def operator(five_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 @contextmanager
 def half_way(operator: Tfdeploy, name: str) -> Iterator[list[tuple[int, str]]]:
-    """A broadcast of `name` that is half way when the block begins; its end is in the list when the
-    block has ended."""
+    """Yield while a broadcast of `name` is half done. The list has its result after the block."""
     job_file(operator, name, data={"d": "./data"})
     (operator.cwd / "data").mkdir(exist_ok=True)
     (operator.cwd / "data/shard").write_bytes(os.urandom(SET_BYTES))
@@ -70,7 +69,7 @@ def assert_arrived(operator: Tfdeploy, name: str, *hosts: str) -> None:
 
 @contextmanager
 def no_agent_lives(operator: Tfdeploy, host: str) -> Iterator[None]:
-    """Each is killed as soon as it is there."""
+    """Kill each agent as soon as it starts."""
     script = (
         f"touch ~/killing; while test -e ~/killing; do kill -9 $({AGENT}) 2>/dev/null; sleep "
         "0.05; done"
@@ -268,8 +267,8 @@ LEFT = {".d.listing", ".d.new", "d", "d.json", "d.tfdeploy"}
 def test_kills_at_random_moments_leave_nothing_that_a_second_sync_does_not_mend(
     operator: Tfdeploy, seed: int
 ) -> None:
-    """The client and each agent in turn, at a moment that a number of bytes on a random host
-    says."""
+    """Kill the client and each agent in turn, when a random host has received a random number of
+    bytes."""
     chance = random.Random(seed)
     job_file(operator, "kills", data={"d": "./data"})
     (operator.cwd / "data").mkdir()
@@ -310,7 +309,7 @@ def test_kills_at_random_moments_leave_nothing_that_a_second_sync_does_not_mend(
 def wait_until_staged(
     operator: Tfdeploy, host: str, least: int, syncing: subprocess.Popen[bytes]
 ) -> None:
-    """Until so many bytes lie in the staging folder there, or the sync has ended."""
+    """Wait until the host's staging folder has so many bytes, or the sync has ended."""
     script = (
         "find ~/tfdeploy/kills/data/.d.new -type f -printf '%b\\n' 2>/dev/null | awk '{s += $1} "
         "END {print 512 * s}'"

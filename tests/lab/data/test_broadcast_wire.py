@@ -1,5 +1,4 @@
-"""A data set to all hosts, as the kernel's counters and rsync see it: neither believes what
-tfdeploy says of itself."""
+"""Test a data set to all hosts by the kernel's counters and rsync, not by what tfdeploy reports."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ SPARSE_BLOCKS = 2 * MIB // 512  # on a disk: two islands, and whole pieces aroun
 
 @pytest.fixture(scope="module")
 def two_sites(new_lab: Callable[..., Lab]) -> Lab:
-    """n1 and n2 where the operator is, n3 and n4 behind a thin line."""
+    """n1 and n2 at the operator's site, n3 and n4 behind a slow link."""
     return new_lab("isolated", 4, rate="200mbit", sites=SITES, between=THIN)
 
 
@@ -70,8 +69,10 @@ def test_rsync_has_nothing_to_say_and_holes_stay_holes(
 
 
 def change_some(source: Path) -> None:
-    """Content, modes, times, links, in folders that may not be written in too; what was one file is
-    two, and the reverse."""
+    """Change content, modes, times and links, also in read-only folders.
+
+    Turn one file into two, and two into one.
+    """
     (source / "modes/folder 500/file 444").write_text("longer than it was before")
     (source / "modes/folder 755/file 644").chmod(0o640)
     (source / "modes/folder 755").chmod(0o711)

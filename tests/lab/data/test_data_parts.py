@@ -1,5 +1,5 @@
-"""Data sets that each worker gets a part of, and data that begins on a host: the kernel's counters
-say what passed where."""
+"""Test data sets of which each worker gets a part, and data that starts on a host: the kernel
+counts what passed where."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def job(operator: Tfdeploy, name: str, source: dict[str, str]) -> None:
 
 
 def launch(operator: Tfdeploy, *args: str) -> tuple[dict[int, set[str]], dict[str, str]]:
-    """What each worker found in its part; host -> what it was sent, in words."""
+    """Return what each worker found in its part, and {host: what it was sent}."""
     stderr = operator.run("launch", "--wait", *args, exit_code=0).stderr
     matches = re.findall(r"HAS (\d+) (\d+) ?(.*)", stderr)
     assert {int(parts) for _, parts, _ in matches} == {len(matches)}, stderr
@@ -70,7 +70,7 @@ def launch(operator: Tfdeploy, *args: str) -> tuple[dict[int, set[str]], dict[st
 
 
 def from_operator(lab: Lab) -> int:
-    """Bytes that have left the operator's machine."""
+    """Return how many bytes have left the operator's machine."""
     return lab.carried()["operator"]["from_bytes"]
 
 

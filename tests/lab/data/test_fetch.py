@@ -1,5 +1,5 @@
-"""`tfdeploy fetch` on real hosts: everything comes back, verified, during a run too, and no host
-writes where it should not."""
+"""Test `tfdeploy fetch` on real hosts: all files come back verified, also during a run, and no host
+writes outside the target."""
 
 from __future__ import annotations
 
@@ -33,14 +33,13 @@ def operator(loopback_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def ended(operator: Tfdeploy) -> str:
-    """A run that ended well and left files everywhere. Each test fetches it to a folder of its
-    own."""
+    """A run that ended well and left files everywhere. Each test fetches it to its own folder."""
     write_job(operator, JOB, "vocal.py", *WRITES, keep=["ckpt"])
     return operator.run("launch", "--wait", "-q", exit_code=0).stdout.strip()
 
 
 def workdir(operator: Tfdeploy, host: str) -> Path:
-    """On a loopback lab a host's disk is a folder of this machine."""
+    """Return the host's workdir, which on a loopback lab is a folder of this machine."""
     return Path(operator.lab.root) / "hosts" / host / "home" / "tfdeploy"
 
 
@@ -167,8 +166,7 @@ def test_a_fetch_goes_on_from_the_half_that_came(operator: Tfdeploy, ended: str)
 
 
 def test_what_came_damaged_is_fetched_again(operator: Tfdeploy, ended: str) -> None:
-    """A file beside that rsync takes for the host's, by size and time, but whose content is
-    another."""
+    """The local file has the host's size and time but other content, so rsync would skip it."""
     there = cwd(operator, "n3", ended) / "out/result.txt"
     wrong = operator.cwd / "d/files/.n3.fetching/out/result.txt"
     wrong.parent.mkdir(parents=True)

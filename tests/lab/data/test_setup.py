@@ -1,5 +1,5 @@
-"""`tfdeploy setup` on three hosts without any network but to the operator: real venvs, from two
-wheels made here."""
+"""Test `tfdeploy setup` on three hosts that reach only the operator: real venvs, from two wheels
+made by the test."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ exec PYTHON "$@"
 def operator(
     isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy], request: pytest.FixtureRequest
 ) -> Tfdeploy:
-    """An operator with a job of its own that wants alpha (which wants beta), both from wheels, on
-    n1 to n3."""
+    """An operator whose job needs alpha (which needs beta), both from wheels, on n1 to n3."""
     made = tfdeploy(isolated_lab)
     made.env["TFDEPLOY_LIMIT"] = "n[1-3]"
     make_wheel(made.cwd / "wheels", "alpha", "1.0", requires=("beta",))
@@ -54,7 +53,7 @@ def on(operator: Tfdeploy, host: str, script: str) -> str:
 
 
 def with_python(operator: Tfdeploy, **python: str) -> None:
-    """The lab's inventory, with another `python` on some hosts."""
+    """Use the lab's inventory with another `python` on some hosts."""
     text = operator.lab.inventory.read_text()
     for host, path in python.items():
         text = re.sub(rf"( {host}: {{.*)}}", rf"\1, python: {path}}}", text)
@@ -64,7 +63,7 @@ def with_python(operator: Tfdeploy, **python: str) -> None:
 
 
 def put_python(operator: Tfdeploy, host: str, name: str, text: str) -> None:
-    """~/NAME on that host: PYTHON in `text` is the lab's interpreter."""
+    """Write ~/NAME on that host. PYTHON in `text` is the lab's interpreter."""
     settings = re.search(r"^  python: (.*)$", operator.lab.inventory.read_text(), re.MULTILINE)
     assert settings is not None
     on(
@@ -75,7 +74,7 @@ def put_python(operator: Tfdeploy, host: str, name: str, text: str) -> None:
 
 
 def slow_python(operator: Tfdeploy, host: str) -> None:
-    """On that host installing takes until ~/hold is gone."""
+    """Make an installation on that host wait until ~/hold is removed."""
     on(operator, host, "touch ~/hold")
     put_python(operator, host, "slow-python", SLOW)
     with_python(operator, **{host: "~/slow-python"})
@@ -140,7 +139,7 @@ def test_one_environment_on_all_hosts_and_a_run_in_it(operator: Tfdeploy) -> Non
 @pytest.mark.long
 @pytest.mark.fault("31 a requirement that one host of three cannot meet")
 def test_each_host_says_its_own_lines_and_the_others_are_done(operator: Tfdeploy) -> None:
-    """n2 has no such interpreter, and that of n3 will not take wheels."""
+    """n2 has no such interpreter, and that of n3 refuses wheels."""
     put_python(
         operator, "n3", "no-wheels", '#!/bin/sh\nexport PIP_NO_BINARY=:all:\nexec PYTHON "$@"\n'
     )
@@ -160,7 +159,10 @@ def test_each_host_says_its_own_lines_and_the_others_are_done(operator: Tfdeploy
 
 
 def test_what_was_interrupted_is_made_by_the_next(operator: Tfdeploy) -> None:
-    """tfdeploy is killed while n2 installs: nothing goes on there, and a second setup does it."""
+    """tfdeploy is killed while n2 installs.
+
+    The installation ends there, and a second setup completes it.
+    """
     (operator.cwd / "base.txt").write_text("alpha<7\n")
     slow_python(operator, "n2")
     first = operator.start("setup", "-v")

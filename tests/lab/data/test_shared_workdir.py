@@ -1,5 +1,5 @@
-"""A workdir that all hosts share, as in university labs: one release for all, each host's run its
-own."""
+"""Test a workdir that all hosts share, as in university labs: one release for all, and a run folder
+for each host."""
 
 from __future__ import annotations
 

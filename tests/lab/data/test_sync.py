@@ -1,4 +1,5 @@
-"""`tfdeploy sync` to real hosts: what arrives is what was there, whatever its names."""
+"""Test `tfdeploy sync` to real hosts: the files on the hosts equal the source, whatever their
+names."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A sync that is cut, killed, doubled, or whose source changes under it: it goes on, and no half
-tree is ever a release."""
+"""Test a sync that is cut off, killed or run twice, or whose source changes: it is resumed, and no
+partial tree becomes a release."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def slow(slow_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def instead_of_rsync(operator: Tfdeploy, script: str) -> dict[str, str]:
-    """Variables for a tfdeploy that finds this shell script as its rsync."""
+    """Return variables that make tfdeploy use this shell script as its rsync."""
     folder = operator.home / "bin"
     folder.mkdir()
     (folder / "rsync").write_text(f"#!/bin/sh\n{script}\n")
@@ -53,15 +53,17 @@ def instead_of_rsync(operator: Tfdeploy, script: str) -> dict[str, str]:
 
 
 def throttled(operator: Tfdeploy) -> dict[str, str]:
-    """An rsync that takes its time: a busy machine looks in time before all has come."""
+    """A slow rsync, so that a test on a busy machine can act before all has arrived."""
     return instead_of_rsync(operator, f'exec {shutil.which("rsync")} --bwlimit=2m "$@"')
 
 
 def beside(
     operator: Tfdeploy, first: subprocess.Popen[str], says: str, *args: str
 ) -> tuple[int, str]:
-    """Exit code and output of a second tfdeploy. The first one stands still until the second has
-    said this of it."""
+    """Return exit code and output of a second tfdeploy.
+
+    The first one is paused until the second has printed `text`.
+    """
     os.kill(first.pid, signal.SIGSTOP)
     output = operator.home / "second"
     with output.open("w") as file:
@@ -174,7 +176,7 @@ def test_a_file_that_changes_while_it_is_sent_is_sent_again_and_the_others_are_n
 
 
 def test_data_written_to_behind_the_sender_s_back_is_sent_again(slow: Tfdeploy) -> None:
-    """What was sent already changes, and has the size and time of before."""
+    """A file that was sent already changes, and keeps its size and time."""
     job_file(slow, "behind", data={"d": "./data"})
     (slow.cwd / "data").mkdir()
     data = slow.cwd / "data/d.bin"
@@ -192,8 +194,7 @@ def test_data_written_to_behind_the_sender_s_back_is_sent_again(slow: Tfdeploy) 
 
 
 def scribbled(operator: Tfdeploy, file: str) -> dict[str, str]:
-    """An rsync that finds the file changed when it starts, and leaves it changed, however busy the
-    machine is."""
+    """An rsync that changes the file when it starts, however busy the machine is."""
     scribble = (
         f"dd if=/dev/urandom of={operator.cwd / file} bs=64k count=1 conv=notrunc status=none"
     )

@@ -1,5 +1,5 @@
-"""What `tfdeploy sync` refuses: it says why and what next, changes nothing there, and the other
-hosts complete."""
+"""Test what `tfdeploy sync` refuses: it says why and what next, changes nothing on that host, and
+the other hosts complete."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_full_disk_on_one_host_is_named_and_the_others_complete(
 @pytest.mark.long
 @pytest.mark.fault("20 a disk that fills up while files arrive")
 def test_a_disk_that_fills_up_while_files_arrive(operator: Tfdeploy) -> None:
-    """There was room when it began; somebody else took it."""
+    """The disk had room at the start. Another process fills it."""
     code = job_file(operator, "filling")
     for number in range(2):
         (code / f"part{number}.bin").write_bytes(os.urandom(6 * MIB))  # too large to go in one call

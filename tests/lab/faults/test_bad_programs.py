@@ -1,4 +1,4 @@
-"""Programs that cannot be what the job wants of them: refused with their place before anything
+"""Test programs that cannot do what the job asks: refused with file and line before anything
 starts, and nothing is left."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def operator(loopback_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 
 
 def refused(operator: Tfdeploy, job: str, *args: str) -> str:
-    """The error of a launch, the same as of its dry run, which has sent nothing."""
+    """Return the error of a launch, which equals that of its dry run. It has sent nothing."""
     dry, real = (
         operator.run("launch", *more, *args, exit_code=3).stderr for more in (("--dry-run",), ())
     )

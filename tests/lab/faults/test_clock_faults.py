@@ -1,5 +1,5 @@
-"""Clocks of hosts that jump, or that are ahead of the others': durations stay, and the first death
-is the first."""
+"""Test hosts' clocks that jump or are ahead: durations stay correct, and the first death is still
+the first."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _time.time = _jumping_time
 
 @contextmanager
 def jumping_clocks(operator: Tfdeploy) -> Iterator[Callable[..., None]]:
-    """jump(seconds, *hosts): from then on the clock of all hosts, or of these, is so far off, for
-    the agent's processes."""
+    """Return jump(seconds, *hosts), which shifts the clock of the agent's processes on these hosts,
+    or on all."""
     hosts = operator.lab.hosts
 
     def jump(seconds: int, *there: str) -> None:

@@ -1,5 +1,5 @@
-"""A host is cut off again and again while its run is followed: that is shown, and no line is lost
-or told twice."""
+"""Test a host that is cut off repeatedly while its run is followed: the cuts are shown, and no line
+is lost or repeated."""
 
 from __future__ import annotations
 

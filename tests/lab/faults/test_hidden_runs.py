@@ -1,5 +1,5 @@
-"""What is alive is found and ended though its run's folder is removed, or its own helpers stand
-still."""
+"""Test that live processes are found and ended although the run's folder is removed or its helpers
+are stopped."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What is wrong with a host, a program or a folder when a launch begins: nothing runs, and the
-error says who and what next."""
+"""Test faults of a host, a program or a folder at the start of a launch: nothing runs, and the
+error names the host and what to do."""
 
 from __future__ import annotations
 
@@ -113,8 +113,10 @@ loaded = mmap.mmap(library.fileno(), 1, access=mmap.ACCESS_READ)
 @pytest.mark.fault("37 a worker or a ps that exits 0 before it was up")
 @pytest.mark.parametrize("role", variations(["worker", "ps"]))
 def test_a_good_exit_that_is_no_success_fails_the_launch(operator: Tfdeploy, role: str) -> None:
-    """A program that looks as if it had loaded TensorFlow, and ends before it serves; a ps never
-    ends by itself."""
+    """The program looks as if it had loaded TensorFlow, and ends before it serves.
+
+    A ps never ends by itself.
+    """
     ends = (
         f"if args.job_name != '{role}': time.sleep(1000)\nprint('done already', "
         "flush=True)\ntime.sleep(2)\n"

@@ -1,5 +1,5 @@
-"""Logs that are endless, flooded, rotated or removed, and readers that stall: nothing is held up,
-what is gone is said."""
+"""Test logs that are endless, flooded, rotated or removed, and slow readers: nothing blocks, and
+what is gone is reported."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 
 
 def numbers(text: str, task: str) -> list[int]:
-    """The numbers of flood.py's lines of that task, from --output json."""
+    """Return the numbers of flood.py's lines of that task, from --output json."""
     rows = [json.loads(line) for line in text.split("\n")[:-1] if line.startswith("{")]
     found = [re.match(rf"{task} line (\d+)", row["line"]) for row in rows if row["task"] == task]
     return [int(match[1]) for match in found if match]
@@ -195,7 +195,7 @@ def two_hosts(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def cpu_of_status(operator: Tfdeploy, run: str) -> float:
-    """The CPU seconds of `status`, of two the fewer."""
+    """Return the CPU seconds of `status`, the smaller of two measurements."""
     used = operator.home / "cpu"
     used.unlink(missing_ok=True)
     for _ in range(2):

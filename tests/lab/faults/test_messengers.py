@@ -1,5 +1,7 @@
-"""A host is cut off when its run ends: it hears of it once it is back, though nobody asks again.
-Then nothing stays anywhere."""
+"""Test a host that is cut off when its run ends: it is told once it is back, without a client.
+
+Then nothing is left anywhere.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def launch(operator: Tfdeploy, run: str, *flags: str) -> None:
 
 
 def messengers(operator: Tfdeploy, run: str) -> list[str]:
-    """Hosts where nothing is left but the minder and its port."""
+    """Return the hosts on which only the minder and its port are left."""
     left = find_remains(operator, run, run)
     only = [host for host, found in left.items() if all(re.match(MINDER, one) for one in found)]
     return [host for host in only if host != AWAY]

@@ -1,5 +1,5 @@
-"""A control machine that slept in the middle of its launch wakes up when another operator's run is
-there: it disturbs nothing."""
+"""Test a control machine that sleeps during its launch and wakes up when another operator's run is
+active: it disturbs nothing."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Nap:
 def test_who_slept_in_a_launch_cannot_undo_a_newer_run(
     few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], new_pipe: Callable[[], EventPipe]
 ) -> None:
-    """Two at once, so that one wait for the end of their sessions does for both."""
+    """Two launches at once, so that one wait for the end of their sessions serves both."""
     naps = [
         Nap(step=step, old=tfdeploy(few_hosts), new=tfdeploy(few_hosts), pipe=new_pipe())
         for step in STEPS

@@ -1,5 +1,5 @@
-"""What the hosts lack or are called makes a launch impossible: refused before anything is sent, the
-odd host named."""
+"""Test hosts whose software or names make a launch impossible: refused before anything is sent, and
+the host is named."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 
 @contextmanager
 def interpreters(operator: Tfdeploy, **packages: tuple[str, ...]) -> Iterator[None]:
-    """On each named host an interpreter with these packages, as pip records them, and with no
-    others."""
+    """Give each named host an interpreter with only these packages, as pip records them."""
     lab = operator.lab
     for host, names in packages.items():
         folders = " ".join(
@@ -55,7 +54,7 @@ def interpreters(operator: Tfdeploy, **packages: tuple[str, ...]) -> Iterator[No
 
 
 def refused(operator: Tfdeploy, job: str, *args: str) -> str:
-    """The error of the launch, which sends nothing."""
+    """Return the error of the launch, which sends nothing."""
     stderr = operator.run("launch", *args, exit_code=3).stderr
     assert "next: " in stderr and "Traceback" not in stderr
     for host in operator.lab.hosts:

@@ -1,7 +1,7 @@
-"""Random misfortunes, in random order, from a seed that is printed: two walks in `make test`, `make
-soak` for long.
+"""Test random faults in random order, from a seed that is printed.
 
-TFDEPLOY_WALK_SEED repeats one walk; TFDEPLOY_SOAK_MINUTES goes on for so long.
+`make test` makes two walks, `make soak` makes more. TFDEPLOY_WALK_SEED repeats one walk.
+TFDEPLOY_SOAK_MINUTES sets the duration.
 """
 
 from __future__ import annotations

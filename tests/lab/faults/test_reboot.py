@@ -1,5 +1,5 @@
-"""A host is rebooted in the middle of a run: who looks is told, who follows makes it go on
-there."""
+"""Test a host that is rebooted during a run: clients report it, and a client that follows the run
+resumes it there."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_a_power_cut_everywhere(operator: Tfdeploy) -> None:
 @pytest.mark.long
 @pytest.mark.fault("40 the only host of a run is rebooted")
 def test_a_run_of_one_host_is_followed_across_its_reboot(operator: Tfdeploy) -> None:
-    """For a moment all of it is lost: that is not its end."""
+    """For a moment the run has no process. That is not its end."""
     write_job(
         operator,
         "single",

@@ -1,5 +1,7 @@
-"""Which tasks start again after whose death, in which order, in each mode; and that a stop wins
-against all of it."""
+"""Test which tasks restart after which death, and in which order, in each mode.
+
+A stop always wins.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def launch(operator: Tfdeploy, run: str, mode: str, **keys: object) -> dict[str, dict[str, Any]]:
-    """task -> its row of status, once all run."""
+    """Launch and return {task: its row of status} once all tasks run."""
     if mode == "coordinator":
         set_inventory(operator, roles=COORDINATOR)
     program, *flags = PROGRAMS[mode]
@@ -77,7 +79,7 @@ def rows(operator: Tfdeploy, run: str) -> dict[str, dict[str, Any]]:
 def times(
     operator: Tfdeploy, run: str, job: str, row: dict[str, Any]
 ) -> dict[tuple[str, int], float]:
-    """(what, attempt) -> when, from the journal of that task."""
+    """Return {(kind, attempt): time} from the journal of that task."""
     text = on_host(
         operator.lab, row["host"], f"cat {task_folder(run, job, row['host'], row['task'])}/journal"
     )

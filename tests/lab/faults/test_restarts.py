@@ -1,5 +1,5 @@
-"""What dies starts again, with nobody attached: a scripted cluster, a gang of real TensorFlow, a
-coordinator and its ps."""
+"""Test restarts without a client: a scripted cluster, a gang of real TensorFlow, a coordinator and
+its ps."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rows_of(operator: Tfdeploy, run: str) -> dict[str, dict[str, Any]]:
 
 
 def kill(operator: Tfdeploy, *rows: dict[str, Any]) -> None:
-    """Without the control machine: as the host's own kernel would."""
+    """Kill on the host, without the control machine, as the host's kernel would."""
     for row in rows:
         subprocess.run(
             operator.lab.on(row["host"], ["kill", "-KILL", str(row["pid"])]), check=True, timeout=30
@@ -46,7 +46,7 @@ def said(operator: Tfdeploy, run: str, task: str) -> str:
 def wait_again(
     operator: Tfdeploy, run: str, attempt: int, tasks: Collection[str]
 ) -> dict[str, dict[str, Any]]:
-    """The rows of all tasks, once these run in that attempt."""
+    """Return the rows of all tasks once these tasks run in that attempt."""
     glance = Glance(operator.lab, run)
 
     def again() -> dict[str, dict[str, Any]] | None:
@@ -114,7 +114,7 @@ def test_a_crash_loop_gives_up_and_names_its_first_death(operator: Tfdeploy) -> 
 def test_a_mistake_at_the_programs_start_is_named_at_once_and_not_met_a_third_time(
     operator: Tfdeploy,
 ) -> None:
-    """`restart.max` is not given: the same exception at the same line twice, before a step, ends
+    """Without `restart.max`, the same exception at the same line twice, before the first step, ends
     the run."""
     flags = ("--only=worker:1", "--after=1", "--listen", "--raises")
     write_job(operator, "mistake", "crash.py", *flags, restart={"backoff": ["6s", "6s"]})

@@ -1,5 +1,4 @@
-"""What happens to a run on its hosts: keepers killed, pids used again, disks and memory that give
-out."""
+"""Test faults of a run's hosts: helpers are killed, pids are reused, disks and memory run out."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ def launch(operator: Tfdeploy, run: str) -> None:
 
 
 def write_program(operator: Tfdeploy, name: str, text: str, **keys: object) -> None:
-    """A job whose workers run `text`; its ps waits."""
+    """Write a job whose workers run `text` and whose ps waits."""
     write_job(operator, name, "quick.py", flags="classic", **keys)
     waits = "import signal, sys\nif '--job_name=ps' in sys.argv:\n    signal.pause()\n"
     (operator.cwd / "quick.py").write_text(waits + text)

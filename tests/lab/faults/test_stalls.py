@@ -1,5 +1,7 @@
-"""Tasks that stand still on hosts of their own: named, with the reason, and cleared once they go
-on. No false alarm."""
+"""Test tasks that stall on real hosts: named with the reason, and cleared once they continue.
+
+There are no false alarms.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 
 
 def ills(operator: Tfdeploy, run: str) -> dict[str, str]:
-    """task -> "stalled: why" of all that are not well."""
+    """Return {task: "stalled: why"} of all tasks that are not healthy."""
     rows = operator.json("status", run)["tasks"]
     return {
         row["task"]: f"{row['health']}: {(row['reason'] or '').partition(' (since')[0]}"
@@ -177,7 +179,7 @@ def test_under_restart_a_frozen_worker_fails_and_starts_again(operator: Tfdeploy
 
 
 def told(operator: Tfdeploy, run: str) -> set[str]:
-    """The tasks that were ever called stalled, by the journals of all hosts."""
+    """Return the tasks that were ever reported as stalled, from the journals of all hosts."""
     found = set()
     for host in operator.lab.hosts:
         script = f"cat ~/tfdeploy/*/runs/{run}/hosts/*/journal 2>/dev/null || true"

@@ -1,5 +1,5 @@
-"""A connection that dies at any byte, an answer that is lost: one set of processes, or none, and
-never a second start."""
+"""Test connections that die at any byte, and lost answers: there is one set of processes or none,
+and never a second start."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def one_or_none(operator: Tfdeploy, run: str, job: str, code: int) -> None:
-    """After a launch that ended with that code: exactly one process a host, or nothing at all. Then
-    it is stopped."""
+    """Check that a launch that ended with this code left exactly one process per host, or nothing.
+
+    Then stop it.
+    """
     if code == 0:
         assert [len(operator.marked(host, run)) for host in operator.lab.hosts] == [1] * len(
             operator.lab.hosts

@@ -1,4 +1,4 @@
-"""The labs themselves: what they are made of, and how they break on demand."""
+"""Test the labs themselves: their hosts and networks, and the faults that they produce on request."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_cut_and_heal_and_a_cut_outlives_a_reboot(isolated_lab: Lab, ssh: Ssh) -
 
 @pytest.mark.isolated
 def test_a_killed_host_says_nothing_to_its_peers(isolated_lab: Lab, ssh: Ssh) -> None:
-    """A process that is killed closes its connections; a power cut does not."""
+    """A process that is killed closes its connections. A power cut does not."""
     settings = [
         "-F",
         "none",
@@ -222,8 +222,7 @@ def test_a_link_has_its_rate(new_lab: Callable[..., Lab], ssh: Ssh) -> None:
 def test_two_sites_reach_each_other_over_a_link_with_a_rate(
     new_lab: Callable[..., Lab], ssh: Ssh
 ) -> None:
-    """4 MB at 32 Mbit/s take a second: the counters say which links they went over, and which
-    not."""
+    """4 MB at 32 Mbit/s take a second. The counters show which links the bytes passed."""
     sites = new_lab("isolated", 3, sites=2, between="32mbit")
     subnets = [str(row["address"]).rpartition(".")[0] for row in sites.status()]
     assert subnets[0] == subnets[1] != subnets[2]

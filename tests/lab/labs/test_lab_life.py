@@ -1,4 +1,4 @@
-"""Labs come up, are mended, and go: nothing of them stays."""
+"""Test that labs start, are repaired, and are removed completely."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS = ("loopback", pytest.param("isolated", marks=pytest.mark.needs("isolated 
 
 @pytest.fixture
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of labs of its own, so that a test sees what is left in it."""
+    """Use a separate folder for labs, so that a test sees what is left in it."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     yield tmp_path / "state/tfdeploy/lab"
     for name in lab.names():
@@ -37,7 +37,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def left_of(root: Path) -> tuple[set[int], list[str], list[str]]:
-    """Processes, mounts (seen from any process) and files of a lab."""
+    """Return processes, mounts (as any process sees them) and files that are left of a lab."""
     mounts = [
         path.parent.name
         for path in Path("/proc").glob("[0-9]*/mountinfo")
@@ -284,8 +284,10 @@ def test_sites_that_cannot_be_are_refused(
 
 @pytest.mark.needs("isolated lab")
 def test_a_root_that_is_an_overlay_holds_an_isolated_lab(tmp_path: Path) -> None:
-    """As in a container, where /proc/sys is read-only too: what a host wrote is there after it was
-    off and on again."""
+    """The root is as in a container, where /proc/sys is read-only too.
+
+    A host's files must survive a power cycle.
+    """
     script = """
         set -e
         mount -t tmpfs tmpfs "$1"
