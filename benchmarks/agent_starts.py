@@ -47,8 +47,7 @@ sys.exit(subprocess.call(agent_command(*sys.argv[2:]), stdin=subprocess.DEVNULL)
 
 
 class Checkout:
-    """The agent of one checkout, put into a workdir of its own as tfdeploy does it, with a run that
-    has ended."""
+    """The agent of one checkout, installed in its own workdir, with a run that has ended."""
 
     def __init__(self, source: Path, workdir: Path) -> None:
         done = subprocess.run(
@@ -64,7 +63,7 @@ class Checkout:
         self.serve()
 
     def serve(self) -> float:
-        """Until it has greeted and its input has ended."""
+        """Run `serve` until it has sent its greeting and its input has ended."""
         command = [
             sys.executable,
             "-S",
@@ -120,7 +119,7 @@ class Checkout:
 
 
 def spent(process: subprocess.Popen[bytes]) -> float:
-    """Its CPU in ms, with that of what it started and waited for."""
+    """Return the CPU time in ms of the process and of the children that it waited for."""
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0, process.args

@@ -47,7 +47,7 @@ HALF_WAY_S = 300.0
 
 @dataclass(frozen=True)
 class Case:
-    """One set to one lab. `rate_mbit`: of the link that bounds it."""
+    """One data set sent to one lab. `rate_mbit`: the rate of the link that limits it."""
 
     place: Place
     megabytes: int
@@ -103,10 +103,13 @@ def main() -> None:
 def a_case(
     figures: Figures, tree: str, hosts: int, megabytes: int, rate_mbit: int, **wishes: object
 ) -> Iterator[Case]:
-    """The hosts have the agent, the code, and a small data set."""
+    """Yield a case whose hosts have the agent, the code, and a small data set."""
     with a_lab(hosts, **{"rate": f"{rate_mbit}mbit", **wishes}) as bench:
         case = Case(
-            bench.of(Path(tree).resolve()) if tree else bench, megabytes, rate_mbit, figures
+            bench.with_checkout(Path(tree).resolve()) if tree else bench,
+            megabytes,
+            rate_mbit,
+            figures,
         )
         (bench.work / "tfdeploy.yaml").write_text(JOB)
         (bench.work / "train.py").write_text("")
@@ -117,14 +120,14 @@ def a_case(
 
 
 def renew(case: Case, of_bytes: int | None = None) -> None:
-    """The same files with other bytes."""
+    """Write new content to the same files."""
     size = (of_bytes or case.megabytes * MB) // FILES
     for number in range(FILES):
         (case.source / f"shard-{number:05}").write_bytes(os.urandom(size))
 
 
 def ours(case: Case, *, may_fail: bool = False, lost: str | None = None) -> Round:
-    """`lost`: a host that is not asked what it has."""
+    """Sync by tfdeploy and return its cost. `lost`: a host whose copy is not checked."""
     renew(case)
     began = time.time()
     with metered(case.place.lab) as meter:
@@ -140,7 +143,7 @@ def ours(case: Case, *, may_fail: bool = False, lost: str | None = None) -> Roun
 
 
 def check(case: Case, folder: str, *, lost: str | None = None) -> None:
-    """Each host has what lies here, by checksum."""
+    """Check by checksum that each host has the source's content."""
     wanted = case.place.run(["sh", "-c", f"cd {case.source} && {SUM}"]).output.decode().strip()
     bound = ["--exclude", lost] if lost else []
     answer = json.loads(
@@ -154,7 +157,7 @@ def check(case: Case, folder: str, *, lost: str | None = None) -> None:
 
 
 def completed(case: Case, lost: str | None) -> float:
-    """When the last file got its place: that renames it, which its ctime tells."""
+    """Return when the last file was put in place, which its ctime tells because it was renamed."""
     sets = (
         case.place.lab.root / "hosts" / host / "home/tfdeploy/bench/data/set"
         for host in case.place.lab.hosts
@@ -168,7 +171,7 @@ def small(case: Case, rounds: int) -> None:
 
     def theirs() -> Round:
         renew(case)
-        case.place.everywhere("rm -rf rsynced")
+        case.place.run_everywhere("rm -rf rsynced")
         with metered(case.place.lab) as meter:
             spent = case.place.run(
                 rivals.rsync(case.place, case.source, "rsynced", parallel=8), stdin=addresses
@@ -184,7 +187,7 @@ def small(case: Case, rounds: int) -> None:
 
 
 def large(case: Case, rounds: int, goal: float) -> list[float]:
-    """Returns the seconds of the chain."""
+    """Measure 256 MB to many hosts. Returns the seconds of the chain."""
 
     def chained() -> Round:
         renew(case)
@@ -213,8 +216,7 @@ def large(case: Case, rounds: int, goal: float) -> list[float]:
 
 
 def killed(case: Case, rounds: int, floor_s: float) -> None:
-    """A host in the middle, when it has half of the bytes. The next sync then brings it the
-    rest."""
+    """Kill a host in the middle when it has half of the bytes. The next sync then completes it."""
     victim = case.place.lab.hosts[len(case.place.lab.hosts) // 2 - 1]
 
     def kill_agent() -> None:
@@ -242,7 +244,8 @@ def killed(case: Case, rounds: int, floor_s: float) -> None:
 
 
 def agents(bench: Place, host: str) -> list[int]:
-    """The `agent serve` of each SSH session there: what Python runs below its sshd."""
+    """Return the pids of `agent serve` in each SSH session: the Python processes below the host's
+    sshd."""
     (first,) = (row["pid"] for row in bench.lab.status() if row["host"] == host)
     below = processes.with_descendants([first or 0]) - {first}
     found = [pid for pid in below if Path(f"/proc/{pid}/comm").read_text().startswith("python")]
@@ -253,8 +256,10 @@ def agents(bench: Place, host: str) -> list[int]:
 
 @contextmanager
 def half_way(case: Case, host: str, act: Callable[[], None]) -> Iterator[None]:
-    """Acts once the host has received half of the bytes. Looking starts no process: that would slow
-    down what is measured."""
+    """Act once the host has received half of the bytes.
+
+    Checking starts no process, which would slow down the measurement.
+    """
     (first,) = (row["pid"] for row in case.place.lab.status() if row["host"] == host)
     before = received(first or 0)
     deadline = time.monotonic() + HALF_WAY_S
@@ -278,7 +283,7 @@ def half_way(case: Case, host: str, act: Callable[[], None]) -> Iterator[None]:
 
 
 def received(pid: int) -> int:
-    """Bytes over the interface of a host, by the pid of its first process."""
+    """Return the bytes received on a host's interface. `pid` is its first process."""
     (line,) = (
         line
         for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines()
@@ -288,7 +293,7 @@ def received(pid: int) -> int:
 
 
 def two_sites(case: Case, rounds: int) -> None:
-    """The link from the router into the second site is the thin line."""
+    """Measure two sites. The link from the router to the second site is the slow one."""
     timings = turns({"tfdeploy": lambda: ours(case)}, rounds)["tfdeploy"]
     against_wire(case, f"{case.what} between two sites", [each.seconds for each in timings], None)
     thin = median(each.meter.from_bytes["router2"] for each in timings)
@@ -304,7 +309,7 @@ def two_sites(case: Case, rounds: int) -> None:
 
 
 def calm(case: Case, rounds: int) -> None:
-    """A simulator has no start: it is held against the time from the first piece on."""
+    """Measure from the first piece on, because a simulator has no start-up."""
     begins: list[float] = []
 
     def watched() -> Round:
@@ -324,7 +329,7 @@ def calm(case: Case, rounds: int) -> None:
 
 @contextmanager
 def beginning(case: Case, begins: list[float]) -> Iterator[None]:
-    """Appends when some host had received half a piece. It starts no process."""
+    """Append the time at which some host had received half a piece. It starts no process."""
     pids = [row["pid"] or 0 for row in case.place.lab.status()]
     before = {pid: received(pid) for pid in pids}
     deadline = time.monotonic() + HALF_WAY_S
@@ -343,7 +348,10 @@ def beginning(case: Case, begins: list[float]) -> Iterator[None]:
 
 
 def turns(rivals: dict[str, Callable[[], Round]], rounds: int) -> dict[str, list[Round]]:
-    """One after the other, `rounds` times. None is uncounted: bytes on a wire warm nothing."""
+    """Run each rival in turn, `rounds` times.
+
+    No round is a warm-up, because caches do not matter for bytes on a wire.
+    """
     found: dict[str, list[Round]] = {name: [] for name in rivals}
     for number in range(rounds):
         for name, run in rivals.items():
@@ -374,7 +382,7 @@ def against_set(case: Case, what: str, count: float, goal: float | None) -> None
 
 
 def bytes_and_load(case: Case, found: list[Round]) -> None:
-    """Of the round with the most bytes on a link."""
+    """Return bytes and load of the round with the most bytes on a link."""
     hosts = case.place.lab.hosts
     against_set(
         case,

@@ -41,8 +41,7 @@ Progress = dict[str, list[tuple[float, int]]]
 
 @dataclass(frozen=True)
 class Trained:
-    """One run: steps per second, and the CPU of all processes of the hosts: the training, the
-    agent, sshd."""
+    """One run: steps per second, and the CPU of all processes of the hosts (training, agent, sshd)."""
 
     rate: float
     hosts_cpu_s: float
@@ -132,13 +131,13 @@ def measure_at_once(bench: Place, steps: int, rounds: int, figures: Figures) -> 
 
 
 def common_span(*runs: Progress) -> tuple[float, float]:
-    """From when to when all workers of all these runs train, UTC seconds."""
+    """Return the begin and end (UTC seconds) of the time in which all workers of all runs train."""
     lines = [lines for progress in runs for lines in progress.values()]
     return max(each[0][0] for each in lines), min(each[-1][0] for each in lines)
 
 
 def rate(progress: Progress, span: tuple[float, float]) -> float:
-    """Global steps per second within that span."""
+    """Return the global steps per second within that span."""
     within = [line for line in progress["worker:0"] if span[0] <= line[0] <= span[1]]
     if len(within) < 2:
         raise SystemExit(f"they hardly trained at the same time: {progress}; take more --steps")
@@ -157,7 +156,7 @@ def under_tfdeploy(bench: Place) -> Progress:
 
 
 def by_hand(bench: Place, steps: int, folder: str) -> Progress:
-    """As one would type it: the code by rsync, then one ssh per task."""
+    """Run it as one would by hand: the code by rsync, then one ssh per task."""
     addresses = bench.addresses
     bench.run(rivals.rsync(bench, bench.work, folder), stdin="\n".join(addresses).encode())
     flags = [

@@ -69,7 +69,7 @@ def main() -> None:
 
 @dataclass
 class Watched:
-    """`late_s`: from a line's writing to its being on the screen."""
+    """What a watched dashboard costs. `late_s`: from writing a line to seeing it on the screen."""
 
     cpu_s: float
     seconds: float
@@ -83,7 +83,7 @@ class Watched:
 def arriving(
     bench: Place, rate: int, hosts: int, seconds: float, figures: Figures, goal: float
 ) -> None:
-    """`rate` lines a second in all."""
+    """Run tasks that write `rate` lines a second in all."""
     run = f"talk-{rate}"
     (bench.work / "talk.py").write_text(PROGRAM)
     (bench.work / "tfdeploy.yaml").write_text(JOB.replace("RATE", str(rate / hosts)))
@@ -106,8 +106,10 @@ def arriving(
 
 
 def watched(args: list[str], env: dict[str, str], cwd: Path, seconds: float) -> Watched:
-    """A program on a terminal: what it costs once it stands, and how late lines with `sent=TIME`
-    appear."""
+    """Run a program on a terminal.
+
+    Return its cost after its start, and how late lines with `sent=TIME` appear.
+    """
     control, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     process = subprocess.Popen(
@@ -147,7 +149,7 @@ def watched(args: list[str], env: dict[str, str], cwd: Path, seconds: float) -> 
 
 
 def spent(pid: int) -> float:
-    """CPU seconds of the dashboard among the processes below `pid`."""
+    """Return the CPU seconds of the dashboard among the processes below `pid`."""
     ticks = 0
     for each in [pid, *below(pid)]:
         try:
@@ -169,8 +171,8 @@ def below(pid: int) -> list[int]:
 
 
 def many(seconds: float, figures: Figures) -> None:
-    """256 tasks, each with a new line and every tenth second a sample; frames as often as the
-    dashboard draws them."""
+    """Draw 256 tasks, each with a new line and with a sample every tenth second, at the dashboard's
+    frame rate."""
     done = alone("many", seconds)
     figures.add(
         f"{TASKS} tasks at {done['frames'] / done['seconds']:.1f} frames/s",
@@ -188,7 +190,7 @@ def memory(millions: int, figures: Figures) -> None:
 
 
 def alone(part: str, amount: float) -> dict[str, float]:
-    """A part in a process of its own, so that nothing else counts."""
+    """Run one part in its own process, so that nothing else counts."""
     out = subprocess.run(
         [sys.executable, str(HERE), "--alone", part, str(amount)],
         stdout=subprocess.PIPE,
@@ -299,7 +301,7 @@ def line_of(task: TaskPlan, time: float, text: bytes) -> LogLine:
 
 
 def drain(control: int) -> None:
-    """Reads what the terminal gets, in a process of its own."""
+    """Read what the terminal gets, in a process of its own."""
     if os.fork() == 0:
         os.closerange(0, 3)
         parent = os.getppid()

@@ -71,7 +71,7 @@ def measure(bench: Place, lines: int, rounds: int, figures: Figures) -> None:
 
 
 def check(output: bytes, tasks: list[str], lines: int) -> None:
-    """The lines are numbered: the next one of each task is the only one that may come."""
+    """Check that each task's lines are complete and in order. The lines are numbered."""
     seen = dict.fromkeys(tasks, 0)
     for line in output.splitlines():
         label, _, text = line.decode().partition(" | ")

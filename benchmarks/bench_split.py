@@ -45,7 +45,7 @@ def main() -> None:
         first, moved, largest = [], [], []
         for number in range(args.rounds):
             total = renew(bench, args.small, seed=number)
-            bench.everywhere("rm -rf tfdeploy/bench/data")
+            bench.run_everywhere("rm -rf tfdeploy/bench/data")
             first.append(sync(bench, WORKERS) / total)
             sizes = check(bench, WORKERS)
             largest.append(max(sizes) / (total / WORKERS + biggest(bench)))
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def renew(bench: Place, megabytes: int, seed: int) -> int:
-    """Its bytes."""
+    """Write new content and return its bytes."""
     source = bench.home / "set"
     source.mkdir(exist_ok=True)
     weights = [random.Random(seed).uniform(0.3, 1.7) for _ in range(FILES)]
@@ -90,7 +90,7 @@ def biggest(bench: Place) -> int:
 
 
 def sync(bench: Place, workers: int, *, received: bool = False) -> int:
-    """Bytes that left the operator, or with `received` those that all hosts received."""
+    """Return the bytes that left the operator, or with `received` those that all hosts received."""
     (bench.work / "tfdeploy.yaml").write_text(JOB.format(workers=workers))
     with metered(bench.lab) as meter:
         bench.tfdeploy("sync", "--json")
@@ -102,7 +102,10 @@ def sync(bench: Place, workers: int, *, received: bool = False) -> int:
 
 
 def check(bench: Place, workers: int) -> list[int]:
-    """The bytes of each part. Together they are the source, and no file is in two."""
+    """Return the bytes of each part.
+
+    All parts together must be the source, and no file may be in two.
+    """
     answer = json.loads(
         bench.tfdeploy("exec", "--json", "--limit", LIMIT.format(workers + 1), "--", SUMS).output
     )["hosts"]

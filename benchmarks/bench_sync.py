@@ -43,9 +43,11 @@ def measure(bench: Place, files: int, rounds: int, figures: Figures) -> None:
         return bench.run(rivals.rsync(bench, bench.work, "rsynced", tuned=tuned), stdin=addresses)
 
     def clear() -> None:
-        """Moves away: ext4 creates files ten times slower for a minute after as many were
-        removed."""
-        bench.everywhere(
+        """Move the releases away.
+
+        After removing as many files, ext4 creates files ten times slower for a minute.
+        """
+        bench.run_everywhere(
             "for each in tfdeploy rsynced; do [ ! -e $each ] || mv $each old.$$.$each; done"
         )
 
@@ -86,14 +88,14 @@ def show(figures: Figures, what: str, found: dict[str, list[Spent]], goal: float
 
 
 def check(bench: Place, files: int, name: str, lines: int) -> None:
-    """The release that tfdeploy names is on every host, whole, with the last change in it."""
+    """Check that every host has the complete release that tfdeploy names, with the last change."""
     hosts = json.loads(bench.tfdeploy("sync", "--json").output)["hosts"]
     script = (
         f"cd tfdeploy/bench/releases/{hosts[0]['release']} && find . -type f | wc -l && wc -l < "
         f"{name}"
     )
     wanted = [str(files + 1), str(lines)]
-    if wrong := [said for said in bench.everywhere(script) if said.split() != wanted]:
+    if wrong := [said for said in bench.run_everywhere(script) if said.split() != wanted]:
         raise SystemExit(f"a host holds {wrong[0].split()}, not {wanted}")
 
 

@@ -66,7 +66,7 @@ def by_tfdeploy(bench: Place, run: str) -> float:
 
 
 def by_hand(bench: Place, release: str, steps: int) -> float:
-    """What anybody types into two terminals; the parameter server is ended by hand too."""
+    """Run what one would type into two terminals. The parameter server is also ended by hand."""
     ps, worker = bench.addresses
     command = [
         f"--ps_hosts={ps}:3330",

@@ -50,13 +50,15 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as child:
 
 
 def name() -> str:
-    """Of what the chain is made of here."""
+    """Return the program of which the chain consists on this machine."""
     return "socat" if shutil.which("socat") else "recv, write, send"
 
 
 def send(bench: Place, files: Sequence[Path]) -> Spent:
-    """From the operator to the first host and so on to the last, which has all bytes when the time
-    is over."""
+    """Send the bytes from the operator to the first host and on to the last.
+
+    The time ends when the last host has all.
+    """
     rows = bench.lab.status()
     relays = []
     with ExitStack() as stack:
@@ -103,7 +105,7 @@ def _feed(address: str, files: Sequence[Path]) -> list[str]:
 
 
 def _kept(bench: Place, host: str) -> Path:
-    """On the host's own disk, as this machine sees it."""
+    """Return the file on the host's disk, as a path on this machine."""
     return bench.lab.root / "hosts" / host / "home" / KEPT
 
 

@@ -24,7 +24,7 @@ Pairs = list[tuple[Spent, Spent]]
 
 
 def pairs(before: Callable[[], Spent], after: Callable[[], Spent], count: int) -> Pairs:
-    """(before, after) of each pair, either first by chance; two more pairs warm the caches."""
+    """Return (before, after) of each pair, in random order. Two more pairs warm the caches."""
     in_turns({"before": before, "after": after}, 1)
     return [_pair(before, after) for _ in range(count)]
 
@@ -73,7 +73,8 @@ def main() -> None:
     if args.execs:
         with a_lab(args.hosts) as bench:
             before, after = (
-                lambda tree=tree: bench.of(tree).tfdeploy("exec", "--", "true") for tree in trees
+                lambda tree=tree: bench.with_checkout(tree).tfdeploy("exec", "--", "true")
+                for tree in trees
             )
             found = pairs(before, after, args.execs)
         what = f"exec -- true, {args.hosts} hosts"

@@ -42,7 +42,7 @@ class Peak:
 
 
 def measure(argv: list[str], cwd: Path, env: dict[str, str]) -> Peak:
-    """Raises SystemExit where it fails."""
+    """Return the peaks of one command. Raises SystemExit if it fails."""
     peak, began = Peak(), time.monotonic()
     process = subprocess.Popen(
         argv, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT

@@ -63,7 +63,7 @@ def measure(bench: Place, figures: Figures, name: str, rounds: int) -> None:
 
 
 def q_answered(bench: Place, name: str, wait_s: float) -> float:
-    """Seconds from `q` until the ordinary screen is back."""
+    """Return the seconds from `q` until the ordinary screen is back."""
     control, end = pty.openpty()
     command = bench.lab.operator([TFDEPLOY, "status", name, "--watch"])
     env = {**bench.env, "TERM": "xterm-256color"}
@@ -83,7 +83,7 @@ def q_answered(bench: Place, name: str, wait_s: float) -> float:
 
 
 def read_for(control: int, seconds: float, until: bytes) -> bool:
-    """Whether `until` came."""
+    """Read for some seconds and return whether `until` came."""
     came, end = b"", time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         if select.select([control], [], [], left)[0]:
@@ -97,8 +97,11 @@ def read_for(control: int, seconds: float, until: bytes) -> bool:
 
 
 def on_host(bench: Place, name: str) -> tuple[float, int, float, float, int]:
-    """Of worker:0 on its host: monotonic seconds, samples, CPU seconds of samplers and of its
-    supervisor, bytes of its log."""
+    """Return figures of worker:0 on its host.
+
+    They are monotonic seconds, samples, CPU seconds of samplers and of its supervisor, and bytes of
+    its log.
+    """
     (task,) = bench.lab.root.glob(f"hosts/*/home/tfdeploy/bench/runs/{name}/hosts/*/tasks/worker-0")
     samples = (task / "samples").read_text().count("\n") if (task / "samples").exists() else 0
     folder = str(task.parents[1]).partition("/home/")[2]

@@ -29,8 +29,11 @@ class Figures:
         goal: float | None = None,
         at_least: bool = False,
     ) -> None:
-        """`ratio`: to `against`, measured in the same turns. `goal` is held against the ratio where
-        there is one, else against the value; `at_least` turns it round."""
+        """Print one figure.
+
+        `ratio` is relative to `against`, measured in the same turns. `goal` is compared with the
+        ratio, or with the value if there is no ratio. With `at_least`, the goal is a minimum.
+        """
         judged = value if ratio is None else ratio
         met = None if goal is None else (judged >= goal if at_least else judged <= goal)
         if self.as_json:
@@ -72,7 +75,7 @@ def say(text: str) -> None:
 def options(
     doc: str | None, *, rounds: int, hosts: int | None = None, **more: int | str
 ) -> argparse.Namespace:
-    """--json --rounds N, and --hosts N and others where the benchmark has them, each of its
+    """Parse --json and --rounds N, and --hosts N and others if the benchmark has them, each of its
     default's type."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -52,7 +52,7 @@ def mesh_of(name: str, ports: dict[str, int], certs: dict[str, dict[str, str]]) 
 
 
 def listen(ports: dict[str, int], certs: dict[str, Any], told: int, seconds: float) -> None:
-    """Host n1: writes when it heard which word, and its CPU in the end."""
+    """Run the mesh of host n1. Write when each message arrived, and at the end its CPU."""
     threading.stack_size(1 << 20)
     mesh, heard, until = mesh_of("n1", ports, certs), 0, time.monotonic() + seconds
     begun = time.process_time()
@@ -70,7 +70,7 @@ def listen(ports: dict[str, int], certs: dict[str, Any], told: int, seconds: flo
 
 
 def knock(where: tuple[str, int], certs: dict[str, str], a_second: float, seconds: float) -> None:
-    """One stranger: says the first message of a handshake, takes what comes at once, hangs up."""
+    """Be one stranger: send the first message of a handshake, read the answer, hang up."""
     hello = first_message(certs)
     begun, made, answered = time.monotonic(), 0, 0
     while time.monotonic() < begun + seconds:
@@ -128,7 +128,7 @@ def main(a_second: float, seconds: float) -> int:
 
 
 def speak(mesh: Mesh, seconds: float) -> dict[int, float]:
-    """Says so many new things, each a while after the one before; when it said which."""
+    """Send so many messages with pauses, and return when each was sent."""
     said = {}
     for number in range(1, WORDS + 1):
         fields = {

@@ -16,7 +16,7 @@ IDLE = (3, 4)  # of the numbers behind "cpu": idle, iowait
 
 @dataclass
 class Meter:
-    """Filled when its run is over."""
+    """What a run used. It is filled when the run is over."""
 
     busy: float = 0.0  # share of all cores, whoever used them
     # by link: a host's name, operator, router1, router2
@@ -38,6 +38,6 @@ def metered(lab: Lab) -> Iterator[Meter]:
 
 
 def _cpu() -> tuple[int, int]:
-    """Ticks since boot: idle, all."""
+    """Return ticks since boot: (idle, all)."""
     numbers = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return sum(numbers[at] for at in IDLE), sum(numbers)

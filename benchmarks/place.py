@@ -1,5 +1,7 @@
-"""Where benchmarks run: a lab of isolated hosts, and an operator with a home of its own. Gone
-afterwards, whatever happens."""
+"""Make the lab of isolated hosts in which benchmarks run, and an operator with its own home.
+
+Both are removed at the end.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ BURIAL_S = 3.0
 
 
 @dataclass(frozen=True)
-class Place:
+class BenchLab:
     lab: Lab
     home: Path  # of the operator
     work: Path  # where its commands run
@@ -40,8 +42,8 @@ class Place:
     def addresses(self) -> list[str]:
         return [row["address"] for row in self.lab.status()]
 
-    def of(self, tree: Path) -> Place:
-        """The same place, where `tfdeploy` is another checkout's."""
+    def with_checkout(self, tree: Path) -> BenchLab:
+        """Return the same place with the tfdeploy of another checkout."""
         return replace(self, env={**self.env, "PYTHONPATH": str(tree)})
 
     def tfdeploy(self, *args: str, piped: bool = False, may_fail: bool = False) -> Spent:
@@ -55,7 +57,7 @@ class Place:
         piped: bool = False,
         may_fail: bool = False,
     ) -> Spent:
-        """As the operator, with what the hosts' own processes cost meanwhile beside it."""
+        """Run a command as the operator, and measure also the CPU of the hosts' own processes."""
         before = self.served()
         command = self.lab.operator(argv)
         spent = spend(
@@ -69,8 +71,8 @@ class Place:
             {"hosts_cpu_s": self.served() - before},
         )
 
-    def everywhere(self, script: str) -> list[str]:
-        """Runs a script on every host, without SSH and all at once; what each said."""
+    def run_everywhere(self, script: str) -> list[str]:
+        """Run a script on every host at the same time, without SSH, and return the outputs."""
         started = [
             subprocess.Popen(
                 self.lab.on(host, ["sh", "-c", script]), stdout=subprocess.PIPE, text=True
@@ -83,8 +85,8 @@ class Place:
         return output
 
     def served(self) -> float:
-        """CPU seconds of the hosts' first processes and their children, once their sshds have no
-        session left."""
+        """Return CPU seconds of the hosts' first processes and their children, once their sshds
+        have no session left."""
         first = [row["pid"] for row in self.lab.status() if row["pid"] is not None]
         servers = [child for pid in first for child in _children(pid)]
         listeners = [pid for pid in servers if _name(pid) == "sshd"]
@@ -104,7 +106,7 @@ def _name(pid: int) -> str:
 
 
 def _children(pid: int) -> list[int]:
-    """None of a process that has ended meanwhile."""
+    """Return the children of a process; none if it has ended."""
     try:
         return [
             int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -114,8 +116,10 @@ def _children(pid: int) -> list[int]:
 
 
 def _ticks(pid: int) -> int:
-    """Of the process and of its dead children. One that has ended meanwhile counts with its
-    parent."""
+    """Return the ticks of the process and of its dead children.
+
+    Those of a process that has ended count with its parent.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -124,9 +128,11 @@ def _ticks(pid: int) -> int:
 
 
 @contextmanager
-def a_lab(hosts: int, **wishes: Any) -> Iterator[Place]:
-    """Isolated hosts n1..nN; `wishes` are those of `lab.up`. Needs root. Beginning and end are
-    never part of a figure."""
+def open_bench_lab(hosts: int, **wishes: Any) -> Iterator[BenchLab]:
+    """Yield isolated hosts n1..nN.
+
+    `wishes` are options of `lab.up`. Needs root. Start and end are never part of a figure.
+    """
     if os.geteuid() != 0:
         raise SystemExit("isolated hosts need root: sudo make bench")
     signal.signal(signal.SIGTERM, _leave)
@@ -137,7 +143,7 @@ def a_lab(hosts: int, **wishes: Any) -> Iterator[Place]:
     try:
         say(f"{hosts} isolated hosts (lab {name})")
         up = lab.up(name, "isolated", hosts, **wishes)
-        yield Place(up, home, work, _environment(home, up))
+        yield BenchLab(up, home, work, _environment(home, up))
     finally:
         if name in lab.names():
             lab.down(name)
@@ -145,7 +151,10 @@ def a_lab(hosts: int, **wishes: Any) -> Iterator[Place]:
 
 
 def _leave(number: int, _: object) -> None:
-    """Once: `timeout` sends its signal twice, and the second one must not end the cleaning up."""
+    """Exit once:
+
+    `timeout` sends its signal twice, and the second one must not interrupt the cleanup.
+    """
     signal.signal(number, signal.SIG_IGN)
     sys.exit(128 + number)
 

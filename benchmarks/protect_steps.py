@@ -92,8 +92,10 @@ def main() -> int:
 
 
 def swap(sides: list[Tfdeploy], number: int, args: argparse.Namespace) -> float:
-    """The ratio of one pair of runs, protected to open. Of eight swaps each has another order, side
-    and role of the hosts."""
+    """Return the ratio of one pair of runs, protected to open.
+
+    Eight swaps have all orders, sides and roles of the hosts.
+    """
     protected, plain = sides[::-1] if number // 2 % 2 else sides
     run, ways = f"run-{number}", {protected: args.protect, plain: "none"}
     for place, side in enumerate(sides):
@@ -110,7 +112,7 @@ def swap(sides: list[Tfdeploy], number: int, args: argparse.Namespace) -> float:
 
 
 def write(side: Tfdeploy, place: int, protect: str, turned: bool) -> None:
-    """Its job, and an inventory with ports of its own: both are launched at once."""
+    """Write its job, and an inventory with its own ports, because both runs are launched at once."""
     ps, worker = side.lab.hosts[:: -1 if turned else 1]
     set_inventory(side, defaults={"ports": PORTS[place]}, roles={"ps": [ps], "worker": [worker]})
     (side.cwd / "tfdeploy.yaml").write_text(
@@ -119,7 +121,7 @@ def write(side: Tfdeploy, place: int, protect: str, turned: bool) -> None:
 
 
 def launch(sides: list[Tfdeploy], run: str, ways: dict[Tfdeploy, str]) -> None:
-    """In this order; returns when both train."""
+    """Launch in this order and return when both train."""
     for process in [side.start("launch", "--detach", "--name", run) for side in sides]:
         code, output = wait_for_end(process, WITHIN_S)
         assert code == 0, output
@@ -130,7 +132,7 @@ def launch(sides: list[Tfdeploy], run: str, ways: dict[Tfdeploy, str]) -> None:
 
 
 def share_one_core(sides: list[Tfdeploy], run: str) -> None:
-    """All processes of both runs."""
+    """Bind all processes of both runs to one core."""
     for side in sides:
         for row in side.json("status", run)["tasks"]:
             on_host(
@@ -142,7 +144,7 @@ def share_one_core(sides: list[Tfdeploy], run: str) -> None:
 
 
 def windows(args: argparse.Namespace) -> list[tuple[float, float]]:
-    """Waits, and returns from when to when each lasted, UTC seconds."""
+    """Wait, and return the begin and end of each window in UTC seconds."""
     cuts = [time.time()]
     for _ in range(round(args.seconds / args.window)):
         time.sleep(args.window)
@@ -168,12 +170,15 @@ def compare(protected: Progress, plain: Progress, spans: list[tuple[float, float
 
 
 def rate(progress: Progress, span: tuple[float, float]) -> float:
-    """Steps per second within that span. The last line may be a little older than its end."""
+    """Return steps per second within that span.
+
+    The last line may be a little older than its end.
+    """
     return (_step_at(progress, span[1]) - _step_at(progress, span[0])) / (span[1] - span[0])
 
 
 def _step_at(progress: Progress, when: float) -> float:
-    """Between two lines as if the steps between them were equally long."""
+    """Return the step at that time, interpolated between two lines."""
     after = min(max(1, bisect_left(progress, (when, 0))), len(progress) - 1)
     (earlier, low), (later, high) = progress[after - 1 : after + 1]
     return low + (high - low) * (when - earlier) / (later - earlier)

@@ -1,5 +1,5 @@
-"""The other tools' command lines: as anybody would type them, with only what the lab needs to be
-reached and trusted."""
+"""Return the command lines of other tools, as anybody would type them, with only what the lab needs
+to reach and trust hosts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLUSH_MISSING = "clush is not installed (Debian's package clustershell)"
 
 
 def clush(bench: Place, command: str, *, hosts: list[str], fanout: int = 64) -> list[str] | None:
-    """None where it is not installed."""
+    """Return the command of clush, or None if it is not installed."""
     if shutil.which("clush") is None:
         return None
     return [
@@ -39,7 +39,7 @@ def ssh(bench: Place, where: str, script: str) -> list[str]:
 def rsync(
     bench: Place, source: Path, destination: str, *, parallel: int = 32, tuned: bool = False
 ) -> list[str]:
-    """xargs starts one rsync per address on its standard input."""
+    """Return a command with which xargs starts one rsync per address on its standard input."""
     shell = shlex.join(["ssh", *_settings(bench), *(TUNED if tuned else ())])
     to = f"{USER}@{{}}:{destination}/"
     return [

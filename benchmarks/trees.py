@@ -1,4 +1,4 @@
-"""Trees of source-like files for benchmarks: many small ones, the same ones each time."""
+"""Write trees of source-like files for benchmarks: many small files, the same ones each time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PER_FOLDER = 50
 
 
 def write(root: Path, files: int) -> Path:
-    """`files` files of 0.2 to 4 KiB in folders of 50. Returns one of them."""
+    """Write `files` files of 0.2 to 4 KiB in folders of 50. Return one of them."""
     words = random.Random(files)
     for number in range(files):
         path = root / f"package{number // PER_FOLDER:03}" / f"module{number % PER_FOLDER:02}.py"
@@ -24,6 +24,6 @@ def write(root: Path, files: int) -> Path:
 
 
 def change(path: Path) -> None:
-    """One line more: size, time and content differ."""
+    """Append a line to the file, so that its size, time and content change."""
     with path.open("a") as stream:
         stream.write(f"changed = {random.random()}\n")

@@ -23,8 +23,8 @@ _SHOWN_BYTES = 2000
 
 @dataclass(frozen=True)
 class Spent:
-    """What one process cost. cpu_s: its own and its children's, here; peak_bytes: its own memory,
-    seen where it is piped."""
+    """What one process cost. cpu_s: of the process and its children on this machine. peak_bytes:
+    its own memory, known if it is piped."""
 
     seconds: float
     cpu_s: float
@@ -42,10 +42,10 @@ def spend(
     may_fail: bool = False,
     piped: bool = False,
 ) -> Spent:
-    """Runs it to its end. Its standard output goes to a file, or (`piped`) through a pipe that is
-    read at once.
+    """Run a process to its end and return its cost.
 
-    Raises SystemExit, with what it said, when it fails: a failed run measures nothing.
+    Its standard output goes to a file, or with `piped` through a pipe that is read at once. Raises
+    SystemExit with the output if it fails, because a failed run measures nothing.
     """
     with (
         tempfile.TemporaryFile() as words,
@@ -84,8 +84,8 @@ def spend(
 
 
 def _blocks(process: subprocess.Popen[bytes]) -> tuple[list[bytes], int]:
-    """What it wrote, and its peak memory. Not rusage's: that one remembers how large we were when
-    we forked."""
+    """Return its output and its peak memory. rusage's value is not used: it includes our size at
+    the fork."""
     assert process.stdout is not None
     blocks, peak_kib = [], 0
     with process.stdout as pipe:
@@ -97,7 +97,7 @@ def _blocks(process: subprocess.Popen[bytes]) -> tuple[list[bytes], int]:
 
 
 def in_turns(rivals: Mapping[str, Callable[[], Spent]], rounds: int) -> dict[str, list[Spent]]:
-    """Each once to warm caches, uncounted; then `rounds` times one after the other."""
+    """Run each once to warm caches, then `rounds` times in turns, and return the costs."""
     for run in rivals.values():
         run()
     found: dict[str, list[Spent]] = {name: [] for name in rivals}
@@ -114,12 +114,14 @@ def median(
 
 
 def ratio(ours: Sequence[Spent], theirs: Sequence[Spent]) -> float:
-    """The median of the ratios within each round: what slowed both down counts for neither."""
+    """Return the median of the ratios within each round, so that a slowdown of both counts for
+    neither."""
     return statistics.median(a.seconds / b.seconds for a, b in zip(ours, theirs, strict=True))
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of their median, by ranks; all of them where they are fewer than six."""
+    """Return the 95 % interval of the median, by ranks; the whole range if there are fewer than six
+    values."""
     found, count = sorted(values), len(values)
     below = max(0, math.floor((count - 1.96 * math.sqrt(count)) / 2) - 1) if count > 5 else 0
     return found[below], found[count - 1 - below]

@@ -38,7 +38,7 @@ FIGURES: dict[str, Callable[[Spent], float]] = {
 
 @dataclass(frozen=True)
 class Side:
-    """One checkout with its job. `name` is the job's, and of its live run."""
+    """One checkout with its job. `name` is the name of the job and of its live run."""
 
     name: str
     place: Place
@@ -59,13 +59,13 @@ class Side:
 
 
 def begin(bench: Place, tree: Path, name: str) -> Side:
-    """Writes the job and launches the run that `status` shows."""
+    """Write the job and launch the run that `status` shows."""
     work = bench.home / name
     work.mkdir()
     file = trees.write(work, FILES)
     (work / "tfdeploy.yaml").write_text(f"name: {name}\n{JOB}")
     (work / "second.yaml").write_text(f"name: {name}-launched\n{JOB}")
-    side = Side(name, replace(bench.of(tree), work=work), file)
+    side = Side(name, replace(bench.with_checkout(tree), work=work), file)
     side.place.tfdeploy("launch", "--detach", "--name", name)
     return side
 

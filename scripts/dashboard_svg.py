@@ -38,8 +38,10 @@ def line_of(event: Event) -> LogLine:
 
 
 def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None = None) -> str:
-    """SVG text of the frame after all events, or after those of the first `upto_s` seconds. Raises
-    UsageError."""
+    """Return the SVG of the frame after all events, or after those of the first `upto_s` seconds.
+
+    Raises UsageError.
+    """
     clock = [0.0]
     dashboard = Dashboard(clock=lambda: clock[0])
     first: float | None = None
@@ -64,7 +66,7 @@ def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None
 
 
 def as_svg(rows: list[Row], *, title: str = "tfdeploy launch") -> str:
-    """Rows of equal width as a picture that loads nothing."""
+    """Return rows of equal width as a picture that loads nothing."""
     width = sum(cells(piece.text) for piece in rows[0])
     console = Console(
         file=io.StringIO(),

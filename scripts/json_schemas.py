@@ -1,5 +1,7 @@
-"""Writes docs/json/NAME.schema.json for all that verbs print with --json. A test compares them with
-what is generated."""
+"""Write docs/json/NAME.schema.json for all that verbs print with --json.
+
+A test compares the files with this output.
+"""
 
 from __future__ import annotations
 

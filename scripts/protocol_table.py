@@ -1,8 +1,7 @@
-"""Writes the sections of verbs and answers in docs/agent-protocol.md. A test compares the page with
-what is generated.
+"""Write the sections of verbs and answers in docs/agent-protocol.md.
 
-What a verb takes and does stands in the docstring of its function on the host, what it answers in
-the type of the control side.
+A test compares the page with this output. The docstring of a verb's function on the host says what
+it takes and does. The control side's type says what it answers.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _WIDTH = 100
 
 
 def verbs() -> dict[str, Verb[Any] | Flow[Any, Any]]:
-    """Every verb that the control side asks, by name."""
+    """Return {name: verb} of every verb that the control side asks."""
     found = [
         each
         for module in (*_modules(tfdeploy.model.answers), facts)
@@ -44,7 +43,7 @@ def verbs() -> dict[str, Verb[Any] | Flow[Any, Any]]:
 
 
 def agent_verbs() -> dict[str, call.Verb]:
-    """Every verb that the agent answers, by name."""
+    """Return {name: function} of every verb that the agent answers."""
     tables = [vars(each).get("VERBS", {}) for each in _modules(tfdeploy.agent.serve)]
     return {name: verb for table in tables for name, verb in table.items()}
 
@@ -106,7 +105,7 @@ def _one_line(text: str) -> str:
 
 
 def _split_docstring(text: str) -> tuple[str, str, str]:
-    """A docstring: what the verb does, its arguments, its errors in brackets."""
+    """Split a docstring into what the verb does, its arguments, and its errors in brackets."""
     parts = [_one_line(part) for part in text.split("\n\n")]
     args = next(
         (part.removeprefix("Args: ").rstrip(".") for part in parts if part.startswith("Args: ")), ""
@@ -138,7 +137,7 @@ def _structs(hint: Any) -> Iterator[type[msgspec.Struct]]:
 
 
 def _shown(hint: Any) -> str:
-    """A type as JSON has it; an object by the name of its type."""
+    """Return a type as JSON has it; an object by the name of its type."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return _shown(inner[0])
@@ -159,7 +158,7 @@ _NAMES = {str: "text", int: "number", float: "number", Nothing: "{}"}
 
 
 def with_sections(page: str) -> str:
-    """Return the page with its generated part as it is today."""
+    """Return the page with its generated part made anew."""
     start, end = page.index(FIRST), page.index(END)
     return page[:start] + sections() + page[end:]
 

@@ -39,7 +39,7 @@ def tokens_of(text: str) -> int:
 
 
 def tokens_by_folder() -> Counter[str]:
-    """Return folder (two levels below the package at most) -> tokens of its modules."""
+    """Return {folder (at most two levels below the package): tokens of its modules}."""
     weights: Counter[str] = Counter()
     for path in PACKAGE.rglob("*.py"):
         folder = path.relative_to(PACKAGE).parent

@@ -73,7 +73,7 @@ def main() -> int:
 
 
 class Story:
-    """The events file, read as it grows."""
+    """The events file, read while it grows."""
 
     def __init__(self, path: Path) -> None:
         self._events = Events(path)
@@ -94,7 +94,10 @@ class Story:
 
 
 def cut(operator: Tfdeploy, story: Story, host: str, length: float) -> float | None:
-    """Seconds until the host was shown as unreachable; None where the cut was over before."""
+    """Cut the host off.
+
+    Return the seconds until it was shown as unreachable, or None if the cut ended before.
+    """
     before = len(story.news)
     began = time.monotonic()
     operator.lab.cut(host)
@@ -110,7 +113,7 @@ def cut(operator: Tfdeploy, story: Story, host: str, length: float) -> float | N
 
 
 def heal(operator: Tfdeploy, story: Story, host: str) -> float:
-    """Seconds until a line of the host is seen that was not there before."""
+    """Heal the host. Return the seconds until a new line of it is seen."""
     before = story.count(host)
     operator.lab.heal(host)
     began = time.monotonic()
@@ -120,8 +123,8 @@ def heal(operator: Tfdeploy, story: Story, host: str) -> float:
 
 
 def compare(operator: Tfdeploy, story: Story) -> int:
-    """Bytes that are in the hosts' logs and not in what was followed, or the reverse; and steps
-    that do not count on."""
+    """Return bytes that differ between the hosts' logs and what was followed, and steps out of
+    order."""
     story.read()
     wrong = 0
     for host, task in (("n2", "worker:0"), ("n3", "worker:1"), ("n4", "worker:2")):

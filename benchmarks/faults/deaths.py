@@ -31,8 +31,10 @@ LOOK_S = 0.5
 
 
 class Case(NamedTuple):
-    """`shown`: the task whose steps are read. `saved_every`: steps between two checkpoints.
-    `words`: after `launch`."""
+    """`shown`: the task whose steps are read.
+
+    `saved_every`: steps between two checkpoints. `words`: arguments of `launch`.
+    """
 
     example: str
     mode: str
@@ -198,7 +200,7 @@ def _both(seconds: list[float]) -> str:
 
 
 class Watch:
-    """One run, looked at from outside by short commands."""
+    """One run, observed from outside by short commands."""
 
     def __init__(self, bench: Place, work: Path, case: Case) -> None:
         self.place, self.work, self.case = bench, work, case
@@ -236,7 +238,7 @@ class Watch:
         )
 
     def is_back(self) -> bool:
-        """All of a gang, with what was killed."""
+        """Return whether the killed task, or all tasks of its gang, run again."""
         back = self.tasks() if self.case.mode == "mirrored" else [self.victim()]
         return all(task["attempt"] > self.attempt and task["state"] == "running" for task in back)
 

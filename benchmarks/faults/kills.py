@@ -31,7 +31,7 @@ WAITS_S, SLACK_S = 60.0, 30.0
 
 
 def hasty(wait_s: float) -> str:
-    """tfdeploy whose hosts wait so long for a launch."""
+    """Return a tfdeploy whose hosts wait this long for a launch."""
     return f"""import sys
 from tfdeploy.agent.record import replace
 from tfdeploy.cli.main import main
@@ -54,7 +54,7 @@ Step = tuple[str, str, float]  # name, begin or done, UTC seconds
 
 
 def _steps(events: Events) -> list[Step]:
-    """That have come since the last call."""
+    """Return the steps since the last call."""
     return [
         (each["data"]["step"], each["data"]["state"], each["time"])
         for each in events.fresh()
@@ -63,7 +63,7 @@ def _steps(events: Events) -> list[Step]:
 
 
 class Field(Slots):
-    """Launches there, and kills them."""
+    """One operator's launches, which are killed."""
 
     def __init__(self, first: Tfdeploy, slots: int, wait_s: float, seed: int) -> None:
         super().__init__(first, JOB, slots, hasty(wait_s))
@@ -72,7 +72,10 @@ class Field(Slots):
         self.number = 0
 
     def launch_and_kill(self) -> Killed | None:
-        """At a random moment of a random step. None: it had committed before."""
+        """Kill a launch at a random moment of a random step.
+
+        Return None if it had committed before.
+        """
         with self.lock:
             slot = self.free.pop()
             self.number += 1

@@ -25,8 +25,10 @@ from support.lab.commandline import Tfdeploy
 
 
 def options(doc: str | None, **numbers: int) -> argparse.Namespace:
-    """--seed, and one number each with its default. The seed is printed, so that a bad day can be
-    had again."""
+    """Parse --seed and one number for each default.
+
+    The seed is printed, so that a failure can be repeated.
+    """
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -43,7 +45,7 @@ def options(doc: str | None, **numbers: int) -> argparse.Namespace:
 
 @contextmanager
 def operators(hosts: int, count: int = 1) -> Iterator[list[Tfdeploy]]:
-    """So many operators of one lab; whatever they left running is ended."""
+    """Yield so many operators of one lab. Whatever they left running is ended."""
     with a_lab(hosts) as bench:
         made = [_operator(bench, number) for number in range(count)]
         try:
@@ -58,13 +60,13 @@ def _operator(bench: Place, number: int) -> Tfdeploy:
 
 
 class Events:
-    """A file of `--events`, read as it grows."""
+    """A file of `--events`, read while it grows."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._at, self._half = path, 0, b""
 
     def fresh(self) -> list[dict[str, Any]]:
-        """What has come since the last call; nothing while there is no file."""
+        """Return the events since the last call; none while there is no file."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
@@ -80,7 +82,7 @@ def figure(what: str, value: object) -> None:
 
 
 def spread(seconds: list[float]) -> str:
-    """Median and worst."""
+    """Return median and worst as text."""
     if not seconds:
         return "none"
     ordered = sorted(seconds)

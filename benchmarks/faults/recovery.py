@@ -39,8 +39,8 @@ def main() -> int:
 
 
 def alone(operator: Tfdeploy, deaths: int) -> tuple[list[float], list[float]]:
-    """Seconds from the kill of worker:1 until its end, and its next attempt, are in the watcher's
-    events."""
+    """Return the seconds from the kill of worker:1 until the watcher's events have its end and its
+    next attempt."""
     run, task, host = f"{JOB}-alone", "worker:1", "n3"
     write_job(operator, JOB, "quick.py", "--steps=1000000000", "--pause=0.2", restart={"max": 1000})
     path = operator.home / "events"
@@ -62,8 +62,8 @@ def alone(operator: Tfdeploy, deaths: int) -> tuple[list[float], list[float]]:
 
 
 def gang(operator: Tfdeploy, deaths: int) -> list[float]:
-    """Seconds from the kill of worker:1 until the hosts' journals have the last of the new attempts
-    begin."""
+    """Return the seconds from the kill of worker:1 until all new attempts have begun, by the hosts'
+    journals."""
     run, host = f"{JOB}-gang", "n3"
     write_job(
         operator, JOB, "any_mode.py", "--steps=1000000000", mode="mirrored", restart={"max": 1000}

@@ -66,7 +66,10 @@ print(json.dumps(found))
 
 
 class Slots:
-    """`program`: what the operators' interpreter runs as tfdeploy."""
+    """Operators with workdirs and ports of their own.
+
+    `program`: what their interpreter runs as tfdeploy.
+    """
 
     def __init__(self, first: Tfdeploy, job: str, count: int, program: str) -> None:
         self.lab = first.lab
@@ -92,8 +95,10 @@ class Slots:
         return f"~/k{slot}"
 
     def look(self, slots: Mapping[str, int]) -> dict[str, dict[str, dict[str, Any]]]:
-        """run -> host -> {"left": of it there, "tasks": how many processes of its tasks run}.
-        `slots`: of each run."""
+        """Return {run: {host: {"left": files of the run, "tasks": number of running tasks}}}.
+
+        `slots`: {run: its slot}.
+        """
         runs = json.dumps({run: self.workdir(slot) for run, slot in slots.items()})
         found: dict[str, dict[str, dict[str, Any]]] = {run: {} for run in slots}
         for host in self.lab.hosts:

@@ -70,7 +70,7 @@ def find_verb(name):
 
 
 def program(scale: float) -> str:
-    """tfdeploy with slow agents, and all times of a launch in proportion."""
+    """Return a tfdeploy with slow agents and with all times of a launch in proportion."""
     return f"""import sys
 from tfdeploy.agent.record import replace
 from tfdeploy.cli.main import main
@@ -100,7 +100,7 @@ sys.exit(main())
 
 
 class Field(Slots):
-    """Launches there, with one slow host each."""
+    """One operator's launches, each with one slow host."""
 
     def __init__(self, first: Tfdeploy, slots: int, scale: float, seed: int) -> None:
         super().__init__(first, JOB, slots, program(scale))
@@ -129,7 +129,8 @@ class Field(Slots):
             self.free.append(slot)
 
     def _judge(self, run: str, slot: int, code: int, how: str, message: str) -> None:
-        """With exit 0 every host has its task; with another, soon none has."""
+        """Check the result: after exit code 0 every host has its task; after another one soon none
+        has."""
         give_up = time.monotonic() + WAITS_S * self.scale + SLACK_S + GRACE_S
         running = self._running(run, slot)
         while code and running and time.monotonic() < give_up:

@@ -78,7 +78,7 @@ class Tally:
         return f"{JOB}-{self._number}"
 
     def _settle(self, names: list[str], codes: list[int]) -> None:
-        """Counts what runs now, then stops it."""
+        """Count the running processes, then stop them."""
         self.launches += len(codes)
         self.came_up += codes.count(0)
         there = {

@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def strike(operator: Tfdeploy, run: str, job: str, chance: random.Random) -> bool:
-    """Kills one process of the run. False: it was gone."""
+    """Kill one process of the run. Return False if it was gone."""
     host = chance.choice(tuple(PLACES))
     status = task_status(operator, run, job, host, PLACES[host])
     pid = chance.choice(

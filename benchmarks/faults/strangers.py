@@ -132,8 +132,7 @@ def main() -> int:
 
 
 def networks(operator: Tfdeploy) -> None:
-    """An IPv6 address for each host; a second interface of n1 and n2, on a network that n3 is not
-    on."""
+    """Give each host an IPv6 address, and n1 and n2 a second interface on a network without n3."""
     lab = operator.lab
     for host in lab.hosts:
         on_host(
@@ -151,7 +150,7 @@ def networks(operator: Tfdeploy) -> None:
 
 
 class Knocked:
-    """One run, those who knock at its ports, and what dies meanwhile."""
+    """One run, the clients that connect to its ports, and the processes that are killed meanwhile."""
 
     def __init__(
         self, operator: Tfdeploy, mode: str, protect: str, args: argparse.Namespace
@@ -168,8 +167,10 @@ class Knocked:
         self.main = {str(row["host"]): str(row["address"]) for row in self.lab.status()}
 
     def count(self) -> int:
-        """How many strangers were let in and how many peers were not; prints a line for each of
-        them and each port."""
+        """Return how many strangers were let in and how many peers were not.
+
+        Prints a line for each client and port.
+        """
         began = time.monotonic()
         self._launch()
         with self._tensorboard() as board:
@@ -231,7 +232,7 @@ class Knocked:
 
     @contextmanager
     def _tensorboard(self) -> Iterator[Port]:
-        """Its port on n1."""
+        """Return TensorBoard's port on n1."""
         process = self.operator.start("tensorboard", self.run, "-q", "--host", "n1")
         assert process.stdout is not None and process.stdout.readline().startswith(
             "http://127.0.0.1:"
@@ -280,8 +281,10 @@ class Knocked:
     def _ends(
         self, ports: list[Port], *, second: bool = False, loopback: str = ""
     ) -> dict[End, str]:
-        """Each address of these ports -> what listens there. `loopback`: the host whose loopback is
-        meant too."""
+        """Return {address of these ports: what listens there}.
+
+        `loopback`: the host whose loopback counts too.
+        """
         results = {}
         for port in ports:
             number = port.host[1:]
@@ -318,7 +321,7 @@ class Knocked:
         )
 
     def _print(self, who: str, ends: dict[End, str], knocking: Knocking, *, peers: bool) -> int:
-        """A line for each end, and how many of all were wrongly let in or not."""
+        """Print a line for each end, and how many results were wrong."""
         seen, wrong = knocking.ended(KNOCK_S), 0
         for end, what in ends.items():
             found = seen.at(end)

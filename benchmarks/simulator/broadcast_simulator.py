@@ -111,7 +111,10 @@ def as_asked(plain: Scenario, asked: argparse.Namespace) -> Scenario:
 
 
 def standard(plain: Scenario, seed: int) -> dict[str, Scenario]:
-    """Of 100 hosts one is slow, dies or stands still; of fewer, one."""
+    """Return the standard cases.
+
+    One of 100 hosts is slow, dies or hangs; with fewer hosts, also one.
+    """
     some = max(1, plain.hosts // 100)
     return {
         "nothing wrong": plain,
@@ -123,7 +126,7 @@ def standard(plain: Scenario, seed: int) -> dict[str, Scenario]:
 
 
 def befallen(scenario: Scenario, counts: dict[str, int], slower: float, seed: int) -> Scenario:
-    """So many other hosts each, chosen by the seed."""
+    """Return the scenario with the hosts that each fault hits, drawn by the seed."""
     chance = random.Random(seed)
     hosts = chance.sample(range(scenario.hosts), sum(counts.values()))
     chosen = {fate: [hosts.pop() for _ in range(count)] for fate, count in counts.items()}
@@ -167,8 +170,8 @@ def chosen(scenario: Scenario, by: str) -> type[Pieces] | type[Flow]:
 
 
 def times(scenario: Scenario, outcome: Outcome) -> dict[str, float | None]:
-    """Until the last host was complete, all and those alone that are as quick as others, and how
-    many times the wire that is."""
+    """Return the seconds until the last host was complete, of all hosts and of the undisturbed
+    ones, and their multiples of the wire's time."""
     quick = sorted(at for host, at in outcome.completed.items() if host not in scenario.slow_in)
     last = max(outcome.completed.values(), default=None)
     return {

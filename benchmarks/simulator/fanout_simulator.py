@@ -39,7 +39,7 @@ class Costs:
 
 
 def connects_s(hosts: int, costs: Costs) -> float:
-    """Until all hosts are connected to."""
+    """Return the seconds until all hosts are connected."""
     free = [0.0] * min(THREADS, hosts)
     processor = last = 0.0
     for _ in range(hosts):
@@ -51,7 +51,10 @@ def connects_s(hosts: int, costs: Costs) -> float:
 
 
 class News:
-    """Time begins when one minder learns something; until then all minders knew the same."""
+    """The spread of one message.
+
+    Time begins when one minder learns something; before, all minders knew the same.
+    """
 
     def __init__(self, hosts: int, dead: int, costs: Costs, seed: int) -> None:
         random.seed(seed)  # the schedule draws from it
@@ -73,7 +76,7 @@ class News:
         self.exchanges = 0
 
     def run(self) -> dict[int, float]:
-        """host -> when it knew."""
+        """Return {host: when it learned the message}."""
         self._learn(0, 0.0)
         while self._events and len(self._knows) < self._alive and self._events[0][0] < GIVEN_UP_S:
             now, _, host, other = heapq.heappop(self._events)

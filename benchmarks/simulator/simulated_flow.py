@@ -22,8 +22,10 @@ GROWTH, LEAST = 1.25, 0.05
 
 
 class Link:
-    """One direction of a host's link, in one step. Who takes less than its share leaves the rest to
-    the others."""
+    """One direction of a host's link in one step.
+
+    A user that takes less than its share leaves the rest to the others.
+    """
 
     __slots__ = ("_claims", "_kept", "_left", "_room", "_share", "rate", "users")
 
@@ -37,7 +39,7 @@ class Link:
         self._kept, self._claims = self._claims, 0.0
 
     def offer(self, before: float) -> float:
-        """To the next user, who took `before` in the step before."""
+        """Return the share of the next user, which took `before` in the step before."""
         self._kept -= min(self._share, GROWTH * before + LEAST * self._share)
         fair, free = self._room / max(1, self._left), self._room - max(0.0, self._kept)
         self._left -= 1
@@ -133,7 +135,7 @@ class Flow:
                 self._finish(child, stripe)
 
     def _known(self, parent: int, stripe: int, step_s: float) -> float:
-        """What the parent had one hop ago."""
+        """Return what the parent had one hop ago."""
         have = self._have[stripe][parent]
         if parent == self._hosts or have >= self._wanted:
             return have

@@ -59,8 +59,10 @@ class Scenario:
 
 
 class Transfer(Protocol):
-    """The bytes under way: `simulated_pieces` moves each piece, `simulated_flow` lets bytes
-    flow."""
+    """The bytes in flight:
+
+    `simulated_pieces` moves each piece, `simulated_flow` lets bytes flow.
+    """
 
     now: float
     crossed_bytes: float  # from site to site
@@ -69,7 +71,7 @@ class Transfer(Protocol):
     def feed(self, child: int, stripe: int, parent: int, at: float) -> None: ...
 
     def end(self, host: int) -> None:
-        """It neither sends nor receives any more."""
+        """End a host: it neither sends nor receives any more."""
 
     def advance(self, until: float) -> None: ...
 
@@ -148,7 +150,7 @@ class Control:
         ]
 
     def _befall(self, second: float) -> None:
-        """What happens until this second, each thing when it does."""
+        """Apply the faults that are due until this second, in order."""
         due = [
             (at, host)
             for fates in (self._scenario.deaths, self._scenario.stops)

@@ -76,8 +76,10 @@ class Pieces:
             self._completed[host] = self.now
 
     def _send(self, parent: int) -> None:
-        """The next piece, to the next child that may get one. It is asked again when that has left,
-        and when more arrives."""
+        """Send the next piece to the next child that may get one.
+
+        Called again when that piece has left, and when more arrives.
+        """
         if self._is_sending[parent] or parent in self._ended:
             return
         children = self._children[parent]
@@ -99,7 +101,10 @@ class Pieces:
                 return
 
     def _arrival(self, parent: int, child: int, left: float) -> float:
-        """When the child may send it on. Each link on the way carries one piece after the other."""
+        """Return when the child may send the piece on.
+
+        Each link on the way carries one piece after the other.
+        """
         scenario, at = self._scenario, left
         sites = (scenario.site(parent), scenario.site(child))
         if sites[0] != sites[1]:

@@ -1,5 +1,4 @@
-"""Rows of the simulator as an SVG that reads in dark and in light, with the standard library
-alone."""
+"""Plot rows of the simulator as an SVG for dark and light pages, with the standard library alone."""
 
 from __future__ import annotations
 
@@ -19,8 +18,11 @@ STYLE = """text { font: 13px system-ui, sans-serif; fill: #57606a } .title { fon
 
 
 def plot(rows: Sequence[dict[str, Any]]) -> str:
-    """How many times the wire's time the hosts that are as quick as others took, by how many hosts
-    there are. Cases in which the line between sites is the wire are left out."""
+    """Plot the time of the undisturbed hosts over the number of hosts.
+
+    Time is a multiple of the wire's time. Cases in which the link between sites is the wire are
+    left out.
+    """
     rows = [row for row in rows if not row["crossed"] and row["quick_times"] is not None]
     hosts = sorted({row["hosts"] for row in rows})
     across, up = _scale(hosts[0], hosts[-1]), _height

@@ -122,8 +122,10 @@ def killed(operator: Tfdeploy, number: int, chance: random.Random) -> str:
 
 
 def kills(operator: Tfdeploy, count: int, seed: int) -> None:
-    """Check that no file of the killed launches shows a canary, and that their files are gone once
-    the hosts stop waiting."""
+    """Kill `count` launches at random moments and check their secrets.
+
+    No output shows a canary, and no file on the hosts does once they stop waiting for the launches.
+    """
     chance = random.Random(seed)
     for number in range(count):
         assert find_shown(killed(operator, number, chance), WANTED) == [], number

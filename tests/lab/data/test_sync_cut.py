@@ -62,7 +62,7 @@ def beside(
 ) -> tuple[int, str]:
     """Return exit code and output of a second tfdeploy.
 
-    The first one is paused until the second has printed `text`.
+    The first one is paused until the second has printed `says`.
     """
     os.kill(first.pid, signal.SIGSTOP)
     output = operator.home / "second"

@@ -40,8 +40,7 @@ class Knocks:
 
     @property
     def let_in(self) -> int:
-        """Return the ends that were let in, including those where nobody answered and nobody hung
-        up."""
+        """Return how many connects were let in, including those that stay open without an answer."""
         return self.count("let in") + self.count("stays open")
 
     @property

@@ -1,5 +1,5 @@
-"""A launch on a terminal: words until its step `start`, then the dashboard, and words again after
-`q` or a failure."""
+"""Test a launch on a terminal: text until its step `start`, then the dashboard, and text again
+after `q` or a failure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BEFORE = [
 
 @pytest.fixture
 def beginning(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LaunchDashboard, list[Event]]]:
-    """And the events that were shown in words. No terminal is drawn on."""
+    """A launch dashboard, and the list of events that were shown as text. Nothing is drawn."""
 
     @contextmanager
     def undrawn(self: Dashboard) -> Iterator[None]:

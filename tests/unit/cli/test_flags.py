@@ -1,5 +1,7 @@
-"""What was typed, as one typed record per verb: bounds honoured or refused by name, and no bad file
-taken for a bug."""
+"""Test the typed record of each verb's flags:
+
+--limit and --exclude work or are refused, and no bad file causes a traceback.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,7 @@ SETTINGS = (
 
 @pytest.fixture(autouse=True)
 def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No settings and no files; one run is remembered, as of yesterday."""
+    """Use no settings and no files. The store remembers one run of yesterday."""
     for name in SETTINGS:
         monkeypatch.delenv(f"TFDEPLOY_{name}", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -108,7 +110,7 @@ def parsed(verb: str) -> tuple[argparse.Namespace, list[str] | None]:
 
 
 def record(verb: str) -> VerbFlags:
-    """What the verb's `run` would be given."""
+    """Return the record that the verb's `run` would get."""
     namespace, after = parsed(verb)
     flags: VerbFlags = namespace.read(namespace, after)
     return flags

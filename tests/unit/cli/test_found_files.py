@@ -1,5 +1,7 @@
-"""Which job file and inventory a verb takes, and that it believes none of another user's: real
-processes, without hosts."""
+"""Test which job file and inventory a verb uses, and that it uses none of another user.
+
+Real processes, without hosts.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ JOB = "name: j\nmode: async\ncommand: [python, train.py]\n"
 
 
 class Operator:
-    """`tfdeploy` in `cwd`, of a user whose home is `home`."""
+    """Runs `tfdeploy` in `cwd` for a user whose home is `home`."""
 
     def __init__(self, home: Path) -> None:
         self.home = self.cwd = home
@@ -65,7 +67,7 @@ class Operator:
         return subprocess.CompletedProcess(argv, client.returncode, output, errors)
 
     def host(self, *args: str, env: Mapping[str, str | None] | None = None) -> tuple[str, str]:
-        """The name of the inventory's host, and what was said beside it."""
+        """Return the name of the inventory's host, and what was printed on stderr."""
         done = self.run("inventory", "--json", *args, env=env)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)["hosts"][0]["name"], done.stderr
@@ -88,7 +90,7 @@ def operator(tmp_path: Path) -> Operator:
 
 @pytest.fixture
 def project(operator: Operator) -> Operator:
-    """A job file and an inventory below the home; the current folder is another one."""
+    """A job file and an inventory below the home. The current folder is another one."""
     operator.write("project/tfdeploy.yaml", JOB)
     operator.inventory("project/inventories/hosts.yaml", "own")
     operator.cwd = operator.home / "elsewhere/deep"
@@ -256,7 +258,7 @@ def test_a_found_file_that_another_user_can_change_is_refused_and_named_it_is_wa
 
 @pytest.mark.needs("other accounts")
 def test_root_is_told_all_flags_that_a_checkout_of_another_user_needs(project: Operator) -> None:
-    """As in a container with the project mounted into it."""
+    """This happens in a container with the project mounted into it."""
     project.cwd = project.home / "project"
     for path in (project.cwd, *project.cwd.rglob("*")):
         os.chown(path, STRANGER, STRANGER)
@@ -272,7 +274,7 @@ def test_root_is_told_all_flags_that_a_checkout_of_another_user_needs(project: O
 def test_a_job_file_that_a_stranger_put_above_the_project_counts_for_nothing(
     operator: Operator,
 ) -> None:
-    """In /tmp everybody may."""
+    """Anybody may do this in /tmp."""
     (operator.home / "shared").mkdir()
     (operator.home / "shared").chmod(0o1777)
     planted = operator.write("shared/tfdeploy.yaml", JOB)

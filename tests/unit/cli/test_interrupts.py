@@ -1,4 +1,4 @@
-"""What ends a launch or a sync from outside, and what it still does then."""
+"""Test signals that end a launch or a sync, and what tfdeploy still does then."""
 
 from __future__ import annotations
 

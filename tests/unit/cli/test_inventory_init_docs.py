@@ -1,4 +1,4 @@
-"""`tfdeploy inventory`, `init` and `docs`, from their words to their output."""
+"""Test `tfdeploy inventory`, `init` and `docs`, from their arguments to their output."""
 
 import json
 import os
@@ -161,7 +161,7 @@ def test_init_refuses_and_writes_nothing(capsys, project_folder, args, expected_
 
 
 def ask(project_folder, answers, *args):
-    """Runs `tfdeploy init` with a terminal on stdin and stderr; what it asked."""
+    """Run `tfdeploy init` with a terminal on stdin and stderr, and return its questions."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "tfdeploy", "init", *args]
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
@@ -233,7 +233,7 @@ def test_init_asks_nothing_when_told_yes(project_folder):
 
 
 def uncommented(text):
-    """With every key switched on: explanations have a blank behind their #, keys have none."""
+    """Return the text with every key enabled: explanations have a blank after #, keys have none."""
     return re.sub(r"^#(?=\S|  )", "", text, flags=re.M)
 
 

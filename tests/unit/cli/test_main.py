@@ -1,5 +1,5 @@
-"""The command line's frame: words to exit codes, errors without tracebacks, nothing heavy before it
-is needed."""
+"""Test the frame of the command line: exit codes, errors without tracebacks, and no early imports
+of large libraries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfdeploy.cli.main import main
 
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No lab and no run of this machine's user."""
+    """Use an empty state folder, without labs and runs."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 

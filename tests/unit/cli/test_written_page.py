@@ -1,4 +1,4 @@
-"""Pages that are written to a file."""
+"""Test pages that are written to a file."""
 
 from __future__ import annotations
 

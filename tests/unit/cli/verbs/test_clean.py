@@ -1,5 +1,7 @@
-"""What `tfdeploy clean` asks, and what it says to type when nobody answers. It reaches no host
-here."""
+"""Test what `tfdeploy clean` asks, and what it suggests if there is no terminal.
+
+It reaches no host.
+"""
 
 from __future__ import annotations
 

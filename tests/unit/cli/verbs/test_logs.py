@@ -1,4 +1,4 @@
-"""Which tasks, hosts and expressions the flags of `logs` and `tensorboard` mean."""
+"""Test which tasks, hosts and patterns the flags of `logs` and `tensorboard` select."""
 
 from __future__ import annotations
 
