@@ -226,7 +226,7 @@ def test_the_others_know_that_nobody_minds_it_and_that_somebody_does_again(
         cluster.state("r1", "n1").abort_reason is None
         and cluster.status("r1", "worker:0").state == "running"
     )
-    run_resume.resume(Call(cluster.hosts["n2"].context, {"run": "r1", "job": cluster.job}))
+    run_resume.resume_run(Call(cluster.hosts["n2"].context, {"run": "r1", "job": cluster.job}))
     cluster.wait_until(lambda: not cluster.state("r1", "n1").unminded, 30.0)
     status = cluster.wait_state("r1", "worker:1", "running")
     cluster.wait_until(lambda: cluster.status("r1", "worker:1").attempt == 2, 30.0)

@@ -138,7 +138,7 @@ def test_a_serve_that_is_killed_meanwhile_is_made_good_by_the_next_session(
                 keep_aside.set_aside(paths, KEEP)
         else:
             keep_aside.set_aside(paths, KEEP)
-    sweep.sweep(str(tmp_path), "n1")
+    sweep.sweep_runs(str(tmp_path), "n1")
     assert kept(tmp_path) == OLD and not os.path.exists(paths.run_dir)
 
 

@@ -123,10 +123,10 @@ def test_it_is_kept_also_when_the_supervisor_is_killed(hosts: NewCluster, who: s
         host = cluster.hosts["n1"]
         asked = {"job": cluster.job, "keep": ["out/logs"], "gpus": "none"}
         # who does not hold the lock changes nothing
-        assert probe.probe(Call(host.context, asked))["keep"][0]["newest"] == 10**9
-        lock.lock(Call(host.context, {"job": cluster.job}))
-        facts = probe.probe(Call(host.context, asked))
-        lock.unlock(Call(host.context, {"job": cluster.job}))
+        assert probe.probe_host(Call(host.context, asked))["keep"][0]["newest"] == 10**9
+        lock.acquire_lock(Call(host.context, {"job": cluster.job}))
+        facts = probe.probe_host(Call(host.context, asked))
+        lock.release_lock(Call(host.context, {"job": cluster.job}))
         assert facts["keep"][0]["newest"] > 10**9
         assert any(said.startswith("run r1: out/logs was replaced") for said in facts["problems"])
     assert (logs / "model").read_text() == "new\n"

@@ -154,7 +154,7 @@ def test_the_plan(paths: RunPaths) -> None:
 
 def test_what_lies_beside_runs(workdir: str) -> None:
     lock = workdir + "/house/locks/n3-9534e39d0cace374.lock"
-    holder = lock_fences.holder_of(json.loads(Path(lock).read_text()))
+    holder = lock_fences.parse_holder(json.loads(Path(lock).read_text()))
     assert (
         holder["user"],
         holder["machine"],
@@ -166,23 +166,23 @@ def test_what_lies_beside_runs(workdir: str) -> None:
         "n3",
     )
     assert (
-        lock_fences.current(lock) == 1795381420768
-        and lock_fences.last_taker(lock)["operation"] == "launch"
+        lock_fences.current_number(lock) == 1795381420768
+        and lock_fences.last_holder(lock)["operation"] == "launch"
     )
-    data = data_record.read(workdir + "/house/data/numbers")
+    data = data_record.read_record(workdir + "/house/data/numbers")
     assert (
         data is not None
         and data["digest"].startswith("f6bb8b2a13ee4c9a")
         and data_record.is_ours(workdir + "/house/data/numbers")
     )
-    environment = env_record.read(workdir + "/.envs/fb0a3ff4fef3b5e3")
+    environment = env_record.read_record(workdir + "/.envs/fb0a3ff4fef3b5e3")
     assert environment is not None
     assert (environment["by"], environment["python"], environment["packages"]) == (
         "pip",
         "3.11.7",
         {"packaging": "26.3"},
     )
-    release = release_manifest.load(
+    release = release_manifest.load_manifest(
         workdir + "/house/releases/5d01472b2a5a43e9a04311a9a29bd61c.json"
     )
     assert (
@@ -283,7 +283,7 @@ def test_a_manifest_of_another_shape_is_none(tmp_path: Path) -> None:
         (7, False),
     ):
         path.write_text(json.dumps({"v": 1, "entries": entries}))
-        assert (release_manifest.load(str(path)) is not None) == whole
+        assert (release_manifest.load_manifest(str(path)) is not None) == whole
 
 
 # --- the check knows the shapes

@@ -27,7 +27,7 @@ from tfdeploy.agent.pieces import bitmap_bytes
 from tfdeploy.agent.serve import server
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
-from tfdeploy.agent.serve.error_codes import failure_of
+from tfdeploy.agent.serve.error_codes import failure_answer
 from tfdeploy.model.answers import shapes
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.hosts import Hello
@@ -352,7 +352,7 @@ def test_every_verb_is_asked_here_and_the_agent_knows_no_other() -> None:
 
 def test_hello_and_what_the_agent_refuses(host: Context) -> None:
     os.makedirs(host.workdir)
-    assert unknown(json.loads(json.dumps(server.hello(host))), Hello) == []
+    assert unknown(json.loads(json.dumps(server.session_facts(host))), Hello) == []
     errors: list[Exception] = [
         ValueError("x"),
         VerbError("disk", "full", details={"free_bytes": 1}),
@@ -364,7 +364,7 @@ def test_hello_and_what_the_agent_refuses(host: Context) -> None:
         VerbError("setup_failed", "no", details={"lines": ["a"]}),
     ]
     for error in errors:
-        assert unknown(json.loads(json.dumps(failure_of(error))), Failure) == []
+        assert unknown(json.loads(json.dumps(failure_answer(error))), Failure) == []
 
 
 def test_the_words_are_those_of_the_wire() -> None:

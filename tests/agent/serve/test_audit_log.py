@@ -42,7 +42,7 @@ def note(
 ) -> None:
     call = Call(context, {"job": "j", "run": "r1", "by": BY, **args})
     call.secrets = secrets or []
-    audit_log.note(call, verb, outcome)
+    audit_log.record_act(call, verb, outcome)
 
 
 def filled(context: Context, count: int) -> None:
@@ -55,7 +55,7 @@ def log(context: Context) -> Path:
 
 
 def shown(context: Context) -> AuditLog:
-    return read_log(*audit_log.contents(context.workdir))
+    return read_log(*audit_log.read_logs(context.workdir))
 
 
 def runs(context: Context) -> list[str | None]:
@@ -170,7 +170,7 @@ def test_many_sessions_at_once_make_one_log(context: Context) -> None:
         "import sys; from tfdeploy.agent.serve import audit_log; from tfdeploy.agent.serve.call "
         "import Call, Context\n"
         "context = Context(sys.argv[1], '', 'n1')\n"
-        "for n in range(25): audit_log.note(Call(context, {'run': 'r%s-%d' % (sys.argv[2], n)}), "
+        "for n in range(25): audit_log.record_act(Call(context, {'run': 'r%s-%d' % (sys.argv[2], n)}), "
         "'stop', 'stopped')"
     )
     running = [
@@ -236,7 +236,7 @@ def test_a_log_in_anothers_folder_or_behind_a_link_is_not_written(
     elsewhere.mkdir()
     Path(context.workdir, ".audit").symlink_to(elsewhere)
     with pytest.raises(NotOurs):
-        audit_log.append(context.workdir, json.loads(json.dumps({"command": None})))
+        audit_log.append_entry(context.workdir, json.loads(json.dumps({"command": None})))
     note(context)
     assert context.missed == 1 and os.listdir(elsewhere) == []
     Path(context.workdir, ".audit").unlink()

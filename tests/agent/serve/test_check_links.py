@@ -21,7 +21,7 @@ from tfdeploy.agent.serve.links import knock as link_knock
 from tfdeploy.agent.serve.links import listener as link_listener
 from tfdeploy.agent.serve.links import speed as link_speed
 from tfdeploy.agent.serve.links import verbs as check_links
-from tfdeploy.agent.serve.links.knock import Knock
+from tfdeploy.agent.serve.links.knock import PortTarget
 
 TOKEN, KEY = "a" * 32, "b" * 32
 
@@ -43,7 +43,7 @@ def listening(*ports: int, token: str = TOKEN, key: str = KEY) -> Iterator[dict[
         item,
         cancelled,
     )
-    thread = threading.Thread(daemon=True, target=check_links.listen, args=(call,))
+    thread = threading.Thread(daemon=True, target=check_links.listen_on_ports, args=(call,))
     thread.start()
     assert begun.wait(120)
     try:
@@ -55,7 +55,7 @@ def listening(*ports: int, token: str = TOKEN, key: str = KEY) -> Iterator[dict[
 
 
 def knock(*links: tuple[str, int, str]) -> dict[int, str]:
-    answer = check_links.knock(
+    answer = check_links.try_links(
         Call(Context("/nowhere", ""), {"links": [list(link) for link in links]})
     )
     assert answer["asked"] == len(links)
@@ -161,7 +161,7 @@ def test_a_connection_that_is_still_open_does_not_keep_the_port_from_a_task() ->
 
 
 def test_strangers_take_no_room_from_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_listener, "_MOST", 20)
+    monkeypatch.setattr(link_listener, "_MAX_CONNECTIONS", 20)
     port = free_ports(1)[0]
     with listening(port):
         strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(60)]
@@ -175,11 +175,13 @@ def test_a_measured_link_has_figures_both_ways(monkeypatch: pytest.MonkeyPatch) 
     port = free_ports(1)[0]
     call = {"link": ["127.0.0.1", port, TOKEN], "key": KEY}
     with listening(port):
-        found = check_links.measure(Call(Context("/nowhere", ""), call))
+        found = check_links.measure_one_link(Call(Context("/nowhere", ""), call))
         assert found["why"] == "" and found["ms"] and found["to_mbit_s"] and found["from_mbit_s"]
-        stranger = check_links.measure(Call(Context("/nowhere", ""), {**call, "key": "c" * 32}))
+        stranger = check_links.measure_one_link(
+            Call(Context("/nowhere", ""), {**call, "key": "c" * 32})
+        )
         assert stranger["ms"] is None and stranger["why"]
-        other = check_links.measure(
+        other = check_links.measure_one_link(
             Call(Context("/nowhere", ""), {**call, "link": ["127.0.0.1", port, "c" * 32]})
         )
         assert other["why"] == "another machine answers there"
@@ -218,7 +220,7 @@ def _received(one: socket.socket) -> bytes:
 )
 def test_what_is_no_link_is_refused(links: Any) -> None:
     with pytest.raises(VerbError):
-        check_links.knock(Call(Context("/nowhere", ""), {"links": links}))
+        check_links.try_links(Call(Context("/nowhere", ""), {"links": links}))
 
 
 def test_the_limit_of_connections_at_once_is_no_limit_of_links(
@@ -227,5 +229,5 @@ def test_the_limit_of_connections_at_once_is_no_limit_of_links(
     monkeypatch.setattr(port_probe, "AT_ONCE", 7)
     port = free_ports(1)[0]
     with listening(port):
-        asked = [Knock("127.0.0.1", port, TOKEN)] * 50
-        assert link_knock.knock_all(asked) == {}
+        asked = [PortTarget("127.0.0.1", port, TOKEN)] * 50
+        assert link_knock.try_all_ports(asked) == {}

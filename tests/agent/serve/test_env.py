@@ -91,7 +91,7 @@ def fake(host: Host, name: str, *, used_by: str = "", whole: bool = True) -> Pat
     if whole:
         atomic.write_json(str(folder) + ".json", {})
     if used_by:
-        env_usage.mark(str(folder), used_by)
+        env_usage.mark_used(str(folder), used_by)
     return folder
 
 
@@ -103,7 +103,7 @@ def test_it_is_made_offline_from_wheels_and_then_it_is_there(host: Host) -> None
         and made["by"] == "pip"
         and made["packages"] == {"alpha": "1.0", "beta": "2.1"}
     )
-    python = env.python_of(made["folder"])
+    python = env.interpreter_path(made["folder"])
     done = subprocess.run(
         [python, "-c", "import alpha, beta; print(alpha.VERSION)"],
         capture_output=True,
@@ -118,9 +118,12 @@ def test_it_is_made_offline_from_wheels_and_then_it_is_there(host: Host) -> None
     host.said.clear()
     assert host.call("env.state") == made and host.call("env.make") == made
     assert host.said == [] and os.stat(made["folder"]).st_mtime_ns == before
-    found = env.find(host.context.workdir, "d1", made["python_version"], sys.executable)
+    found = env.find_environment(host.context.workdir, "d1", made["python_version"], sys.executable)
     assert found == made["folder"]
-    assert env.find(host.context.workdir, "d2", made["python_version"], sys.executable) is None
+    assert (
+        env.find_environment(host.context.workdir, "d2", made["python_version"], sys.executable)
+        is None
+    )
 
     os.unlink(python)
     assert host.call("env.state")["ready"] is False  # it was whole, and does not run any more
@@ -303,7 +306,7 @@ def test_one_that_is_given_up_leaves_no_process_and_no_half(host: Host, tmp_path
         "main": "requirements.txt",
     }
     with pytest.raises(VerbError, match="given up"):
-        env.make(Call(host.context, args, b"", given_up, host.cancelled))
+        env.make_environment(Call(host.context, args, b"", given_up, host.cancelled))
     assert host.context.closing == {}
     assert not any(path.is_dir() for path in host.root.iterdir())
     for pid in pids.read_text().split():
@@ -360,7 +363,7 @@ def test_files_stay_inside(host: Host, files: dict[str, str], main: str) -> None
 
 def test_the_probe_takes_the_environments_interpreter_once_it_is_whole(host: Host) -> None:
     def facts(setup: str | None) -> dict[str, Any]:
-        return probe.probe(
+        return probe.probe_host(
             Call(
                 host.context,
                 {"python": sys.executable, "ports": [1, 0], "gpus": "none", "setup": setup},
@@ -385,7 +388,7 @@ def test_the_probe_takes_the_environments_interpreter_once_it_is_whole(host: Hos
 @pytest.mark.fault("60 an environment that others may write to")
 def test_an_environment_that_others_may_write_to_is_not_run(host: Host, tmp_path: Path) -> None:
     trapped = tmp_path / "trapped"
-    name = env.name_of("d1", ".".join(map(str, sys.version_info[:3])), sys.executable)
+    name = env.environment_name("d1", ".".join(map(str, sys.version_info[:3])), sys.executable)
     script(host.root / name / "bin/python", f"touch {trapped}\n")
     (host.root / f"{name}.json").write_text("{}")
     (host.root / name).chmod(0o777)
@@ -424,7 +427,7 @@ def test_what_is_no_package_and_version_is_not_told(tmp_path: Path) -> None:
         "pip-23",
     ):
         (folder / f"{name}.dist-info").mkdir(parents=True)
-    found = env_install.packages_of(str(tmp_path / "e"))
+    found = env_install.installed_packages(str(tmp_path / "e"))
     assert found == {
         "numpy": "1.26.4",
         "tf": "2.21.0.dev20260101+cuda12",

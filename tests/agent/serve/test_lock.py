@@ -23,7 +23,7 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.serve.call import Call, Context, is_fenced
-from tfdeploy.agent.serve.error_codes import failure_of
+from tfdeploy.agent.serve.error_codes import failure_answer
 from tfdeploy.agent.serve.lock import fences as lock_fences
 from tfdeploy.agent.serve.lock import verbs as serve_lock
 from tfdeploy.model.advice import next_of
@@ -150,21 +150,21 @@ def test_a_lock_that_is_let_go_while_it_is_taken_is_not_taken_twice(
 ) -> None:
     args = {"job": "job", "operation": "sync", "holder": HOLDER, "wait_s": WITHIN_S}
     first, second, third = (Call(Context(str(tmp_path), ""), args) for _ in range(3))
-    serve_lock.lock(first)
+    serve_lock.acquire_lock(first)
     flock = fcntl.flock
 
     def after_the_holder_left(fd: int, how: int) -> None:
         if how & fcntl.LOCK_EX and first.context.closing:
             # between the second one's open and its flock: that file has no name any more
-            serve_lock.unlock(first)
+            serve_lock.release_lock(first)
         flock(fd, how)
 
     monkeypatch.setattr(fcntl, "flock", after_the_holder_left)
-    serve_lock.lock(second)
+    serve_lock.acquire_lock(second)
     third.args["wait_s"] = 0
     with pytest.raises(VerbError, match="busy"):
-        serve_lock.lock(third)
-    serve_lock.unlock(second)
+        serve_lock.acquire_lock(third)
+    serve_lock.release_lock(second)
 
 
 # --- its number
@@ -265,13 +265,13 @@ def test_of_a_session_before_that_never_ends_it_is_said_who_it_is(
 ) -> None:
     monkeypatch.setattr(serve_lock, "OUTLIVED_S", 0.0)
     before, again = Context(str(tmp_path), ""), Context(str(tmp_path), "")
-    mine = serve_lock.lock(Call(before, {"job": "job", "operation": "sync", "holder": HOLDER}))[
-        "fence"
-    ]
+    mine = serve_lock.acquire_lock(
+        Call(before, {"job": "job", "operation": "sync", "holder": HOLDER})
+    )["fence"]
     with pytest.raises(VerbError, match="sync by ann@desk") as caught:
         serve_lock.check_fence(Call(again, {"job": "job", "fence": mine}))
     assert caught.value.code == "locked"
-    serve_lock.unlock(Call(before, {"job": "job"}))
+    serve_lock.release_lock(Call(before, {"job": "job"}))
 
 
 def test_without_a_number_it_may_while_nobody_else_holds_the_lock(serve: NewClient) -> None:
@@ -307,11 +307,11 @@ def test_the_number_of_a_clock_that_was_set_back_is_still_higher(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "locks" / "here.lock")
-    lock_fences.advance(path, HOLDER)
-    before = lock_fences.current(path)
+    lock_fences.advance_number(path, HOLDER)
+    before = lock_fences.current_number(path)
     monkeypatch.setattr(lock_fences.time, "time", lambda: 1.0)
-    lock_fences.advance(path, BOB)
-    assert lock_fences.current(path) == before + 1 and lock_fences.last_taker(path) == BOB
+    lock_fences.advance_number(path, BOB)
+    assert lock_fences.current_number(path) == before + 1 and lock_fences.last_holder(path) == BOB
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
@@ -324,8 +324,8 @@ def test_a_filesystem_without_locks_is_named_and_nobody_is_blamed(
     args = {"job": "job", "operation": "sync", "holder": HOLDER, "wait_s": 0}
     monkeypatch.setattr(fcntl, "flock", no_flock)
     with pytest.raises(OSError) as caught:
-        serve_lock.lock(Call(Context(str(tmp_path), ""), args))
-    said = failure_of(caught.value)
+        serve_lock.acquire_lock(Call(Context(str(tmp_path), ""), args))
+    said = failure_answer(caught.value)
     assert (
         said["code"] == "refused"
         and str(tmp_path) in said["where"]

@@ -85,7 +85,7 @@ class Host:
             dict(args, run="run", job="job"),
             item=item or (lambda header, blob: got.append(blob)),
         )
-        return logs.logs(call), b"".join(got)
+        return logs.send_logs(call), b"".join(got)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ def facts(workdir: Path, **args: Any) -> Any:
         "preflight": True,
         **args,
     }
-    return probe.probe(Call(Context(str(workdir), ""), given))["preflight"]
+    return probe.probe_host(Call(Context(str(workdir), ""), given))["preflight"]
 
 
 def test_this_machine(tmp_path: Path) -> None:
@@ -39,8 +39,10 @@ def test_this_machine(tmp_path: Path) -> None:
         and found["available_bytes"] > 1 << 20
     )
     assert (found["temporary"]["writable"] and found["driver"] is None) or found["driver"]
-    assert probe.probe(Call(Context(str(tmp_path), ""), {"ports": [1, 0]}))["preflight"] is None
-    whole = probe.probe(Call(Context(str(tmp_path), ""), {"ports": [1, 0], "preflight": True}))
+    assert (
+        probe.probe_host(Call(Context(str(tmp_path), ""), {"ports": [1, 0]}))["preflight"] is None
+    )
+    whole = probe.probe_host(Call(Context(str(tmp_path), ""), {"ports": [1, 0], "preflight": True}))
     assert read(dict(whole), HostFacts).preflight is not None
 
 
@@ -170,6 +172,6 @@ def test_ports_that_any_connection_may_get(
     monkeypatch: pytest.MonkeyPatch, ports: tuple[int, int], reserved: str, expected: int
 ) -> None:
     monkeypatch.setattr(
-        preflight, "_word", lambda path: reserved if "reserved" in path else "32768\t60999"
+        preflight, "_read_text", lambda path: reserved if "reserved" in path else "32768\t60999"
     )
-    assert preflight._ephemeral(ports) == expected
+    assert preflight._count_ephemeral_ports(ports) == expected

@@ -29,7 +29,7 @@ from tfdeploy.model.facts import HostFacts
 
 def facts(workdir: Path, **args: Any) -> dict[str, Any]:
     given = dict({"python": sys.executable, "ports": [1, 0], "gpus": "auto"}, **args)
-    return probe.probe(Call(Context(str(workdir), ""), given))
+    return probe.probe_host(Call(Context(str(workdir), ""), given))
 
 
 def program(folder: Path, name: str, text: str) -> Path:
@@ -369,7 +369,7 @@ def test_a_disk_may_be_very_large(
     with monkeypatch.context() as patched:
         patched.setattr(os, "statvfs", lambda path: said)
         found = read(facts(tmp_path), HostFacts)
-        no = read(error_codes.failure_of(OSError(errno.ENOSPC, "x", str(tmp_path))), Failure)
+        no = read(error_codes.failure_answer(OSError(errno.ENOSPC, "x", str(tmp_path))), Failure)
     assert (
         found.free_disk_bytes
         == found.free_inodes
@@ -385,12 +385,12 @@ def test_a_full_disk_is_named_by_its_folder_and_what_is_free(
     monkeypatch.setattr(os, "statvfs", lambda path: full)
     nameless = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert (
-        error_codes.failure_of(nameless, str(tmp_path))["what"]
+        error_codes.failure_answer(nameless, str(tmp_path))["what"]
         == f"no space left in {tmp_path} (0 B free)"
     )
     full.f_favail = 0
     named = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "x"))
-    assert error_codes.failure_of(named, "/w")[
+    assert error_codes.failure_answer(named, "/w")[
         "what"
     ] == "%s: No space left on device (no inodes free)" % (tmp_path / "x")
 

@@ -76,7 +76,7 @@ class HostUnderTest:
     def commit_release(self) -> None:
         """What lies in it now is what was sent."""
         if self.release.is_dir():
-            release_manifest.save(
+            release_manifest.save_manifest(
                 str(self.release) + ".json",
                 [entry_of(self.release, path) for path in files_of(self.release)],
             )

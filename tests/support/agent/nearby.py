@@ -48,7 +48,7 @@ class NearChannel:
 
     def __init__(self, host: Host, context: Context, fleet: NearFleet) -> None:
         self._host, self._context, self._fleet = host, context, fleet
-        self.hello = checked(server.hello(context), Hello, "hello", host.name)
+        self.hello = checked(server.session_facts(context), Hello, "hello", host.name)
 
     def call(
         self,

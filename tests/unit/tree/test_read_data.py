@@ -27,7 +27,7 @@ def folder(tmp_path):
 
 def test_both_sides_agree_on_a_folder(folder):
     listing = read_data(folder)
-    assert listing.digest == on_host.digest(str(folder))
+    assert listing.digest == on_host.folder_digest(str(folder))
     assert (listing.is_folder, listing.total_bytes, listing.rows.files) == (True, 1002, 4)
 
 
@@ -37,7 +37,7 @@ def test_both_sides_agree_on_a_file(folder, tmp_path):
     host.mkdir()
     (host / "a.npz").write_bytes(b"x" * 1000)
     os.utime(host / "a.npz", (1, 1_700_000_000))
-    assert listing.digest == on_host.digest(str(host))
+    assert listing.digest == on_host.folder_digest(str(host))
     assert (listing.is_folder, listing.total_bytes, listing.source) == (
         False,
         1000,

@@ -1,5 +1,5 @@
-"""`audit`: the audit log, and what lies here that no run needs: secrets, halves, foreign files,
-processes. Changes nothing."""
+"""Answers `audit`: sends the audit log, and lists what lies on this host that no run needs: secret
+files, partial items, foreign files and processes. Changes nothing."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ MOST_ADMITTED = 1000
 _OURS = (".agent", layout.IN_DOUBT, ".envs", layout.AUDIT)
 _OF_JOB = ("releases", "data", "keep", "locks", "fences", "runs")
 
-Left = Tuple[str, str]  # kind, path
+Leftover = Tuple[str, str]  # kind, path
 
 
-def audit(call: Call) -> Answer:
+def report_audit(call: Call) -> Answer:
     """Send the audit log of this host, the older file first, and say what is left that no run
     needs.
 
@@ -39,8 +39,8 @@ def audit(call: Call) -> Answer:
     secret_files? {job: {"code": [paths of secret files below its code], "data": [data set/path]}}.
     """
     workdir, secret = call.context.workdir, SecretPaths(call)
-    job, run, told = call.text("job"), call.text("run"), call.context.host
-    for content in audit_log.contents(workdir):
+    job, run, inventory_name = call.text("job"), call.text("run"), call.context.host
+    for content in audit_log.read_logs(workdir):
         call.item({}, frames.pack(content))
     asked = (
         installed.start_python(installed.find_program(call.text("python")))
@@ -49,18 +49,24 @@ def audit(call: Call) -> Answer:
     )
     if run:
         held = secret_files.in_run(workdir, call.name("job"), call.name("run"), secret)
-        leftovers = itertools.chain(_of_run(workdir, job, run, told), _processes(workdir, job, run))
+        leftovers = itertools.chain(
+            _run_leftovers(workdir, job, run, inventory_name), _stray_processes(workdir, job, run)
+        )
     else:
         held = (path for name in secret.jobs for path in secret_files.in_job(workdir, name, secret))
-        leftovers = itertools.chain(_of_workdir(workdir, told), _processes(workdir))
+        leftovers = itertools.chain(
+            _workdir_leftovers(workdir, inventory_name), _stray_processes(workdir)
+        )
     leftovers = itertools.chain((("secret file", path) for path in held), leftovers)
     rows: List[Answer] = [
         {"kind": kind, "path": path} for kind, path in itertools.islice(leftovers, MOST_LEFT)
     ]
     return {
-        "admitted": _admitted(_parts(workdir, job, run, told)) if run else [],
+        "admitted": _admitted_addresses(_own_parts(workdir, job, run, inventory_name))
+        if run
+        else [],
         "left": rows,
-        "held": _held(workdir, job, run, told),
+        "held": _runs_with_secrets(workdir, job, run, inventory_name),
         "tensorflow": installed.read_python(asked, "")[0]["tensorflow"]
         if asked is not None
         else None,
@@ -70,40 +76,41 @@ def audit(call: Call) -> Answer:
 # --- runs
 
 
-def _parts(workdir: str, job: str, run: str, told: str) -> List[RunPaths]:
-    """This machine's folders of the run. Hosts that share the workdir have theirs beside it:
-    whether something of those is alive cannot be seen here. `told`: see find.is_own."""
+def _own_parts(workdir: str, job: str, run: str, inventory_name: str) -> List[RunPaths]:
+    """Return this machine's folders of the run. Hosts that share the workdir have folders beside
+    it, but whether their processes are alive cannot be seen from this machine. `inventory_name`:
+    see find.is_own."""
     names = [
         name
         for name in list_names(os.path.join(layout.run_dir(workdir, job, run), "hosts"))
         if NAME.match(name)
     ]
-    if told in names:
-        names = [told]
+    if inventory_name in names:
+        names = [inventory_name]
     elif len(names) > 1:
         names = [
             name
             for name in names
-            if is_own(read_origin(layout.state_file(workdir, job, run, name)), name, told)
+            if is_own(read_origin(layout.state_file(workdir, job, run, name)), name, inventory_name)
         ]
     return [RunPaths(layout.host_dir(workdir, job, run, name)) for name in names]
 
 
-def _held(workdir: str, job: str, run: str, told: str) -> List[Answer]:
-    """The runs whose secrets lie here."""
+def _runs_with_secrets(workdir: str, job: str, run: str, inventory_name: str) -> List[Answer]:
+    """List the runs whose secrets are still stored on this host."""
     secrets: List[Answer] = []
     for each in [job] if run else job_names(workdir):
         for name in [run] if run else run_names(workdir, each):
-            for paths in _parts(workdir, each, name, told):
+            for paths in _own_parts(workdir, each, name, inventory_name):
                 if old_secrets.secret_files(paths) and len(secrets) < MOST_HELD:
                     secrets.append({"job": each, "run": name, "host": paths.host})
     return secrets
 
 
-def _of_run(workdir: str, job: str, run: str, told: str) -> Iterator[Left]:
+def _run_leftovers(workdir: str, job: str, run: str, inventory_name: str) -> Iterator[Leftover]:
     if not os.path.isdir(layout.run_dir(workdir, job, run)):
         return
-    parts = _parts(workdir, job, run, told)
+    parts = _own_parts(workdir, job, run, inventory_name)
     for paths in parts:
         if _is_busy(paths):
             continue
@@ -113,7 +120,7 @@ def _of_run(workdir: str, job: str, run: str, told: str) -> Iterator[Left]:
         elif in_doubt.is_in_doubt(paths):
             yield "a launch that did not end", paths.host_dir
     if not parts or not any(_is_busy(paths) for paths in parts):
-        yield from _strange(layout.run_dir(workdir, job, run), over.OF_RUN)
+        yield from _unknown_files(layout.run_dir(workdir, job, run), over.OF_RUN)
     if not list_names(os.path.join(layout.run_dir(workdir, job, run), "hosts")) and not _is_locked(
         workdir, job
     ):
@@ -121,8 +128,8 @@ def _of_run(workdir: str, job: str, run: str, told: str) -> Iterator[Left]:
 
 
 def _is_busy(paths: RunPaths) -> bool:
-    """A launch is preparing it, or it is alive. A minder that stays to tell its peers of the end
-    needs nothing more of it."""
+    """Return whether a launch is preparing this part of a run, or the part is alive. A minder that
+    only tells its peers about the end needs no more files and does not count."""
     if check_files.wrong(paths.workdir, paths.job, paths.run, paths.host):
         return is_locked(paths.minder_lock) or (
             in_doubt.is_in_doubt(paths) and _is_locked(paths.workdir, paths.job)
@@ -141,7 +148,7 @@ def _is_locked(workdir: str, job: str) -> bool:
     )
 
 
-def _admitted(parts: List[RunPaths]) -> List[Answer]:
+def _admitted_addresses(parts: List[RunPaths]) -> List[Answer]:
     admissions: List[Answer] = []
     for paths in parts:
         if not check_files.wrong(paths.workdir, paths.job, paths.run, paths.host):
@@ -155,8 +162,8 @@ def _admitted(parts: List[RunPaths]) -> List[Answer]:
 # --- the workdir
 
 
-def _of_workdir(workdir: str, told: str) -> Iterator[Left]:
-    for name, is_folder in _own(workdir):
+def _workdir_leftovers(workdir: str, inventory_name: str) -> Iterator[Leftover]:
+    for name, is_folder in _own_entries(workdir):
         job_dir = os.path.join(workdir, name)
         if name in _OURS:
             continue
@@ -170,27 +177,29 @@ def _of_workdir(workdir: str, told: str) -> Iterator[Left]:
         ):
             yield "foreign", job_dir
             continue
-        yield from _of_job(workdir, name, told)
-    yield from (("foreign", path) for path in _others(workdir))
+        yield from _job_leftovers(workdir, name, inventory_name)
+    yield from (("foreign", path) for path in _foreign_entries(workdir))
 
 
-def _of_job(workdir: str, job: str, told: str) -> Iterator[Left]:
+def _job_leftovers(workdir: str, job: str, inventory_name: str) -> Iterator[Leftover]:
     job_dir = layout.job_dir(workdir, job)
-    yield from (("foreign", path) for path in _others(job_dir))
+    yield from (("foreign", path) for path in _foreign_entries(job_dir))
     yield from (
-        ("foreign", os.path.join(job_dir, name)) for name, _ in _own(job_dir) if name not in _OF_JOB
+        ("foreign", os.path.join(job_dir, name))
+        for name, _ in _own_entries(job_dir)
+        if name not in _OF_JOB
     )
     if not _is_locked(workdir, job):
-        yield from _strange(layout.releases_dir(workdir, job), ())
-        yield from _strange(layout.runs_dir(workdir, job), ())
-        yield from _strange(os.path.join(job_dir, "data"), ())
+        yield from _unknown_files(layout.releases_dir(workdir, job), ())
+        yield from _unknown_files(layout.runs_dir(workdir, job), ())
+        yield from _unknown_files(os.path.join(job_dir, "data"), ())
     for run in run_names(workdir, job):
-        yield from _of_run(workdir, job, run, told)
+        yield from _run_leftovers(workdir, job, run, inventory_name)
 
 
-def _strange(folder: str, known: Tuple[str, ...]) -> Iterator[Left]:
-    """Halves that something which was killed left in this folder; with `known`, also what is none
-    of these names."""
+def _unknown_files(folder: str, known: Tuple[str, ...]) -> Iterator[Leftover]:
+    """Yield partial items that an interrupted operation left in this folder. If `known` is given,
+    also yield entries whose name is not in it."""
     for name in list_names(folder):
         if over.is_half(name) or (
             known and (name.startswith(over.OF_RUN_HALVES) or name.endswith(".tmp"))
@@ -200,16 +209,16 @@ def _strange(folder: str, known: Tuple[str, ...]) -> Iterator[Left]:
             yield "foreign", os.path.join(folder, name)
 
 
-def _own(folder: str) -> Iterator[Tuple[str, bool]]:
-    """(name, whether it is a folder) of what is ours or root's in this folder, and no link."""
+def _own_entries(folder: str) -> Iterator[Tuple[str, bool]]:
+    """Yield (name, is_folder) of each entry that belongs to this user or root and is no link."""
     for name in list_names(folder):
         about = _lstat(os.path.join(folder, name))
         if about is not None and _is_own(about):
             yield name, stat.S_ISDIR(about.st_mode)
 
 
-def _others(folder: str) -> Iterator[str]:
-    """What is another user's in this folder, or a link."""
+def _foreign_entries(folder: str) -> Iterator[str]:
+    """Yield the paths that belong to another user, or are links."""
     for path in (os.path.join(folder, name) for name in list_names(folder)):
         about = _lstat(path)
         if about is not None and not _is_own(about):
@@ -230,8 +239,9 @@ def _lstat(path: str) -> Optional[os.stat_result]:
 # --- processes
 
 
-def _processes(workdir: str, job: str = "", run: str = "") -> Iterator[Left]:
-    """Processes with the marker of a run that is over here, or whose folder is gone."""
+def _stray_processes(workdir: str, job: str = "", run: str = "") -> Iterator[Leftover]:
+    """Yield processes with the marker of a run that has ended on this host, or whose folder is
+    gone."""
     above = os.path.realpath(workdir) + os.sep
     for pid in sorted(processes.all_processes()):
         marks = processes.environment(pid)
@@ -247,4 +257,4 @@ def _processes(workdir: str, job: str = "", run: str = "") -> Iterator[Left]:
             yield "process", "/proc/%d" % pid
 
 
-VERBS = {"audit": audit}
+VERBS = {"audit": report_audit}

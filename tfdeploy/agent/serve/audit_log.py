@@ -1,8 +1,9 @@
-"""The audit log of this host, .audit/<hostname>/log.jsonl: a JSON object a line for each act of an
-operator.
+"""Writes the audit log of this host, .audit/<hostname>/log.jsonl: one JSON object per line for each
+action of an operator.
 
-Only verbs that act load this module. The control side reads the log (model/audit_log.py). The log
-is bounded: at MOST_BYTES it becomes log.1.jsonl, in the place of the older one.
+Only verbs that are audited load this module. The control machine reads the log
+(model/audit_log.py). The log is bounded: at MOST_BYTES it is renamed to log.1.jsonl and replaces
+the older one.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ _MOST_SECRETS = 100
 _ROOM_BYTES = 4096
 
 
-def note(call: Call, verb: str, outcome: str) -> None:
-    """One entry for what this session's operator has done. An entry that cannot be written never
-    fails the verb: it is reported on standard error, and the session's next entry counts it."""
+def record_act(call: Call, verb: str, outcome: str) -> None:
+    """Write one entry for an action of this session's operator. A failed write never fails the
+    verb: it is reported on standard error, and the next entry of the session counts it."""
     context = call.context
-    entry = _entry(call, verb, outcome)
+    entry = _make_entry(call, verb, outcome)
     done = (verb, entry["job"], entry["run"], outcome)
     if done in context.noted:
         return
     if context.missed:
         entry["missed"] = context.missed
     try:
-        append(context.workdir, entry)
+        append_entry(context.workdir, entry)
         context.noted.append(done)
         context.missed = 0
     except (OSError, VerbError) as error:
@@ -56,29 +57,29 @@ def note(call: Call, verb: str, outcome: str) -> None:
         )
 
 
-def append(workdir: str, entry: AuditEntry) -> None:
-    """Under a lock, in one write. The same entry as the last one, of a command that was repeated,
-    is not written again. Raises OSError; nothing of the entry is written then."""
+def append_entry(workdir: str, entry: AuditEntry) -> None:
+    """Append the entry under a lock, in one write. Skips an entry that equals the last one, because
+    a repeated command would log it twice. Raises OSError; then nothing was written."""
     folder = _folder(workdir)
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    with _locked(folder):
+    with _acquire_lock(folder):
         path, old = os.path.join(folder, layout.AUDIT_LOG), os.path.join(folder, layout.AUDIT_OLD)
-        if _size(path) >= MOST_BYTES:
+        if _file_size(path) >= MOST_BYTES:
             os.rename(path, old)
-        whole, _, torn = _tail(path).rpartition(b"\n")
-        if _is_repeated(entry, whole.rpartition(b"\n")[2]):
+        whole, _, torn = _read_tail(path).rpartition(b"\n")
+        if _is_repetition(entry, whole.rpartition(b"\n")[2]):
             return
         line = json_text.dumps(entry).encode("ascii") + b"\n"
-        _write(path, b"\n" + line if torn else line)  # a power cut has torn the last line
+        _append_line(path, b"\n" + line if torn else line)  # a power cut left half a line
 
 
-def contents(workdir: str) -> List[bytes]:
-    """Return the older file and the newer, b"" where there is none."""
+def read_logs(workdir: str) -> List[bytes]:
+    """Return the contents of the older log and of the newer one, b"" where one is missing."""
     folder = _folder(workdir)
     try:
-        with _locked(folder):
+        with _acquire_lock(folder):
             return [
-                _read(os.path.join(folder, name), 0, 2 * MOST_BYTES)
+                _read_range(os.path.join(folder, name), 0, 2 * MOST_BYTES)
                 for name in (layout.AUDIT_OLD, layout.AUDIT_LOG)
             ]
     except FileNotFoundError:
@@ -86,8 +87,8 @@ def contents(workdir: str) -> List[bytes]:
 
 
 def _folder(workdir: str) -> str:
-    """Hosts that share the workdir have a log each: with one for all, they would wait for each
-    other. Raises NotOurs."""
+    """Return the folder of this host's log. Hosts that share the workdir have one log each, so they
+    do not wait for each other. Raises NotOurs."""
     name = os.uname().nodename
     below = os.path.join(layout.AUDIT, name if NAME.match(name) else "_")
     check(workdir, below)
@@ -97,9 +98,9 @@ def _folder(workdir: str) -> str:
 # --- an entry
 
 
-def _entry(call: Call, verb: str, outcome: str) -> AuditEntry:
-    told = call.args.get("by")
-    by: Unchecked = told if isinstance(told, dict) else {}
+def _make_entry(call: Call, verb: str, outcome: str) -> AuditEntry:
+    by_argument = call.args.get("by")
+    by: Unchecked = by_argument if isinstance(by_argument, dict) else {}
     key, key_by = _session_key(), "sshd"
     if key is None:
         key, key_by = _text(by.get("key")), "operator"
@@ -114,8 +115,8 @@ def _entry(call: Call, verb: str, outcome: str) -> AuditEntry:
         "key": key,
         "key_by": key_by if key else None,
         "verb": verb,
-        "job": _named(call, "job"),
-        "run": _named(call, "run"),
+        "job": _name_argument(call, "job"),
+        "run": _name_argument(call, "run"),
         "outcome": outcome[:_MOST_TEXT],
         "secrets": sorted(call.secrets)[:_MOST_SECRETS],
         "version": __version__,
@@ -135,33 +136,33 @@ def _text(value: object) -> Optional[str]:
     return value[:_MOST_TEXT] if isinstance(value, str) and value else None
 
 
-def _named(call: Call, key: str) -> Optional[str]:
+def _name_argument(call: Call, key: str) -> Optional[str]:
     value = call.args.get(key)
     return value if isinstance(value, str) and NAME.match(value) else None
 
 
 def _session_key() -> Optional[str]:
-    """The fingerprint of the key that this session logged in with, as sshd says it (`ExposeAuthInfo
-    yes`)."""
+    """Return the fingerprint of the key that opened this session, as sshd states it
+    (`ExposeAuthInfo yes`), or None."""
     try:
         with open(
             os.environ.get("SSH_USER_AUTH", ""), "r", encoding="ascii", errors="replace"
-        ) as said:
-            words = said.read(1 << 16).split()
+        ) as auth_file:
+            fields = auth_file.read(1 << 16).split()
     except OSError:
         return None
-    if words[:1] != ["publickey"] or len(words) < 3:
+    if fields[:1] != ["publickey"] or len(fields) < 3:
         return None
     try:
-        digest = sha256(binascii.a2b_base64(words[2])).digest()
+        digest = sha256(binascii.a2b_base64(fields[2])).digest()
     except ValueError:
         return None
     return "SHA256:" + binascii.b2a_base64(digest, newline=False).decode("ascii").rstrip("=")
 
 
-def _is_repeated(entry: AuditEntry, last: bytes) -> bool:
-    """Whether the last entry is of the same command: its answer was lost, and a new session asked
-    again."""
+def _is_repetition(entry: AuditEntry, last: bytes) -> bool:
+    """Return whether the last entry records the same command. That happens if its answer was lost
+    and a new session asked again."""
     try:
         before = json_text.loads(last)
     except (ValueError, RecursionError):
@@ -184,21 +185,21 @@ def _is_repeated(entry: AuditEntry, last: bytes) -> bool:
 # --- the files
 
 
-def _locked(folder: str) -> FileLock:
+def _acquire_lock(folder: str) -> FileLock:
     lock = FileLock(os.path.join(folder, layout.AUDIT_LOCK))
     if not lock.acquire(LOCK_S):
         raise OSError(errno.EAGAIN, "another session has held it for %g s" % LOCK_S, lock.path)
     return lock
 
 
-def _size(path: str) -> int:
+def _file_size(path: str) -> int:
     try:
         return os.stat(path).st_size
     except FileNotFoundError:
         return 0
 
 
-def _read(path: str, begin: int, count: int) -> bytes:
+def _read_range(path: str, begin: int, count: int) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -209,20 +210,21 @@ def _read(path: str, begin: int, count: int) -> bytes:
         os.close(descriptor)
 
 
-def _tail(path: str) -> bytes:
-    return _read(path, max(0, _size(path) - _TAIL_BYTES), _TAIL_BYTES)
+def _read_tail(path: str) -> bytes:
+    return _read_range(path, max(0, _file_size(path) - _TAIL_BYTES), _TAIL_BYTES)
 
 
-def _write(path: str, data: bytes) -> None:
-    """On a full disk the reserve is given up, which leaves room for some entries more."""
+def _append_line(path: str, data: bytes) -> None:
+    """Append the data. On a full disk, free the reserve file first, which makes room for a few more
+    entries."""
     room = path + reserved_space.ROOM
     try:
-        _append(path, data)
+        _append_whole(path, data)
     except OSError as error:
         if error.errno not in reserved_space.FULL or not os.path.exists(room):
             raise
         os.unlink(room)
-        _append(path, data)
+        _append_whole(path, data)
         return
     if not os.path.exists(room):
         try:
@@ -231,7 +233,7 @@ def _write(path: str, data: bytes) -> None:
             pass  # full now: the entry itself is there
 
 
-def _append(path: str, data: bytes) -> None:
+def _append_whole(path: str, data: bytes) -> None:
     descriptor = os.open(
         path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
     )

@@ -1,8 +1,9 @@
-"""`bound FOLDER PROGRAM WORD...`: runs a program until standard input closes, then ends it and all
-that it started.
+"""Runs a program until standard input closes (`bound FOLDER PROGRAM WORD...`), then ends it and all
+processes that it started.
 
 serve holds the other end of that input, so the program ends with the session, however the session
-ends. FOLDER is the program's working directory and TMPDIR: it is made first and removed at the end.
+ends. FOLDER is the working directory and TMPDIR of the program. It is created first and removed at
+the end.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _POLL_S = 0.05
 
 
 def main(argv: List[str]) -> int:
-    """The program's exit code; 128 + signal where one ended it."""
+    """Run the program and return its exit code, or 128 + signal if a signal ended it."""
     if len(argv) < 2 or not os.path.isabs(argv[0]):
         sys.stderr.write("usage: bound ABSOLUTE_FOLDER PROGRAM WORD...\n")
         return 2
@@ -66,8 +67,8 @@ def _run(folder: str, argv: List[str]) -> int:
 
 
 def _end_all() -> None:
-    """Sends TERM to all descendants, and KILL to those that are alive after GRACE_S, until none
-    is."""
+    """Send TERM to all descendants, and KILL to those that are alive after GRACE_S. Return when
+    none is left."""
     kill_at = time.monotonic() + GRACE_S
     signalled: Set[int] = set()
     while True:

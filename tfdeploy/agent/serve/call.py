@@ -1,8 +1,8 @@
-"""A verb's arguments, checked. Every verb is a function of one Call; see docs/agent-protocol.md.
+"""Checks the arguments of a verb. Every verb is a function of one Call; see docs/agent-protocol.md.
 
 A module of verbs ends in `VERBS = {"name": function}`, which `dispatch` reads; `fenced` and
-`audited` mark such a function. A verb returns a value that JSON can hold, or raises VerbError; a
-stream sends items with `call.item` and returns when `call.cancelled` is set.
+`audited` mark such a function. A verb returns a JSON value, or raises VerbError. A stream sends
+items with `call.item` and returns when `call.cancelled` is set.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 
 class Context:
-    """One per serve process. `closing`: functions, by name, that run when the session ends: they
-    release locks, end programs."""
+    """The state of one serve process. `closing`: named functions that run when the session ends,
+    for example to release locks and end programs."""
 
     def __init__(self, workdir: str, agent_dir: str, host: str = "") -> None:
         self.workdir = workdir  # absolute
         self.host = host  # this machine's name in the inventory of this session, or ""
-        # the unpacked agent: `python -S -E agent_dir VERB` starts it again
+        # The unpacked agent: `python -S -E agent_dir VERB` starts it again.
         self.agent_dir = agent_dir
         self.closing: Dict[str, Callable[[], None]] = {}
         self.begun: Dict[str, Any] = {}  # staging folder -> release.staging.Begun
-        # serve/audit_log.py: what this session has written, and how many entries it could not
+        # Entries that this session has logged, and how many it could not write (audit_log.py).
         self.noted: List[object] = []
         self.missed = 0
 
@@ -55,10 +55,12 @@ class Call:
         self.blob = blob
         self.item = item or (lambda header, blob: None)
         self.cancelled = cancelled or threading.Event()
-        self.secrets: List[str] = []  # the names of those that it delivers, for the audit log
+        self.secrets: List[
+            str
+        ] = []  # names of the secrets that the call delivers, for the audit log
 
     def name(self, key: str) -> str:
-        """A name that is safe in a path: allow-list, or VerbError bad_name."""
+        """Return a name that is safe in a path. Raises VerbError bad_name."""
         value = self.args.get(key)
         if not isinstance(value, str) or not NAME.match(value):
             raise VerbError("bad_name", "%s %r is not a name that tfdeploy uses" % (key, value))
@@ -103,15 +105,15 @@ Verb = Callable[[Call], object]
 
 
 def fenced(verb: Verb) -> Verb:
-    """Mark a verb that changes a job's files: only a session that holds its lock may ask it, see
-    lock.check_fence."""
+    """Mark a verb that changes a job's files. Only a session that holds the job's lock may call it;
+    see lock.check_fence."""
     vars(verb)["fenced"] = True
     return verb
 
 
 def audited(operation: str, outcome: str) -> Callable[[Verb], Verb]:
-    """Mark a verb that changes this host, or reads files from it, with what the audit log says of
-    it: the operator's verb, and the outcome."""
+    """Mark a verb that changes this host or reads files from it. The audit log records the
+    operator's verb and the outcome."""
 
     def mark(verb: Verb) -> Verb:
         vars(verb)["audited"] = (operation, outcome)
@@ -125,5 +127,6 @@ def is_fenced(verb: Verb) -> bool:
 
 
 def audited_as(verb: Verb) -> Optional[Tuple[str, str]]:
-    """The operation and the outcome for the audit log; None: the verb is not audited."""
+    """Return the operation and the outcome for the audit log, or None if the verb is not
+    audited."""
     return vars(verb).get("audited")

@@ -1,5 +1,5 @@
-"""Whether files that other processes replace have changed: cheap enough for ten looks a second
-beside a training."""
+"""Detects whether files that other processes replace have changed. The check is cheap enough to run
+ten times a second beside a training."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Changes:
         self._reported_at = 0.0
 
     def any(self) -> bool:
-        """Whether a file changed since the last call. Always true at the first call, and RECHECK_S
-        after it last was."""
-        stamps, now = [_stamp(file) for file in self._files], time.monotonic()
+        """Return whether a file has changed since the last call. Always true at the first call, and
+        RECHECK_S after the last true answer."""
+        stamps, now = [_file_stamp(file) for file in self._files], time.monotonic()
         if stamps == self._stamps and now - self._reported_at < RECHECK_S:
             return False
         self._stamps, self._reported_at = stamps, now
         return True
 
 
-def of_run(paths: RunPaths, tasks: Sequence[str]) -> Changes:
-    """The files with the state of the run on this host and of these tasks, and with its newest
+def watch_run_files(paths: RunPaths, tasks: Sequence[str]) -> Changes:
+    """Watch the files with the state of the run on this host, of these tasks, and its newest
     samples."""
     return Changes(
         [paths.state_file, paths.file(layout.NEWEST_SAMPLES)]
@@ -38,8 +38,9 @@ def of_run(paths: RunPaths, tasks: Sequence[str]) -> Changes:
     )
 
 
-def _stamp(file: str) -> Optional[Tuple[int, int]]:
-    """Every write is a rename: another inode, or at least another time."""
+def _file_stamp(file: str) -> Optional[Tuple[int, int]]:
+    """Return the inode and the time, or None. Every write is a rename, so at least one of the two
+    changes."""
     try:
         about = os.stat(file)
     except OSError:

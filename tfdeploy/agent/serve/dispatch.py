@@ -1,4 +1,4 @@
-"""Which function answers which verb. A module is loaded when one of its verbs is asked for."""
+"""Finds the function that answers a verb. A module is loaded when one of its verbs is called."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 ANSWER_S = 0.01
-# verb, or what stands before its dot -> the module that holds it, where that is not its name
+# Verb, or its part before the dot -> the module that holds it, if the names differ.
 MODULES = {
     "broadcast": "broadcast.verbs",
     "check": "links.verbs",
@@ -42,24 +42,24 @@ MODULES = {
 
 
 def ping(call: Call) -> Answer:
-    """Tell the time of this host's clock."""
+    """Return the time of this host's clock."""
     return {"clock": time.time()}
 
 
 def find_verb(name: Any) -> Verb:
-    """Return the function that answers the verb, guarded as its marks say. Raises VerbError
-    unknown_verb."""
-    verb = _verbs_beside(name).get(name) if isinstance(name, str) else None
+    """Return the function that answers the verb, with the checks that its marks require. Raises
+    VerbError unknown_verb."""
+    verb = _verbs_of_module(name).get(name) if isinstance(name, str) else None
     if verb is None:
         raise VerbError("unknown_verb", "this agent knows no verb %r" % (name,))
     audit = audited_as(verb)
-    answering = _fenced(verb) if is_fenced(verb) else verb
-    answering = _loading(answering) if name == "lock" else answering
-    return _audited(answering, *audit) if audit else answering
+    answering = _with_fence_check(verb) if is_fenced(verb) else verb
+    answering = _with_loading(answering) if name == "lock" else answering
+    return _with_audit_entry(answering, *audit) if audit else answering
 
 
-def _verbs_beside(name: str) -> Mapping[str, Verb]:
-    """Return the verbs of the module that would hold the verb; empty where there is no such
+def _verbs_of_module(name: str) -> Mapping[str, Verb]:
+    """Return the verbs of the module that would hold this verb, or nothing if there is no such
     module."""
     word = name.partition(".")[0]
     module = "tfdeploy.agent.serve." + (MODULES.get(name) or MODULES.get(word) or word)
@@ -74,7 +74,7 @@ def _verbs_beside(name: str) -> Mapping[str, Verb]:
     return table
 
 
-def _fenced(verb: Verb) -> Verb:
+def _with_fence_check(verb: Verb) -> Verb:
     def checked(call: Call) -> Any:
         from tfdeploy.agent.serve.lock import verbs as lock
 
@@ -84,16 +84,16 @@ def _fenced(verb: Verb) -> Verb:
     return checked
 
 
-def _loading(verb: Verb) -> Verb:
-    """Once its answer is out, the modules of the verbs that its caller will ask `soon` are loaded:
-    while it asks other hosts."""
+def _with_loading(verb: Verb) -> Verb:
+    """Load the modules of the verbs in `soon` once the answer is sent, while the caller asks other
+    hosts."""
 
     def load(verbs: List[object]) -> None:
         time.sleep(ANSWER_S)
         for each in verbs:
             try:
                 find_verb(each)
-            except VerbError:  # it is told so when it asks
+            except VerbError:  # the later call reports it
                 return
 
     def answered(call: Call) -> object:
@@ -105,22 +105,24 @@ def _loading(verb: Verb) -> Verb:
     return answered
 
 
-def _audited(verb: Verb, word: str, outcome: str) -> Verb:
-    """Writes its entry when it has ended. A program that runs for the whole session gets it when it
-    begins."""
+def _with_audit_entry(verb: Verb, word: str, outcome: str) -> Verb:
+    """Write the audit entry when the verb has ended. A program that runs for the whole session is
+    recorded when it begins."""
 
     def noted(call: Call) -> object:
         from tfdeploy.agent.serve import audit_log
 
         if word == "tensorboard":
-            audit_log.note(call, word, outcome)
+            audit_log.record_act(call, word, outcome)
         try:
             value: Any = verb(call)
         except Exception as error:
-            audit_log.note(call, word, "failed: %s" % getattr(error, "code", type(error).__name__))
+            audit_log.record_act(
+                call, word, "failed: %s" % getattr(error, "code", type(error).__name__)
+            )
             raise
         alive = value.get("survivors") if isinstance(value, dict) else None
-        audit_log.note(call, word, "%d processes alive" % len(alive) if alive else outcome)
+        audit_log.record_act(call, word, "%d processes alive" % len(alive) if alive else outcome)
         return value
 
     return noted

@@ -1,5 +1,5 @@
-"""What serve answers when a verb raises: a code and a text. Errors of the disk and of permissions
-have codes of their own; any exception that is not foreseen is `bug`, with its traceback."""
+"""Translates the exception of a verb to an answer with a code and a text. Disk and permission
+errors have codes of their own; any unexpected exception is a `bug`, with its traceback."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _CODES = {
 }
 
 
-def failure_of(error: BaseException, workdir: str = "") -> Answer:
-    """Return {"code", "what", "where", "advice", "details"}. `workdir`: named if the error of a
-    full disk has no path."""
+def failure_answer(error: BaseException, workdir: str = "") -> Answer:
+    """Return {"code", "what", "where", "advice", "details"}. `workdir`: the path to name if the
+    error of a full disk has none."""
     if isinstance(error, NotOurs):
         what, advice, details = explain(error)
         error = VerbError("refused", what, where=error.path, advice=advice, details=details)

@@ -1,7 +1,7 @@
-"""`fetch.*`: the files in the keep folders of a job, and those that a run's program left in cwd/;
-their sha256.
+"""Answers `fetch.*`: lists and hashes the files in the keep folders of a job, and those that a
+run's program left in cwd/.
 
-Reads only, while a training may go on writing. rsync moves the files; the sums check them.
+Reads only, while a training may go on writing. rsync moves the files; the hashes verify them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tfdeploy.agent.run.find import host_names
 from tfdeploy.agent.run.keep_folders import check_keep, listed, walk
 from tfdeploy.agent.run.leftovers import left_paths
 from tfdeploy.agent.serve.call import Call, audited
-from tfdeploy.agent.serve.run.status import paths_of
+from tfdeploy.agent.serve.run.status import named_run_paths
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -27,9 +27,9 @@ ROWS = 1000  # in one item
 
 
 @audited("fetch", "files listed")
-def listing(call: Call) -> Answer:
-    """List files, `checkpoint` records first. A record is looked at again at the end, so that the
-    record and the files it names are of one moment.
+def list_files(call: Call) -> Answer:
+    """List files, `checkpoint` records first. A record is read again at the end, so that it matches
+    the files that it names.
 
     Args: job, what: keep, keep [paths]; or job, run, what: files.
 
@@ -47,20 +47,20 @@ def listing(call: Call) -> Answer:
     return {"root": root, "sharing": sharing}
 
 
-def sums(call: Call) -> Answer:
-    """Hash the first so many bytes of files. A file that only grew since it was copied still has
-    the sum of the copy.
+def hash_files(call: Call) -> Answer:
+    """Hash the first bytes of files. A file that has only grown since it was copied still has the
+    hash of the copy.
 
     Args: as of fetch.list; files [[path, bytes], ...].
     """
-    for path, full, length in _asked(call):
+    for path, full, length in _requested_files(call):
         call.item({"sum": [path, _sha256(full, length)]}, b"")
     return {}
 
 
-def _asked(call: Call) -> Iterator[Tuple[str, str, int]]:
-    """(path, where it is, bytes) of each of `files`, until the call is cancelled. Raises VerbError
-    bad_argument."""
+def _requested_files(call: Call) -> Iterator[Tuple[str, str, int]]:
+    """Yield (path, absolute path, bytes) of each of `files`, until the call is cancelled. Raises
+    VerbError bad_argument."""
     root, _ = _root_and_paths(call)
     for entry in call.rows("files"):
         path, length = entry
@@ -68,7 +68,7 @@ def _asked(call: Call) -> Iterator[Tuple[str, str, int]]:
             not isinstance(path, str)
             or not isinstance(length, int)
             or length < 0
-            or not _is_plain(path)
+            or not _is_plain_path(path)
         ):
             raise VerbError("bad_argument", "%r is not [path, bytes]" % (entry,))
         if call.cancelled.is_set():
@@ -76,14 +76,14 @@ def _asked(call: Call) -> Iterator[Tuple[str, str, int]]:
         yield path, os.path.join(root, path), length
 
 
-def log_sum(call: Call) -> Answer:
-    """Hash what is still held of a task's log between two offsets.
+def hash_log(call: Call) -> Answer:
+    """Hash the part of a task's log between two offsets that is still stored.
 
     Args: run, job, task, first, end.
 
     Raises VerbError unknown_run.
     """
-    paths = paths_of(call)
+    paths = named_run_paths(call)
     task, end = call.text("task"), call.integer("end")
     if task not in [spec.task for spec in paths.part().tasks]:
         raise VerbError("bad_argument", "%r is no task of this host" % (task,))
@@ -102,20 +102,20 @@ def log_sum(call: Call) -> Answer:
 
 
 def _root_and_paths(call: Call) -> Tuple[str, Callable[[], Iterator[str]]]:
-    """(the folder, a function that finds the paths in it), by `what`: keep or files."""
+    """Return the folder, and a function that lists the paths in it, for `what`: keep or files."""
     what, job = call.args.get("what"), call.name("job")
     if what == "keep":
         root = layout.keep_dir(call.context.workdir, job, "")[:-1]
         wanted = check_keep(call.args.get("keep"))
         return root, lambda: (path for top in wanted for path in walk(root, top))
     if what == "files":
-        paths = paths_of(call)
+        paths = named_run_paths(call)
         part = paths.part()
         return paths.cwd, lambda: left_paths(paths, part)
     raise VerbError("bad_argument", "%r is neither keep nor files" % (what,))
 
 
-def _is_plain(path: str) -> bool:
+def _is_plain_path(path: str) -> bool:
     return "\0" not in path and all(word not in ("", ".", "..") for word in path.split("/"))
 
 
@@ -123,7 +123,7 @@ def _sha256(path: str, length: int) -> Optional[str]:
     try:
         return file_sum.of_first(path, length)
     except OSError:
-        return None  # a disk that gives errors
+        return None  # the disk reports an error
 
 
-VERBS = {"fetch.list": listing, "fetch.sums": sums, "fetch.log_sum": log_sum}
+VERBS = {"fetch.list": list_files, "fetch.sums": hash_files, "fetch.log_sum": hash_log}

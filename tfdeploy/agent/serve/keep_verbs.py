@@ -1,9 +1,9 @@
-"""`keep.*`: receives files of another host's keep folders, so that every worker goes on from the
-same checkpoint.
+"""Answers `keep.*`: receives files of another host's keep folders, so that every worker continues
+from the same checkpoint.
 
-They arrive in a folder beside and are put in place together, the records that name a checkpoint
-last. Nothing is deleted: a record that the other host does not have is set aside under another
-name, where TensorFlow does not see it.
+The files arrive in a separate folder and are installed together, the records that name a checkpoint
+last. Nothing is deleted: a record that the other host does not have is renamed, so that TensorFlow
+does not see it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @fenced
-def begin(call: Call) -> Answer:
+def begin_keep(call: Call) -> Answer:
     """Make an empty folder in which a broadcast puts the files of another host's `keep`.
 
     Args: job, bytes.
@@ -35,9 +35,9 @@ def begin(call: Call) -> Answer:
 
 @fenced
 @audited("fetch", "files put in place")
-def place(call: Call) -> Answer:
-    """Put the files that came into `keep`, `checkpoint` records last. Nothing is put in place where
-    one did not come whole, and nothing is deleted.
+def put_files(call: Call) -> Answer:
+    """Install the received files in `keep`, `checkpoint` records last. Installs nothing if a file
+    is incomplete, and deletes nothing.
 
     Args: job, keep [paths], files [[path, size, mtime_ns], ...], aside [records that the other host
     does not have].
@@ -50,17 +50,17 @@ def place(call: Call) -> Answer:
         (inside(path, keep), int(size), int(mtime_ns))
         for path, size, mtime_ns in call.rows("files")
     ]
-    aside = [inside(path, keep) for path in call.rows("aside")]
+    records_aside = [inside(path, keep) for path in call.rows("aside")]
     workdir, job = call.context.workdir, call.name("job")
     _refuse_live_run(workdir, job, call.context.host)
-    return {"missing": put_in_place(workdir, job, files, aside)}
+    return {"missing": put_in_place(workdir, job, files, records_aside)}
 
 
 @fenced
 @audited("launch", "keep set aside")
-def aside(call: Call) -> Answer:
-    """Rename what lies in these folders of `keep` to PATH.before-RUN, on a host that has no part in
-    the committed run. Nothing is done where another host of the run shares the workdir.
+def set_aside(call: Call) -> Answer:
+    """Rename these folders of `keep` to PATH.before-RUN, on a host that has no part in the
+    committed run. Does nothing if another host of the run shares the workdir.
 
     Args: job, run, keep [paths].
 
@@ -76,8 +76,8 @@ def aside(call: Call) -> Answer:
 
 
 def _refuse_live_run(workdir: str, job: str, host: str) -> None:
-    """A session that stalled may have lost the job's lock, and another operator may have launched
-    since."""
+    """Refuse if a run of the job is alive. A stalled session may have lost the job's lock, and
+    another operator may have launched since then."""
     for run in run_names(workdir, job):
         paths = find.run_paths(workdir, job, run, host)
         if paths is not None and paths.is_whole() and liveness.is_live(paths):
@@ -89,4 +89,4 @@ def _refuse_live_run(workdir: str, job: str, host: str) -> None:
             )
 
 
-VERBS = {"keep.aside": aside, "keep.begin": begin, "keep.place": place}
+VERBS = {"keep.aside": set_aside, "keep.begin": begin_keep, "keep.place": put_files}

@@ -1,8 +1,8 @@
-"""The `logs` verb: the logs of several tasks, piece by piece, in turn, from cursors, last lines or
-a time on.
+"""Answers `logs`: sends the logs of several tasks in turn, piece by piece, from cursors, from the
+last lines or from a time on.
 
-Bytes are sent as they are on disk; the control side splits and searches them. Times are sent as the
-run's clock has them.
+Bytes are sent as they are on disk; the control machine splits and searches them. Times are those of
+the run's clock.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.liveness import is_abandoned, is_live
 from tfdeploy.agent.serve import changes
 from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.run.status import paths_of, writes_no_more
+from tfdeploy.agent.serve.run.status import named_run_paths, writes_no_more
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 
-def logs(call: Call) -> Answer:
-    """Send the logs of tasks in pieces of up to 256 KiB, each the blob of an item. With `follow` it
-    ends when the tasks have ended and all is sent.
+def send_logs(call: Call) -> Answer:
+    """Send the logs of tasks in pieces of up to 256 KiB, each as the blob of an item. With `follow`
+    the verb ends when the tasks have ended and everything is sent.
 
     Args: run, job, tasks? [..], cursors {task: offset}?, last? (at least the last n lines; 8 MiB +
     4 KiB a line are enough of endless ones), since? (UTC seconds of the run's clock), follow,
@@ -32,20 +32,21 @@ def logs(call: Call) -> Answer:
 
     Raises VerbError unknown_run, bad_argument.
     """
-    paths = paths_of(call)
+    paths = named_run_paths(call)
     part = paths.part()
-    here, ahead_s = [spec.task for spec in part.tasks], part.ahead_s
+    all_tasks, ahead_s = [spec.task for spec in part.tasks], part.ahead_s
     wanted = None if call.args.get("tasks") is None else call.rows("tasks")
-    tasks = [task for task in here if wanted is None or task in wanted]
+    tasks = [task for task in all_tasks if wanted is None or task in wanted]
     readers = {
-        task: LogReader(paths.task_dir(task), _start(call, paths, task, ahead_s)) for task in tasks
+        task: LogReader(paths.task_dir(task), _start_offset(call, paths, task, ahead_s))
+        for task in tasks
     }
     ends = {} if call.flag("follow") else {task: reader.end() for task, reader in readers.items()}
     watcher = inotify.Watcher(
         [paths.host_dir, *map(paths.task_dir, tasks)], inotify.WRITTEN | inotify.PLACED
     )
     try:
-        ended = _send(call, paths, readers, watcher, ahead_s)
+        ended = _send_logs(call, paths, readers, watcher, ahead_s)
         cursors = {task: reader.offset for task, reader in readers.items()}
         return {
             "ended": ended,
@@ -59,7 +60,7 @@ def logs(call: Call) -> Answer:
             reader.close()
 
 
-def _start(call: Call, paths: RunPaths, task: str, ahead_s: float) -> int:
+def _start_offset(call: Call, paths: RunPaths, task: str, ahead_s: float) -> int:
     cursor = call.table("cursors").get(task)
     if cursor is not None:
         if not isinstance(cursor, int) or cursor < 0:
@@ -74,7 +75,7 @@ def _start(call: Call, paths: RunPaths, task: str, ahead_s: float) -> int:
     return start
 
 
-def _send(
+def _send_logs(
     call: Call,
     paths: RunPaths,
     readers: Dict[str, LogReader],
@@ -83,13 +84,13 @@ def _send(
 ) -> bool:
     follow, limit = call.flag("follow"), call.number("limit_bytes")
     open_tasks = list(readers)
-    changed = changes.of_run(paths, open_tasks)
+    changed = changes.watch_run_files(paths, open_tasks)
     finished: List[str] = []
     sent = 0
     while not call.cancelled.is_set():
         if changed.any():
-            # before reading, so all that they wrote is read
-            finished = _finished(paths, open_tasks)
+            # Checked before the logs are read, so everything that a finished task wrote is read.
+            finished = _finished_tasks(paths, open_tasks)
         read_bytes = 0
         for task in list(open_tasks):
             piece = readers[task].read(PIECE_BYTES)
@@ -118,12 +119,12 @@ def _send_piece(call: Call, task: str, piece: Piece, ahead_s: float) -> None:
     call.item(header, piece.blob)
 
 
-def _finished(paths: RunPaths, tasks: List[str]) -> List[str]:
-    """Those that will write nothing more."""
+def _finished_tasks(paths: RunPaths, tasks: List[str]) -> List[str]:
+    """Return the tasks that will write nothing more."""
     finished = [task for task in tasks if writes_no_more(paths, task)]
     if len(finished) < len(tasks) and not is_live(paths):
         return list(tasks)
     return finished
 
 
-VERBS = {"logs": logs}
+VERBS = {"logs": send_logs}

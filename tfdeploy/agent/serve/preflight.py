@@ -1,7 +1,7 @@
-"""The part of a probe that only a preflight needs: limits, memory, file systems, quota, driver,
-what logout does.
+"""Gathers the facts of a probe that only a preflight needs: limits, memory, file systems, quota,
+driver, and what logout does.
 
-Gathers facts and judges none: planning/preflight does, on the control machine.
+Judges no fact: planning/preflight does so on the control machine.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _NVIDIA = "0x10de"
 _PCI = "/sys/bus/pci/devices"
 
 
-def start(gpus: bool) -> Dict[str, Optional[Asked]]:
-    """Programs that must be asked, running."""
+def start_programs(gpus: bool) -> Dict[str, Optional[Asked]]:
+    """Start the programs whose output is needed."""
     return {"quota": quota.start(), "driver": start_driver() if gpus else None}
 
 
-def facts(
+def gather_facts(
     workdir: str, user: str, ports: Tuple[int, int], asked: Dict[str, Optional[Asked]]
 ) -> Answer:
     mount = mounts.mount_of(workdir)
@@ -37,16 +37,16 @@ def facts(
         "shared_memory": limits.folder_space("/dev/shm"),
         "temporary": limits.folder_space(limits.temporary_folder()),
         "mount": mount,
-        "workdir_mode": _mode(workdir),
+        "workdir_mode": _permission_bits(workdir),
         "quota": quota.read(asked["quota"], mount["source"]) if mount else None,
         "driver": read_driver(asked["driver"]),
         "nvidia_devices": _nvidia_devices(),
         "logout": logind.at_logout(user),
-        "ephemeral_ports": _ephemeral(ports),
+        "ephemeral_ports": _count_ephemeral_ports(ports),
     }
 
 
-def _mode(path: str) -> Optional[int]:
+def _permission_bits(path: str) -> Optional[int]:
     try:
         return stat.S_IMODE(os.stat(path).st_mode)
     except OSError:
@@ -54,28 +54,28 @@ def _mode(path: str) -> Optional[int]:
 
 
 def _nvidia_devices() -> int:
-    """GPUs of NVIDIA on the bus, whether or not there is a driver for them."""
+    """Return the number of NVIDIA GPUs on the bus, with or without a driver."""
     return sum(
-        _word(os.path.join(_PCI, each, "vendor")) == _NVIDIA
-        and _word(os.path.join(_PCI, each, "class")).startswith(_DISPLAY)
+        _read_text(os.path.join(_PCI, each, "vendor")) == _NVIDIA
+        and _read_text(os.path.join(_PCI, each, "class")).startswith(_DISPLAY)
         for each in list_names(_PCI)
     )
 
 
-def _ephemeral(ports: Tuple[int, int]) -> int:
-    """How many of these ports the kernel may give to any outgoing connection."""
-    words = _word("/proc/sys/net/ipv4/ip_local_port_range").split()
-    if len(words) != 2 or not all(word.isdigit() for word in words):
+def _count_ephemeral_ports(ports: Tuple[int, int]) -> int:
+    """Return how many of these ports the kernel may assign to any outgoing connection."""
+    bounds = _read_text("/proc/sys/net/ipv4/ip_local_port_range").split()
+    if len(bounds) != 2 or not all(word.isdigit() for word in bounds):
         return 0
-    first, last = max(ports[0], int(words[0])), min(ports[1], int(words[1]))
-    reserved = _ranges(_word("/proc/sys/net/ipv4/ip_local_reserved_ports"))
+    first, last = max(ports[0], int(bounds[0])), min(ports[1], int(bounds[1]))
+    reserved = _parse_ranges(_read_text("/proc/sys/net/ipv4/ip_local_reserved_ports"))
     return sum(
         not any(low <= port <= high for low, high in reserved) for port in range(first, last + 1)
     )
 
 
-def _ranges(text: str) -> List[Tuple[int, int]]:
-    """Of "8080,9000-9010"."""
+def _parse_ranges(text: str) -> List[Tuple[int, int]]:
+    """Parse a text such as "8080,9000-9010"."""
     ranges = []
     for word in text.split(","):
         low, _, high = word.partition("-")
@@ -84,9 +84,9 @@ def _ranges(text: str) -> List[Tuple[int, int]]:
     return ranges
 
 
-def _word(path: str) -> str:
+def _read_text(path: str) -> str:
     try:
-        with open(path) as one:
-            return one.read(1 << 16).strip()
+        with open(path) as file:
+            return file.read(1 << 16).strip()
     except (OSError, ValueError):
         return ""

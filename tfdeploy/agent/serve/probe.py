@@ -1,9 +1,8 @@
-"""The `probe` verb: the facts of this host at one moment, as the fields of model.facts.HostFacts.
+"""Answers `probe`: the facts of this host at one moment, as the fields of model.facts.HostFacts.
 
-Changes nothing, except for a session that holds the job's lock: then files that dead runs left in
-place of their links to `keep` are moved there first. Programs that must be asked (interpreter,
-nvidia-smi, rsync) are started first and read last, so the probe takes no longer than the slowest of
-them.
+Changes nothing, except in a session that holds the job's lock: such a probe first moves files that
+dead runs left in place of their links to `keep`. Programs (interpreter, nvidia-smi, rsync) are
+started first and read last, so the probe takes no longer than the slowest of them.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 TINY_DISK_BYTES = 100 << 20
 FEW_INODES = 1000
 MOST_MODULES = 1000
-PRESET = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES")  # which the plan sets for each task
+PRESET = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES")  # the plan sets these for each task
 PROXIES = (
     "http_proxy",
     "https_proxy",
@@ -55,9 +54,9 @@ PROXIES = (
 )
 
 
-def probe(call: Call) -> Answer:
-    """Find the facts of this host. With the job's lock held, what dead runs left in place of their
-    links to `keep` is moved into `keep` first, and `problems` says so.
+def probe_host(call: Call) -> Answer:
+    """Gather the facts of this host. If the session holds the job's lock, first move into `keep`
+    what dead runs left in place of their links to it; `problems` reports that.
 
     Args: python, ports [lo, hi], gpus, job?, keep [paths], names [cluster names], resolve? [those
     to look up], setup? (digest), program? (does PATH have it), modules? [names: does the job's
@@ -68,14 +67,18 @@ def probe(call: Call) -> Answer:
     """
     workdir, host = call.context.workdir, call.context.host
     job = call.name("job") if call.flag("job") else None
-    low, high = _range(call.rows("ports") or [1, 0])
+    low, high = _port_range(call.rows("ports") or [1, 0])
     python = find_program(call.text("python", "python3"))
     modules = [str(name) for name in call.rows("modules")][:MOST_MODULES]
     asked, rsync = {"python": start_python(python, modules)}, start_rsync()
     if _wants_gpus(call):
         asked["gpus"] = start_gpus()
-    more, firewall, resolved = _preflight(call, low, high), _ask_nft(call), _resolve(call)
-    machine = _machine(workdir)
+    read_preflight, read_firewall, read_resolved = (
+        _start_preflight(call, low, high),
+        _start_nft(call),
+        _start_lookups(call),
+    )
+    machine = _machine_facts(workdir)
     free_ports, taken_ports = look_at_ports(low, high, lambda: _held_ports(workdir, host))
     moved = (
         keep_links.of_dead_runs(workdir, job, host)
@@ -88,7 +91,7 @@ def probe(call: Call) -> Answer:
     live_runs = _live_runs(workdir, job, host) if job else []
     problems = _problems(machine) + moved + (_damaged_runs(workdir, job) if job else [])
     setup = call.name("setup") if call.flag("setup") else ""
-    interpreter, problem = _interpreter(
+    interpreter, problem = _interpreter_facts(
         workdir, asked["python"], python, call.text("python", "python3"), setup, modules
     )
     program = call.text("program", "")
@@ -96,9 +99,9 @@ def probe(call: Call) -> Answer:
     return {
         **machine,
         **interpreter,
-        "protect": _protect(firewall()),
+        "protect": _protect_facts(read_firewall()),
         "hosts_file_loopback": resolving_to_loopback([str(name) for name in call.rows("names")]),
-        "resolved": resolved(),
+        "resolved": read_resolved(),
         "free_ports": free_ports,
         "taken_ports": taken_ports,
         "keep": keep,
@@ -108,25 +111,25 @@ def probe(call: Call) -> Answer:
         "rsync": read_rsync(rsync),
         "gpus": gpus,
         "gpu_error": gpu_error,
-        "preflight": more(),
+        "preflight": read_preflight(),
         "clock": time.time(),
     }
 
 
-def _preflight(call: Call, low: int, high: int) -> Callable[[], Optional[Answer]]:
-    """Starts what a preflight asks further; the function that it returns gives the answer, None
-    where none was asked for."""
+def _start_preflight(call: Call, low: int, high: int) -> Callable[[], Optional[Answer]]:
+    """Start the programs of a preflight. Return a function that returns their facts, or None if no
+    preflight was asked for."""
     if not call.flag("preflight"):
         return lambda: None
     from tfdeploy.agent.serve import preflight
 
-    asked = preflight.start(_wants_gpus(call))
-    return lambda: preflight.facts(call.context.workdir, _user(), (low, high), asked)
+    asked = preflight.start_programs(_wants_gpus(call))
+    return lambda: preflight.gather_facts(call.context.workdir, _user(), (low, high), asked)
 
 
-def _ask_nft(call: Call) -> Callable[[], str]:
-    """Asks nft whether it can make a table, where that is wanted. The function that it returns says
-    why not; "": it can."""
+def _start_nft(call: Call) -> Callable[[], str]:
+    """Ask nft whether it can make a table, if the call wants that. Return a function that returns
+    why it cannot; "" means that it can."""
     if not call.flag("firewall"):
         return lambda: "nft was not asked"
     from tfdeploy.agent.host.network import nft_program
@@ -135,8 +138,8 @@ def _ask_nft(call: Call) -> Callable[[], str]:
     return lambda: nft_program.read(asked)[1]
 
 
-def _resolve(call: Call) -> Callable[[], Dict[str, List[str]]]:
-    """Looks up names of the cluster meanwhile. Most clusters have none."""
+def _start_lookups(call: Call) -> Callable[[], Dict[str, List[str]]]:
+    """Start to look up names of the cluster. Most clusters have none."""
     names = [str(name) for name in call.rows("resolve")]
     if not names:
         return dict
@@ -146,11 +149,11 @@ def _resolve(call: Call) -> Callable[[], Dict[str, List[str]]]:
 
 
 def _wants_gpus(call: Call) -> bool:
-    """`gpus` is auto, none, a count, or a list of them."""
+    """Return whether GPUs are needed. `gpus` is auto, none, a count, or a list."""
     return bool(call.args.get("gpus") != "none")
 
 
-def _range(ports: Any) -> Tuple[int, int]:
+def _port_range(ports: Any) -> Tuple[int, int]:
     if (
         not isinstance(ports, (list, tuple))
         or len(ports) != 2
@@ -160,9 +163,9 @@ def _range(ports: Any) -> Tuple[int, int]:
     return max(1, ports[0]), min(65535, ports[1])
 
 
-def _machine(workdir: str) -> Answer:
+def _machine_facts(workdir: str) -> Answer:
     free = free_space(workdir)
-    words, user = (os.environ.get("SSH_CONNECTION") or "").split(), _user()
+    connection, user = (os.environ.get("SSH_CONNECTION") or "").split(), _user()
     return {
         "hostname": os.uname().nodename,
         "user": user,
@@ -173,8 +176,8 @@ def _machine(workdir: str) -> Answer:
         "free_inodes": free.free_inodes if free.free_inodes is not None else 1 << 40,
         "boot_id": boot_id(),
         # sshd writes UNKNOWN where the client did not come over a network.
-        "ssh_server_address": words[2]
-        if len(words) == 4 and peer_filter.is_address(words[2])
+        "ssh_server_address": connection[2]
+        if len(connection) == 4 and peer_filter.is_address(connection[2])
         else None,
         "proxies": [name for name in PROXIES if os.environ.get(name)],
         "preset": [name for name in PRESET if name in os.environ],
@@ -185,8 +188,8 @@ def _machine(workdir: str) -> Answer:
     }
 
 
-def _protect(firewall: str) -> Answer:
-    """What keeps this host from each level of `protect`; "": nothing."""
+def _protect_facts(firewall: str) -> Answer:
+    """Return what prevents each level of `protect` on this host; "": nothing."""
     from tfdeploy.agent.host.network import steering
 
     return {
@@ -202,7 +205,7 @@ def _user() -> str:
     return user_name()
 
 
-def _interpreter(
+def _interpreter_facts(
     workdir: str,
     asked: Optional[Asked],
     python: Optional[str],
@@ -210,8 +213,8 @@ def _interpreter(
     setup: str,
     modules: List[str],
 ) -> Tuple[Answer, Optional[str]]:
-    """(that of the job's environment, where it is whole and runs, else the host's; what is wrong
-    with the host's)."""
+    """Return the facts of the job's environment if it is complete and runs, else of the host's
+    interpreter; and what is wrong with the host's interpreter."""
     versions, problem = read_python(asked, wanted)
     version = versions["python_version"]
     python_facts: Answer = {**versions, "python": python if version else None, "environment": None}
@@ -219,20 +222,24 @@ def _interpreter(
         return python_facts, problem
     from tfdeploy.agent.serve.env import verbs as env
 
-    folder = env.find(workdir, setup, version, python)
+    folder = env.find_environment(workdir, setup, version, python)
     if folder is not None:
         versions, wrong = read_python(
-            start_python(env.python_of(folder), modules), env.python_of(folder)
+            start_python(env.interpreter_path(folder), modules), env.interpreter_path(folder)
         )
         if wrong is None:
-            python_facts = {**versions, "python": env.python_of(folder), "environment": folder}
+            python_facts = {
+                **versions,
+                "python": env.interpreter_path(folder),
+                "environment": folder,
+            }
     return python_facts, problem
 
 
 def _has_program(name: str, python: Optional[str]) -> bool:
     """Whether a task would find the program: beside its interpreter, or on PATH."""
-    beside = os.path.join(os.path.dirname(python), name) if python else ""
-    return find_program(name) is not None or os.access(beside, os.X_OK)
+    in_environment = os.path.join(os.path.dirname(python), name) if python else ""
+    return find_program(name) is not None or os.access(in_environment, os.X_OK)
 
 
 def _live_runs(workdir: str, job: str, host: str) -> List[Answer]:
@@ -293,4 +300,4 @@ def _problems(machine: Answer) -> List[str]:
     return problems
 
 
-VERBS = {"probe": probe}
+VERBS = {"probe": probe_host}

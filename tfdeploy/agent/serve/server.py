@@ -1,8 +1,8 @@
-"""`serve --workdir ABS`: answers verbs over one framed channel, for as long as one SSH session
-lives.
+"""Answers verbs over one framed channel, for as long as one SSH session lives (`serve --workdir
+ABS`).
 
-Each verb runs on its own thread. The thread that reads requests never writes, so it still reads
-when the control side does not read its answers. A process that has to outlive the session is not
+Each verb runs on its own thread. The thread that reads requests never writes, so it still reads if
+the control machine does not read its answers. A process that has to outlive the session is not
 started as a child of serve.
 """
 
@@ -33,7 +33,7 @@ from tfdeploy.agent.host import atomic, boot_id
 from tfdeploy.agent.json_text import THREAD_STACK_BYTES
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
-from tfdeploy.agent.serve.error_codes import failure_of
+from tfdeploy.agent.serve.error_codes import failure_answer
 
 try:
     import _signal as signal  # type: ignore[import-not-found]  # `signal` loads enum: 2 ms of each session
@@ -48,11 +48,11 @@ NO_THREAD_S = 10.0
 
 
 class SessionGone(Exception):
-    """The control side does not read the answers any more."""
+    """The control machine no longer reads the answers."""
 
 
 class Incoming(io.FileIO):
-    """The channel's input, which remembers when bytes last came (time.monotonic)."""
+    """The channel's input. It stores when bytes last came (time.monotonic)."""
 
     last_read = 0.0
 
@@ -75,10 +75,10 @@ class Server:
         self._counting = threading.Lock()
 
     def run(self) -> None:
-        """Sends the greeting, then answers until the input ends. Raises WireError, SessionGone,
+        """Send the greeting, then answer until the input ends. Raises WireError, SessionGone,
         OSError."""
         atomic.write_all(self._outgoing, frames.GREETING + b"\n")
-        self.send({"hello": hello(self.context)})
+        self.send({"hello": session_facts(self.context)})
         threading.Thread(target=self._watch_silence, daemon=True).start()
         while True:
             frame = frames.read_frame(self._incoming)
@@ -91,7 +91,7 @@ class Server:
                 self._start(header["id"], header, blob)
 
     def send(self, header: Mapping[str, object], blob: bytes = b"") -> None:
-        """One frame, whole. Raises SessionGone."""
+        """Send one whole frame. Raises SessionGone."""
         frame = frames.encode_frame(header, blob)
         with self._writing:
             try:
@@ -100,12 +100,13 @@ class Server:
                 raise SessionGone() from error
 
     def end(self) -> None:
-        """Calls all of `closing`: releases locks, ends programs. May be called twice."""
+        """Call all functions in `closing`, which release locks and end programs. May be called
+        twice."""
         while self.context.closing:
             try:
                 self.context.closing.popitem()[1]()
             except (KeyError, OSError):
-                pass  # the verb itself removes it at this moment, or the disk gives errors
+                pass  # the verb has just removed it, or the disk reports an error
 
     def _watch_silence(self) -> None:
         while True:
@@ -145,7 +146,7 @@ class Server:
             try:
                 self.send({**answer, "id": number})
             except (TypeError, ValueError, frames.WireError) as error:
-                self.send({"id": number, "error": failure_of(error)})
+                self.send({"id": number, "error": failure_answer(error)})
         except SessionGone:
             cancelled.set()
         finally:
@@ -158,10 +159,11 @@ class Server:
         except SessionGone:
             raise
         except Exception as error:  # noqa: BLE001 - any error of a verb is answered
-            return {"error": failure_of(error, self.context.workdir)}
+            return {"error": failure_answer(error, self.context.workdir)}
 
     def _check_owner(self, args: Unchecked) -> None:
-        """Checks the folders that hold all that a verb reads or writes of a job. Raises NotOurs."""
+        """Check the owner of the folders that hold all files of a job that a verb reads or writes.
+        Raises NotOurs."""
         job = args.get("job")
         if isinstance(job, str) and NAME.match(job):
             ownership.check(self.context.workdir, *layout.of_job(job))
@@ -175,7 +177,7 @@ class Server:
 
 
 def _begin(work: Callable[[], None]) -> None:
-    """Runs it on a thread of its own, as soon as the system allows one. Raises OSError after
+    """Run `work` on a thread of its own, as soon as the system allows one. Raises OSError after
     NO_THREAD_S."""
     give_up = time.monotonic() + NO_THREAD_S
     while True:
@@ -188,9 +190,9 @@ def _begin(work: Callable[[], None]) -> None:
         time.sleep(0.1)
 
 
-def sweep_beside(context: Context) -> None:
-    """Ends what an earlier session left half done, on a thread beside this session. Loads nothing
-    where there is none."""
+def start_sweep(context: Context) -> None:
+    """Clean up after earlier sessions, on a thread beside this session. Loads nothing if there is
+    nothing to clean up."""
     if not os.path.isdir(layout.in_doubt_dir(context.workdir)):
         return
 
@@ -198,7 +200,7 @@ def sweep_beside(context: Context) -> None:
         from tfdeploy.agent.serve.run import sweep
 
         try:
-            sweep.sweep(context.workdir, context.host)
+            sweep.sweep_runs(context.workdir, context.host)
         except OSError as error:  # the next session tries again
             sys.stderr.write("tfdeploy agent: what is half done here stays: %s\n" % error)
 
@@ -208,8 +210,8 @@ def sweep_beside(context: Context) -> None:
         return
 
 
-def hello(context: Context) -> Answer:
-    """The first answer of a session: facts of this host and of the agent."""
+def session_facts(context: Context) -> Answer:
+    """Return the first answer of a session: facts of this host and of the agent."""
     return {
         "version": __version__,
         "agent": os.path.basename(context.agent_dir),
@@ -235,9 +237,9 @@ def user_name() -> str:
         return str(os.getuid())
 
 
-def take_channel() -> Tuple[int, int]:
-    """(input, output) of the session, moved away so that no stray print and no child can touch
-    them."""
+def detach_channel() -> Tuple[int, int]:
+    """Return (input, output) of the session, moved to other descriptors so that no stray print and
+    no child can use them."""
     incoming, outgoing = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -247,7 +249,7 @@ def take_channel() -> Tuple[int, int]:
 
 
 def main(argv: List[str]) -> int:
-    """serve --workdir ABS [--host NAME]"""
+    """Serve one session: serve --workdir ABS [--host NAME]"""
     if (
         argv[0:3:2] not in (["--workdir"], ["--workdir", "--host"])
         or len(argv) % 2
@@ -258,7 +260,7 @@ def main(argv: List[str]) -> int:
     host = argv[3] if len(argv) > 3 else ""
     os.umask(0o077)
     threading.stack_size(THREAD_STACK_BYTES)
-    server = Server(Context(os.path.normpath(argv[1]), AGENT_DIR, host), *take_channel())
+    server = Server(Context(os.path.normpath(argv[1]), AGENT_DIR, host), *detach_channel())
 
     def leave(*_: Any) -> None:
         server.end()
@@ -266,7 +268,7 @@ def main(argv: List[str]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, leave)
-    sweep_beside(server.context)
+    start_sweep(server.context)
     try:
         server.run()
     except (frames.WireError, SessionGone, OSError) as error:

@@ -1,8 +1,8 @@
-"""`tensorboard`: TensorBoard on a run's working directory, which has links to its keep folders,
-while the verb runs.
+"""Answers `tensorboard`: runs TensorBoard on a run's working directory, which has links to its keep
+folders.
 
-It listens on loopback only, below a path that only this user and the operator know: all users of
-the host reach its loopback. It ends with this session: see bound.py.
+TensorBoard listens on loopback only, below a path that only this user and the operator know,
+because all users of the host can reach its loopback. It ends with this session: see bound.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tfdeploy.agent.host.network.listening import listens
 from tfdeploy.agent.run import shown_plan
 from tfdeploy.agent.run.folder import RunPaths, agent_command
 from tfdeploy.agent.serve.call import Call, audited
-from tfdeploy.agent.serve.run.status import paths_of
+from tfdeploy.agent.serve.run.status import named_run_paths
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 UP_WITHIN_S = 120.0  # it may import TensorFlow from a slow disk
 TRIES = 3  # another process may take the port first
 _OUTPUT_BYTES = 16 << 10
-PATH_BYTES = 16  # of chance in the path
+PATH_BYTES = 16  # random bytes in the path
 _PATH = "TFDEPLOY_TENSORBOARD_PATH"
-# The path comes by the environment, which only the owner reads: every user reads command lines.
+# The path comes by the environment, which only the owner can read. Every user can read command
+# lines.
 _START = (
     "import os, runpy, sys; sys.argv[0] = 'tensorboard'; sys.argv.append('--path_prefix=' + "
     "os.environ.pop('%s')); "
@@ -42,7 +43,7 @@ _FIND = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('ten
 
 
 @audited("tensorboard", "served")
-def tensorboard(call: Call) -> Answer:
+def serve_tensorboard(call: Call) -> Answer:
     """Run TensorBoard on the run's cwd, on loopback below a random path, until the call is
     cancelled or the session ends.
 
@@ -51,14 +52,14 @@ def tensorboard(call: Call) -> Answer:
     Raises VerbError unknown_run, no_python, no_tensorboard, tensorboard (it did not start; with its
     last line).
     """
-    paths = paths_of(call)
+    paths = named_run_paths(call)
     if not os.path.isdir(paths.cwd):
         raise VerbError(
             "unknown_run",
             "the working directory of run %s is gone here" % paths.run,
             where=paths.cwd,
         )
-    python = _python(call.text("python") or _planned_python(paths))
+    python = _find_tensorboard_python(call.text("python") or _planned_python(paths))
     for tries_left in reversed(range(TRIES)):
         board = _Board(
             python, paths.cwd, os.path.join(paths.run_dir, ".tensorboard-%s" % os.urandom(4).hex())
@@ -81,11 +82,11 @@ def tensorboard(call: Call) -> Answer:
 
 
 def _planned_python(paths: RunPaths) -> str:
-    """The interpreter that the plan on this host has for it."""
+    """Return the interpreter that the plan on this host has for the run."""
     return shown_plan.planned_python(paths.workdir, paths.job, paths.run, paths.host) or "python3"
 
 
-def _python(wanted: str) -> str:
+def _find_tensorboard_python(wanted: str) -> str:
     python = find_program(wanted)
     if python is None:
         raise VerbError("no_python", "there is no program %s here" % wanted)
@@ -103,7 +104,7 @@ def _python(wanted: str) -> str:
 
 
 class _Board:
-    """One TensorBoard under `bound`, whose input this process holds open."""
+    """One TensorBoard process under `bound`, whose input this process holds open."""
 
     def __init__(self, python: str, logdir: str, folder: str) -> None:
         self.up = False
@@ -142,12 +143,12 @@ class _Board:
         return False
 
     def serve_until_cancelled(self, call: Call) -> None:
-        """Returns when it has ended or the call is cancelled."""
+        """Return when TensorBoard has ended or the call is cancelled."""
         while not call.cancelled.is_set() and self._read(0.2):
             pass
 
     def end(self) -> None:
-        """Closes the input of `bound`, and waits for its end: then no process of TensorBoard is
+        """Close the input of `bound` and wait until it has ended. Then no process of TensorBoard is
         alive."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.close()
@@ -166,7 +167,7 @@ class _Board:
         return "%.400s" % (lines[-1] if lines else "it printed nothing")
 
     def _read(self, timeout_s: float) -> bool:
-        """Reads what it prints within that time. False: it has ended."""
+        """Read what TensorBoard prints within that time. Return False if it has ended."""
         assert self.process.stdout is not None
         output = self.process.stdout.fileno()
         if not select.select([output], [], [], timeout_s)[0]:
@@ -179,7 +180,7 @@ class _Board:
 def _environment(python: str) -> Dict[str, str]:
     env = {name: text for name, text in os.environ.items() if not name.startswith("TFDEPLOY_")}
     env["PATH"] = os.pathsep.join([os.path.dirname(python), env.get("PATH", os.defpath)])
-    # the GPUs belong to the training
+    # The GPUs belong to the training.
     env.update(CUDA_VISIBLE_DEVICES="", PYTHONUNBUFFERED="1", TF_CPP_MIN_LOG_LEVEL="2")
     return env
 
@@ -190,4 +191,4 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-VERBS = {"tensorboard": tensorboard}
+VERBS = {"tensorboard": serve_tensorboard}

@@ -11,7 +11,7 @@ import pytest
 
 from support.agent.release_host import TREE, Host
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.serve.broadcast.files import Place, place
+from tfdeploy.agent.serve.broadcast.files import BroadcastFiles, locate_files
 from tfdeploy.agent.serve.call import Call, Context
 
 CHANGED = {**TREE, "train.py": b"print(2)\n", "new/empty": b"", "new/full": b"full"}
@@ -25,8 +25,8 @@ def host(tmp_path: Path) -> Host:
     return made
 
 
-def of_release(host: Host, staging: str, *files: list[Any]) -> Place:
-    return place(
+def of_release(host: Host, staging: str, *files: list[Any]) -> BroadcastFiles:
+    return locate_files(
         Call(
             host.context, {"job": "job", "release": "r2", "staging": staging, "files": list(files)}
         )
@@ -97,8 +97,8 @@ def test_no_other_folder_is_a_staging_folder(host: Host, staging: str) -> None:
         of_release(host, staging, ["train.py", 9, NS])
 
 
-def of_keep(workdir: Path, *files: list[Any]) -> Place:
-    return place(
+def of_keep(workdir: Path, *files: list[Any]) -> BroadcastFiles:
+    return locate_files(
         Call(Context(str(workdir), ""), {"job": "job", "keep": ["ck"], "files": list(files)})
     )
 

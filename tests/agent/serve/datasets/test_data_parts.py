@@ -78,7 +78,7 @@ def test_a_host_with_one_part_has_its_files_and_all_folders(host: Host, source: 
     bring(host, source, [0, 1, 0, 1], {0})
     assert found(host.data) == ["a/0", "b/2", "b/same as 0"]
     assert (host.data / "nothing").is_dir() and (host.data / "link").is_symlink()
-    data_parts.make_folders(host.paths, {"set": [2, 0]})
+    data_parts.make_part_folders(host.paths, {"set": [2, 0]})
     part = Path(host.paths.host_dir, "parts/set/0")
     assert part.is_symlink() and part.resolve() == host.data
     assert os.listdir(Path(host.paths.host_dir, "parts/set/none")) == []
@@ -88,7 +88,7 @@ def test_each_of_several_parts_is_a_folder_of_its_own_that_a_later_sync_does_not
     host: Host, source: Path
 ) -> None:
     bring(host, source, [0, 1, 1, 2], {0, 1, 2})
-    data_parts.make_folders(host.paths, {"set": [3, 0, 2]})
+    data_parts.make_part_folders(host.paths, {"set": [3, 0, 2]})
     parts = Path(host.paths.host_dir, "parts/set")
     assert found(parts / "0") == ["a/0", "b/same as 0"]
     assert found(parts / "2") == ["b/3"]
@@ -107,7 +107,7 @@ def test_parts_that_are_not_there_are_refused(
 ) -> None:
     bring(host, source, [0, 1, 0, 1], {0})
     with pytest.raises(VerbError, match="is not here in") as caught:
-        data_parts.make_folders(host.paths, {"set": wanted})
+        data_parts.make_part_folders(host.paths, {"set": wanted})
     assert (caught.value.code, next_of(caught.value.advice, caught.value.details)) == (
         "no_data",
         "launch without --no-sync",
@@ -120,7 +120,7 @@ def test_a_set_that_was_never_split_has_no_parts(host: Host, source: Path) -> No
     assert host.call("data.commit", staged=True)["ok"]
     assert host.call("data.state")["parts"] == ""
     with pytest.raises(VerbError, match="is not here in 2 parts"):
-        data_parts.make_folders(host.paths, {"set": [2, 0]})
+        data_parts.make_part_folders(host.paths, {"set": [2, 0]})
 
 
 def test_it_says_which_files_it_has_and_in_which_part_they_were(host: Host, source: Path) -> None:

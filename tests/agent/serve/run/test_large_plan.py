@@ -93,7 +93,7 @@ def test_a_thousand_hosts_are_prepared_by_the_real_verbs(
     plan = large_plan(str(tmp_path), tuple(sorted(here.free_ports(3))))
     release = Path(layout.release_dir(str(tmp_path), JOB, RELEASE))
     release.mkdir(parents=True)
-    release_manifest.save(f"{release}.json", [])
+    release_manifest.save_manifest(f"{release}.json", [])
     shared = json.dumps({"plan": plan_to_file(for_hosts(plan)), "part": shared_part(plan)}).encode()
     part = wire.to_wire(host_parts(plan, {})["n1"])
     client, which = serve(), {"job": JOB, "run": RUN}

@@ -19,7 +19,7 @@ from tfdeploy.agent.host import processes
 from tfdeploy.agent.layout import NoPart
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.error_codes import failure_of
+from tfdeploy.agent.serve.error_codes import failure_answer
 from tfdeploy.agent.serve.run import links as run_links
 
 TASKS = {"worker:0": ("n1", ["sleep", "1000"]), "worker:1": ("n2", ["sleep", "1000"])}
@@ -57,7 +57,7 @@ def test_a_host_where_the_run_has_ended_says_that_and_blames_no_way(hosts: NewCl
             lambda: shut(cluster.hosts["n1"], "r1", cluster.job) is None, what="n1 has heard of it"
         )
     # The latter once its minder has removed what never began, perhaps while the verb ran.
-    assert failure_of(caught.value)["code"] in ("ended", "unknown_run")
+    assert failure_answer(caught.value)["code"] in ("ended", "unknown_run")
 
 
 @pytest.mark.fault("32 a name that leads to another host of the run, or out of it")
@@ -130,7 +130,10 @@ def part_of(host: str, hosts: int, ps: int) -> wire.HostPart:
 
 def test_every_host_begins_with_its_neighbour() -> None:
     part = part_of("n2", 4, ps=4)
-    found = [(port.host, port.task) for port in run_links._ports(part, run_links._asked(part))]
+    found = [
+        (port.host, port.task)
+        for port in run_links._ports_to_try(part, run_links._hosts_to_try(part))
+    ]
     assert found == [
         ("n3", ""),
         ("n3", "ps:3"),
@@ -142,5 +145,5 @@ def test_every_host_begins_with_its_neighbour() -> None:
 
 
 def test_of_many_hosts_each_asks_the_next_and_those_that_serve() -> None:
-    asked = run_links._asked(part_of("n30", 1000, ps=2))
+    asked = run_links._hosts_to_try(part_of("n30", 1000, ps=2))
     assert asked == [*(f"n{number}" for number in range(31, 34)), "n0", "n1"]

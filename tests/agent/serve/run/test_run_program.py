@@ -33,7 +33,9 @@ def wrong(tmp_path: Path) -> Callable[..., str | None]:
             env=env,
             path_prepend=[str(tmp_path / "env/bin")],
         )
-        found = run_program.wrong(spec, str(tmp_path / "code"), {"PATH": str(tmp_path / "bin")})
+        found = run_program.find_problem(
+            spec, str(tmp_path / "code"), {"PATH": str(tmp_path / "bin")}
+        )
         return None if found is None else f"{found[0]}: {next_of(*found[1:])}"
 
     return told

@@ -60,7 +60,9 @@ def power_cut(cluster: Cluster, run: str, host: str) -> None:
 
 
 def resumed(cluster: Cluster, run: str, host: str) -> Any:
-    return run_resume.resume(Call(cluster.hosts[host].context, {"run": run, "job": cluster.job}))
+    return run_resume.resume_run(
+        Call(cluster.hosts[host].context, {"run": run, "job": cluster.job})
+    )
 
 
 def stands(cluster: Cluster, run: str, task: str) -> tuple[int, str]:

@@ -209,7 +209,7 @@ def test_an_answer_about_very_many_past_runs_stays_small(tmp_path: Path) -> None
         ]
         (folder / "part.json").write_text(json.dumps({**part, "peers": peers}))
         os.utime(folder / "part.json", (number, number))
-    rows = run_status.runs(Call(Context(str(tmp_path), ""), {"job": "job"}))
+    rows = run_status.list_runs(Call(Context(str(tmp_path), ""), {"job": "job"}))
     assert [row["run"] for row in rows] == [f"r-{number:02}" for number in reversed(range(60))]
     assert [len(row["host_state"]["ended_tasks"]) for row in rows] == [1000] * 20 + [1] * 40
     assert rows[-1]["host_state"]["ended_tasks"] == {"worker:999": ended["worker:999"]}

@@ -1,8 +1,8 @@
-"""The files of a broadcast on this host, and where they grow: those of a data set, of a release, or
-of `keep`.
+"""Finds the files of a broadcast on this host and the folders in which they grow: of a data set, of
+a release, or of `keep`.
 
-Of a release and of `keep` the call names each file; a release takes none that `release.begin` did
-not ask for.
+For a release and for `keep` the call names each file. A release accepts only files that
+`release.begin` asked for.
 """
 
 from __future__ import annotations
@@ -22,82 +22,93 @@ _SECOND_NS = 10**9
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Place(NamedTuple):
+class BroadcastFiles(NamedTuple):
+    """The files of a broadcast. `old`: the folder with the present content; `new`: the folder in
+    which new content grows; `later`: folders in which the content may lie once it is installed."""
+
     files: Sequence[Moved]
-    old: str  # the folder with the content of before
-    new: str  # the folder where new content grows
-    later: List[str]  # where it may lie once it is in place
+    old: str
+    new: str
+    later: List[str]
 
 
-def place(call: Call) -> Place:
-    """Raises VerbError not_begun, bad_listing, bad_name, bad_argument; OSError."""
+def locate_files(call: Call) -> BroadcastFiles:
+    """Find the files that the call names. Raises VerbError not_begun, bad_listing, bad_name,
+    bad_argument; OSError."""
     if call.args.get("keep"):
-        return _of_keep(call)
-    return _of_release(call) if call.args.get("release") else _of_data(call)
+        return _locate_keep_files(call)
+    return _locate_release_files(call) if call.args.get("release") else _locate_data_files(call)
 
 
-def _of_data(call: Call) -> Place:
+def _locate_data_files(call: Call) -> BroadcastFiles:
     from tfdeploy.agent.serve.datasets import versions as data_versions
     from tfdeploy.agent.serve.datasets.staging import Staging
 
     folder = layout.data_dir(call.context.workdir, call.name("job"), call.name("name"))
     check(call.context.workdir, "%s/data/%s" % (call.name("job"), call.name("name")))
     staging = Staging(folder)
-    later = [folder, data_versions.beside(folder, data_versions.NEXT)]
-    return Place(staging.moved(_bitmap(call, "moved")), staging.old, staging.new, later)
+    later = [folder, data_versions.side_path(folder, data_versions.NEXT)]
+    return BroadcastFiles(
+        staging.moved(_unpack_bitmap(call, "moved")), staging.old, staging.new, later
+    )
 
 
-def _of_release(call: Call) -> Place:
-    """All of these files are received. Empty ones are made here.
+def _locate_release_files(call: Call) -> BroadcastFiles:
+    """Return the files to receive; all of them are missing here. Creates the empty ones.
 
-    Of a file that changed in part since the newest release, only pieces that it has not at the same
-    place are received.
+    Of a file that changed since the newest release, only the pieces that differ at their offset are
+    received.
     """
     from tfdeploy.agent.serve.release import manifest as release_manifest
-    from tfdeploy.agent.serve.release.verbs import begun_of, staging_of
+    from tfdeploy.agent.serve.release.verbs import begun_release, checked_staging_path
 
-    folder, begun = staging_of(call), begun_of(call)
-    before = release_manifest.newest(os.path.dirname(folder)) or folder
+    folder, begun = checked_staging_path(call), begun_release(call)
+    before = release_manifest.newest_release(os.path.dirname(folder)) or folder
     asked = set(begun.missing)
     sizes = {entry.path: entry.size for entry in begun.entries if entry.path in asked}
     files = []
-    for path, size, mtime_ns in _rows(call):
+    for path, size, mtime_ns in _file_rows(call):
         if sizes.pop(path, None) != size:
             raise VerbError("bad_argument", "%r is no file that was asked for" % path)
-        half = _half(os.path.join(folder, path), size)
+        is_partial = _has_partial(os.path.join(folder, path), size)
         if not size:
             _make_empty(os.path.join(folder, path), mtime_ns)
-        old = _about(os.path.join(before, path)) if before != folder else None
+        old = _stat_regular_file(os.path.join(before, path)) if before != folder else None
         files.append(
-            Moved(os.fsencode(path), size, mtime_ns, half=half, old=old.st_size if old else 0)
+            Moved(os.fsencode(path), size, mtime_ns, half=is_partial, old=old.st_size if old else 0)
         )
     final = layout.release_dir(call.context.workdir, call.name("job"), call.name("release"))
-    return Place(files, before, folder, [final])
+    return BroadcastFiles(files, before, folder, [final])
 
 
-def _of_keep(call: Call) -> Place:
-    """Files that lie here with the same size and time, in whole seconds, are not received."""
+def _locate_keep_files(call: Call) -> BroadcastFiles:
+    """Return the files of `keep`. A file with the same size and the same time in whole seconds is
+    not received again."""
     from tfdeploy.agent.run.keep_folders import check_keep
     from tfdeploy.agent.run.keep_receive import incoming, inside
 
     keep = check_keep(call.rows("keep"))
     root = layout.keep_dir(call.context.workdir, call.name("job"), "")
     files = []
-    for path, size, mtime_ns in _rows(call):
-        here = _about(os.path.join(root, inside(path, keep)))
-        same = here is not None and (here.st_size, here.st_mtime_ns // _SECOND_NS) == (
+    for path, size, mtime_ns in _file_rows(call):
+        current = _stat_regular_file(os.path.join(root, inside(path, keep)))
+        same = current is not None and (current.st_size, current.st_mtime_ns // _SECOND_NS) == (
             size,
             mtime_ns // _SECOND_NS,
         )
         files.append(
             Moved(
-                os.fsencode(path), size, mtime_ns, lacking=not same, old=here.st_size if here else 0
+                os.fsencode(path),
+                size,
+                mtime_ns,
+                lacking=not same,
+                old=current.st_size if current else 0,
             )
         )
-    return Place(files, root, incoming(call.context.workdir, call.name("job")), [])
+    return BroadcastFiles(files, root, incoming(call.context.workdir, call.name("job")), [])
 
 
-def _rows(call: Call) -> List[Tuple[str, int, int]]:
+def _file_rows(call: Call) -> List[Tuple[str, int, int]]:
     rows = []
     for row in call.rows("files"):
         kinds = [type(each) for each in row] if isinstance(row, (list, tuple)) else []
@@ -107,9 +118,9 @@ def _rows(call: Call) -> List[Tuple[str, int, int]]:
     return rows
 
 
-def _half(path: str, size: int) -> bool:
-    """Whether an earlier broadcast has left some of it. Anything else is removed: it may be a file
-    of an older release too."""
+def _has_partial(path: str, size: int) -> bool:
+    """Return whether an earlier broadcast left a part of the file. Removes anything else at the
+    path, because it may be shared with an older release."""
     try:
         file_stat = os.lstat(path)
     except FileNotFoundError:
@@ -120,8 +131,8 @@ def _half(path: str, size: int) -> bool:
     return False
 
 
-def _about(path: str) -> "os.stat_result | None":
-    """Of a regular file."""
+def _stat_regular_file(path: str) -> "os.stat_result | None":
+    """Return the stat result of a regular file, or None."""
     try:
         file_stat = os.lstat(path)
     except OSError:
@@ -134,7 +145,7 @@ def _make_empty(path: str, mtime_ns: int) -> None:
     os.utime(path, ns=(mtime_ns, mtime_ns))
 
 
-def _bitmap(call: Call, key: str) -> bytes:
+def _unpack_bitmap(call: Call, key: str) -> bytes:
     try:
         return bitmap.unpack(call.text(key))
     except ValueError as error:

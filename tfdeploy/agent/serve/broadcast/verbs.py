@@ -1,7 +1,8 @@
-"""`broadcast.*`: this host's part in a broadcast, for as long as the session lives; see
-agent/broadcast/.
+"""Answers `broadcast.*`: this host's membership in a broadcast, which lasts as long as the session;
+see agent/broadcast/.
 
-`broadcast.join` begins it and reports until it is cancelled. The other verbs name it by its id.
+`broadcast.join` begins the membership and reports until the call is cancelled. The other verbs name
+the broadcast by its id.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.mesh import handshake_gate
 from tfdeploy.agent.pieces import Pieces, bitmap_bytes
-from tfdeploy.agent.serve.broadcast.files import place
+from tfdeploy.agent.serve.broadcast.files import locate_files
 from tfdeploy.agent.serve.call import Call, Verb, audited, fenced
 from tfdeploy.agent.serve.datasets import versions as data_versions
-from tfdeploy.agent.serve.datasets.staging import unpack
+from tfdeploy.agent.serve.datasets.staging import unpack_listing
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 REPORT_S = 0.5
-LOOK_S = 0.05
+POLL_S = 0.05
 _ROOT = re.compile(r"[0-9a-f]{64}\Z")
 _members: Dict[str, Member] = {}  # of this session
-# of this session: files, and the folder that they lie in
+# Of this session: the files, and the folder that holds them.
 _offers: "Dict[str, Tuple[Listing, str]]" = {}
 
 
 @fenced
-def join(call: Call) -> Answer:
-    """Take part in a broadcast, until the call is cancelled. The first item says where this host
+def join_broadcast(call: Call) -> Answer:
+    """Join a broadcast until the call is cancelled. The first item says at which port this host
     listens.
 
     Args: job, id, host, members, certs, ports, rate?, reserve?; and name, moved (bitmap of rows):
@@ -52,35 +53,35 @@ def join(call: Call) -> Answer:
 
     Raises VerbError not_begun, bad_listing, bad_name, bad_argument.
     """
-    files, old, new, later = place(call)
-    room = DiskReserve(new if os.path.isdir(new) else old, call.integer("reserve"))
-    return _take_part(
+    files, old, new, later = locate_files(call)
+    reserve_file = DiskReserve(new if os.path.isdir(new) else old, call.integer("reserve"))
+    return _run_member(
         call,
         Holdings(
             Pieces(array("Q", (each.size for each in files))),
-            PieceFiles(files, old, new, room.take, later),
+            PieceFiles(files, old, new, reserve_file.take, later),
         ),
     )
 
 
 @audited("sync", "lent")
-def offer(call: Call) -> Answer:
-    """Note the files that this session may lend next: below `root`, or where that is missing in the
-    data set `name`.
+def offer_files(call: Call) -> Answer:
+    """Store the list of files that this session may lend next. They lie below `root`, or in the
+    data set `name` if `root` is missing.
 
     Args: id, root or job, name; blob: a packed Listing.
 
     Raises VerbError bad_listing.
     """
-    root = call.text("root") or data_versions.newest(
+    root = call.text("root") or data_versions.newest_folder(
         layout.data_dir(call.context.workdir, call.name("job"), call.name("name"))
     )
-    _offers[call.name("id")] = unpack(call.blob), root
+    _offers[call.name("id")] = unpack_listing(call.blob), root
     return {}
 
 
-def lend(call: Call) -> Answer:
-    """Take part in a broadcast with the files of the offer, which are only read.
+def lend_files(call: Call) -> Answer:
+    """Join a broadcast with the offered files, which are only read.
 
     Args: id, host, members, certs, ports, rate?.
 
@@ -93,10 +94,10 @@ def lend(call: Call) -> Answer:
     files = [index for index in range(len(rows)) if rows.is_content(index)]
     offered = OfferedFiles([rows.path(index) for index in files], root)
     holdings = Holdings(Pieces([rows.size(index) for index in files]), offered)
-    return _take_part(call, holdings)
+    return _run_member(call, holdings)
 
 
-def _take_part(call: Call, holdings: Holdings) -> Answer:
+def _run_member(call: Call, holdings: Holdings) -> Answer:
     id_, certs = call.name("id"), call.table("certs")
     names = [str(each) for each in call.rows("members")]
     member = Member(id_, call.text("host"), names, holdings, certs, call.integer("rate"))  # type: ignore[arg-type]
@@ -105,7 +106,7 @@ def _take_part(call: Call, holdings: Holdings) -> Answer:
     try:
         first, last = (int(port) for port in call.rows("ports"))
         call.item({"port": member.listen(first, last)}, b"")
-        _report(call, member)
+        _send_reports(call, member)
     finally:
         member.close()
         _members.pop(id_, None)
@@ -113,14 +114,15 @@ def _take_part(call: Call, holdings: Holdings) -> Answer:
     return {"have": holdings.have_bytes, "received": holdings.received_bytes}
 
 
-def _report(call: Call, member: Member) -> None:
-    """Until it is cancelled."""
-    told, told_at = (-1, -1), 0.0
+def _send_reports(call: Call, member: Member) -> None:
+    """Send a progress item at most every REPORT_S, and each failure at once, until the call is
+    cancelled."""
+    sent, sent_at = (-1, -1), 0.0
     member.holdings.listen(lambda: member.reports.put(None) if member.holdings.complete else None)
     while not call.cancelled.is_set():
         now, at = (member.holdings.have_bytes, member.holdings.received_bytes), time.monotonic()
-        if now != told and (at - told_at >= REPORT_S or member.holdings.complete):
-            told, told_at = now, at
+        if now != sent and (at - sent_at >= REPORT_S or member.holdings.complete):
+            sent, sent_at = now, at
             call.item(
                 {
                     "have": now[0],
@@ -130,20 +132,21 @@ def _report(call: Call, member: Member) -> None:
                 b"",
             )
         try:
-            failed = member.reports.get(timeout=LOOK_S)
+            failed = member.reports.get(timeout=POLL_S)
         except queue.Empty:
             continue
         if failed is not None:
             call.item({"failed": list(failed)}, b"")
 
 
-def feeds(call: Call) -> Answer:
-    """Say who feeds this host from now on; `here`: the stripes that come over this session.
+def set_feeds(call: Call) -> Answer:
+    """Set the parents that feed this host from now on. `here`: the stripes that come over this
+    session.
 
     Args: id, stripes, parents [[name, address, port, [stripe, ...]], ...], here [stripe, ...];
     first, roots: as of broadcast.roots, where there are new ones.
     """
-    member = _member(call)
+    member = _find_member(call)
     _add_roots(call, member)
     stripes = call.integer("stripes", 1)
     parents = {}
@@ -153,18 +156,18 @@ def feeds(call: Call) -> Answer:
         name, address, port, wanted = row
         token = handshake_gate.token(member.authority, str(name))
         parents[str(name)] = Parent(
-            str(name), str(address), int(port), token, stripes, _stripes(wanted)
+            str(name), str(address), int(port), token, stripes, _stripe_set(wanted)
         )
-    member.set_feeds(stripes, parents, _stripes(call.rows("here")))
+    member.set_feeds(stripes, parents, _stripe_set(call.rows("here")))
     return {}
 
 
-def roots(call: Call) -> Answer:
+def add_roots(call: Call) -> Answer:
     """Add the roots of segments from `first` on.
 
     Args: id, first, roots.
     """
-    _add_roots(call, _member(call))
+    _add_roots(call, _find_member(call))
     return {}
 
 
@@ -175,15 +178,15 @@ def _add_roots(call: Call, member: Member) -> None:
     member.holdings.add_roots(call.integer("first"), [bytes.fromhex(each) for each in given])
 
 
-def leaves(call: Call) -> Answer:
-    """Take the leaves of a segment, and answer which of its pieces are wanted from the control
-    machine.
+def accept_leaves(call: Call) -> Answer:
+    """Accept the leaf hashes of a segment, and return which of its pieces the control machine has
+    to send.
 
     Args: id, segment; blob: leaves.
 
     Raises VerbError wrong_sum.
     """
-    member = _member(call)
+    member = _find_member(call)
     try:
         wanted = member.accept_from_here(call.integer("segment"), call.blob)
     except (Ended, WrongSum) as error:
@@ -191,7 +194,7 @@ def leaves(call: Call) -> Answer:
     return {"wanted": bitmap.pack(bitmap_bytes(wanted))}
 
 
-def put(call: Call) -> Answer:
+def store_piece(call: Call) -> Answer:
     """Store one piece that the control machine sends.
 
     Args: id, segment, index; blob: the piece.
@@ -199,36 +202,36 @@ def put(call: Call) -> Answer:
     Raises VerbError wrong_sum, disk.
     """
     try:
-        _member(call).put_from_here(call.integer("segment"), call.integer("index"), call.blob)
+        _find_member(call).put_from_here(call.integer("segment"), call.integer("index"), call.blob)
     except WrongSum as error:
         raise VerbError("wrong_sum", str(error)) from error
     return {}
 
 
-def sums(call: Call) -> Answer:
-    """Sum a segment from this host's own files: it is the source.
+def sum_segment(call: Call) -> Answer:
+    """Hash a segment of this host's own files, because this host is the source.
 
     Args: id, segment.
 
     Raises VerbError not_begun, changed.
     """
-    holdings = _member(call).holdings
-    leaves = holdings.leaves_here(_within(call, "segment", holdings.cut.segments))
+    holdings = _find_member(call).holdings
+    leaves = holdings.leaves_here(_checked_index(call, "segment", holdings.cut.segments))
     if leaves is None:
         raise VerbError("changed", "a file of the source is gone, or shorter")
     return {"leaves": leaves.hex()}
 
 
-def read(call: Call) -> Answer:
-    """Send one piece of this host's own files, for a host that no other reaches.
+def send_piece(call: Call) -> Answer:
+    """Send one piece of this host's own files, for a host that no member can reach.
 
     Args: id, segment, index.
 
     Raises VerbError not_begun, changed.
     """
-    holdings = _member(call).holdings
-    segment = _within(call, "segment", holdings.cut.segments)
-    index = _within(call, "index", holdings.cut.count_in(segment))
+    holdings = _find_member(call).holdings
+    segment = _checked_index(call, "segment", holdings.cut.segments)
+    index = _checked_index(call, "index", holdings.cut.count_in(segment))
     try:
         content = holdings.read(segment, index)
     except OSError as error:
@@ -237,33 +240,33 @@ def read(call: Call) -> Answer:
     return {}
 
 
-def _within(call: Call, key: str, end: int) -> int:
+def _checked_index(call: Call, key: str, end: int) -> int:
     number = call.integer(key)
     if not 0 <= number < end:
         raise VerbError("bad_argument", "%s %d is not below %d" % (key, number, end))
     return number
 
 
-def _member(call: Call) -> Member:
+def _find_member(call: Call) -> Member:
     member = _members.get(call.text("id"))
     if member is None:
         raise VerbError("not_begun", "this host takes no part in that broadcast")
     return member
 
 
-def _stripes(value: Any) -> FrozenSet[int]:
+def _stripe_set(value: Any) -> FrozenSet[int]:
     rows: List[Any] = value if isinstance(value, list) else []
     return frozenset(each for each in rows if isinstance(each, int))
 
 
 VERBS: Dict[str, Verb] = {
-    "broadcast.join": join,
-    "broadcast.offer": offer,
-    "broadcast.lend": lend,
-    "broadcast.feeds": feeds,
-    "broadcast.roots": roots,
-    "broadcast.leaves": leaves,
-    "broadcast.put": put,
-    "broadcast.sums": sums,
-    "broadcast.read": read,
+    "broadcast.join": join_broadcast,
+    "broadcast.offer": offer_files,
+    "broadcast.lend": lend_files,
+    "broadcast.feeds": set_feeds,
+    "broadcast.roots": add_roots,
+    "broadcast.leaves": accept_leaves,
+    "broadcast.put": store_piece,
+    "broadcast.sums": sum_segment,
+    "broadcast.read": send_piece,
 }

@@ -1,8 +1,8 @@
-"""What of a workdir may be removed: for each kind its items, why an item is kept, and its paths.
-Reads only.
+"""Lists what of a workdir may be removed: for each kind its items, the reason why an item is kept,
+and its paths. Reads only.
 
-Asked twice: for the list, and again for each item at the moment of its removal, because a list
-grows old.
+The caller asks for the list, and asks again for each item just before its removal, because the list
+may be out of date by then.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.agent.serve.release import retention as release_retention
 
 KEPT_RELEASES = 5
-KEPT_ENVIRONMENTS = 1  # of each job and host: what its next launch would take
+KEPT_ENVIRONMENTS = 1  # of each job and host: the one for its next launch
 _BUSY = "another operation works on job %s in this workdir"
 _JOB_FOLDERS = ("releases", "data", "keep")
-# The agent last: `clean.everything` runs from it.
+# The agent comes last, because `clean.everything` runs from it.
 _WORKDIR_FOLDERS = {
     ".envs": "environments",
     layout.IN_DOUBT: "rest",
@@ -53,9 +53,9 @@ _WORKDIR_FOLDERS = {
 
 
 class Item(NamedTuple):
-    """`name`: of a partial item ("half") or a secret file, its path below the job's folder, or
-    below the workdir. `path`: its folder or file. `ended`: when a run ended. `kept_because`: why it
-    cannot be removed, or "". `size`: in bytes, on the disk."""
+    """One item that may be removed. `name`: for a partial item ("half") or a secret file, its path
+    below the job's folder or the workdir. `path`: its folder or file. `ended`: when the run ended.
+    `kept_because`: why it cannot be removed, or "". `size`: bytes on disk."""
 
     kind: str
     job: str
@@ -68,9 +68,9 @@ class Item(NamedTuple):
 
 
 class Scope:
-    """Where one call looks. `job` "": beside the jobs. `jobs`: environments that no other job has
-    used; None: all. `named`: data sets that are kept; None: all are. `secret`: paths of secret
-    files in the code."""
+    """The part of the workdir that one call covers. `job` "": everything outside the jobs. `jobs`:
+    only environments that no other job has used; None: all. `named`: data sets to keep; None: keep
+    all. `secret`: paths of secret files in the code."""
 
     def __init__(
         self,
@@ -82,12 +82,12 @@ class Scope:
     ) -> None:
         self.workdir, self.host, self.job = context.workdir, context.host, job
         self.jobs, self.named, self.secret = jobs, named, list(secret)
-        self.own_lock = lock.own_path(context, job) if job else ""
+        self.own_lock = lock.held_lock_path(context, job) if job else ""
         self._marked: Optional[Set[str]] = None
 
     @property
     def marked(self) -> Set[str]:
-        """The runs of which a process is alive here, as of the first time that this was asked."""
+        """Return the runs with a live process on this host, as of the first call."""
         if self._marked is None:
             self._marked = over.marked_runs(self.workdir, self.job)
         return self._marked
@@ -97,9 +97,9 @@ class Scope:
         return layout.job_dir(self.workdir, self.job)
 
 
-def jobs_here(workdir: str) -> List[str]:
-    """The jobs of this workdir that are ours and no links. Each was locked once, so a folder of the
-    user's that has `runs` or `data` too is none."""
+def list_jobs(workdir: str) -> List[str]:
+    """List the jobs of this workdir that are ours and not links. Each has a folder of locks or
+    fences, so a user's folder with `runs` or `data` in it does not count."""
     jobs = []
     for name in list_names(workdir):
         try:
@@ -113,9 +113,9 @@ def jobs_here(workdir: str) -> List[str]:
     return jobs
 
 
-def is_busy(workdir: str, job: str, own: str = "") -> str:
-    """Why nothing but runs may go now: a session other than the one with the lock `own` works on
-    the job, on this host or on one that shares the workdir. "": none does."""
+def busy_reason(workdir: str, job: str, own: str = "") -> str:
+    """Return why only runs may be removed now: another session than the one with the lock `own`
+    works on the job, on this host or on one that shares the workdir. Return "" if none does."""
     folder = layout.locks_dir(workdir, job)
     files = (os.path.join(folder, name) for name in list_names(folder) if name != "folders")
     return _BUSY % job if any(path != own and is_locked(path) for path in files) else ""
@@ -124,13 +124,13 @@ def is_busy(workdir: str, job: str, own: str = "") -> str:
 # --- the items of each kind
 
 
-def runs(scope: Scope) -> Iterator[Item]:
-    """All runs of the job. A run with nothing of any host is a partial item."""
+def list_runs(scope: Scope) -> Iterator[Item]:
+    """Yield all runs of the job. A run without files of any host is a partial item."""
     return filter(None, (find_run(scope, run) for run in run_names(scope.workdir, scope.job)))
 
 
 def find_run(scope: Scope, run: str) -> Optional[Item]:
-    """Return None if it is no folder."""
+    """Return the run, or None if its path is no folder."""
     path = layout.run_dir(scope.workdir, scope.job, run)
     if not _is_folder(path):
         return None
@@ -140,13 +140,13 @@ def find_run(scope: Scope, run: str) -> Optional[Item]:
     return Item("run", scope.job, run, path, now.ended, now.stays, now.live)
 
 
-def _releases(scope: Scope) -> Iterator[Item]:
-    """Yield the releases that a sync would remove, and those with a secret file, also if a run
-    still uses them."""
+def _list_releases(scope: Scope) -> Iterator[Item]:
+    """Yield the releases that a sync would remove, and those with a secret file. The latter are
+    listed even if a run still uses them."""
     folder = layout.releases_dir(scope.workdir, scope.job)
     if not os.path.isdir(folder):
         return
-    surplus = release_retention.surplus(scope.workdir, scope.job, KEPT_RELEASES)
+    surplus = release_retention.list_surplus(scope.workdir, scope.job, KEPT_RELEASES)
     with_secret = {
         name for name, _ in secret_files.releases(scope.workdir, scope.job, scope.secret)
     }
@@ -165,7 +165,7 @@ def _releases(scope: Scope) -> Iterator[Item]:
             yield Item("release", scope.job, name, os.path.join(folder, name), None, why, bool(why))
 
 
-def _secret_copies(scope: Scope) -> Iterator[Item]:
+def _list_secret_copies(scope: Scope) -> Iterator[Item]:
     """Yield the secret files in the folders of runs, as "runs/RUN/cwd/PATH". They are removed
     without their run."""
     for run in run_names(scope.workdir, scope.job) if scope.secret else ():
@@ -180,7 +180,7 @@ def _secret_copies(scope: Scope) -> Iterator[Item]:
                 )
 
 
-def _data_sets(scope: Scope) -> Iterator[Item]:
+def _list_data_sets(scope: Scope) -> Iterator[Item]:
     if scope.named is None:
         return
     read = unended.data_sets(scope.workdir, scope.job)
@@ -196,18 +196,18 @@ def _data_sets(scope: Scope) -> Iterator[Item]:
             yield Item("data", scope.job, name, path, None, why, bool(why))
 
 
-def _partials(scope: Scope) -> Iterator[Item]:
-    """What an interrupted operation left in the job's folders and in those of its ended runs.
-    Beside the jobs: what an interrupted removal left."""
+def _list_partials(scope: Scope) -> Iterator[Item]:
+    """Yield what an interrupted operation left in the job's folders and in those of its ended runs.
+    Outside the jobs: what an interrupted removal left."""
     if not scope.job:
         for folder, above in ((scope.workdir, ""), (layout.envs_dir(scope.workdir), ".envs/")):
-            yield from _partials_in(scope, folder, above, (removal.GONE,))
+            yield from _list_partials_in(scope, folder, above, (removal.GONE,))
         return
     for parent in ("releases", "runs", "data"):
-        yield from _partials_in(scope, os.path.join(scope.job_dir, parent), parent + "/")
+        yield from _list_partials_in(scope, os.path.join(scope.job_dir, parent), parent + "/")
     for run in run_names(scope.workdir, scope.job):
         partials = list(
-            _partials_in(
+            _list_partials_in(
                 scope,
                 layout.run_dir(scope.workdir, scope.job, run),
                 "runs/%s/" % run,
@@ -219,7 +219,7 @@ def _partials(scope: Scope) -> Iterator[Item]:
             yield from partials
 
 
-def _partials_in(
+def _list_partials_in(
     scope: Scope, folder: str, above: str, beginnings: Tuple[str, ...] = ()
 ) -> Iterator[Item]:
     for name in list_names(folder):
@@ -229,22 +229,23 @@ def _partials_in(
             yield Item("half", scope.job, above + name, path)
 
 
-def _environments(scope: Scope) -> Iterator[Item]:
+def _list_environments(scope: Scope) -> Iterator[Item]:
     root = layout.envs_dir(scope.workdir)
     if not os.path.isdir(root):
         return
     check(scope.workdir, ".envs")
-    if any(unended.has_unreadable(scope.workdir, job) for job in jobs_here(scope.workdir)):
+    if any(unended.has_unreadable(scope.workdir, job) for job in list_jobs(scope.workdir)):
         return
-    for name in sorted(env_usage.unused(scope.workdir, KEPT_ENVIRONMENTS)):
+    for name in sorted(env_usage.list_unused(scope.workdir, KEPT_ENVIRONMENTS)):
         path = os.path.join(root, name)
-        if scope.jobs is None or env_usage.users(path) <= set(scope.jobs):
+        if scope.jobs is None or env_usage.jobs_that_used(path) <= set(scope.jobs):
             yield Item("environment", "", name, path)
 
 
-def _data_files(path: str) -> List[str]:
+def _data_side_files(path: str) -> List[str]:
     versions = [
-        data_versions.beside(path, what) for what in ("new", "listing", "old", data_versions.NEXT)
+        data_versions.side_path(path, what)
+        for what in ("new", "listing", "old", data_versions.NEXT)
     ]
     return [*versions, path + ".tfdeploy", path + ".json", versions[-1] + ".json"]
 
@@ -253,29 +254,32 @@ def _data_files(path: str) -> List[str]:
 
 
 class Kind(NamedTuple):
-    """`items`: those that are there. `is_listed_if_busy`: also while another session works on the
-    job. `beside`: the files that belong to an item besides its path. `forget`: makes it no item of
-    this kind any more. `is_moved`: it is renamed before it is removed, so that an interrupted
-    removal leaves a partial item."""
+    """How to handle one kind of item. `items`: lists those that exist. `is_listed_if_busy`: also
+    while another session works on the job. `side_files`: files that belong to an item besides its
+    path. `forget`: removes the record that makes it an item of this kind. `is_moved`: it is renamed
+    before its removal, so that an interrupted removal leaves a partial item."""
 
     items: Callable[[Scope], Iterator[Item]]
     is_listed_if_busy: bool = True
-    beside: Callable[[str], List[str]] = lambda path: []
+    side_files: Callable[[str], List[str]] = lambda path: []
     forget: Callable[[str], None] = lambda path: None
     is_moved: bool = True
 
 
 KINDS: Dict[str, Kind] = {
-    "run": Kind(runs),
+    "run": Kind(list_runs),
     "release": Kind(
-        _releases, False, lambda path: [release_manifest.path_of(path)], release_manifest.forget
+        _list_releases,
+        False,
+        lambda path: [release_manifest.manifest_path(path)],
+        release_manifest.remove_manifest,
     ),
-    "half": Kind(_partials, False),
-    # A partial item in the folder of a program would be found by nobody.
-    "secret file": Kind(_secret_copies, is_moved=False),
-    "data": Kind(_data_sets, True, _data_files, data_record.forget),
+    "half": Kind(_list_partials, False),
+    # Nothing lists partial items in the folder of a program, so the file is not moved first.
+    "secret file": Kind(_list_secret_copies, is_moved=False),
+    "data": Kind(_list_data_sets, True, _data_side_files, data_record.remove_record),
     "environment": Kind(
-        _environments, True, lambda path: [env_record.path_of(path), path + ".used"]
+        _list_environments, True, lambda path: [env_record.record_path(path), path + ".used"]
     ),
 }
 OF_JOB = ("run", "release", "half", "secret file", "data")
@@ -283,35 +287,36 @@ BESIDE_JOBS = ("environment", "half")
 
 
 def list_items(scope: Scope) -> Iterator[Item]:
-    busy = bool(scope.job) and is_busy(scope.workdir, scope.job, scope.own_lock)
+    busy = bool(scope.job) and busy_reason(scope.workdir, scope.job, scope.own_lock)
     for kind in OF_JOB if scope.job else BESIDE_JOBS:
         if KINDS[kind].is_listed_if_busy or not busy:
             yield from KINDS[kind].items(scope)
 
 
-def find(scope: Scope, kind: str, name: str) -> Optional[Item]:
-    """Return the item as it is now; None: it is not there, or may not be removed."""
+def find_item(scope: Scope, kind: str, name: str) -> Optional[Item]:
+    """Return the item as it is now, or None if it is gone or must not be removed."""
     candidates = KINDS[kind].items(scope) if kind in (OF_JOB if scope.job else BESIDE_JOBS) else ()
     return next((item for item in candidates if (item.kind, item.name) == (kind, name)), None)
 
 
-def paths_of(item: Item) -> List[str]:
-    """Return the paths of the item that are there."""
-    beside = KINDS[item.kind].beside(item.path) if item.kind in KINDS else []
-    return [path for path in [item.path, *beside] if os.path.lexists(path)]
+def existing_paths(item: Item) -> List[str]:
+    """Return those paths of the item that exist."""
+    side_files = KINDS[item.kind].side_files(item.path) if item.kind in KINDS else []
+    return [path for path in [item.path, *side_files] if os.path.lexists(path)]
 
 
-def measured(item: Item) -> Item:
-    """Return it with its size. What holds another user's file, or another file system, is kept."""
+def add_size(item: Item) -> Item:
+    """Return the item with its size. An item with files of another user or on another file system
+    is kept."""
     if item.kept_because:
         return item
     try:
-        return item._replace(size=sum(removal.usage(path) for path in paths_of(item)))
+        return item._replace(size=sum(removal.usage(path) for path in existing_paths(item)))
     except OSError as error:
-        return kept(item, error)
+        return mark_kept(item, error)
 
 
-def kept(item: Item, error: OSError) -> Item:
+def mark_kept(item: Item, error: OSError) -> Item:
     where = " (%s)" % error.filename if error.filename else ""
     return item._replace(kept_because="%s%s" % (error.strerror or error, where))
 
@@ -319,18 +324,19 @@ def kept(item: Item, error: OSError) -> Item:
 # --- everything
 
 
-def everything(workdir: str, jobs: List[Scope]) -> Iterator[Item]:
-    """What `clean.everything` would remove. A run that is alive stays, and all with it."""
+def list_everything(workdir: str, jobs: List[Scope]) -> Iterator[Item]:
+    """Yield what `clean.everything` would remove. A live run is kept, and everything else with
+    it."""
     for scope in jobs:
-        for item in runs(scope):
+        for item in list_runs(scope):
             yield item if item.is_live else item._replace(kept_because="", ended=None)
-    yield from all_but_runs(workdir)
+    yield from list_all_but_runs(workdir)
 
 
-def all_but_runs(workdir: str) -> Iterator[Item]:
+def list_all_but_runs(workdir: str) -> Iterator[Item]:
     items = [
         Item(name, job, name, os.path.join(workdir, job, name))
-        for job in jobs_here(workdir)
+        for job in list_jobs(workdir)
         for name in _JOB_FOLDERS
     ]
     partials = [name for name in list_names(workdir) if name.startswith(removal.GONE)]
@@ -341,8 +347,9 @@ def all_but_runs(workdir: str) -> Iterator[Item]:
     return (item for item in items if is_ours(item.path))
 
 
-def all_of_runs(workdir: str, job: str) -> Iterator[Item]:
-    """Whole runs; of one with foreign files, what is tfdeploy's; and partial items."""
+def list_run_folders(workdir: str, job: str) -> Iterator[Item]:
+    """Yield whole runs and partial items. Of a run with foreign files, yield only tfdeploy's own
+    files."""
     folder = layout.runs_dir(workdir, job)
     for name in list_names(folder):
         path = os.path.join(folder, name)
@@ -357,7 +364,7 @@ def all_of_runs(workdir: str, job: str) -> Iterator[Item]:
 
 
 def is_ours(path: str) -> bool:
-    """Whether it is this user's or root's folder or file, and no link."""
+    """Return whether the path belongs to this user or root, and is no link."""
     try:
         about = os.lstat(path)
     except OSError:

@@ -1,12 +1,14 @@
-"""`clean.list`, `clean.remove`, `clean.workdir`, `clean.everything`: what no run needs any more,
-with its size, and its removal.
+"""Answers `clean.list`, `clean.remove`, `clean.workdir` and `clean.everything`: lists and removes
+what no run needs any more.
 
-Whether an item may go is decided again as it is removed (clean_kinds.py). A run goes under the lock
-of the job's folders, all else of a job only while no other session works on the job.
+Whether an item may be removed is decided again just before its removal (clean/kinds.py). A run is
+removed under the lock of the job's folders. Everything else of a job is removed only while no other
+session works on the job.
 
-`clean.everything` refuses while a run is alive or a session works on a job. All is moved to one
-hidden folder before anything is removed. The locks go last, when they are released; the agent goes
-while this process runs from it, so all modules that it needs are loaded.
+`clean.everything` refuses while a run is alive or a session works on a job. It first moves
+everything to one hidden folder. The locks are removed last, when they are released. The agent's
+folder is removed while this process runs from it, so all modules that it needs are loaded
+before.
 """
 
 from __future__ import annotations
@@ -44,19 +46,21 @@ LOCKS = ("locks", "fences")
 
 
 def list_items(call: Call) -> Answer:
-    """List what may go, and the runs and data sets that stay.
+    """List what may be removed, and the runs and data sets that are kept.
 
     Args: jobs? (of these alone), named? (data sets too, but for these, which stay), everything?
     (all that tfdeploy has put here instead), secret_files?: as of audit.
     """
-    context, secret, jobs = call.context, SecretPaths(call), _names(call, "jobs")
-    here = clean_kinds.jobs_here(context.workdir)
-    wanted = [job for job in here if jobs is None or job in jobs]
+    context, secret, jobs = call.context, SecretPaths(call), _optional_names(call, "jobs")
+    all_jobs = clean_kinds.list_jobs(context.workdir)
+    wanted = [job for job in all_jobs if jobs is None or job in jobs]
     if call.flag("everything"):
-        items = clean_kinds.everything(context.workdir, [Scope(context, job) for job in here])
+        items = clean_kinds.list_everything(
+            context.workdir, [Scope(context, job) for job in all_jobs]
+        )
     else:
         scopes = [
-            Scope(context, job, named=_names(call, "named"), secret=secret.code(job))
+            Scope(context, job, named=_optional_names(call, "named"), secret=secret.code(job))
             for job in wanted
         ]
         items = (
@@ -64,44 +68,47 @@ def list_items(call: Call) -> Answer:
             for scope in [*scopes, Scope(context, jobs=jobs)]
             for item in clean_kinds.list_items(scope)
         )
-    _send_all(call, map(clean_kinds.measured, items))
-    return {"workdir_id": _identity(context.agent_dir), "jobs": here}
+    _send_all(call, map(clean_kinds.add_size, items))
+    return {"workdir_id": _workdir_identity(context.agent_dir), "jobs": all_jobs}
 
 
 @fenced
 @audited("clean", "removed")
-def remove(call: Call) -> Answer:
-    """Remove things of a job, as clean.list names them. An item follows once a thing is gone, or
-    says why it stays.
+def remove_items(call: Call) -> Answer:
+    """Remove items of a job, as clean.list names them. An item follows for each, once it is
+    removed, or with the reason why it is kept.
 
-    Args: job, things [[kind, name], ...], named?: data sets that stay, secret_files?: as of audit.
+    Args: job, things [[kind, name], ...], named?: data sets that stay, secret_files?: as of
+    audit.
     """
     job, secret = call.name("job"), SecretPaths(call)
     check(call.context.workdir, *layout.of_job(job))
-    scope = Scope(call.context, job, named=_names(call, "named") or [], secret=secret.code(job))
-    _send_all(call, (_remove(scope, kind, name) for kind, name in _wanted(call)))
+    scope = Scope(
+        call.context, job, named=_optional_names(call, "named") or [], secret=secret.code(job)
+    )
+    _send_all(call, (_remove_item(scope, kind, name) for kind, name in _wanted_items(call)))
     return {}
 
 
 @audited("clean", "removed")
 def remove_beside_jobs(call: Call) -> Answer:
-    """Remove environments, and half-made things that belong to no job, as clean.remove does.
+    """Remove environments, and partial items that belong to no job, as clean.remove does.
 
     Args: things [[kind, name], ...], jobs?: only environments that no other job has used.
     """
-    scope = Scope(call.context, jobs=_names(call, "jobs"))
-    _send_all(call, (_remove(scope, kind, name) for kind, name in _wanted(call)))
+    scope = Scope(call.context, jobs=_optional_names(call, "jobs"))
+    _send_all(call, (_remove_item(scope, kind, name) for kind, name in _wanted_items(call)))
     return {}
 
 
-def everything(call: Call) -> Answer:
-    """Remove all that tfdeploy has put into this workdir, `keep` and the agent included.
+def remove_everything(call: Call) -> Answer:
+    """Remove all that tfdeploy has put into this workdir, including `keep` and the agent.
 
     Args: holder.
 
     Raises VerbError live_run, locked: nothing was removed.
     """
-    for item in _remove_everything(call):
+    for item in _remove_whole_workdir(call):
         _send(call, item)
     return {}
 
@@ -110,7 +117,7 @@ def everything(call: Call) -> Answer:
 
 
 def _send_all(call: Call, items: Iterator[Item]) -> None:
-    """Stops before the next item once the call is cancelled."""
+    """Send each item. Stops before the next item once the call is cancelled."""
     while not call.cancelled.is_set():
         item = next(items, None)
         if item is None:
@@ -133,9 +140,9 @@ def _send(call: Call, item: Item) -> None:
     )
 
 
-def _identity(agent_dir: str) -> str:
-    """Equal on hosts that share this workdir: the agent's files have one inode and one time of
-    change there. "": not known."""
+def _workdir_identity(agent_dir: str) -> str:
+    """Return a text that is equal on all hosts that share this workdir, or "" if it is not known.
+    The agent's files have the same inode and change time on all of them."""
     try:
         return name_of(
             {"seen": stamps(agent_dir, (0, os.geteuid())).encode("utf-8", "surrogateescape")}
@@ -144,17 +151,17 @@ def _identity(agent_dir: str) -> str:
         return ""
 
 
-def _names(call: Call, key: str) -> Optional[List[str]]:
-    return None if call.args.get(key) is None else [_name(name) for name in call.rows(key)]
+def _optional_names(call: Call, key: str) -> Optional[List[str]]:
+    return None if call.args.get(key) is None else [_checked_name(name) for name in call.rows(key)]
 
 
-def _name(value: object) -> str:
+def _checked_name(value: object) -> str:
     if not isinstance(value, str) or not NAME.match(value):
         raise VerbError("bad_name", "%.200r is not a name that tfdeploy uses" % (value,))
     return value
 
 
-def _wanted(call: Call) -> List[Tuple[str, str]]:
+def _wanted_items(call: Call) -> List[Tuple[str, str]]:
     for row in call.rows("things"):
         if (
             not isinstance(row, (list, tuple))
@@ -168,38 +175,41 @@ def _wanted(call: Call) -> List[Tuple[str, str]]:
 # --- the removal of an item
 
 
-def _remove(scope: Scope, kind: str, name: str) -> Item:
-    """`kept_because`: why it was not removed, or not whole."""
+def _remove_item(scope: Scope, kind: str, name: str) -> Item:
+    """Remove the item. `kept_because` of the result: why it was not removed, or not completely."""
     asked = Item(kind, scope.job, name)
     try:
         if scope.job and (kind == "run" or _is_run_folder(kind, name)):
             return _remove_run(scope, kind, name)
-        busy = clean_kinds.is_busy(scope.workdir, scope.job, scope.own_lock) if scope.job else ""
-        item = None if busy else clean_kinds.find(scope, kind, name)
+        busy = (
+            clean_kinds.busy_reason(scope.workdir, scope.job, scope.own_lock) if scope.job else ""
+        )
+        item = None if busy else clean_kinds.find_item(scope, kind, name)
         if item is None:
             return asked._replace(kept_because=busy or GONE)
         if kind == "environment":
             return _remove_environment(scope, item)
-        item = clean_kinds.measured(item)
+        item = clean_kinds.add_size(item)
         return item if item.kept_because else _remove_paths(item)
     except OSError as error:
-        return clean_kinds.kept(asked, error)
+        return clean_kinds.mark_kept(asked, error)
 
 
 def _remove_paths(item: Item) -> Item:
     kind = clean_kinds.KINDS[item.kind]
     kind.forget(item.path)
     if not kind.is_moved:
-        return _deleted(item, [item.path])
-    return _deleted(
-        item, [removal.set_aside(path) for path in [item.path, *kind.beside(item.path)]]
+        return _delete(item, [item.path])
+    return _delete(
+        item, [removal.set_aside(path) for path in [item.path, *kind.side_files(item.path)]]
     )
 
 
 def _is_run_folder(kind: str, name: str) -> bool:
-    """A partial item that is a run's whole folder, not one that lies in it or beside it."""
-    words = name.split("/")
-    return kind == "half" and words[0] == "runs" and len(words) == 2 and bool(NAME.match(words[1]))
+    """Return whether the partial item is the whole folder of a run, not an entry in it or beside
+    it."""
+    steps = name.split("/")
+    return kind == "half" and steps[0] == "runs" and len(steps) == 2 and bool(NAME.match(steps[1]))
 
 
 def _remove_run(scope: Scope, kind: str, name: str) -> Item:
@@ -214,50 +224,52 @@ def _remove_run(scope: Scope, kind: str, name: str) -> Item:
             return asked._replace(kept_because=GONE)
         if item.kind != kind or item.kept_because:
             return asked._replace(kept_because=item.kept_because or NEEDED, is_live=item.is_live)
-        item = clean_kinds.measured(item)
+        item = clean_kinds.add_size(item)
         if item.kept_because:
             return item
         hosts = list_names(os.path.join(item.path, "hosts"))
         aside = removal.set_aside(item.path)
     for host in hosts:
         leftovers.forget_doubt(RunPaths(layout.host_dir(scope.workdir, scope.job, run, host)))
-    return _deleted(item, [aside])
+    return _delete(item, [aside])
 
 
 def _remove_environment(scope: Scope, item: Item) -> Item:
-    """It is no environment any more once its record is set aside. Where a launch came first, the
-    record goes back."""
+    """Remove the environment. Sets its record aside first, and puts the record back if a launch has
+    begun to use the environment."""
     with env_usage.locked_if_free(scope.workdir, item.name) as is_free:
         if not is_free:
             return item._replace(kept_because="a setup makes it now")
-        item = clean_kinds.measured(item)
-        busy = _busy_jobs(scope.workdir)
+        item = clean_kinds.add_size(item)
+        busy = _any_busy_reason(scope.workdir)
         if item.kept_because or busy:
             return item._replace(kept_because=item.kept_because or busy)
-        record = env_record.path_of(item.path)
+        record = env_record.record_path(item.path)
         hidden = removal.set_aside(record)
-        busy = _busy_jobs(scope.workdir) or (
-            NEEDED if item.name in env_usage.in_use(scope.workdir) else ""
+        busy = _any_busy_reason(scope.workdir) or (
+            NEEDED if item.name in env_usage.names_in_use(scope.workdir) else ""
         )
         if busy:
             if hidden is not None:
                 os.rename(hidden, record)
             return item._replace(size=0, kept_because=busy)
         aside = removal.set_aside(item.path)
-        env_usage.discard(item.path)
-    return _deleted(item, [aside, hidden])
+        env_usage.remove_with_usage(item.path)
+    return _delete(item, [aside, hidden])
 
 
-def _busy_jobs(workdir: str) -> str:
+def _any_busy_reason(workdir: str) -> str:
     return next(
-        filter(None, (clean_kinds.is_busy(workdir, job) for job in clean_kinds.jobs_here(workdir))),
+        filter(
+            None, (clean_kinds.busy_reason(workdir, job) for job in clean_kinds.list_jobs(workdir))
+        ),
         "",
     )
 
 
-def _deleted(item: Item, aside: List[Optional[str]]) -> Item:
-    """Removes what was set aside. None: another host of a shared workdir was first, and counts
-    it."""
+def _delete(item: Item, aside: List[Optional[str]]) -> Item:
+    """Delete the paths that were set aside. None: another host that shares the workdir removed the
+    path first, and counts it."""
     present = [path for path in aside if path is not None]
     if not present:
         return item._replace(size=0, kept_because=GONE)
@@ -268,38 +280,41 @@ def _deleted(item: Item, aside: List[Optional[str]]) -> Item:
 # --- everything
 
 
-def _remove_everything(call: Call) -> Iterator[Item]:
-    """Raises VerbError live_run, locked: nothing was removed."""
+def _remove_whole_workdir(call: Call) -> Iterator[Item]:
+    """Remove everything in the workdir. Raises VerbError live_run, locked; then nothing was
+    removed."""
     context, workdir = call.context, call.context.workdir
     if not os.path.isdir(os.path.join(workdir, AGENTS)):
         return  # another host that shares the workdir has removed it all
-    jobs = clean_kinds.jobs_here(workdir)
+    jobs = clean_kinds.list_jobs(workdir)
     held: List[str] = []
     try:
         for job in jobs:
-            lock.take_at_once(
-                context, job, lock_fences.holder_of({**call.table("holder"), "operation": "clean"})
+            lock.acquire_at_once(
+                context,
+                job,
+                lock_fences.parse_holder({**call.table("holder"), "operation": "clean"}),
             )
             held.append(job)
-        _refuse([Scope(context, job) for job in jobs])
-        audit_log.note(call, "clean", "removes everything")
+        _refuse_if_in_use([Scope(context, job) for job in jobs])
+        audit_log.record_act(call, "clean", "removes everything")
         yield from _remove_all(workdir, jobs)
         for job in jobs:
-            lock.let_go(context, job)
+            lock.release(context, job)
             _remove_locks(os.path.join(workdir, job))
         _remove_empty([workdir])
     finally:
         for job in held:
-            lock.let_go(context, job)
+            lock.release(context, job)
 
 
-def _refuse(scopes: List[Scope]) -> None:
+def _refuse_if_in_use(scopes: List[Scope]) -> None:
     for scope in scopes:
-        for item in clean_kinds.runs(scope):
+        for item in clean_kinds.list_runs(scope):
             if item.is_live:
                 what = "run %s of job %s: %s" % (item.name, item.job, item.kept_because)
                 raise VerbError("live_run", what, advice="stop_run", details={"run": item.name})
-        busy = clean_kinds.is_busy(scope.workdir, scope.job, scope.own_lock)
+        busy = clean_kinds.busy_reason(scope.workdir, scope.job, scope.own_lock)
         if busy:
             raise VerbError("locked", busy, advice="wait")
 
@@ -307,9 +322,9 @@ def _refuse(scopes: List[Scope]) -> None:
 def _remove_all(workdir: str, jobs: List[str]) -> Iterator[Item]:
     hidden = os.path.join(workdir, "%s%s" % (removal.GONE, os.urandom(6).hex()))
     os.mkdir(hidden, 0o700)
-    of_runs = [item for job in jobs for item in clean_kinds.all_of_runs(workdir, job)]
+    of_runs = [item for job in jobs for item in clean_kinds.list_run_folders(workdir, job)]
     moved = []
-    for item in map(clean_kinds.measured, of_runs + list(clean_kinds.all_but_runs(workdir))):
+    for item in map(clean_kinds.add_size, of_runs + list(clean_kinds.list_all_but_runs(workdir))):
         if item.kept_because:
             yield item
         elif item.path != hidden:
@@ -319,15 +334,15 @@ def _remove_all(workdir: str, jobs: List[str]) -> Iterator[Item]:
         _remove_empty([os.path.join(runs, name) for name in list_names(runs)] + [runs])
     for item, aside in moved:
         if aside is not None:
-            yield _deleted(item, [aside])
+            yield _delete(item, [aside])
     _remove_empty([hidden])
 
 
 def _remove_locks(job_dir: str) -> None:
-    """Those that no session holds, and then the job's folder, if it is empty."""
+    """Remove the locks that no session holds, and then the job's folder if it is empty."""
     locks, fences = (os.path.join(job_dir, name) for name in LOCKS)
     for name in list_names(locks):
-        lock.remove_if_free(os.path.join(locks, name))
+        lock.remove_unheld_file(os.path.join(locks, name))
     if not list_names(locks):
         for name in list_names(fences):
             removal.remove(os.path.join(fences, name))
@@ -344,7 +359,7 @@ def _remove_empty(folders: List[str]) -> None:
 
 VERBS = {
     "clean.list": list_items,
-    "clean.remove": remove,
+    "clean.remove": remove_items,
     "clean.workdir": remove_beside_jobs,
-    "clean.everything": everything,
+    "clean.everything": remove_everything,
 }

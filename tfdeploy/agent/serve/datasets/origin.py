@@ -1,7 +1,7 @@
-"""Data that begins on this host, at a path of its user: what lies there, and a copy of it for the
-data set here.
+"""Reads data that is already on this host, at a path of its user: lists it, and copies it into a
+data set of this host.
 
-The path is read as this user reads it. Nothing is changed there.
+The path is read with the rights of this user. Nothing is changed there.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 BLOB_BYTES = 8 << 20
 
 
-def look(call: Call) -> Answer:
-    """List what lies at a path of this host, as parts of a packed Listing.
+def list_source(call: Call) -> Answer:
+    """List what is at a path of this host, as parts of a packed Listing.
 
     Args: path (absolute), brief? (no items).
 
@@ -43,7 +43,7 @@ def look(call: Call) -> Answer:
             raise VerbError(
                 "unreadable", "%s cannot be read: %s" % (path, error.strerror), where=path
             ) from error
-    rows, is_folder, stamp = _listed(path)
+    rows, is_folder, stamp = _list_path(path)
     packed = rows.pack()
     for at in range(0, len(packed), BLOB_BYTES):
         if call.cancelled.is_set():
@@ -52,7 +52,7 @@ def look(call: Call) -> Answer:
     return {"folder": is_folder, "stamp": stamp}
 
 
-def _listed(path: str) -> Tuple[Listing, bool, str]:
+def _list_path(path: str) -> Tuple[Listing, bool, str]:
     stamp = Stamp()
 
     def seen(name: bytes, file_stat: os.stat_result) -> None:
@@ -88,9 +88,8 @@ def _listed(path: str) -> Tuple[Listing, bool, str]:
 
 
 @fenced
-def copy(call: Call) -> Answer:
-    """Copy what the data set that was begun lacks, from below `root` on this host to its staging
-    folder.
+def copy_source(call: Call) -> Answer:
+    """Copy what the data set still lacks from below `root` on this host to its staging folder.
 
     Args: job, name, root.
 
@@ -102,12 +101,12 @@ def copy(call: Call) -> Answer:
         if call.cancelled.is_set():
             break
         if wanted.size(index):
-            _copy(root, os.fsencode(staging.new), wanted[index], wanted.is_sparse(index))
+            _copy_file(root, os.fsencode(staging.new), wanted[index], wanted.is_sparse(index))
     return {}
 
 
-def _copy(root: bytes, staging: bytes, row: listing.Row, sparse: bool) -> None:
-    """One file, sharing its blocks where the file system can."""
+def _copy_file(root: bytes, staging: bytes, row: listing.Row, sparse: bool) -> None:
+    """Copy one file. It shares its blocks with the original if the file system supports that."""
     source, target = os.path.join(root, row.path), os.path.join(staging, row.path)
     os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
     try:
@@ -137,10 +136,10 @@ def _copy_content(reading: int, writing: int, size: int, sparse: bool) -> None:
     while at < size:
         content = os.pread(reading, min(PIECE_BYTES, size - at), at)
         if not content:
-            break  # it is shorter by now: the commit finds it
+            break  # the file has shrunk; the commit detects that
         for start, length in islands(memoryview(content)) if sparse else ((0, len(content)),):
             write_all(writing, memoryview(content)[start : start + length], at + start)
         at += len(content)
 
 
-VERBS = {"data.look": look, "data.copy": copy}
+VERBS = {"data.look": list_source, "data.copy": copy_source}

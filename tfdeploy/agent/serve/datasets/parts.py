@@ -1,8 +1,8 @@
-"""Data sets with `split`: which files a host has, which part each of them is in, and the folders of
-parts that a run's tasks get.
+"""Handles data sets with `split`: which files a host has, which part each file is in, and the
+folders of parts for a run's tasks.
 
-A host that has one part has its files alone in the data set's folder. One that has several, or
-other files besides, gets a folder of hard links for each part.
+A host that has one part has only its files in the data set's folder. A host with several parts, or
+with other files too, gets a folder of hard links for each part.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.datasets import record as data_record
 from tfdeploy.agent.serve.datasets import versions as data_versions
-from tfdeploy.agent.serve.datasets.staging import unpack, walk
+from tfdeploy.agent.serve.datasets.staging import unpack_listing, walk_folder
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer, DataParts
@@ -29,94 +29,98 @@ if TYPE_CHECKING:
 NO_PART = 0xFFFF
 
 
-def held(call: Call) -> Answer:
-    """Say which files of a listing lie here already, by size and time. Changes nothing.
+def list_held_files(call: Call) -> Answer:
+    """List the files of a listing that are already on this host, by size and time. Changes nothing.
 
     Args: job, name; blob: a packed Listing.
 
     Raises VerbError bad_listing.
     """
-    folder = data_versions.newest(
+    folder = data_versions.newest_folder(
         layout.data_dir(call.context.workdir, call.name("job"), call.name("name"))
     )
-    wanted = unpack(call.blob)
-    there = walk(folder) if os.path.isdir(folder) else Listing()
-    record = data_record.read(folder)
+    wanted = unpack_listing(call.blob)
+    current = walk_folder(folder) if os.path.isdir(folder) else Listing()
+    record = data_record.read_record(folder)
     stored = record["parts"] if record is not None else None
-    of = _of(stored, there) if stored is not None else None
+    part_of = _part_by_row(stored, current) if stored is not None else None
     rows_by_part: Dict[int, List[int]] = {}
-    for i, j in listing.pairs(wanted, there):
+    for i, j in listing.pairs(wanted, current):
         if (
             i is not None
             and j is not None
             and wanted.is_content(i)
-            and listing.is_same_file(wanted[i], there[j])
+            and listing.is_same_file(wanted[i], current[j])
         ):
-            rows_by_part.setdefault(of[j] if of is not None else NO_PART, []).append(i)
-    held = [
+            rows_by_part.setdefault(part_of[j] if part_of is not None else NO_PART, []).append(i)
+    rows_held = [
         [part, bitmap.pack(bitmap.bitmap_of(rows, len(wanted)))]
         for part, rows in rows_by_part.items()
     ]
-    return {"held": held, "folder_id": data_record.identity(folder)}
+    return {"held": rows_held, "folder_id": data_record.folder_id(folder)}
 
 
-def from_blob(count: int, blob: bytes) -> Optional[DataParts]:
-    """As `data.commit` gets them; None: the data set has no parts."""
+def parts_from_blob(count: int, blob: bytes) -> Optional[DataParts]:
+    """Return the parts as `data.commit` receives them, or None if the data set has no parts."""
     return {"count": count, "of": base64.b64encode(blob).decode("ascii")} if count else None
 
 
-def name_of(parts: Optional[DataParts]) -> str:
-    """Names which files are in which part; "" for no parts. The control side makes the same
-    name."""
+def parts_digest(parts: Optional[DataParts]) -> str:
+    """Return a name for the assignment of files to parts; "" without parts. The control machine
+    computes the same name."""
     if parts is None:
         return ""
-    return hashlib.sha256(b"%d " % parts["count"] + _unpacked(parts["of"])).hexdigest()
+    return hashlib.sha256(b"%d " % parts["count"] + _unpack(parts["of"])).hexdigest()
 
 
-def make_folders(paths: RunPaths, wanted: Mapping[str, List[int]]) -> None:
-    """`wanted`: name -> how many parts there are, then those of this host's tasks. Raises VerbError
-    no_data, OSError."""
+def make_part_folders(paths: RunPaths, wanted: Mapping[str, List[int]]) -> None:
+    """Make the folders of parts for a run. `wanted`: data set -> number of parts, then the parts of
+    this host's tasks. Raises VerbError no_data, OSError."""
     for name, numbers in wanted.items():
         top = layout.parts_dir(paths.workdir, paths.job, paths.run, paths.host, name)
         os.makedirs(os.path.join(top, layout.NO_PART), mode=0o700)
         count, mine = numbers[0], numbers[1:]
         if mine:
-            _make(paths, name, top, count, mine)
+            _make_part_folders(paths, name, top, count, mine)
 
 
-def _make(paths: RunPaths, name: str, top: str, count: int, mine: List[int]) -> None:
+def _make_part_folders(paths: RunPaths, name: str, top: str, count: int, mine: List[int]) -> None:
     folder = layout.data_dir(paths.workdir, paths.job, name)
-    record = data_record.read(folder)
+    record = data_record.read_record(folder)
     stored = record["parts"] if record is not None else None
-    rows = walk(folder) if os.path.isdir(folder) else Listing()
-    of = _of(stored, rows) if stored is not None and stored["count"] == count else None
-    if of is None or not set(mine) <= set(of):
+    rows = walk_folder(folder) if os.path.isdir(folder) else Listing()
+    part_of = (
+        _part_by_row(stored, rows) if stored is not None and stored["count"] == count else None
+    )
+    if part_of is None or not set(mine) <= set(part_of):
         what = "data set %s is not here in %d parts" % (name, count)
         raise VerbError("no_data", what, where=folder, advice="launch_with_sync")
-    alone = set(of) <= {mine[0], NO_PART}
+    alone = set(part_of) <= {mine[0], NO_PART}
     for part in mine:
-        place = os.path.join(top, "%d" % part)
+        target = os.path.join(top, "%d" % part)
         if alone:
-            os.symlink(folder, place)
+            os.symlink(folder, target)
         else:
-            _link_part(os.fsencode(folder), rows, of, part, os.fsencode(place))
+            _link_part(os.fsencode(folder), rows, part_of, part, os.fsencode(target))
 
 
-def _link_part(folder: bytes, rows: Listing, of: "array[int]", part: int, place: bytes) -> None:
-    """All folders and links, and hard links to the part's files."""
+def _link_part(
+    folder: bytes, rows: Listing, part_of: "array[int]", part: int, target: bytes
+) -> None:
+    """Make all folders and links, and hard links to the files of the part."""
     for index, row in enumerate(rows):
-        at = os.path.join(place, row.path) if row.path else place
+        at = os.path.join(target, row.path) if row.path else target
         if row.kind == FOLDER:
             os.mkdir(at, 0o700)
         elif row.kind == LINK:
             os.symlink(row.target, at)
-        elif of[index] == part:
+        elif part_of[index] == part:
             os.link(os.path.join(folder, row.path), at, follow_symlinks=False)
 
 
-def _of(stored: DataParts, rows: Listing) -> "Optional[array[int]]":
-    """The part of each row; None: what was stored is of another state."""
-    content = _unpacked(stored["of"])
+def _part_by_row(stored: DataParts, rows: Listing) -> "Optional[array[int]]":
+    """Return the part of each row, or None if the stored parts describe another state."""
+    content = _unpack(stored["of"])
     if len(content) != 2 * len(rows):
         return None
     parts = array("H")
@@ -126,7 +130,7 @@ def _of(stored: DataParts, rows: Listing) -> "Optional[array[int]]":
     return parts
 
 
-def _unpacked(text: str) -> bytes:
+def _unpack(text: str) -> bytes:
     try:
         return bitmap.unpack(text)
     except ValueError:

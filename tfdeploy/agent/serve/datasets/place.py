@@ -1,8 +1,8 @@
-"""Makes a data set what its listing says, once all its files are whole: in its folder, or beside it
-while a live run reads that.
+"""Installs a data set once all its files are complete: in its folder, or beside it while a live run
+reads the folder.
 
-A sync that is killed here is gone on with: what is in place is seen as there, the rest is still
-staged.
+An interrupted installation is resumed: files that are already in the folder count as present, and
+the others are still staged.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tfdeploy.agent.serve.datasets.staging import Staging
 _OTHERS_WRITE = 0o022
 
 
-def unready(staging: Staging, wanted: Listing, lacking: bytearray) -> List[bytes]:
-    """Paths that this host lacks and that are not whole in the staging folder."""
+def list_incomplete(staging: Staging, wanted: Listing, lacking: bytearray) -> List[bytes]:
+    """Return the paths that this host lacks and that are not complete in the staging folder."""
     folder, unready_paths = os.fsencode(staging.new), []
     for row in map(wanted.__getitem__, numbers_of(lacking)):
         try:
@@ -39,16 +39,17 @@ def unready(staging: Staging, wanted: Listing, lacking: bytearray) -> List[bytes
     return unready_paths
 
 
-def place(staging: Staging, wanted: Listing, lacking: bytearray) -> "array[int]":
-    """In the folder of before. Returns the rows whose content is new. Raises OSError."""
+def update_folder(staging: Staging, wanted: Listing, lacking: bytearray) -> "array[int]":
+    """Change the folder with the old version to the new one. Return the rows with new content.
+    Raises OSError."""
     root = os.fsencode(staging.old)
-    there = listing.walk(staging.old) if os.path.isdir(staging.old) else Listing()
+    current = listing.walk(staging.old) if os.path.isdir(staging.old) else Listing()
     os.makedirs(root, mode=0o700, exist_ok=True)
-    _open_folders(root, there)
+    _make_folders_writable(root, current)
     new = array("Q")
-    for i, j in listing.pairs(wanted, there):
+    for i, j in listing.pairs(wanted, current):
         row = wanted[i] if i is not None else None
-        old = there[j] if j is not None else None
+        old = current[j] if j is not None else None
         if row is None:
             if old is not None and old.path:
                 _remove(os.path.join(root, old.path))
@@ -58,21 +59,21 @@ def place(staging: Staging, wanted: Listing, lacking: bytearray) -> "array[int]"
             _remove(at)
             old = None
         if row.kind == FILE and i is not None and is_marked(lacking, i):
-            _bring(staging, row, at)
+            _move_staged(staging, row, at)
             new.append(i)
         elif row.same_as != NOT_LINKED:
-            _same(os.path.join(root, wanted.path(row.same_as)), at)
+            _hard_link(os.path.join(root, wanted.path(row.same_as)), at)
         else:
-            _make(row, old, at)
+            _make_folder_or_link(row, old, at)
     _set_attributes(root, wanted)
     return new
 
 
-def place_beside(
+def build_folder(
     staging: Staging, wanted: Listing, lacking: bytearray, folder: str
 ) -> "array[int]":
-    """In a new folder, where unchanged files are hard links to those of before. Returns the rows
-    whose content is new."""
+    """Build the new version in a new folder, with hard links to unchanged files of the old version.
+    Return the rows with new content."""
     root, old = os.fsencode(folder), os.fsencode(staging.old)
     removal.remove(folder)
     os.mkdir(root, 0o700)
@@ -80,53 +81,53 @@ def place_beside(
     for i, row in enumerate(wanted):
         at = os.path.join(root, row.path)
         if row.same_as != NOT_LINKED:
-            _same(os.path.join(root, wanted.path(row.same_as)), at)
+            _hard_link(os.path.join(root, wanted.path(row.same_as)), at)
         elif row.kind == FILE and is_marked(lacking, i):
             if row.size:
                 os.link(os.path.join(os.fsencode(staging.new), row.path), at, follow_symlinks=False)
             else:
-                _empty(at)
+                _create_empty(at)
             new.append(i)
         elif row.kind == FILE:
-            _lend(os.path.join(old, row.path), at, row)
+            _link_or_copy(os.path.join(old, row.path), at, row)
         else:
-            _make(row, None, at)
+            _make_folder_or_link(row, None, at)
     _set_attributes(root, wanted)
     return new
 
 
-def _lend(old: bytes, at: bytes, row: Row) -> None:
-    """A hard link to the file of before; a copy where its mode has to change, which the live run
-    must not see."""
+def _link_or_copy(old: bytes, at: bytes, row: Row) -> None:
+    """Make a hard link to the old file. Copies it if its mode has to change, because a live run
+    must not see that."""
     if stat.S_IMODE(os.lstat(old).st_mode) == row.mode:
         os.link(old, at, follow_symlinks=False)
     else:
         shutil.copy2(old, at, follow_symlinks=False)
 
 
-def _open_folders(root: bytes, there: Listing) -> None:
-    """Folders that their owner may not write in are made writable until the end."""
-    for row in there:
+def _make_folders_writable(root: bytes, current: Listing) -> None:
+    """Make folders writable that their owner may not write to. Their modes are set at the end."""
+    for row in current:
         if row.kind == FOLDER and row.mode & 0o700 != 0o700:
             os.chmod(os.path.join(root, row.path), row.mode | 0o700)
 
 
-def _bring(staging: Staging, row: Row, at: bytes) -> None:
+def _move_staged(staging: Staging, row: Row, at: bytes) -> None:
     if not row.size:
         _remove(at)
-        _empty(at)
+        _create_empty(at)
         return
     os.replace(os.path.join(os.fsencode(staging.new), row.path), at)
 
 
-def _empty(at: bytes) -> None:
+def _create_empty(at: bytes) -> None:
     os.close(
         os.open(at, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     )
 
 
-def _same(first: bytes, at: bytes) -> None:
-    """A hard link to `first`."""
+def _hard_link(first: bytes, at: bytes) -> None:
+    """Make a hard link to `first`, unless there is one."""
     try:
         if os.path.samestat(os.lstat(first), os.lstat(at)):
             return
@@ -136,8 +137,8 @@ def _same(first: bytes, at: bytes) -> None:
     os.link(first, at, follow_symlinks=False)
 
 
-def _make(row: Row, old: Optional[Row], at: bytes) -> None:
-    """A folder or link that is missing or other; a file that is right stays."""
+def _make_folder_or_link(row: Row, old: Optional[Row], at: bytes) -> None:
+    """Make a folder or a link if it is missing or differs. A correct file stays."""
     if row.kind == FOLDER and old is None and row.path:
         os.mkdir(at, 0o700)
     elif row.kind == LINK and (old is None or old.target != row.target):
@@ -149,7 +150,7 @@ def _remove(at: bytes) -> None:
     try:
         file_stat = os.lstat(at)
     except (FileNotFoundError, NotADirectoryError):
-        return  # with the folder that held it
+        return  # its folder was removed before
     if stat.S_ISDIR(file_stat.st_mode):
         shutil.rmtree(at)
     else:
@@ -157,8 +158,8 @@ def _remove(at: bytes) -> None:
 
 
 def _set_attributes(root: bytes, wanted: Listing) -> None:
-    """Modes and times, of folders last and from the innermost: what is made in them changes their
-    times."""
+    """Set modes and times, the innermost folders first. Folders come after their content, which
+    changes their times."""
     for index in range(len(wanted) - 1, -1, -1):
         row = wanted[index]
         if row.same_as != NOT_LINKED:

@@ -1,5 +1,5 @@
-"""The two small files beside a data set: <name>.tfdeploy marks its folder as ours, <name>.json
-records that it is whole."""
+"""Reads and writes the two small files beside a data set: <name>.tfdeploy marks its folder as ours,
+<name>.json records that it is complete."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ if TYPE_CHECKING:
 
 
 def is_ours(folder: str) -> bool:
-    return os.path.exists(_marker(folder))
+    return os.path.exists(_marker_path(folder))
 
 
-def begun(folder: str) -> float:
-    """When its latest sync began, in seconds of its file system's clock. Raises OSError."""
-    return os.stat(_marker(folder)).st_mtime
+def sync_start_time(folder: str) -> float:
+    """Return when the latest sync began, in seconds of the file system's clock. Raises OSError."""
+    return os.stat(_marker_path(folder)).st_mtime
 
 
-def mark(folder: str) -> None:
-    """Marks the folder as ours, and that a sync begins now. Raises OSError."""
-    here = identity(folder) or os.urandom(16).hex()
+def mark_begun(folder: str) -> None:
+    """Mark the folder as ours, and record that a sync begins now. Raises OSError."""
+    id_ = folder_id(folder) or os.urandom(16).hex()
     marker: DataMarker = {
         "v": wire.VERSION,
         "time": time.time(),
         "name": os.path.basename(folder),
-        "id": here,
+        "id": id_,
     }
-    atomic.write_json(_marker(folder), marker)
+    atomic.write_json(_marker_path(folder), marker)
 
 
-def identity(folder: str) -> str:
-    """A random id of this folder, the same for all hosts that share it; "" where it has none.
-    Raises OSError."""
-    return str((atomic.read_json(_marker(folder)) or {}).get("id") or "")
+def folder_id(folder: str) -> str:
+    """Return the random id of this folder, which is the same on all hosts that share it; "" if it
+    has none. Raises OSError."""
+    return str((atomic.read_json(_marker_path(folder)) or {}).get("id") or "")
 
 
-def is_of(folder: str, digest: str, attributes: str) -> bool:
-    """Whether it is recorded as whole in exactly this state. Raises OSError."""
-    record = read(folder)
+def is_recorded_as(folder: str, digest: str, attributes: str) -> bool:
+    """Return whether the data set is recorded as complete in exactly this state. Raises OSError."""
+    record = read_record(folder)
     return record is not None and (record["digest"], record["attributes"]) == (digest, attributes)
 
 
-def read(folder: str) -> Optional[DataRecord]:
-    """None: the data set is not whole. Raises OSError."""
-    stored = atomic.read_json(_record(folder))
+def read_record(folder: str) -> Optional[DataRecord]:
+    """Return the record, or None if the data set is not complete. Raises OSError."""
+    stored = atomic.read_json(_record_path(folder))
     if stored is None:
         return None
     time_s = stored["time"] if isinstance(stored.get("time"), (int, float)) else 0.0
     attributes = str(stored.get("attributes") or "")
-    parts = _parts(stored.get("parts"))
+    parts = _parse_parts(stored.get("parts"))
     return {
         "v": wire.VERSION,
         "time": time_s,
@@ -64,16 +64,16 @@ def read(folder: str) -> Optional[DataRecord]:
     }
 
 
-def _parts(stored: object) -> Optional[DataParts]:
+def _parse_parts(stored: object) -> Optional[DataParts]:
     if not isinstance(stored, dict) or not isinstance(stored.get("count"), int):
         return None
     return {"count": stored["count"], "of": str(stored.get("of") or "")}
 
 
-def write(
+def write_record(
     folder: str, digest: str, attributes: str = "", parts: Optional[DataParts] = None
 ) -> None:
-    """Records that the data set is whole; `attributes`: as in listing.py, "" where they were not
+    """Record that the data set is complete. `attributes`: as in listing.py, "" if they were not
     set. Raises OSError."""
     record: DataRecord = {
         "v": wire.VERSION,
@@ -82,18 +82,18 @@ def write(
         "attributes": attributes,
         "parts": parts,
     }
-    atomic.write_json(_record(folder), record, durable=True)
+    atomic.write_json(_record_path(folder), record, durable=True)
 
 
-def forget(folder: str) -> None:
-    """Removes the record: the data set is not whole any more. Raises OSError."""
-    if os.path.exists(_record(folder)):
-        os.unlink(_record(folder))
+def remove_record(folder: str) -> None:
+    """Remove the record, so the data set no longer counts as complete. Raises OSError."""
+    if os.path.exists(_record_path(folder)):
+        os.unlink(_record_path(folder))
 
 
-def _marker(folder: str) -> str:
+def _marker_path(folder: str) -> str:
     return folder + ".tfdeploy"
 
 
-def _record(folder: str) -> str:
+def _record_path(folder: str) -> str:
     return folder + ".json"

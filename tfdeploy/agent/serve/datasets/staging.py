@@ -1,8 +1,7 @@
-"""A data set on its way: the listing of what it will be, what this host lacks of it, and the folder
-where that grows.
+"""Holds a data set while it is received: the listing of the new version, what this host lacks of
+it, and the staging folder.
 
-The folder of before stays as it is, and usable, until all is here. What a killed sync left is gone
-on with.
+The old version stays usable until the new one is complete. An interrupted sync is resumed.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ _in_use: "weakref.WeakValueDictionary[Tuple[str, int, int, int], Listing]" = (
 
 
 class Staging:
-    """Of the data set in `folder`."""
+    """The staging folder of the data set in `folder`."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self.old = data_versions.newest(folder)
-        self.new = data_versions.beside(folder, "new")
-        self._listing = data_versions.beside(folder, "listing")
+        self.old = data_versions.newest_folder(folder)
+        self.new = data_versions.side_path(folder, "new")
+        self._listing = data_versions.side_path(folder, "listing")
 
     def begin(self, packed: bytes, reserve: int) -> bytearray:
-        """A bitmap of the rows that this host lacks. What an earlier sync left and this one has no
-        use for is removed.
+        """Begin a sync and return a bitmap of the rows that this host lacks. Removes staged files
+        that this sync does not need.
 
         Raises VerbError bad_listing, disk; OSError.
         """
-        wanted = unpack(packed)
+        wanted = unpack_listing(packed)
         lacking = self.lacking(wanted)
         os.makedirs(self.new, mode=0o700, exist_ok=True)
         staged_bytes = self._tidy(wanted, lacking)
@@ -53,15 +52,15 @@ class Staging:
         return lacking
 
     def listing(self) -> Listing:
-        """As it was begun. What is in use in this session already is not read again: of a million
-        files it takes 60 MB. Raises VerbError not_begun."""
+        """Return the listing with which the sync began. A listing that this session already uses is
+        not read again, because a million files take 60 MB. Raises VerbError not_begun."""
         try:
             with open(self._listing, "rb") as file:
                 about = os.fstat(file.fileno())
                 key = self._listing, about.st_ino, about.st_mtime_ns, about.st_size
                 cached = _in_use.get(key)
                 if cached is None:
-                    cached = _in_use[key] = unpack(file.read())
+                    cached = _in_use[key] = unpack_listing(file.read())
                 return cached
         except FileNotFoundError as error:
             raise VerbError(
@@ -69,7 +68,7 @@ class Staging:
             ) from error
 
     def moved(self, moved: bytes) -> Sequence[Moved]:
-        """The files of a broadcast, which moves the rows of this bitmap. Raises VerbError
+        """Return the files that a broadcast moves: the rows of this bitmap. Raises VerbError
         not_begun, bad_listing."""
         wanted = self.listing()
         rows = array("Q")
@@ -78,53 +77,52 @@ class Staging:
                 raise VerbError("bad_listing", "row %d of the listing is no file" % index)
             rows.append(index)
         lacking = self.lacking(wanted)
-        halves = _sizes_there(wanted, listing.walk(self.new))
-        return MovedRows(wanted, rows, lacking, halves, _sizes_there(wanted, self._walk_old()))
+        halves = _current_sizes(wanted, listing.walk(self.new))
+        return MovedRows(wanted, rows, lacking, halves, _current_sizes(wanted, self._walk_old()))
 
     def remove(self) -> None:
-        """Of what was staged, once it is in place."""
+        """Remove the staging files, once the data set is installed."""
         shutil.rmtree(self.new, ignore_errors=True)
         if os.path.exists(self._listing):
             os.unlink(self._listing)
 
     def lacking(self, wanted: Listing) -> bytearray:
-        """A bitmap of the files that lie here with another size or time, or not at all."""
-        there = self._walk_old()
+        """Return a bitmap of the files that are missing here, or have another size or time."""
+        current = self._walk_old()
         missing_bits = bytearray((len(wanted) + 7) // 8)
-        for i, j in listing.pairs(wanted, there):
+        for i, j in listing.pairs(wanted, current):
             if (
                 i is not None
                 and wanted.is_content(i)
-                and (j is None or not listing.is_same_file(wanted[i], there[j]))
+                and (j is None or not listing.is_same_file(wanted[i], current[j]))
             ):
                 mark(missing_bits, i)
         return missing_bits
 
     def _walk_old(self) -> Listing:
-        return walk(self.old) if os.path.isdir(self.old) else Listing()
+        return walk_folder(self.old) if os.path.isdir(self.old) else Listing()
 
     def _tidy(self, wanted: Listing, lacking: bytearray) -> int:
-        """Removes staged files that are not lacking. Returns the bytes that the others take on the
-        disk."""
-        staged, total = walk(self.new), 0
+        """Remove staged files that are not lacking. Return the bytes on disk of the others."""
+        staged, total = walk_folder(self.new), 0
         for i, j in listing.pairs(wanted, staged):
             if j is None or not staged.path(j):
                 continue
-            place = os.path.join(os.fsencode(self.new), staged.path(j))
+            staged_path = os.path.join(os.fsencode(self.new), staged.path(j))
             if staged[j].kind == FOLDER:
                 if i is not None and wanted[i].kind == FOLDER:
                     continue
-                shutil.rmtree(place)
+                shutil.rmtree(staged_path)
             elif i is not None and staged[j].kind == FILE and is_marked(lacking, i):
                 total += staged.allocated(j)
-            elif os.path.lexists(place):  # not within a folder that was removed
-                os.unlink(place)
+            elif os.path.lexists(staged_path):  # not within a folder that was removed
+                os.unlink(staged_path)
         return total
 
 
 class MovedRows(Sequence[Moved]):
-    """Made when they are asked for: a million of them would take 300 MB. `halves`, `olds`: see
-    _sizes_there."""
+    """The moved files, created on access, because a million of them would take 300 MB. `halves`,
+    `olds`: see _current_sizes."""
 
     def __init__(
         self,
@@ -159,23 +157,23 @@ class MovedRows(Sequence[Moved]):
         )
 
 
-def _sizes_there(wanted: Listing, there: Listing) -> "array[int]":
-    """By row: bytes of the file that lies there at its path, -1 where there is none."""
+def _current_sizes(wanted: Listing, current: Listing) -> "array[int]":
+    """Return for each row the size of the file that is at its path now, or -1."""
     sizes = array("q", [-1]) * len(wanted)
-    for i, j in listing.pairs(wanted, there):
-        if i is not None and j is not None and there.kind(j) == FILE:
-            sizes[i] = there.size(j)
+    for i, j in listing.pairs(wanted, current):
+        if i is not None and j is not None and current.kind(j) == FILE:
+            sizes[i] = current.size(j)
     return sizes
 
 
-def walk(folder: str) -> Listing:
-    """Raises VerbError strange; OSError."""
-    with strange():
+def walk_folder(folder: str) -> Listing:
+    """List the folder. Raises VerbError strange; OSError."""
+    with translate_strange():
         return listing.walk(folder)
 
 
 @contextlib.contextmanager
-def strange() -> Iterator[None]:
+def translate_strange() -> Iterator[None]:
     """Raises VerbError strange in place of Strange."""
     try:
         yield
@@ -187,8 +185,8 @@ def strange() -> Iterator[None]:
         ) from error
 
 
-def unpack(packed: bytes) -> Listing:
-    """Raises VerbError bad_listing."""
+def unpack_listing(packed: bytes) -> Listing:
+    """Unpack the listing. Raises VerbError bad_listing."""
     try:
         return listing.unpack(packed)
     except listing.BadListing as error:

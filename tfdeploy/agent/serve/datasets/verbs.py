@@ -1,8 +1,9 @@
-"""`data.*`: folders of data that tfdeploy made, by a marker beside them, and whether they are
-whole.
+"""Answers `data.*`: makes and checks folders of data. A marker file beside a folder says that
+tfdeploy made it; a record says that it is complete.
 
-A broadcast fills a staging folder (data_staging.py), rsync the folder itself. A folder without the
-marker is never touched; one that rsync is filling has no record (data_record.py).
+A broadcast fills a staging folder (datasets/staging.py), rsync fills the folder itself. A folder
+without the marker is never touched. A folder that rsync is filling has no record
+(datasets/record.py).
 """
 
 from __future__ import annotations
@@ -24,66 +25,66 @@ from tfdeploy.agent.serve.datasets import parts as data_parts
 from tfdeploy.agent.serve.datasets import place as data_place
 from tfdeploy.agent.serve.datasets import record as data_record
 from tfdeploy.agent.serve.datasets import versions as data_versions
-from tfdeploy.agent.serve.datasets.staging import Staging, strange, walk
+from tfdeploy.agent.serve.datasets.staging import Staging, translate_strange, walk_folder
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 
-def state(call: Call) -> Optional[Answer]:
-    """Say what lies here of a data set, only if it is whole. A version that waited for a run's end
-    is put in place, once that has ended.
+def report_state(call: Call) -> Optional[Answer]:
+    """Describe a data set on this host if it is complete. First installs a new version that waited
+    for a run's end, if that run has ended.
 
     Args: job, name.
     """
-    folder = _folder(call)
-    data_versions.settle(call.context.workdir, call.name("job"), call.name("name"))
-    newest = data_versions.newest(folder)
-    record = data_record.read(newest)
+    folder = _data_folder(call)
+    data_versions.install_next_version(call.context.workdir, call.name("job"), call.name("name"))
+    newest = data_versions.newest_folder(folder)
+    record = data_record.read_record(newest)
     if record is None or not os.path.isdir(newest):
         return None
     return {
-        "digest": digest(newest),
+        "digest": folder_digest(newest),
         "attributes": record["attributes"],
-        "parts": data_parts.name_of(record["parts"]),
+        "parts": data_parts.parts_digest(record["parts"]),
     }
 
 
 @fenced
-def lack(call: Call) -> Answer:
-    """Say what this host lacks of a data set. From now on that is staged beside the data set, which
-    stays as it is.
+def begin_staged(call: Call) -> Answer:
+    """Report what this host lacks of a data set. From then on the new version is staged beside the
+    data set, which does not change.
 
     Args: job, name, reserve?; blob: a packed Listing.
 
     Raises VerbError bad_listing, not_ours, disk.
     """
-    folder = _folder(call)
+    folder = _data_folder(call)
     _check_ours(folder)
     os.makedirs(os.path.dirname(folder), exist_ok=True)
-    data_record.mark(folder)
+    data_record.mark_begun(folder)
     staging = Staging(folder)
     lacking = staging.begin(call.blob, call.integer("reserve"))
     wanted = staging.listing()
     return {
         "lacking": bitmap.pack(lacking),
         "lacking_bytes": sum(wanted.size(row) for row in bitmap.numbers_of(lacking)),
-        "folder_id": data_record.identity(folder),
+        "folder_id": data_record.folder_id(folder),
     }
 
 
 @fenced
-def begin(call: Call) -> Answer:
-    """Mark a data set as ours, and from now on as not whole. With `ask` nothing changes: the answer
-    says what the sync would replace, and `files` and `losing` are counted where another state
-    than `digest` lies here.
+def begin_sync(call: Call) -> Answer:
+    """Mark a data set as ours, and from now on as not complete. With `ask` nothing changes: the
+    answer says what the sync would replace, and counts `files` and `losing` if another state than
+    `digest` is on this host.
 
     Args: job, name, bytes, digest?, ask?; blob: the 8-byte BLAKE2b of each path that comes.
 
     Raises VerbError disk, not_ours (no marker of ours), live_run (a live run here reads it and its
     content is not `digest`; details run, who, when).
     """
-    folder = _folder(call)
+    folder = _data_folder(call)
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     _check_ours(folder)
     if os.path.lexists(folder) and not call.flag("staged"):
@@ -91,29 +92,29 @@ def begin(call: Call) -> Answer:
     if not call.flag("staged"):
         _check_space(folder, call.integer("bytes"))
     if call.flag("ask"):
-        return _losses(call, folder)
-    data_record.mark(folder)
+        return _count_losses(call, folder)
+    data_record.mark_begun(folder)
     os.makedirs(folder, exist_ok=True)
-    data_record.forget(folder)
+    data_record.remove_record(folder)
     return {"folder": folder}
 
 
-def _losses(call: Call, folder: str) -> Answer:
-    """The number of "files" there, and of those that the sync is "losing": the blob does not name
-    them. Neither where the content is `digest` already."""
-    record = data_record.read(folder)
+def _count_losses(call: Call, folder: str) -> Answer:
+    """Return how many "files" there are, and how many of them the sync is "losing" because the blob
+    does not name them. Return neither count if the content already matches `digest`."""
+    record = data_record.read_record(folder)
     if not os.path.isdir(folder) or ("" if record is None else record["digest"]) == call.text(
         "digest"
     ):
         return {"folder": folder}
     step = wire.NAME_KEY_BYTES
     coming = {call.blob[at : at + step] for at in range(0, len(call.blob), step)}
-    there = [not coming or wire.name_key(path) in coming for path in paths(folder)]
-    return {"folder": folder, "files": len(there), "losing": there.count(False)}
+    files_kept = [not coming or wire.name_key(path) in coming for path in list_paths(folder)]
+    return {"folder": folder, "files": len(files_kept), "losing": files_kept.count(False)}
 
 
 def _check_ours(folder: str) -> None:
-    """Raises VerbError not_ours."""
+    """Refuse a folder that tfdeploy did not make. Raises VerbError not_ours."""
     if os.path.lexists(folder) and (
         not data_record.is_ours(folder) or os.path.islink(folder) or not os.path.isdir(folder)
     ):
@@ -126,12 +127,15 @@ def _check_ours(folder: str) -> None:
 
 
 def _refuse_live_run(call: Call) -> None:
-    """rsync changes the folder itself. Raises VerbError live_run."""
+    """Refuse an rsync while a live run reads the folder, because rsync changes the folder itself.
+    Raises VerbError live_run."""
     workdir, job, name = call.context.workdir, call.name("job"), call.name("name")
-    live_run = data_versions.live_run(workdir, job, name)
-    folder = _folder(call)
+    live_run = data_versions.find_live_run(workdir, job, name)
+    folder = _data_folder(call)
     if live_run is None or (
-        call.text("digest") and data_record.read(folder) and digest(folder) == call.text("digest")
+        call.text("digest")
+        and data_record.read_record(folder)
+        and folder_digest(folder) == call.text("digest")
     ):
         return
     run, plan = live_run
@@ -146,82 +150,84 @@ def _refuse_live_run(call: Call) -> None:
 
 @fenced
 @audited("sync", "sent")
-def commit(call: Call) -> Answer:
-    """Record a data set as whole, if its content is the expected one. What a broadcast brought
-    (`staged`) is put in place, or beside the folder while a live run reads that.
+def commit_sync(call: Call) -> Answer:
+    """Record a data set as complete if its content is the expected one. Files from a broadcast
+    (`staged`) are installed in the folder, or beside it while a live run reads the folder.
 
     Args: job, name, digest or staged, parts?: how many there are; blob: zlib of two bytes for each
     row of the listing, its part.
 
     Raises VerbError not_begun.
     """
-    folder = _folder(call)
+    folder = _data_folder(call)
     if call.flag("staged"):
         return _commit_staged(call, folder)
     if not os.path.isdir(folder):
         raise VerbError("not_begun", "no data set was begun in %s" % folder, where=folder)
-    actual_digest = digest(folder)
+    actual_digest = folder_digest(folder)
     ok = actual_digest == call.text("digest")
     if ok:
-        _remove_partial(folder)
-        _flush(folder)
-        data_record.write(folder, actual_digest)
+        _remove_partial_folders(folder)
+        _flush_changed(folder)
+        data_record.write_record(folder, actual_digest)
     return {"digest": actual_digest, "ok": ok}
 
 
 def _commit_staged(call: Call, folder: str) -> Answer:
-    """Puts in place what a broadcast brought: in the folder, or beside it while a live run reads
-    that."""
+    """Install what a broadcast brought: in the folder, or beside it while a live run reads the
+    folder."""
     staging = Staging(folder)
     wanted = staging.listing()
     lacking = staging.lacking(wanted)
-    if data_place.unready(staging, wanted, lacking):
+    if data_place.list_incomplete(staging, wanted, lacking):
         return {"digest": "", "ok": False}
-    beside = (
-        data_versions.live_run(call.context.workdir, call.name("job"), call.name("name"))
+    has_live_run = (
+        data_versions.find_live_run(call.context.workdir, call.name("job"), call.name("name"))
         is not None
     )
-    if beside and not data_record.is_of(staging.old, wanted.digest(), wanted.attributes()):
-        target = data_versions.beside(folder, data_versions.NEXT)
-        building = data_versions.beside(folder, "building")
-        new = data_place.place_beside(staging, wanted, lacking, building)
-        data_record.forget(target)
+    if has_live_run and not data_record.is_recorded_as(
+        staging.old, wanted.digest(), wanted.attributes()
+    ):
+        target = data_versions.side_path(folder, data_versions.NEXT)
+        building = data_versions.side_path(folder, "building")
+        new = data_place.build_folder(staging, wanted, lacking, building)
+        data_record.remove_record(target)
         removal.remove(target)
         os.rename(building, target)
     else:
         target = staging.old
-        data_record.forget(target)
-        new = data_place.place(staging, wanted, lacking)
-    actual_digest = digest(target)
+        data_record.remove_record(target)
+        new = data_place.update_folder(staging, wanted, lacking)
+    actual_digest = folder_digest(target)
     ok = actual_digest == wanted.digest()
     if ok:
         flush(target, (os.fsdecode(wanted.path(row)) for row in new))
-        parts = data_parts.from_blob(call.integer("parts"), call.blob)
-        data_record.write(target, actual_digest, wanted.attributes(), parts)
+        parts = data_parts.parts_from_blob(call.integer("parts"), call.blob)
+        data_record.write_record(target, actual_digest, wanted.attributes(), parts)
         staging.remove()
     return {"digest": actual_digest, "ok": ok}
 
 
-def _flush(folder: str) -> None:
-    """Flushes to disk the files that changed since the sync began."""
-    files = [os.fsdecode(row.path) for row in walk(folder) if row.kind == FILE]
-    flush(folder, changed_since(folder, files, data_record.begun(folder)))
+def _flush_changed(folder: str) -> None:
+    """Flush to disk the files that changed since the sync began."""
+    files = [os.fsdecode(row.path) for row in walk_folder(folder) if row.kind == FILE]
+    flush(folder, changed_since(folder, files, data_record.sync_start_time(folder)))
 
 
-def digest(folder: str) -> str:
-    """Names the state of what lies there: Listing.digest. Raises VerbError strange for what is
-    neither file, link nor folder."""
-    with strange():
+def folder_digest(folder: str) -> str:
+    """Return the digest of the folder's state (Listing.digest). Raises VerbError strange for an
+    entry that is neither file, link nor folder."""
+    with translate_strange():
         return listing.digest(listing.rows_in(folder))
 
 
-def paths(folder: str) -> Iterator[str]:
-    """Of all that is no folder."""
-    return (os.fsdecode(row.path) for row in walk(folder) if row.kind != FOLDER)
+def list_paths(folder: str) -> Iterator[str]:
+    """Yield the paths of all entries that are no folders."""
+    return (os.fsdecode(row.path) for row in walk_folder(folder) if row.kind != FOLDER)
 
 
-def size_bytes(folder: str) -> int:
-    """On disk, without following links; 0 where there is nothing."""
+def allocated_bytes(folder: str) -> int:
+    """Return the bytes on disk, without following links; 0 if there is no folder."""
     total = 0
     for base, _, names in os.walk(folder):
         for name in names:
@@ -231,7 +237,7 @@ def size_bytes(folder: str) -> int:
     return total
 
 
-def _remove_partial(folder: str) -> None:
+def _remove_partial_folders(folder: str) -> None:
     for base, names, _ in os.walk(folder):
         if layout.PARTIAL in names:
             names.remove(layout.PARTIAL)
@@ -239,11 +245,11 @@ def _remove_partial(folder: str) -> None:
 
 
 def _check_space(folder: str, bytes_wanted: int) -> None:
-    if bytes_wanted > free_space(folder).free_bytes:  # else what lies there need not be counted
-        require_space(folder, "the data", bytes_wanted - size_bytes(folder))
+    if bytes_wanted > free_space(folder).free_bytes:  # only then count the present files
+        require_space(folder, "the data", bytes_wanted - allocated_bytes(folder))
 
 
-def _folder(call: Call) -> str:
+def _data_folder(call: Call) -> str:
     job, name = call.name("job"), call.name("name")
     folder = layout.data_dir(call.context.workdir, job, name)
     if os.path.isdir(folder) and not os.path.islink(folder):
@@ -252,9 +258,9 @@ def _folder(call: Call) -> str:
 
 
 VERBS = {
-    "data.state": state,
-    "data.lack": lack,
-    "data.begin": begin,
-    "data.commit": commit,
-    "data.held": data_parts.held,
+    "data.state": report_state,
+    "data.lack": begin_staged,
+    "data.begin": begin_sync,
+    "data.commit": commit_sync,
+    "data.held": data_parts.list_held_files,
 }

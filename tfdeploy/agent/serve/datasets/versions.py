@@ -1,8 +1,8 @@
-"""The two versions that a data set may have: the folder that runs read, and beside it the next one,
-which waits for their end.
+"""Finds and switches the two versions that a data set may have: the folder that runs read, and
+beside it the next version.
 
-A live run keeps reading what it began with. Once no run of the job lives on a host that shares this
-workdir, the next version takes the folder's place.
+A live run keeps reading the version with which it began. Once no run of the job is alive on a host
+that shares this workdir, the next version replaces the folder.
 """
 
 from __future__ import annotations
@@ -24,67 +24,71 @@ if TYPE_CHECKING:
 NEXT = "next"
 
 
-def beside(folder: str, what: str) -> str:
-    """A place of tfdeploy's beside a data set: `.NAME.WHAT`. No data set has a name with a dot
-    first."""
+def side_path(folder: str, what: str) -> str:
+    """Return the path of tfdeploy's own entry beside a data set: `.NAME.WHAT`. No data set's name
+    begins with a dot."""
     return os.path.join(os.path.dirname(folder), ".%s.%s" % (os.path.basename(folder), what))
 
 
-def newest(folder: str) -> str:
-    """The folder of the newest version that is whole, or was begun."""
-    following = beside(folder, NEXT)
-    return following if data_record.read(following) is not None else folder
+def newest_folder(folder: str) -> str:
+    """Return the folder of the next version if it is complete, else the folder that runs read."""
+    following = side_path(folder, NEXT)
+    return following if data_record.read_record(following) is not None else folder
 
 
-def settle(workdir: str, job: str, name: str) -> None:
-    """Puts the next version in place, where there is one and no live run reads the data set. Raises
-    OSError."""
+def install_next_version(workdir: str, job: str, name: str) -> None:
+    """Replace the folder by the next version, if there is one and no live run reads the data set.
+    Raises OSError."""
     folder = layout.data_dir(workdir, job, name)
-    following = beside(folder, NEXT)
-    record = data_record.read(following)
-    if record is None or not os.path.isdir(following) or live_run(workdir, job, name) is not None:
+    following = side_path(folder, NEXT)
+    record = data_record.read_record(following)
+    if (
+        record is None
+        or not os.path.isdir(following)
+        or find_live_run(workdir, job, name) is not None
+    ):
         return
-    aside = beside(folder, "old")
+    aside = side_path(folder, "old")
     removal.remove(aside)
-    data_record.forget(folder)
+    data_record.remove_record(folder)
     if os.path.isdir(folder):
         os.rename(folder, aside)
     os.rename(following, folder)
-    data_record.write(folder, record["digest"], record["attributes"], record["parts"])
-    data_record.forget(following)
+    data_record.write_record(folder, record["digest"], record["attributes"], record["parts"])
+    data_record.remove_record(following)
     removal.remove(aside)
 
 
-def settle_all(workdir: str, job: str) -> None:
-    """Of all data sets of a job. Raises OSError."""
+def install_next_versions(workdir: str, job: str) -> None:
+    """Do so for all data sets of a job. Raises OSError."""
     parent = os.path.dirname(layout.data_dir(workdir, job, "x"))
     end = "." + NEXT + ".json"
     for each in list_names(parent):
         if each.startswith(".") and each.endswith(end):
-            settle(workdir, job, each[1 : -len(end)])
+            install_next_version(workdir, job, each[1 : -len(end)])
 
 
-def live_run(workdir: str, job: str, name: str) -> Optional[Tuple[str, ShownPlan]]:
-    """A run that reads the data set and is alive, with its plan. Runs of hosts that share the
-    workdir count too: so locks decide, not this host's boot id."""
+def find_live_run(workdir: str, job: str, name: str) -> Optional[Tuple[str, ShownPlan]]:
+    """Return a live run that reads the data set, with its plan. Runs of hosts that share the
+    workdir count too, so locks decide, not this host's boot id."""
     for run in run_names(workdir, job):
         plan = shown_plan.read(workdir, job, run)
         if plan["data"] is not None and name not in plan["data"]:
             continue
-        for paths in _of_hosts(workdir, job, run):
+        for paths in _host_parts(workdir, job, run):
             if _is_alive(paths):
                 return run, plan
     return None
 
 
-def _of_hosts(workdir: str, job: str, run: str) -> Iterator[RunPaths]:
+def _host_parts(workdir: str, job: str, run: str) -> Iterator[RunPaths]:
     for host in host_names(workdir, job, run):
         if not check_files.wrong(workdir, job, run, host):
             yield RunPaths(layout.host_dir(workdir, job, run, host))
 
 
 def _is_alive(paths: RunPaths) -> bool:
-    """It has a minder or a supervisor, or processes that outlived both."""
+    """Return whether the run has a minder or a supervisor, or processes that outlived both."""
     if paths.state().phase == "ended":
         return False
     tasks = [spec.task for spec in paths.part().tasks]

@@ -1,9 +1,9 @@
-"""Fills one environment: by uv where this host has it, else by venv and pip. Each line that they
-print is sent to the caller.
+"""Installs the packages of one environment: by uv if this host has it, else by venv and pip. Sends
+each line that they print to the caller.
 
-uv and pip run in a session of their own, and are killed when the session of serve ends. They read
-no input and change only the environment's folder and their own cache. Offline where a folder of
-wheels is given.
+uv and pip run in a process session of their own, and are killed when the session of serve ends.
+They read no input and change only the environment's folder and their own cache. They work offline
+if a folder of wheels is given.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHOWN = 12  # last lines, in an error
 LONGEST_LINE = 2000
 POLL_S = 0.2
 UV_OLDEST = (3, 8)
-PIP_WITH_PYTHON = (22, 3)  # the first that installs for another interpreter
+PIP_WITH_PYTHON = (22, 3)  # the first version that installs for another interpreter
 _UNSET = (
     "PYTHONPATH",
     "PYTHONHOME",
@@ -89,9 +89,9 @@ print("=tfdeploy-able=" + json.dumps({"venv": have("venv"), "ensurepip": have("e
 """
 
 
-def install(call: Call, base: str, version: str, folder: str, lock: int) -> str:
-    """Returns the installer: "uv" or "pip". `lock`: a descriptor that it inherits, so the lock is
-    held while any of it lives.
+def install_requirements(call: Call, base: str, version: str, folder: str, lock: int) -> str:
+    """Install the requirements and return the installer: "uv" or "pip". `lock`: a descriptor that
+    the installer inherits, so the lock is held while any of its processes lives.
 
     Raises VerbError no_venv, setup_failed, cancelled, bad_argument; OSError.
     """
@@ -101,26 +101,26 @@ def install(call: Call, base: str, version: str, folder: str, lock: int) -> str:
         runner.run([uv, "venv", "--python", base, folder])
         command = [uv, "pip", "install", "--python", os.path.join(folder, "bin", "python")]
     else:
-        command = _with_pip(runner, base, folder)
-    # /tmp is often memory, and too small for what pip unpacks
+        command = _make_with_venv(runner, base, folder)
+    # /tmp is often in memory, and too small for the files that pip unpacks.
     temporary = os.path.join(folder, "tmp")
     os.mkdir(temporary)
-    wanted, pins = _requirements(call, folder), _pins(call, folder)
+    wanted, pins = _write_requirements(call, folder), _write_constraints(call, folder)
     try:
         runner.run(command + wanted + pins, cwd=folder, TMPDIR=temporary)
     except VerbError as error:
         if not pins or error.code != "setup_failed":
             raise
-        # so its error does not name pins that the user never wrote
+        # Without the pins, the error does not name versions that the user never wrote.
         runner.run(command + wanted, cwd=folder, TMPDIR=temporary)
     shutil.rmtree(temporary, ignore_errors=True)
     return "uv" if uv else "pip"
 
 
-def _with_pip(runner: "_Runner", base: str, folder: str) -> List[str]:
-    """Makes the environment by venv; the command that installs into it: the base's pip, else one of
-    its own."""
-    can = _abilities(base)
+def _make_with_venv(runner: "_Runner", base: str, folder: str) -> List[str]:
+    """Make the environment by venv. Return the command that installs into it, with the base's pip
+    or with its own."""
+    can = _probe_abilities(base)
     newer = can.pip >= PIP_WITH_PYTHON
     if not can.venv or not (can.ensurepip or newer):
         lacks = "ensurepip" if can.venv else "venv"
@@ -139,9 +139,9 @@ def _with_pip(runner: "_Runner", base: str, folder: str) -> List[str]:
     )
 
 
-def packages_of(folder: str) -> Dict[str, str]:
-    """Names in lower case with dashes, and versions. Without pip, setuptools and wheel: the user
-    did not ask for them."""
+def installed_packages(folder: str) -> Dict[str, str]:
+    """Return package names, in lower case with dashes, and their versions. Leaves out pip,
+    setuptools and wheel, because the user did not ask for them."""
     packages = {}
     for path in glob.glob(
         os.path.join(glob.escape(folder), "lib", "python*", "site-packages", "*.dist-info")
@@ -157,8 +157,8 @@ def packages_of(folder: str) -> Dict[str, str]:
 
 
 def is_pin(name: Any, version: Any) -> bool:
-    """A name of PEP 503 and a version of PEP 440: no other text becomes a line that pip or uv
-    reads."""
+    """Return whether this is a name of PEP 503 and a version of PEP 440. No other text may become a
+    line that pip or uv reads."""
     named = isinstance(name, str) and isinstance(version, str) and len(name) + len(version) < 256
     return bool(named and re.match(PACKAGE, name) and re.match(VERSION, version))
 
@@ -171,7 +171,7 @@ class _Abilities(NamedTuple):
     pip: Tuple[int, ...]
 
 
-def _abilities(python: str) -> _Abilities:
+def _probe_abilities(python: str) -> _Abilities:
     code, out, err = Asked([python, "-c", _PRINT_ABILITIES]).answer()
     for line in out.splitlines():
         if line.startswith("=tfdeploy-able="):
@@ -186,9 +186,9 @@ def _abilities(python: str) -> _Abilities:
     )
 
 
-def _requirements(call: Call, folder: str) -> List[str]:
-    """The options that say what to install; writes the requirements into the environment, where
-    they document it."""
+def _write_requirements(call: Call, folder: str) -> List[str]:
+    """Write the requirements into the environment, where they document it. Return the options that
+    say what to install."""
     files, main = call.table("files"), call.text("main")
     if main not in files:
         raise VerbError("bad_argument", "the file %r was not sent" % main)
@@ -211,8 +211,8 @@ def _requirements(call: Call, folder: str) -> List[str]:
     return options
 
 
-def _pins(call: Call, folder: str) -> List[str]:
-    """The versions that a similar host has installed, as constraints."""
+def _write_constraints(call: Call, folder: str) -> List[str]:
+    """Write the versions that a similar host has installed, as constraints."""
     pins: Dict[str, str] = call.table("pins")
     path = os.path.join(folder, "pins.txt")
     if not all(is_pin(*pin) for pin in pins.items()):
@@ -253,14 +253,14 @@ class _Runner:
             self._follow(process)
         finally:
             self.call.context.closing.pop("setup %d" % process.pid, None)
-            _kill(process)  # what it left behind; before wait() its process id cannot be reused
+            _kill(process)  # its leftover processes; before wait() the process id cannot be reused
             code = process.wait()
             process.stdout.close() if process.stdout else None
         if code != 0:
             raise self._failed(argv, code)
 
     def _follow(self, process: "subprocess.Popen[bytes]") -> None:
-        """Reads until the program itself has ended: a process that it left behind may hold the
+        """Read until the program itself has ended. A process that it left behind may hold the
         output open for ever."""
         assert process.stdout is not None
         rest = b""
@@ -289,8 +289,8 @@ class _Runner:
             self.call.item({"line": text}, b"")
 
     def _failed(self, argv: List[str], code: int) -> VerbError:
-        words = [os.path.basename(word) if "/" in word else word for word in argv[:4]]
-        doing = " ".join(words[: 3 if "-m" in words else 2])
+        command_words = [os.path.basename(word) if "/" in word else word for word in argv[:4]]
+        doing = " ".join(command_words[: 3 if "-m" in command_words else 2])
         how = "signal %d" % -code if code < 0 else "exit code %d" % code
         lines = "".join("\n    " + line for line in self.last)
         return VerbError(
@@ -309,7 +309,7 @@ def lacks_source(lines: Iterable[str], offline: bool) -> bool:
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """Kills the process group that it leads."""
+    """Kill the process group that the process leads."""
     if process.returncode is None:
         try:
             os.killpg(process.pid, signal.SIGKILL)

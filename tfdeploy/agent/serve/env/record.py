@@ -1,5 +1,5 @@
-"""<name>.json beside an environment: it says that the environment is whole, and which packages it
-has."""
+"""Reads and writes <name>.json beside an environment, which records that the environment is
+complete, and its packages."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import EnvironmentRecord
 
 
-def path_of(folder: str) -> str:
-    """The record's file of the environment in that folder."""
+def record_path(folder: str) -> str:
+    """Return the path of the environment's record."""
     return folder + ".json"
 
 
-def read(folder: str) -> Optional[EnvironmentRecord]:
-    """None: the environment is not whole. An entry that is no package with a version is left out.
-    Raises OSError."""
-    stored = atomic.read_json(path_of(folder))
+def read_record(folder: str) -> Optional[EnvironmentRecord]:
+    """Return the record, or None if the environment is not complete. Leaves out entries that are no
+    package with a version. Raises OSError."""
+    stored = atomic.read_json(record_path(folder))
     if stored is None:
         return None
     packages = stored.get("packages")
@@ -37,8 +37,8 @@ def read(folder: str) -> Optional[EnvironmentRecord]:
     }
 
 
-def write(folder: str, by: str, python: str, packages: Dict[str, str]) -> None:
-    """Records that the environment is whole; `by`: uv or pip. Raises OSError."""
+def write_record(folder: str, by: str, python: str, packages: Dict[str, str]) -> None:
+    """Record that the environment is complete. `by`: uv or pip. Raises OSError."""
     record: EnvironmentRecord = {
         "v": wire.VERSION,
         "time": time.time(),
@@ -46,12 +46,12 @@ def write(folder: str, by: str, python: str, packages: Dict[str, str]) -> None:
         "python": python,
         "packages": packages,
     }
-    atomic.write_json(path_of(folder), record)
+    atomic.write_json(record_path(folder), record)
 
 
-def forget(folder: str) -> None:
-    """Removes the record: the environment is not whole any more. Raises OSError."""
+def remove_record(folder: str) -> None:
+    """Remove the record, so the environment no longer counts as complete. Raises OSError."""
     try:
-        os.unlink(path_of(folder))
+        os.unlink(record_path(folder))
     except FileNotFoundError:
         pass

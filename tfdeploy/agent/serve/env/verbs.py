@@ -1,9 +1,9 @@
-"""`env.state`, `env.make`: Python environments in <workdir>/.envs, each named by what it was made
-from.
+"""Answers `env.state` and `env.make`: makes Python environments in <workdir>/.envs, each named by a
+hash of its inputs.
 
-An environment is whole once <name>.json lies beside its folder; one that was interrupted has none,
-and is made again. It is made at its final place, because paths inside it are absolute, and never
-changed once whole.
+An environment is complete once <name>.json lies beside its folder. An interrupted one has no such
+file and is made again. It is made at its final path, because paths inside it are absolute, and
+never changes once it is complete.
 """
 
 from __future__ import annotations
@@ -41,53 +41,55 @@ class EnvRequest(NamedTuple):
     the interpreter."""
 
     base: str  # the host's interpreter, absolute
-    version: str  # of it: "3.11.2"
+    version: str  # of the interpreter, such as "3.11.2"
     name: str
     folder: str
 
 
-def python_of(folder: str) -> str:
+def interpreter_path(folder: str) -> str:
     return os.path.join(folder, "bin", "python")
 
 
-def name_of(digest: str, version: str, base: str) -> str:
-    """Equal on hosts that share a workdir and can share the environment too."""
-    words = (digest, version, os.uname().machine, os.path.realpath(base))
-    return hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+def environment_name(digest: str, version: str, base: str) -> str:
+    """Return the name of the environment. It is equal on hosts that share a workdir and can share
+    the environment."""
+    parts = (digest, version, os.uname().machine, os.path.realpath(base))
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
-def find(workdir: str, digest: str, version: str, base: str) -> Optional[str]:
-    """The folder of the environment if it is whole. Whether its interpreter still runs is another
-    question."""
-    name = name_of(digest, version, base)
+def find_environment(workdir: str, digest: str, version: str, base: str) -> Optional[str]:
+    """Return the folder of the environment if it is complete. Does not check whether its
+    interpreter still runs."""
+    name = environment_name(digest, version, base)
     check(workdir, ".envs/" + name)
     folder = os.path.join(layout.envs_dir(workdir), name)
     return (
         folder
-        if os.path.exists(env_record.path_of(folder)) and os.path.exists(python_of(folder))
+        if os.path.exists(env_record.record_path(folder))
+        and os.path.exists(interpreter_path(folder))
         else None
     )
 
 
-def state(call: Call) -> Answer:
-    """Say whether the environment made from that digest and that Python is there and runs, and
-    record that the job uses it.
+def report_state(call: Call) -> Answer:
+    """Report whether the environment for that digest and that Python exists and runs, and record
+    that the job uses it.
 
     Args: job, digest, python.
 
     Raises VerbError no_python, old_python.
     """
-    request = _requested(call)
+    request = _parse_request(call)
     environment = _describe(request)
     if environment["ready"]:
-        env_usage.mark(request.folder, call.name("job"))
+        env_usage.mark_used(request.folder, call.name("job"))
     return environment
 
 
 @fenced
 @audited("setup", "environment made")
-def make(call: Call) -> Answer:
-    """Make an environment, unless it is there.
+def make_environment(call: Call) -> Answer:
+    """Make an environment, unless it exists.
 
     Args: job, digest, python, files {path: text}, main, wheels? (a data set's name), pins? {name:
     version}.
@@ -95,20 +97,22 @@ def make(call: Call) -> Answer:
     Raises VerbError no_python, old_python, no_venv, setup_failed (details lines: its last ones,
     exit_code), cancelled, disk.
     """
-    request, job = _requested(call), call.name("job")
+    request, job = _parse_request(call), call.name("job")
     make_private(os.path.dirname(request.folder))
-    with _locked(call, request.folder + ".lock") as lock:
+    with _environment_lock(call, request.folder + ".lock") as lock:
         if not _describe(request)["ready"]:
-            _make(call, request, lock)
-        env_usage.mark(request.folder, job)
+            _remake(call, request, lock)
+        env_usage.mark_used(request.folder, job)
     env_usage.remove_old(call.context.workdir, request.name, KEPT)
     return _describe(request)
 
 
-def _requested(call: Call) -> EnvRequest:
+def _parse_request(call: Call) -> EnvRequest:
     wanted = call.text("python", "python3")
     base = find_program(wanted)
-    version, problem = _version(base) if base else (None, "there is no program %s here" % wanted)
+    version, problem = (
+        _read_version(base) if base else (None, "there is no program %s here" % wanted)
+    )
     if base is None or version is None:
         raise VerbError("no_python", problem, advice="name_python")
     if tuple(map(int, version.split(".")[:2])) < OLDEST_PYTHON:
@@ -118,15 +122,15 @@ def _requested(call: Call) -> EnvRequest:
             % ((base, version) + OLDEST_PYTHON),
             advice="newer_python",
         )
-    name = name_of(call.name("digest"), version, base)
+    name = environment_name(call.name("digest"), version, base)
     check(call.context.workdir, ".envs/" + name)
     return EnvRequest(
         base, version, name, os.path.join(layout.envs_dir(call.context.workdir), name)
     )
 
 
-def _version(python: str) -> Tuple[Optional[str], str]:
-    """(its version, or None; what is wrong with it)."""
+def _read_version(python: str) -> Tuple[Optional[str], str]:
+    """Return the version of this Python, or None, and what is wrong with it."""
     code, out, err = Asked([python, "-c", _PRINT_VERSION]).answer()
     for line in out.splitlines():
         if line.startswith("=tfdeploy-version="):
@@ -136,8 +140,8 @@ def _version(python: str) -> Tuple[Optional[str], str]:
 
 
 def _describe(request: EnvRequest) -> Answer:
-    record = env_record.read(request.folder)
-    ready = record is not None and _version(python_of(request.folder))[0] is not None
+    record = env_record.read_record(request.folder)
+    ready = record is not None and _read_version(interpreter_path(request.folder))[0] is not None
     return {
         "name": request.name,
         "folder": request.folder,
@@ -149,22 +153,25 @@ def _describe(request: EnvRequest) -> Answer:
     }
 
 
-def _make(call: Call, request: EnvRequest, lock: int) -> None:
-    """Makes it anew, in place of what lies there. Leaves nothing behind when it fails."""
+def _remake(call: Call, request: EnvRequest, lock: int) -> None:
+    """Make the environment anew and replace what is at its path. Leaves nothing behind on
+    failure."""
     env_usage.remove(request.folder)
     try:
-        by = env_install.install(call, request.base, request.version, request.folder, lock)
-        packages = env_install.packages_of(request.folder)
-        env_record.write(request.folder, by, request.version, packages)
+        by = env_install.install_requirements(
+            call, request.base, request.version, request.folder, lock
+        )
+        packages = env_install.installed_packages(request.folder)
+        env_record.write_record(request.folder, by, request.version, packages)
     except BaseException:
         env_usage.remove(request.folder)
         raise
 
 
 @contextmanager
-def _locked(call: Call, path: str) -> Iterator[int]:
-    """One setup of an environment at a time, also on hosts that share the workdir. uv and pip
-    inherit the lock: where serve is killed, it stays held until they have ended."""
+def _environment_lock(call: Call, path: str) -> Iterator[int]:
+    """Allow one setup of an environment at a time, also on hosts that share the workdir. uv and pip
+    inherit the lock: if serve is killed, the lock stays held until they have ended."""
     with FileLock(path) as lock:
         if not lock.acquire(0):
             call.item({"waiting": path}, b"")
@@ -175,4 +182,4 @@ def _locked(call: Call, path: str) -> Iterator[int]:
         yield lock.descriptor
 
 
-VERBS = {"env.state": state, "env.make": make}
+VERBS = {"env.state": report_state, "env.make": make_environment}

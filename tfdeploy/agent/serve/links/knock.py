@@ -1,4 +1,5 @@
-"""Whether this host reaches ports of other hosts, and whether the right host answers there."""
+"""Checks whether this host reaches ports of other hosts, and whether the right host answers
+there."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ from tfdeploy.agent.host.network import port_probe, resolving
 from tfdeploy.agent.record import NamedTuple
 
 CONNECT_S = 4.0  # a lost first packet is sent again after 1 and after 3 s
-ANSWER_S = 6.0  # of a host that is busy
+ANSWER_S = 6.0  # a busy host may need that long
 RETRY_S = 1.0
 MOST_TOKEN = 64
-_WORDS = {
+_REASONS = {
     errno.ECONNREFUSED: "refused",
     errno.ETIMEDOUT: "silent",
     errno.EHOSTUNREACH: "no_route",
@@ -25,7 +26,7 @@ _WORDS = {
     errno.ECONNRESET: "reset",
     errno.EPIPE: "reset",
 }
-_PASSING = (
+_TRANSIENT_ERRORS = (
     errno.ENOBUFS,
     errno.ENOMEM,
     errno.EADDRNOTAVAIL,
@@ -36,70 +37,70 @@ _PASSING = (
 )
 
 
-class Knock(NamedTuple):
+class PortTarget(NamedTuple):
     address: str  # an IP address, or a name
     port: int
     token: str  # what the right host answers
 
 
-class Failed(NamedTuple):
-    """`why`: a word of docs/agent-protocol.md. `detail`: what the system says, or what answers
-    there."""
+class PortFailure(NamedTuple):
+    """Why a port failed. `why`: a word of docs/agent-protocol.md. `detail`: the system's error
+    text, or what answers at the port."""
 
     why: str
     detail: str
 
 
-def knock_all(asked: List[Knock]) -> Dict[int, Failed]:
-    """place in `asked` -> why it failed; those that are not in it work."""
+def try_all_ports(asked: List[PortTarget]) -> Dict[int, PortFailure]:
+    """Return why ports failed, by their index in `asked`. Ports that work are left out."""
     resolved = resolving.resolve(each.address for each in asked)
-    failures: Dict[int, Failed] = {}
+    failures: Dict[int, PortFailure] = {}
     rows: Dict[int, Any] = {}
-    for place, each in enumerate(asked):
+    for index, each in enumerate(asked):
         row = resolved[each.address]
         home = None if peer_filter.is_address(each.address) else resolving.loopback_in(row)
         if isinstance(row, str):
-            failures[place] = Failed("unresolved", row)
+            failures[index] = PortFailure("unresolved", row)
         elif home:
-            failures[place] = Failed("loopback", home)
+            failures[index] = PortFailure("loopback", home)
         else:
-            rows[place] = row[0]
-    failures.update(_knock(rows, asked))
-    busy = [place for place, failure in failures.items() if failure.why == "busy"]
+            rows[index] = row[0]
+    failures.update(_try_ports(rows, asked))
+    busy = [index for index, failure in failures.items() if failure.why == "busy"]
     if busy:
         time.sleep(RETRY_S)
-        again = _knock({place: rows[place] for place in busy}, asked)
-        failures = {place: failure for place, failure in failures.items() if place not in busy}
+        again = _try_ports({index: rows[index] for index in busy}, asked)
+        failures = {index: failure for index, failure in failures.items() if index not in busy}
         failures.update(again)
     return failures
 
 
-def _knock(rows: Dict[int, Any], asked: List[Knock]) -> Dict[int, Failed]:
+def _try_ports(rows: Dict[int, Any], asked: List[PortTarget]) -> Dict[int, PortFailure]:
     targets = [
-        port_probe.Target(row, asked[place].port, MOST_TOKEN, ANSWER_S)
-        for place, row in rows.items()
+        port_probe.Target(row, asked[index].port, MOST_TOKEN, ANSWER_S)
+        for index, row in rows.items()
     ]
     answers = port_probe.probe(targets, CONNECT_S, reset=True)
-    failures: Dict[int, Failed] = {}
-    for place, answer in zip(rows, answers):  # noqa: B905 - Python 3.8 knows no strict
+    failures: Dict[int, PortFailure] = {}
+    for index, answer in zip(rows, answers):  # noqa: B905 - Python 3.8 knows no strict
         line, newline, _ = answer.data.partition(b"\n")
         if answer.error:
-            failures[place] = _failure(answer)
+            failures[index] = _connection_failure(answer)
         elif not newline and not answer.ended and len(line) < MOST_TOKEN:
-            failures[place] = Failed("mute", "")
-        elif line != asked[place].token.encode():
-            failures[place] = Failed("other", _shown(answer.data))
+            failures[index] = PortFailure("mute", "")
+        elif line != asked[index].token.encode():
+            failures[index] = PortFailure("other", _printable(answer.data))
     return failures
 
 
-def _failure(answer: port_probe.Answer) -> Failed:
+def _connection_failure(answer: port_probe.Answer) -> PortFailure:
     code = answer.error
-    if code in _PASSING:
-        return Failed("busy", errno.errorcode.get(code, str(code)))
-    return Failed(_WORDS.get(code, "error"), os.strerror(code))
+    if code in _TRANSIENT_ERRORS:
+        return PortFailure("busy", errno.errorcode.get(code, str(code)))
+    return PortFailure(_REASONS.get(code, "error"), os.strerror(code))
 
 
-def _shown(raw: bytes) -> str:
+def _printable(raw: bytes) -> str:
     return "".join(
         char if char.isprintable() else " " for char in raw.decode("utf-8", "replace")
     ).strip()

@@ -1,8 +1,7 @@
-"""How long a packet takes between two hosts, and how much goes through in a second: both ends of
-one measurement.
+"""Measures the round-trip time and the throughput between two hosts; both ends of one measurement.
 
-The side that asks says what it wants by one letter after another: P, a byte that comes back; S, it
-sends; R, it receives.
+The asking side sends one letter after another: P, the peer returns a byte; S, the asking side sends
+data; R, the asking side receives data.
 """
 
 from __future__ import annotations
@@ -13,100 +12,101 @@ import struct
 import time
 
 from tfdeploy.agent.annotations import List, Tuple
-from tfdeploy.agent.serve.links.knock import MOST_TOKEN, Knock
+from tfdeploy.agent.serve.links.knock import MOST_TOKEN, PortTarget
 
 PINGS = 11
 SEND_S = 0.5
-MOST_BYTES = 1 << 30  # in one direction: of a link so fast that it needs no better figure
+MOST_BYTES = 1 << 30  # in one direction; a faster link needs no better figure
 SILENT_S = 10.0
 BLOCK = bytes(1 << 18)
 _COUNT = struct.Struct("!Q")
 
 
 class Unmeasured(Exception):
-    """Why, in words."""
+    """The measurement failed; the text says why."""
 
 
-def measure(asked: Knock, key: str) -> Tuple[float, float, float]:
-    """(milliseconds there and back, megabits a second to that host, and from it). Raises
-    Unmeasured, OSError."""
-    with socket.create_connection((asked.address, asked.port), timeout=SILENT_S) as one:
-        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if _line(one) != asked.token.encode():
+def measure_link(asked: PortTarget, key: str) -> Tuple[float, float, float]:
+    """Return (round-trip time in ms, Mbit/s to that host, Mbit/s from it). Raises Unmeasured,
+    OSError."""
+    with socket.create_connection((asked.address, asked.port), timeout=SILENT_S) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if _read_line(connection) != asked.token.encode():
             raise Unmeasured("another machine answers there")
-        one.sendall(key.encode())
-        ms = statistics.median(_ping_s(one) for _ in range(PINGS)) * 1000
-        one.sendall(b"S")
+        connection.sendall(key.encode())
+        ms = statistics.median(_ping_s(connection) for _ in range(PINGS)) * 1000
+        connection.sendall(b"S")
         began = time.monotonic()
-        sent = _send(one)
-        counted = _COUNT.unpack(_exactly(one, _COUNT.size))[0]
+        sent = _send(connection)
+        counted = _COUNT.unpack(_read_exactly(connection, _COUNT.size))[0]
         to = _mbit_s(counted, time.monotonic() - began)
         if counted != sent:
             raise Unmeasured("%d of %d bytes came through" % (counted, sent))
-        one.sendall(b"R")
+        connection.sendall(b"R")
         began = time.monotonic()
-        got = _receive(one)
-        return round(ms, 3), round(to, 1), round(_mbit_s(got, time.monotonic() - began), 1)
+        received = _receive(connection)
+        return round(ms, 3), round(to, 1), round(_mbit_s(received, time.monotonic() - began), 1)
 
 
-def answer(one: socket.socket) -> None:
-    """The other end: does what each letter asks for, until the connection ends. Raises OSError."""
-    one.setblocking(True)
-    one.settimeout(SILENT_S)
-    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+def serve_measurement(connection: socket.socket) -> None:
+    """Do what each letter asks for, until the connection ends. Raises OSError."""
+    connection.setblocking(True)
+    connection.settimeout(SILENT_S)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     while True:
-        letter = one.recv(1)
+        letter = connection.recv(1)
         if letter == b"P":
-            one.sendall(b"P")
+            connection.sendall(b"P")
         elif letter == b"S":
-            one.sendall(_COUNT.pack(_receive(one)))
+            connection.sendall(_COUNT.pack(_receive(connection)))
         elif letter == b"R":
-            _send(one)
+            _send(connection)
         else:
             return
 
 
-def _ping_s(one: socket.socket) -> float:
+def _ping_s(connection: socket.socket) -> float:
     began = time.monotonic()
-    one.sendall(b"P")
-    _exactly(one, 1)
+    connection.sendall(b"P")
+    _read_exactly(connection, 1)
     return time.monotonic() - began
 
 
-def _send(one: socket.socket) -> int:
-    """Blocks with their size before them, for SEND_S; a size of 0 ends it. The bytes sent."""
+def _send(connection: socket.socket) -> int:
+    """Send blocks, each after its size, for SEND_S, and end with a size of 0. Return the bytes
+    sent."""
     until, sent = time.monotonic() + SEND_S, 0
     while time.monotonic() < until and sent < MOST_BYTES:
-        one.sendall(_COUNT.pack(len(BLOCK)))
-        one.sendall(BLOCK)
+        connection.sendall(_COUNT.pack(len(BLOCK)))
+        connection.sendall(BLOCK)
         sent += len(BLOCK)
-    one.sendall(_COUNT.pack(0))
+    connection.sendall(_COUNT.pack(0))
     return sent
 
 
-def _receive(one: socket.socket) -> int:
-    got, room = 0, memoryview(bytearray(len(BLOCK)))
+def _receive(connection: socket.socket) -> int:
+    received, buffer = 0, memoryview(bytearray(len(BLOCK)))
     until = time.monotonic() + SEND_S + SILENT_S
     while time.monotonic() < until:
-        size = _COUNT.unpack(_exactly(one, _COUNT.size))[0]
+        size = _COUNT.unpack(_read_exactly(connection, _COUNT.size))[0]
         if size == 0:
-            return got
+            return received
         if size > len(BLOCK):
-            raise OSError("what comes is no measurement")
+            raise OSError("the peer sends no measurement")
         filled = 0
         while filled < size:
-            count = one.recv_into(room[filled:size])
+            count = connection.recv_into(buffer[filled:size])
             if not count:
                 raise OSError("the connection ended")
             filled += count
-        got += size
-    raise OSError("it sends without end")
+        received += size
+    raise OSError("the peer does not stop sending")
 
 
-def _exactly(one: socket.socket, count: int) -> bytes:
+def _read_exactly(connection: socket.socket, count: int) -> bytes:
     parts: List[bytes] = []
     while count:
-        part = one.recv(count)
+        part = connection.recv(count)
         if not part:
             raise OSError("the connection ended")
         parts.append(part)
@@ -114,14 +114,14 @@ def _exactly(one: socket.socket, count: int) -> bytes:
     return b"".join(parts)
 
 
-def _line(one: socket.socket) -> bytes:
-    said = b""
-    while b"\n" not in said and len(said) < MOST_TOKEN:
-        part = one.recv(MOST_TOKEN)
+def _read_line(connection: socket.socket) -> bytes:
+    line = b""
+    while b"\n" not in line and len(line) < MOST_TOKEN:
+        part = connection.recv(MOST_TOKEN)
         if not part:
             break
-        said += part
-    return said.partition(b"\n")[0]
+        line += part
+    return line.partition(b"\n")[0]
 
 
 def _mbit_s(count: int, seconds: float) -> float:

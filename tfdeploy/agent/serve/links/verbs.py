@@ -1,5 +1,5 @@
-"""check.listen, check.knock, check.measure: whether hosts reach each other, without a run.
-`tfdeploy check` asks them."""
+"""Answers check.listen, check.knock and check.measure: whether hosts reach each other, without a
+run. `tfdeploy check` calls them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.serve.call import Call, Verb
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.serve.links.knock import Knock
+    from tfdeploy.agent.serve.links.knock import PortTarget
     from tfdeploy.agent.shapes import Answer
 
 MOST_S = 3600.0
@@ -21,10 +21,10 @@ _HEX = re.compile(r"[0-9a-f]{32}\Z")
 _ADDRESS = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.:%-]{0,254}\Z|::[0-9A-Fa-f:.]*\Z")
 
 
-def listen(call: Call) -> Answer:
-    """Listen on these ports until the call is cancelled, and send the token, nothing else, to
-    whoever connects. Who answers it with the key, which only hosts of this preflight have, may
-    measure the link.
+def listen_on_ports(call: Call) -> Answer:
+    """Listen on these ports until the call is cancelled, and send the token, and nothing else, to
+    every client. A client that answers it with the key, which only hosts of this preflight have,
+    may measure the link.
 
     Args: ports, token, key, seconds (at most).
 
@@ -32,34 +32,36 @@ def listen(call: Call) -> Answer:
     """
     from tfdeploy.agent.serve.links.listener import Listener
 
-    ports = [_port(port) for port in call.rows("ports")[:MOST_PORTS]]
+    ports = [_checked_port(port) for port in call.rows("ports")[:MOST_PORTS]]
     until = time.monotonic() + min(call.number("seconds") or 60.0, MOST_S)
-    with Listener(ports, _hex(call, "token"), _hex(call, "key")) as listener:
+    with Listener(ports, _checked_hex(call, "token"), _checked_hex(call, "key")) as listener:
         call.item({"ports": listener.ports, "taken": listener.taken}, b"")
         listener.serve(lambda: call.cancelled.is_set() or time.monotonic() >= until)
     return {}
 
 
-def knock(call: Call) -> Answer:
-    """Connect to all the links at once, and say which do not work.
+def try_links(call: Call) -> Answer:
+    """Connect to all the links at once, and report those that do not work.
 
     Args: links [[address, port, token], ...].
 
     Raises VerbError bad_argument.
     """
-    from tfdeploy.agent.serve.links.knock import knock_all
+    from tfdeploy.agent.serve.links.knock import try_all_ports
 
-    asked = [_knock_of(row) for row in call.rows("links")[:MOST_LINKS]]
-    failed = knock_all(asked)
+    asked = [_parse_target(row) for row in call.rows("links")[:MOST_LINKS]]
+    failed = try_all_ports(asked)
     return {
         "asked": len(asked),
-        "failed": [(place, each.why, each.detail) for place, each in sorted(failed.items())],
+        "failed": [
+            (index, failure.why, failure.detail) for index, failure in sorted(failed.items())
+        ],
     }
 
 
-def measure(call: Call) -> Answer:
-    """Measure the link to one host that listens: there and back, and half a second in each
-    direction.
+def measure_one_link(call: Call) -> Answer:
+    """Measure the link to one listening host: the round-trip time, and half a second of data in
+    each direction.
 
     Args: link [address, port, token], key.
 
@@ -67,9 +69,9 @@ def measure(call: Call) -> Answer:
     """
     from tfdeploy.agent.serve.links import speed as link_speed
 
-    asked, key = _knock_of(call.rows("link")), _hex(call, "key")
+    asked, key = _parse_target(call.rows("link")), _checked_hex(call, "key")
     try:
-        ms, to, back = link_speed.measure(asked, key)
+        ms, to, back = link_speed.measure_link(asked, key)
     except (OSError, ValueError, link_speed.Unmeasured) as error:
         return {
             "ms": None,
@@ -80,8 +82,8 @@ def measure(call: Call) -> Answer:
     return {"ms": ms, "to_mbit_s": to, "from_mbit_s": back, "why": ""}
 
 
-def _knock_of(row: Any) -> Knock:
-    from tfdeploy.agent.serve.links.knock import Knock
+def _parse_target(row: Any) -> PortTarget:
+    from tfdeploy.agent.serve.links.knock import PortTarget
 
     if (
         not isinstance(row, (list, tuple))
@@ -91,20 +93,24 @@ def _knock_of(row: Any) -> Knock:
         raise VerbError("bad_argument", "%.200r is not [address, port, token]" % (row,))
     if not _ADDRESS.match(row[0]) or not _HEX.match(row[2]):
         raise VerbError("bad_argument", "%.200r is not [address, port, token]" % (row,))
-    return Knock(row[0], _port(row[1]), row[2])
+    return PortTarget(row[0], _checked_port(row[1]), row[2])
 
 
-def _port(value: Any) -> int:
+def _checked_port(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 65535:
         raise VerbError("bad_argument", "%.200r is no port" % (value,))
     return value
 
 
-def _hex(call: Call, key: str) -> str:
+def _checked_hex(call: Call, key: str) -> str:
     value = call.text(key)
     if not _HEX.match(value):
         raise VerbError("bad_argument", "%s is not 32 hexadecimal digits" % key)
     return value
 
 
-VERBS: Dict[str, Verb] = {"check.listen": listen, "check.knock": knock, "check.measure": measure}
+VERBS: Dict[str, Verb] = {
+    "check.listen": listen_on_ports,
+    "check.knock": try_links,
+    "check.measure": measure_one_link,
+}

@@ -1,9 +1,9 @@
-"""The fencing number of a job's lock on a host: it rises each time the lock is taken, and outlives
-the session.
+"""Stores the fencing number of a job's lock on a host. It rises each time the lock is acquired, and
+outlives the session.
 
-A lock ends with its session, which may break without the operator's notice; a new session then goes
-on. The number shows whether another operator has taken the lock since (lock.py). Reads and writes
-one small file beside the locks.
+A lock ends with its session, and the session may break without the operator's notice; a new session
+then continues. The number shows whether another operator has acquired the lock since then
+(lock/verbs.py). Reads and writes one small file beside the locks.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Fence, LockHolder, Unchecked
 
 
-def advance(lock_path: str, holder: LockHolder) -> None:
-    """Writes a new number, for the holder that has just taken the lock: from the clock, so none
-    repeats if the file is lost."""
-    make_private(os.path.dirname(path_of(lock_path)))
-    fence: Fence = {**holder, "number": max(current(lock_path) + 1, int(time.time() * 1000))}
-    write_json(path_of(lock_path), fence, durable=True)
+def advance_number(lock_path: str, holder: LockHolder) -> None:
+    """Write a new number for the holder that has just acquired the lock. The number follows the
+    clock, so none repeats if the file is lost."""
+    make_private(os.path.dirname(fence_path(lock_path)))
+    fence: Fence = {**holder, "number": max(current_number(lock_path) + 1, int(time.time() * 1000))}
+    write_json(fence_path(lock_path), fence, durable=True)
 
 
-def current(lock_path: str) -> int:
-    """The number of the lock as it was last taken; 0: it never was."""
-    number = (read_json(path_of(lock_path)) or {}).get("number")
+def current_number(lock_path: str) -> int:
+    """Return the number of the lock when it was last acquired, or 0 if it never was."""
+    number = (read_json(fence_path(lock_path)) or {}).get("number")
     return number if isinstance(number, int) else 0
 
 
-def last_taker(lock_path: str) -> LockHolder:
-    """As given to `lock`: user, machine, pid, time, operation."""
-    return holder_of(read_json(path_of(lock_path)) or {})
+def last_holder(lock_path: str) -> LockHolder:
+    """Return the last holder, as given to `lock`: user, machine, pid, time, operation."""
+    return parse_holder(read_json(fence_path(lock_path)) or {})
 
 
-def holder_of(fields: Unchecked) -> LockHolder:
-    """The holder in a lock file, a fence or a request. Lengths are not checked: the side that shows
-    it does that."""
+def parse_holder(fields: Unchecked) -> LockHolder:
+    """Return the holder in a lock file, a fence or a request. Lengths are not checked here: the
+    side that shows the holder checks them."""
     holder: LockHolder = {}
     if "user" in fields:
         holder["user"] = fields["user"]
@@ -57,7 +57,7 @@ def holder_of(fields: Unchecked) -> LockHolder:
     return holder
 
 
-def path_of(lock_path: str) -> str:
-    """The file with the number of that lock."""
+def fence_path(lock_path: str) -> str:
+    """Return the file with the number of that lock."""
     folder, name = os.path.split(lock_path)
     return os.path.join(os.path.dirname(folder), "fences", name)

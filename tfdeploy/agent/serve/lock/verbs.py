@@ -1,9 +1,9 @@
-"""`lock` and `unlock`: one operation at a time on one job and host, for as long as the session that
-took it lives.
+"""Answers `lock` and `unlock`: one operation at a time on one job and host, for as long as the
+session that acquired the lock lives.
 
 The lock is <workdir>/<job>/locks/<hostname>-<place>.lock, whose content names the holder. Hosts
-that share the workdir have a lock each, also clones with one hostname. Its release removes the
-file.
+that share the workdir have one lock each, also clones with the same hostname. The release removes
+the file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
 from tfdeploy.agent.host.flock import FileLock, is_locked
-from tfdeploy.agent.run.find import place
+from tfdeploy.agent.run.find import list_names, place
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.lock import fences as lock_fences
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer, LockHolder
 
 POLL_S = 0.1
-# how long a session may still hold its lock after its connection has ended
+# The longest time for which a session may hold its lock after its connection has ended.
 OUTLIVED_S = frames.SILENCE_S + 5.0
-_taking = threading.Lock()
+_acquiring = threading.Lock()
 
 
-def lock(call: Call) -> Answer:
-    """Take the job's lock on this host for this session. Waits up to `wait_s`.
+def acquire_lock(call: Call) -> Answer:
+    """Acquire the job's lock on this host for this session. Waits up to `wait_s`.
 
     Args: job, operation, holder {user, machine, pid, time}, wait_s?, soon?: verbs whose modules are
     loaded meanwhile.
@@ -39,38 +39,38 @@ def lock(call: Call) -> Answer:
     Raises VerbError locked (details: the holder), cancelled.
     """
     job = call.name("job")
-    holder = lock_fences.holder_of(
+    holder = lock_fences.parse_holder(
         {**call.table("holder"), "operation": call.args.get("operation")}
     )
     holder["of_host"] = call.context.host
     give_up = time.monotonic() + (call.number("wait_s") or 0.0)
-    while not _take(call.context, job, holder):
+    while not _acquire(call.context, job, holder):
         if time.monotonic() >= give_up:
-            raise _locked(call.context, job)
+            raise _locked_error(call.context, job)
         if call.cancelled.wait(POLL_S):
-            raise VerbError("cancelled", "no longer waiting for the lock of %s" % job)
+            raise VerbError("cancelled", "the wait for the lock of %s was cancelled" % job)
     if call.cancelled.is_set():  # the session may have ended while we waited
-        _release(call.context, job)
-        raise VerbError("cancelled", "no longer waiting for the lock of %s" % job)
-    return {"held": True, "fence": lock_fences.current(_path(call.context, job))}
+        release(call.context, job)
+        raise VerbError("cancelled", "the wait for the lock of %s was cancelled" % job)
+    return {"held": True, "fence": lock_fences.current_number(_lock_path(call.context, job))}
 
 
-def unlock(call: Call) -> Answer:
-    """Release the lock, where this session holds it, and remove the files that killed sessions left
-    of it.
+def release_lock(call: Call) -> Answer:
+    """Release the lock if this session holds it, and remove the lock files that killed sessions
+    left.
 
     Args: job.
     """
     job = call.name("job")
-    files = _stale_files(call.context, _path(call.context, job))
-    if not _release(call.context, job):
-        files.append(_path(call.context, job))
+    files = _stale_files(call.context, _lock_path(call.context, job))
+    if not release(call.context, job):
+        files.append(_lock_path(call.context, job))
     for path in files:
-        remove_if_free(path)
+        remove_unheld_file(path)
     return {}
 
 
-def remove_if_free(path: str) -> None:
+def remove_unheld_file(path: str) -> None:
     """Remove the lock file unless a process holds it."""
     lock = FileLock(path)
     if os.path.exists(path) and lock.acquire(0):
@@ -78,8 +78,12 @@ def remove_if_free(path: str) -> None:
 
 
 def check_fence(call: Call) -> None:
-    """For verbs that change a job's files: makes sure that this session holds the lock with the
-    number `fence`.
+    """Make sure that this session holds the job's lock with the number `fence`. Verbs that change a
+    job's files call it.
+
+    A session that does not hold the lock acquires it again with that number, and waits while an
+    earlier session with that number holds it. Without a number (an older tfdeploy) no other session
+    may hold the lock. Raises VerbError lock_lost, locked, cancelled.
 
     A session that does not hold the lock takes it again with that number, and waits while an
     earlier session with that number holds it. Without a number (an older tfdeploy) no other session
@@ -91,23 +95,23 @@ def check_fence(call: Call) -> None:
         call.name("job"),
         None if call.args.get("fence") is None else call.integer("fence"),
     )
-    path = _path(call.context, job)
+    path = _lock_path(call.context, job)
     if number is None:
         if not holds_lock(call.context, job) and is_locked(path):
-            raise _locked(call.context, job)
+            raise _locked_error(call.context, job)
         return
     give_up = time.monotonic() + OUTLIVED_S
-    while number == lock_fences.current(path):
-        if _take(call.context, job, lock_fences.last_taker(path), number):
+    while number == lock_fences.current_number(path):
+        if _acquire(call.context, job, lock_fences.last_holder(path), number):
             return
         if time.monotonic() >= give_up:
-            raise _locked(call.context, job)
+            raise _locked_error(call.context, job)
         if call.cancelled.wait(POLL_S):
-            raise VerbError("cancelled", "no longer waiting for the lock of %s" % job)
-    raise _lost(job, _holder(path) or lock_fences.last_taker(path))
+            raise VerbError("cancelled", "the wait for the lock of %s was cancelled" % job)
+    raise _lock_lost_error(job, _read_holder(path) or lock_fences.last_holder(path))
 
 
-def _lost(job: str, holder: LockHolder) -> VerbError:
+def _lock_lost_error(job: str, holder: LockHolder) -> VerbError:
     holder.pop("of_host", None)
     operator = "%s@%s (pid %s)" % (
         holder.get("user", "?"),
@@ -124,13 +128,13 @@ def _lost(job: str, holder: LockHolder) -> VerbError:
     )
 
 
-def _release(context: Context, job: str) -> bool:
-    """False: this session did not hold it."""
-    release = context.closing.get("lock " + job)
-    if release is not None:
-        release()
+def release(context: Context, job: str) -> bool:
+    """Release the lock. Return False if this session did not hold it."""
+    release_now = context.closing.get("lock " + job)
+    if release_now is not None:
+        release_now()
         context.closing.pop("lock " + job, None)
-    return release is not None
+    return release_now is not None
 
 
 def holds_lock(context: Context, job: str) -> bool:
@@ -138,44 +142,41 @@ def holds_lock(context: Context, job: str) -> bool:
     return "lock " + job in context.closing
 
 
-def own_path(context: Context, job: str) -> str:
-    """The lock file that this session holds; "": it does not hold the job's lock."""
-    return _path(context, job) if holds_lock(context, job) else ""
+def held_lock_path(context: Context, job: str) -> str:
+    """Return the lock file that this session holds, or "" if it does not hold the job's lock."""
+    return _lock_path(context, job) if holds_lock(context, job) else ""
 
 
-def take_at_once(context: Context, job: str, holder: LockHolder) -> None:
-    """Raises VerbError locked."""
-    if not _take(context, job, holder):
-        raise _locked(context, job)
+def acquire_at_once(context: Context, job: str, holder: LockHolder) -> None:
+    """Acquire the lock without waiting. Raises VerbError locked."""
+    if not _acquire(context, job, holder):
+        raise _locked_error(context, job)
 
 
-def let_go(context: Context, job: str) -> None:
-    """Releases it, where this session holds it."""
-    _release(context, job)
-
-
-def _path(context: Context, job: str) -> str:
+def _lock_path(context: Context, job: str) -> str:
     return os.path.join(
         layout.locks_dir(context.workdir, job), "%s-%s.lock" % (os.uname().nodename, place())
     )
 
 
-def _holder(path: str) -> LockHolder:
-    """Who holds that lock, or held it last; empty where that is not known."""
-    return lock_fences.holder_of(atomic.read_json(path) or {})
+def _read_holder(path: str) -> LockHolder:
+    """Return the holder of that lock, or its last one; empty if that is not known."""
+    return lock_fences.parse_holder(atomic.read_json(path) or {})
 
 
 def _stale_files(context: Context, own: str) -> List[str]:
-    """Files like `own` that earlier boots left after a power cut. Clones share a hostname, so the
-    inventory's name counts too."""
+    """List files like `own` that earlier boots left after a power cut. Clones share a hostname, so
+    the inventory's name must match too."""
     folder, name = os.path.split(own)
     start = name[: -len(place() + ".lock")]
     stale = [
         os.path.join(folder, name)
-        for name in _names(folder)
+        for name in list_names(folder)
         if name.startswith(start) and name.endswith(".lock")
     ]
-    return [path for path in stale if path != own and _holder(path).get("of_host") == context.host]
+    return [
+        path for path in stale if path != own and _read_holder(path).get("of_host") == context.host
+    ]
 
 
 def _remove_files(paths: List[str]) -> None:
@@ -186,16 +187,9 @@ def _remove_files(paths: List[str]) -> None:
             pass  # removed already
 
 
-def _names(folder: str) -> List[str]:
-    try:
-        return os.listdir(folder)
-    except FileNotFoundError:
-        return []
-
-
 class _JobLock:
-    """A lock that is acquired and released once. The session may end at any moment: `release` waits
-    for `acquire` in another thread."""
+    """A lock that is acquired and released once. The session may end at any moment, so `release`
+    waits for `acquire` in another thread."""
 
     def __init__(self, path: str) -> None:
         self._lock = FileLock(path)
@@ -216,25 +210,25 @@ class _JobLock:
                 self._lock.remove()
 
 
-def _take(context: Context, job: str, holder: LockHolder, number: Optional[int] = None) -> bool:
-    """Takes the lock for this session; true also where it has it. With `number`, only the lock of
-    that number."""
-    with _taking:
+def _acquire(context: Context, job: str, holder: LockHolder, number: Optional[int] = None) -> bool:
+    """Acquire the lock for this session; true also if this session already has it. With `number`,
+    acquire it only if the fence has that number."""
+    with _acquiring:
         name = "lock " + job
         if name in context.closing:
             return True
-        path = _path(context, job)
+        path = _lock_path(context, job)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         job_lock = _JobLock(path)
-        # before the lock is taken: so the session's end always releases it
+        # Registered before the lock is acquired, so the end of the session always releases it.
         context.closing[name] = job_lock.release
         taken = False
         try:
             if job_lock.acquire(holder):
                 if number is None:
-                    lock_fences.advance(path, holder)
-                    _remove_files(_stale_files(context, lock_fences.path_of(path)))
-                taken = number in (None, lock_fences.current(path))
+                    lock_fences.advance_number(path, holder)
+                    _remove_files(_stale_files(context, lock_fences.fence_path(path)))
+                taken = number in (None, lock_fences.current_number(path))
         finally:
             if not taken:
                 job_lock.release()
@@ -242,8 +236,8 @@ def _take(context: Context, job: str, holder: LockHolder, number: Optional[int] 
         return taken
 
 
-def _locked(context: Context, job: str) -> VerbError:
-    holder = _holder(_path(context, job))
+def _locked_error(context: Context, job: str) -> VerbError:
+    holder = _read_holder(_lock_path(context, job))
     holder.pop("of_host", None)
     operator = "%s@%s" % (
         holder.get("user", "somebody"),
@@ -258,4 +252,4 @@ def _locked(context: Context, job: str) -> VerbError:
     return VerbError("locked", what, advice="wait", details=holder)
 
 
-VERBS = {"lock": lock, "unlock": unlock}
+VERBS = {"lock": acquire_lock, "unlock": release_lock}

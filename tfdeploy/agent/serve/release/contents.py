@@ -1,7 +1,8 @@
-"""The contents of all files that a release lacks, in the call that commits it: what is small comes
-without rsync.
+"""Writes the files that a release lacks from the call that commits it, so small changes need no
+rsync.
 
-They come through the session, whose integrity SSH protects, in the order of release.begin's answer.
+The contents come through the session, whose integrity SSH protects, in the order of release.begin's
+answer.
 """
 
 from __future__ import annotations
@@ -16,27 +17,29 @@ from tfdeploy.agent.host.atomic import write_all
 from tfdeploy.agent.serve.release.manifest import Entry
 
 MOST_BYTES = 96 << 20  # unpacked
-TIME_BYTES = 32  # of one file's time as text
+TIME_BYTES = 32  # length of one file's time as text
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODES = {"file": 0o644, "exec": 0o755}  # less the umask
 
 
-def write(folder: str, entries: List[Entry], missing: List[str], blob: bytes) -> List[Entry]:
-    """Return the entries, with the times of those that were missing.
+def write_contents(
+    folder: str, entries: List[Entry], missing: List[str], blob: bytes
+) -> List[Entry]:
+    """Write the missing files and return the entries, with the times of those files.
 
     Blob: zlib of the JSON list of these times (mtime_ns), a newline, and the contents. Raises
     VerbError bad_manifest, OSError.
     """
     by_path = {entry.path: entry for entry in entries}
     wanted = [by_path[path] for path in missing]
-    times, contents = _unpacked(blob, wanted)
+    times, contents = _unpack_contents(blob, wanted)
     root, at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), 0
     try:
         for entry, mtime_ns in zip(wanted, times):  # noqa: B905 - Python 3.8 knows no strict
-            _write(root, entry, contents[at : at + entry.size], mtime_ns)
+            _write_file(root, entry, contents[at : at + entry.size], mtime_ns)
             at += entry.size
     except OSError as error:
-        error.filename = folder  # on which disk there is no room
+        error.filename = folder  # names the full disk
         raise
     finally:
         os.close(root)
@@ -47,7 +50,7 @@ def write(folder: str, entries: List[Entry], missing: List[str], blob: bytes) ->
     ]
 
 
-def _unpacked(blob: bytes, entries: List[Entry]) -> Tuple[List[int], memoryview]:
+def _unpack_contents(blob: bytes, entries: List[Entry]) -> Tuple[List[int], memoryview]:
     size = sum(entry.size for entry in entries)
     unpacker = zlib.decompressobj()
     try:
@@ -67,8 +70,9 @@ def _unpacked(blob: bytes, entries: List[Entry]) -> Tuple[List[int], memoryview]
     return times, memoryview(contents)
 
 
-def _write(root: int, entry: Entry, content: memoryview, mtime_ns: int) -> None:
-    """Always makes a new file: one of that name may be a hard link into an older release."""
+def _write_file(root: int, entry: Entry, content: memoryview, mtime_ns: int) -> None:
+    """Write one file. Always creates a new file, because an existing one may be a hard link into an
+    older release."""
     mode = _MODES[entry.kind]
     try:
         descriptor = os.open(entry.path, _FLAGS, mode, dir_fd=root)

@@ -1,8 +1,7 @@
-"""The manifest of a release: the files and links it consists of, as sent and as stored beside the
-release.
+"""Parses, checks and stores the manifest of a release: the list of its files and links.
 
-Pure but for reading and writing the stored form. A path that could lead out of the release is
-refused here.
+Pure, except for reading and writing the stored form. Refuses a path that could lead out of the
+release.
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ class Entry(NamedTuple):
     size: int
     sha256: str  # "" for a link
     target: str  # "" for all but links
-    mtime_ns: int = 0  # as committed; where the file's time differs, its content is compared
+    mtime_ns: int = 0  # when committed; if the file's time differs, its content is compared
 
 
-_ROW = [str, str, int, str, str]  # of a manifest that is sent
+_ROW = [str, str, int, str, str]  # types of a row as it is sent
 _KINDS = [{str}, {str}, {int}, {str}, {str}, {int}]
 
 
 class Manifest(NamedTuple):
-    """As stored: shapes.ReleaseRecord."""
+    """The stored manifest: shapes.ReleaseRecord."""
 
     entries: List[Entry]
     release: Optional[str]
     time: Optional[float]
 
 
-def unpack(blob: bytes) -> List[Entry]:
-    """The manifest of release.begin. Raises VerbError bad_manifest."""
+def unpack_manifest(blob: bytes) -> List[Entry]:
+    """Unpack the manifest of release.begin. Raises VerbError bad_manifest."""
     unpacker = zlib.decompressobj()
     try:
         text = unpacker.decompress(blob, MOST_BYTES)
@@ -51,24 +50,24 @@ def unpack(blob: bytes) -> List[Entry]:
             raise VerbError(
                 "bad_manifest", "the manifest is cut off or larger than %d bytes" % MOST_BYTES
             )
-        entries = [_entry_of(row) for row in json_text.loads(text)]
+        entries = [_parse_entry(row) for row in json_text.loads(text)]
     except (zlib.error, ValueError, TypeError) as error:
         raise VerbError("bad_manifest", "the manifest cannot be read: %s" % error) from error
-    check(entries)
+    check_entries(entries)
     return entries
 
 
-def _entry_of(row: Any) -> Entry:
-    """[path, kind, bytes, sha256, target]. Raises ValueError, TypeError."""
+def _parse_entry(row: Any) -> Entry:
+    """Parse [path, kind, bytes, sha256, target]. Raises ValueError, TypeError."""
     path, kind, size, sha256, target = row
     if [*map(type, row)] != _ROW or size < 0:
         raise ValueError("an entry is not [path, kind, size, sha256, target]: %.200r" % (row,))
     return Entry(path, kind, size, sha256, target)
 
 
-def check(entries: Iterable[Entry]) -> None:
-    """Every path stays inside, occurs once, and passes through nothing but folders. Raises
-    VerbError bad_manifest."""
+def check_entries(entries: Iterable[Entry]) -> None:
+    """Check that every path stays inside the release, occurs once, and passes only through folders.
+    Raises VerbError bad_manifest."""
     leaves: Set[str] = set()
     for entry in entries:
         steps = "/%s/" % entry.path
@@ -85,15 +84,15 @@ def check(entries: Iterable[Entry]) -> None:
         if entry.kind == "link" and not entry.target:
             raise VerbError("bad_manifest", "the link %r has no target" % entry.path)
         leaves.add(entry.path)
-    for folder in folders(leaves):
+    for folder in parent_folders(leaves):
         if folder in leaves:
             raise VerbError(
                 "bad_manifest", "%r is no folder, but other paths lead through it" % folder
             )
 
 
-def folders(paths: Iterable[str]) -> Set[str]:
-    """Every folder above the paths, without the root."""
+def parent_folders(paths: Iterable[str]) -> Set[str]:
+    """Return every folder above the paths, without the root."""
     parents: Set[str] = set()
     for path in paths:
         folder = path.rpartition("/")[0]
@@ -103,13 +102,13 @@ def folders(paths: Iterable[str]) -> Set[str]:
     return parents
 
 
-def path_of(folder: str) -> str:
-    """The manifest's file of a release, or of one that is being received."""
+def manifest_path(folder: str) -> str:
+    """Return the manifest file of a release, or of a staging folder."""
     return folder + SUFFIX
 
 
-def newest_first(folder: str) -> List[str]:
-    """The manifests of the releases in a job's folder of releases."""
+def list_newest_first(folder: str) -> List[str]:
+    """List the manifests in a job's folder of releases, newest first."""
     releases = []
     try:
         with os.scandir(folder) as entries:
@@ -121,20 +120,20 @@ def newest_first(folder: str) -> List[str]:
     return [path for _, path in sorted(releases, reverse=True)]
 
 
-def newest(folder: str) -> Optional[str]:
-    """The newest release in that folder."""
-    return next((path[: -len(SUFFIX)] for path in newest_first(folder)), None)
+def newest_release(folder: str) -> Optional[str]:
+    """Return the newest release in that folder."""
+    return next((path[: -len(SUFFIX)] for path in list_newest_first(folder)), None)
 
 
-def forget(folder: str) -> None:
-    """Removes the manifest: the folder is no release any more. Raises OSError."""
+def remove_manifest(folder: str) -> None:
+    """Remove the manifest, so the folder no longer counts as a release. Raises OSError."""
     try:
-        os.unlink(path_of(folder))
+        os.unlink(manifest_path(folder))
     except FileNotFoundError:
         pass
 
 
-def save(
+def save_manifest(
     path: str,
     entries: List[Entry],
     *,
@@ -142,8 +141,8 @@ def save(
     release: Optional[str] = None,
     time: Optional[float] = None,
 ) -> None:
-    """Writes the manifest, with those of the keys that are given. Raises OSError."""
-    from tfdeploy.agent import wire  # whoever only looks at a release needs none of it
+    """Write the manifest, with `release` and `time` if they are given. Raises OSError."""
+    from tfdeploy.agent import wire  # not loaded by calls that only read a release
 
     more = {"release": release, "time": time}
     given = {name: value for name, value in more.items() if value is not None}
@@ -154,8 +153,9 @@ def save(
     )
 
 
-def mentions(path: str, contents: Iterable[str]) -> bool:
-    """Whether a saved manifest names one of these sha256: faster than parsing it."""
+def mentions_any(path: str, contents: Iterable[str]) -> bool:
+    """Return whether a stored manifest contains one of these sha256. This is faster than parsing
+    it."""
     try:
         with open(path, "rb") as stream:
             text = stream.read()
@@ -164,8 +164,8 @@ def mentions(path: str, contents: Iterable[str]) -> bool:
     return any(sha256.encode("ascii") in text for sha256 in contents)
 
 
-def load(path: str) -> Optional[Manifest]:
-    """What `save` wrote; None where there is nothing that can be read."""
+def load_manifest(path: str) -> Optional[Manifest]:
+    """Return what `save_manifest` wrote, or None if nothing can be read."""
     stored = atomic.read_json(path)
     if stored is None:
         return None

@@ -1,5 +1,4 @@
-"""Where a release is made, how it gets its name when it is whole, and whether there is room for
-it."""
+"""Names the staging folder of a release, installs a complete release, and checks the free space."""
 
 from __future__ import annotations
 
@@ -19,15 +18,15 @@ KEEP = 5
 
 
 def staging_path(call: Call) -> str:
-    # clones have one hostname
-    here = ".".join(word for word in (os.uname().nodename, call.context.host) if word)
-    name = ".staging-%s-%s" % (here, call.name("release"))
+    # Clones share a hostname, so the inventory's name is part of the id.
+    host_id = ".".join(word for word in (os.uname().nodename, call.context.host) if word)
+    name = ".staging-%s-%s" % (host_id, call.name("release"))
     return os.path.join(layout.releases_dir(call.context.workdir, call.name("job")), name)
 
 
-def switch(staging: str, final: str) -> None:
-    """Moves the staging folder to `final`. A damaged release there is removed: runs have copies of
-    their own."""
+def put_in_place(staging: str, final: str) -> None:
+    """Rename the staging folder to `final`. A damaged release at `final` is removed, because runs
+    have copies of their own."""
     aside = os.path.join(os.path.dirname(final), ".damaged-%s" % os.urandom(6).hex())
     try:
         os.rename(final, aside)
@@ -38,17 +37,17 @@ def switch(staging: str, final: str) -> None:
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
             raise
-        remove_staging(staging)  # another host of a shared workdir was first, with the same content
+        remove_staging(staging)  # another host was first, with the same content
     flush_folder(os.path.dirname(final))
     remove_folder(aside)
 
 
 def remove_staging(folder: str) -> None:
     remove_folder(folder)
-    release_manifest.forget(folder)
+    release_manifest.remove_manifest(folder)
 
 
-def check_room(folder: str, missing: List[Entry]) -> None:
+def check_space(folder: str, missing: List[Entry]) -> None:
     require_space(
         folder, "the code", sum(entry.size for entry in missing), needed_inodes=len(missing)
     )

@@ -1,5 +1,5 @@
-"""Which releases stay: the newest few, and those that a run may still need. Removes the others and
-old staging."""
+"""Removes old releases and stale staging folders. Keeps the newest releases and those that a run
+may still need."""
 
 from __future__ import annotations
 
@@ -16,52 +16,55 @@ STALE_S = 86400.0
 
 
 def remove_old(workdir: str, job: str, current: str, keep: int) -> None:
-    """Removes all but `current`, the `keep` newest releases, those in use, and staging folders of
-    the last day (STALE_S)."""
+    """Remove all releases except `current`, the `keep` newest and those in use. Also removes
+    staging folders that are older than STALE_S."""
     folder = layout.releases_dir(workdir, job)
-    newest, staging = _by_age(folder)
+    newest, staging = _releases_and_staging(folder)
     stale = {name for name, changed in staging.items() if changed < time.time() - STALE_S}
-    for name in stale | _surplus(workdir, job, newest, keep) - {current}:
-        _remove(os.path.join(folder, name))
+    for name in stale | _surplus_of(workdir, job, newest, keep) - {current}:
+        _remove_release(os.path.join(folder, name))
 
 
-def surplus(workdir: str, job: str, keep: int) -> Set[str]:
-    """The releases that are neither among the `keep` newest nor in use. Raises OSError: what cannot
-    be read may be in use."""
-    return _surplus(workdir, job, _by_age(layout.releases_dir(workdir, job))[0], keep)
+def list_surplus(workdir: str, job: str, keep: int) -> Set[str]:
+    """Return the releases that are neither among the `keep` newest nor in use. Raises OSError,
+    because an unreadable release may be in use."""
+    return _surplus_of(
+        workdir, job, _releases_and_staging(layout.releases_dir(workdir, job))[0], keep
+    )
 
 
-def _surplus(workdir: str, job: str, newest: List[str], keep: int) -> Set[str]:
+def _surplus_of(workdir: str, job: str, newest: List[str], keep: int) -> Set[str]:
     return set(newest[keep:]) - set(unended.releases(workdir, job))
 
 
-def _by_age(folder: str) -> Tuple[List[str], Dict[str, float]]:
-    """(the releases, newest first; the hidden folders, and when each was changed last)."""
+def _releases_and_staging(folder: str) -> Tuple[List[str], Dict[str, float]]:
+    """Return the releases, newest first, and the hidden folders with the time of their last
+    change."""
     times: Dict[str, float] = {}
     for entry in os.scandir(folder):
         name = entry.name[: -len(SUFFIX)] if entry.name.endswith(SUFFIX) else entry.name
-        times[name] = max(times.get(name, 0.0), _changed(entry.path))
+        times[name] = max(times.get(name, 0.0), _mtime(entry.path))
     staging = {name: changed for name, changed in times.items() if name.startswith(".")}
     return sorted(
         times.keys() - staging.keys(), key=lambda name: times[name], reverse=True
     ), staging
 
 
-def _changed(path: str) -> float:
+def _mtime(path: str) -> float:
     try:
         return os.stat(path).st_mtime
     except FileNotFoundError:
-        return 0.0  # another host of a shared workdir removes old ones too
+        return 0.0  # another host that shares the workdir has removed it
 
 
-def _remove(release: str) -> None:
-    release_manifest.forget(release)  # first: so a half removed folder is no release
+def _remove_release(release: str) -> None:
+    release_manifest.remove_manifest(release)  # first, so a partly removed folder is no release
     remove_folder(release)
 
 
 def remove_folder(path: str) -> None:
-    """As far as it is there."""
+    """Remove the folder if it exists."""
     if os.path.lexists(path):
-        from shutil import rmtree  # loaded where there is something to remove
+        from shutil import rmtree  # loaded only if there is something to remove
 
         rmtree(path, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""A release while it is received: what is there, what older releases can lend by hard links, what
-has to be brought.
+"""Fills the staging folder of a release: keeps what is already there, links what older releases
+have, and lists what is missing.
 
-A file that is shared with an older release (one inode, several names) is never changed, neither
-mode nor content.
+A file that is shared with an older release (one inode, several names) is never changed, neither in
+its mode nor in its content.
 """
 
 from __future__ import annotations
@@ -18,26 +18,28 @@ from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.agent.serve.release.manifest import Entry
 from tfdeploy.agent.serve.release.retention import remove_folder
 
-FEW = 64  # up to so many contents are searched in a manifest's bytes before it is parsed
+FEW = 64  # up to this many hashes are searched in a manifest's bytes before it is parsed
 _SUFFIX_CHARS = 6  # of the name under which rsync writes a file: .NAME.Xa7Xc2
 
 
 class Lender(NamedTuple):
-    """A file of an older release. `path`: below the job's folder of releases."""
+    """A file of an older release that has the wanted content. `path`: below the job's folder of
+    releases."""
 
     path: str
     mtime_ns: int
 
 
 class StagingPlan(NamedTuple):
-    """What is neither missing nor lent lies there already: an earlier sync brought it."""
+    """How to fill a staging folder. An entry that is neither missing nor lent is already there from
+    an earlier sync."""
 
     is_new: bool
     missing: List[Entry]
-    lenders: Dict[str, Lender]  # path -> what has this content
+    lenders: Dict[str, Lender]  # path -> a file with the same content
 
 
-class Begun(NamedTuple):
+class BegunRelease(NamedTuple):
     """A release that is being received in this session. `missing`: paths."""
 
     entries: List[Entry]
@@ -45,14 +47,14 @@ class Begun(NamedTuple):
 
 
 class Staging:
-    """`folder` is in the job's folder of releases; the entries are checked
-    (release_manifest.check)."""
+    """The staging folder of a release. `folder` is in the job's folder of releases; the entries are
+    already checked (release_manifest.check_entries)."""
 
     def __init__(self, folder: str, entries: List[Entry]) -> None:
         self.folder, self.entries = folder, entries
 
     def plan(self) -> StagingPlan:
-        """Changes nothing."""
+        """Decide which files are missing and which can be linked. Changes nothing."""
         is_new = not os.path.isdir(self.folder)
         lenders = self._lenders()
         others = [
@@ -63,7 +65,7 @@ class Staging:
         )
 
     def fill(self, plan: StagingPlan) -> StagingPlan:
-        """Makes folders, hard links and symbolic links; removes what is not in the manifest, but
+        """Make folders, hard links and symbolic links. Removes what is not in the manifest, except
         for partial files.
 
         A shared file at a missing path is removed: rsync would set its mode. Returns the plan
@@ -76,7 +78,7 @@ class Staging:
             for entry in plan.missing:
                 if _is_shared(self._at(entry)):
                     os.unlink(self._at(entry))
-        for folder in sorted(release_manifest.folders(entry.path for entry in self.entries)):
+        for folder in sorted(release_manifest.parent_folders(entry.path for entry in self.entries)):
             os.makedirs(os.path.join(self.folder, folder), exist_ok=True)
         for entry in self.entries:
             if entry.kind == "link":
@@ -89,8 +91,8 @@ class Staging:
         )
 
     def stamped(self, plan: StagingPlan) -> List[Entry]:
-        """The entries with the times of their files after `fill`. What an earlier sync brought gets
-        its mode."""
+        """Return the entries with the times of their files after `fill`. Sets the modes of files
+        from an earlier sync."""
         missing, umask, stamped_entries = {entry.path for entry in plan.missing}, _umask(), []
         for entry in self.entries:
             lender = plan.lenders.get(entry.path)
@@ -102,16 +104,16 @@ class Staging:
         return stamped_entries
 
     def drop_partial(self, missing: List[Entry]) -> None:
-        """Removes partial files, and what is at the paths of missing entries: an earlier sync ended
-        while it wrote them."""
+        """Remove partial files, and files at the paths of missing entries, which an interrupted
+        sync was writing."""
         self._tidy(keep_partial=False)
         for entry in missing:
             if os.path.lexists(self._at(entry)):
                 os.unlink(self._at(entry))
 
     def finish(self, received: Set[str]) -> Tuple[List[Entry], List[str]]:
-        """(the entries with the times of what was received, the received paths that are not there
-        as files of their size). Sets the modes of received files, and removes what is not in the
+        """Return the entries with the times of received files, and the received paths that are no
+        files of the right size. Sets the modes of received files, and removes what is not in the
         manifest."""
         umask, entries, wrong = _umask(), [], []
         for entry in self.entries:
@@ -124,7 +126,8 @@ class Staging:
         return entries, wrong
 
     def _finished(self, entry: Entry, umask: int) -> Optional[Entry]:
-        """With its time, once its mode is set. None: there is no file of its size."""
+        """Set the mode of the file and return its entry with its time. Return None if there is no
+        file of its size."""
         try:
             file_stat = os.lstat(self._at(entry))
         except (FileNotFoundError, NotADirectoryError):
@@ -140,13 +143,13 @@ class Staging:
         return self.folder + "/" + entry.path
 
     def _is_there(self, entry: Entry) -> bool:
-        """As an earlier sync brought it."""
+        """Return whether an earlier sync brought this file completely."""
         path = self._at(entry)
         return not _is_shared(path) and of_first(path, entry.size, whole=True) == entry.sha256
 
     def _link_all(self, lenders: Dict[str, Lender]) -> Set[str]:
-        """Return the paths whose lender has gone. By names below one open folder: a third of the
-        time of whole paths."""
+        """Make the hard links and return the paths whose lender is gone. Names relative to one open
+        folder take a third of the time of whole paths."""
         gone: Set[str] = set()
         parent, own = os.path.split(self.folder)
         root = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -168,8 +171,8 @@ class Staging:
         return gone
 
     def _lenders(self) -> Dict[str, Lender]:
-        """Return path -> a file of another release that is as committed there, with the same
-        content and kind: the one of the same path, where there is one."""
+        """Return path -> an unchanged file of another release with the same content and kind.
+        Prefers the file with the same path."""
         contents = {
             entry.path: (entry.kind, entry.sha256) for entry in self.entries if entry.kind != "link"
         }
@@ -177,10 +180,10 @@ class Staging:
         for path, content in contents.items():
             wanted.setdefault(content, []).append(path)
         lenders: Dict[str, Lender] = {}
-        for manifest in release_manifest.newest_first(os.path.dirname(self.folder)):
+        for manifest in release_manifest.list_newest_first(os.path.dirname(self.folder)):
             if not wanted:
                 break
-            if len(wanted) <= FEW and not release_manifest.mentions(
+            if len(wanted) <= FEW and not release_manifest.mentions_any(
                 manifest, (sha256 for _, sha256 in wanted)
             ):
                 continue
@@ -197,32 +200,34 @@ class Staging:
 
     def _tidy(self, keep_partial: bool) -> None:
         leaves = {entry.path: entry for entry in self.entries}
-        _tidy(self.folder, "", leaves, release_manifest.folders(leaves), keep_partial)
+        _remove_unlisted(
+            self.folder, "", leaves, release_manifest.parent_folders(leaves), keep_partial
+        )
 
 
-def _tidy(
+def _remove_unlisted(
     root: str, prefix: str, leaves: Dict[str, Entry], folders: Set[str], keep_partial: bool
 ) -> None:
-    with os.scandir(os.path.join(root, prefix)) as entry:
-        entries = list(entry)
-    for found_entry in entries:
-        path = prefix + found_entry.name
-        if found_entry.is_dir(follow_symlinks=False):
+    with os.scandir(os.path.join(root, prefix)) as scan:
+        children = list(scan)
+    for child in children:
+        path = prefix + child.name
+        if child.is_dir(follow_symlinks=False):
             if path in folders:
-                _tidy(root, path + "/", leaves, folders, keep_partial)
-            elif not (keep_partial and found_entry.name == PARTIAL):
-                remove_folder(found_entry.path)
-        elif path in leaves and found_entry.is_symlink() == (leaves[path].kind == "link"):
+                _remove_unlisted(root, path + "/", leaves, folders, keep_partial)
+            elif not (keep_partial and child.name == PARTIAL):
+                remove_folder(child.path)
+        elif path in leaves and child.is_symlink() == (leaves[path].kind == "link"):
             continue
-        elif not (keep_partial and _kept_as_partial(root, prefix, found_entry, leaves)):
-            os.unlink(found_entry.path)
+        elif not (keep_partial and _kept_as_partial(root, prefix, child, leaves)):
+            os.unlink(child.path)
 
 
 def _kept_as_partial(
     root: str, prefix: str, entry: "os.DirEntry[str]", leaves: Dict[str, Entry]
 ) -> bool:
-    """Keeps what rsync was writing when its connection was cut as a partial file, where the next
-    rsync goes on."""
+    """Keep what rsync was writing when its connection was cut as a partial file, so that the next
+    rsync resumes it."""
     name = entry.name[1 : -_SUFFIX_CHARS - 1]
     is_rsyncs = (
         entry.name.startswith(".")
@@ -250,7 +255,8 @@ def _umask() -> int:
 
 
 def _is_shared(path: str) -> bool:
-    """Whether it is an older release's file too: setting its mode would change that release."""
+    """Return whether an older release shares the file. Setting its mode would change that
+    release."""
     try:
         return os.lstat(path).st_nlink > 1
     except (OSError, ValueError):
@@ -258,8 +264,8 @@ def _is_shared(path: str) -> bool:
 
 
 def _lent_by(manifest: str, wanted: Collection[Tuple[str, str]]) -> Iterator[Tuple[Entry, Lender]]:
-    """The files of a release with one of these kinds and sha256 that are still as committed."""
-    stored = release_manifest.load(manifest)
+    """Yield the unchanged files of a release that have one of these kinds and sha256."""
+    stored = release_manifest.load_manifest(manifest)
     if stored is None:
         return
     release = manifest[: -len(release_manifest.SUFFIX)]
@@ -290,7 +296,8 @@ def _is_as_committed(entry: Entry, root: int) -> bool:
 
 
 def _lend(source: str, path: str) -> bool:
-    """A hard link to the source, or a copy where no link can be made. False: the source is gone."""
+    """Make a hard link to the source, or a copy if no link can be made. Return False if the source
+    is gone."""
     try:
         try:
             os.link(source, path, follow_symlinks=False)
@@ -301,7 +308,7 @@ def _lend(source: str, path: str) -> bool:
         except FileNotFoundError:
             raise
         except OSError:
-            from shutil import copy2  # loaded where a file system has no links
+            from shutil import copy2  # loaded only if the file system has no links
 
             copy2(source, path, follow_symlinks=False)
     except FileNotFoundError:

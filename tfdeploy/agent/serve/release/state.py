@@ -1,7 +1,7 @@
-"""`release.state`: whether a release is there as it was committed. A module of its own: most syncs
-need no other verb.
+"""Answers `release.state`: whether a release is on this host as it was committed. It is a module of
+its own because most syncs need no other verb.
 
-Compares the kind, size, time and owner of each file. Where the time differs, the content counts.
+Compares the kind, size, time and owner of each file. If the time differs, the content decides.
 """
 
 from __future__ import annotations
@@ -25,53 +25,56 @@ if TYPE_CHECKING:
 _BUSY = ".nfs"  # NFS: a file that was removed while a process had it open
 
 
-class Found(NamedTuple):
+class Differences(NamedTuple):
     # paths that are missing, are not what was committed, or were never part of it
     damaged: List[str]
     touched: Dict[str, int]  # path -> its new time, where the content is still right
 
 
 def is_present(workdir: str, job: str, release: str) -> bool:
-    """Raises NotOurs."""
-    return not damage(workdir, job, release)
+    """Return whether the release is complete and unchanged. Raises NotOurs."""
+    return not list_damaged(workdir, job, release)
 
 
-def damage(workdir: str, job: str, release: str) -> List[str]:
-    """Its paths that are not as committed; none: it is there and whole. Stores changed times of
-    right files. Raises NotOurs."""
+def list_damaged(workdir: str, job: str, release: str) -> List[str]:
+    """List the paths of the release that differ from the committed state; an empty list means that
+    it is complete. Stores changed times of correct files. Raises NotOurs."""
     folder = layout.release_dir(workdir, job, release)
-    manifest = release_manifest.load(release_manifest.path_of(folder))
+    manifest = release_manifest.load_manifest(release_manifest.manifest_path(folder))
     if manifest is None or not os.path.isdir(folder):
         return [release]
-    differences = compare(folder, manifest.entries, workdir)
+    differences = compare_files(folder, manifest.entries, workdir)
     if differences.touched and not differences.damaged:
         entries = [
             entry._replace(mtime_ns=differences.touched.get(entry.path, entry.mtime_ns))
             for entry in manifest.entries
         ]
-        release_manifest.save(
-            release_manifest.path_of(folder), entries, release=manifest.release, time=manifest.time
+        release_manifest.save_manifest(
+            release_manifest.manifest_path(folder),
+            entries,
+            release=manifest.release,
+            time=manifest.time,
         )
     return differences.damaged
 
 
-def compare(folder: str, entries: List[Entry], workdir: str) -> Found:
-    """Raises NotOurs."""
+def compare_files(folder: str, entries: List[Entry], workdir: str) -> Differences:
+    """Compare the files with the entries. Raises NotOurs."""
     expected = {entry.path: entry for entry in entries}
     damaged: List[str] = []
     touched: Dict[str, int] = {}
-    for path, file_stat in _files(folder, workdir):
+    for path, file_stat in _list_files(folder, workdir):
         entry = expected.pop(path, None)
-        if entry is None or not _fits(entry, file_stat, folder):
+        if entry is None or not _has_kind_and_size(entry, file_stat, folder):
             damaged.append(path)
         elif file_stat.st_mtime_ns != entry.mtime_ns and entry.kind != "link":
             touched[path] = file_stat.st_mtime_ns
             if of_first(os.path.join(folder, path), entry.size, whole=True) != entry.sha256:
                 damaged.append(path)
-    return Found(sorted([*damaged, *expected]), touched)
+    return Differences(sorted([*damaged, *expected]), touched)
 
 
-def _fits(entry: Entry, file_stat: os.stat_result, folder: str) -> bool:
+def _has_kind_and_size(entry: Entry, file_stat: os.stat_result, folder: str) -> bool:
     mode = file_stat.st_mode
     if stat.S_ISREG(mode):
         return file_stat.st_size == entry.size and entry.kind == (
@@ -84,8 +87,8 @@ def _fits(entry: Entry, file_stat: os.stat_result, folder: str) -> bool:
     )
 
 
-def _files(root: str, workdir: str) -> List[Tuple[str, os.stat_result]]:
-    """All that is no folder, by its path below `root`. Raises NotOurs."""
+def _list_files(root: str, workdir: str) -> List[Tuple[str, os.stat_result]]:
+    """List everything except folders, by the path below `root`. Raises NotOurs."""
     files: List[Tuple[str, os.stat_result]] = []
     prefixes = [""]
     own = os.geteuid()
@@ -104,9 +107,9 @@ def _files(root: str, workdir: str) -> List[Tuple[str, os.stat_result]]:
     return files
 
 
-def state(call: Call) -> Answer:
-    """Say whether a release is here, every file as committed and nothing else: by one look at its
-    kind, size, time and mode, and by its content where the time differs.
+def report_state(call: Call) -> Answer:
+    """Report whether a release is on this host, every file as committed and no other file. Compares
+    kind, size, time and mode, and the content if the time differs.
 
     Args: job, release.
 
@@ -115,4 +118,4 @@ def state(call: Call) -> Answer:
     return {"present": is_present(call.context.workdir, call.name("job"), call.name("release"))}
 
 
-VERBS = {"release.state": state}
+VERBS = {"release.state": report_state}

@@ -1,8 +1,9 @@
-"""`release.*`: one content of the code becomes a folder named by its hash, in one rename.
+"""Answers `release.*`: receives one state of the code in a staging folder and renames it to a
+folder named by its hash.
 
-It grows in a staging folder that outlives a broken sync. Files whose content an older release has
-are hard links; symbolic links are made here; rsync or a broadcast brings the rest, or it comes with
-the commit. Nothing is ever written into a finished release.
+The staging folder outlives an interrupted sync. Files that an older release already has become hard
+links, and symbolic links are made here. The rest comes by rsync, by a broadcast, or with the
+commit. A finished release is never written to.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from tfdeploy.agent.serve.release import contents as release_contents
 from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.agent.serve.release.place import (
     KEEP,
-    check_room,
+    check_space,
+    put_in_place,
     remove_staging,
     staging_path,
-    switch,
 )
 from tfdeploy.agent.serve.release.retention import remove_old
-from tfdeploy.agent.serve.release.staging import Begun, Staging, StagingPlan
+from tfdeploy.agent.serve.release.staging import BegunRelease, Staging, StagingPlan
 from tfdeploy.agent.serve.release.state import is_present
 
 if TYPE_CHECKING:
@@ -33,34 +34,35 @@ if TYPE_CHECKING:
 
 
 def list_missing(call: Call) -> Answer:
-    """Say which files release.begin would ask for. Changes nothing.
+    """List the files that release.begin would ask for. Changes nothing.
 
     Args: job, release; blob: as of release.begin.
 
     Raises VerbError bad_manifest.
     """
-    plan = Staging(staging_path(call), release_manifest.unpack(call.blob)).plan()
+    plan = Staging(staging_path(call), release_manifest.unpack_manifest(call.blob)).plan()
     return {"missing": [entry.path for entry in plan.missing]}
 
 
 @fenced
-def begin(call: Call) -> Answer:
-    """Stage a release: lend from older releases what is the same, and say what has to be brought.
+def begin_release(call: Call) -> Answer:
+    """Stage a release: link what older releases already have, and list what is missing.
 
     Args: job, release; blob: zlib of the JSON [[path, kind, size, sha256, target], ...].
 
-    Raises VerbError bad_manifest, disk (details needed_bytes, free_bytes; nothing is left behind).
+    Raises VerbError bad_manifest, disk (details needed_bytes, free_bytes; nothing is left
+    behind).
     """
-    entries = release_manifest.unpack(call.blob)
+    entries = release_manifest.unpack_manifest(call.blob)
     folder = staging_path(call)
     os.makedirs(os.path.dirname(folder), exist_ok=True)
-    _adopt(folder)
+    _adopt_old_staging(folder)
     staging = Staging(folder, entries)
     plan = staging.plan()
     try:
-        _make_room(staging, plan)
+        _ensure_space(staging, plan)
         plan = staging.fill(plan)
-        begun = Begun(staging.stamped(plan), [entry.path for entry in plan.missing])
+        begun = BegunRelease(staging.stamped(plan), [entry.path for entry in plan.missing])
     except (VerbError, OSError):
         if plan.is_new:
             remove_staging(folder)
@@ -77,9 +79,10 @@ def begin(call: Call) -> Answer:
 
 @fenced
 @audited("sync", "sent")
-def commit(call: Call) -> Answer:
-    """Put a begun release in place, also of a damaged one, once all of it is flushed to the disk.
-    Contents are not hashed again: rsync, the pieces of a broadcast and SSH verify what they bring.
+def commit_release(call: Call) -> Answer:
+    """Install a staged release, also in place of a damaged one, once all of it is flushed to disk.
+    Contents are not hashed again, because rsync, the pieces of a broadcast and SSH verify what they
+    bring.
 
     Args: job, release, staging, keep_releases?; blob: where nothing else brought what is missing,
     zlib of the JSON list of the mtime_ns, a newline, and the contents, in the order of `missing`.
@@ -87,32 +90,33 @@ def commit(call: Call) -> Answer:
     Raises VerbError not_begun (in this session), bad_manifest.
     """
     workdir, job, release = call.context.workdir, call.name("job"), call.name("release")
-    folder, final = staging_of(call), layout.release_dir(workdir, job, release)
+    folder, final = checked_staging_path(call), layout.release_dir(workdir, job, release)
     if not is_present(workdir, job, release):
-        begun = begun_of(call)
+        begun = begun_release(call)
         entries, unseen = begun.entries, set(begun.missing)
         if call.blob:
             entries, unseen = (
-                release_contents.write(folder, entries, begun.missing, call.blob),
+                release_contents.write_contents(folder, entries, begun.missing, call.blob),
                 set(),
             )
         entries, changed = Staging(folder, entries).finish(unseen)
         if changed:
             return {"changed": changed}
         flush(folder, begun.missing)
-        path = release_manifest.path_of(final)
-        release_manifest.save(path, entries, durable=True, release=release, time=time.time())
-        switch(folder, final)
+        path = release_manifest.manifest_path(final)
+        release_manifest.save_manifest(
+            path, entries, durable=True, release=release, time=time.time()
+        )
+        put_in_place(folder, final)
     call.context.begun.pop(folder, None)
     remove_staging(folder)
     remove_old(workdir, job, release, max(1, call.integer("keep_releases", KEEP)))
     return {"changed": []}
 
 
-def _adopt(folder: str) -> None:
-    """A staging folder that this host left for another release becomes this one, and further ones
-    are removed: most of the code is the same and need not be sent again. The caller holds the job's
-    lock."""
+def _adopt_old_staging(folder: str) -> None:
+    """Reuse a staging folder that this host left for another release, and remove further ones. Most
+    of the code is the same and need not be sent again. The caller holds the job's lock."""
     parent, own = os.path.split(folder)
     host_prefix = own.rpartition("-")[0]
     for name in os.listdir(parent):
@@ -128,8 +132,9 @@ def _adopt(folder: str) -> None:
         remove_staging(other)
 
 
-def staging_of(call: Call) -> str:
-    """The staging folder that a call names, if it is one of this job's."""
+def checked_staging_path(call: Call) -> str:
+    """Return the staging folder that a call names, if it belongs to this job. Raises VerbError
+    bad_name."""
     path = call.text("staging")
     folder, name = os.path.split(path)
     if folder != layout.releases_dir(call.context.workdir, call.name("job")) or not name.startswith(
@@ -139,27 +144,31 @@ def staging_of(call: Call) -> str:
     return path
 
 
-def begun_of(call: Call) -> Begun:
-    """What `begin` has found in this session: another session begins anew. Raises VerbError
-    not_begun."""
-    folder = staging_of(call)
-    begun: Optional[Begun] = call.context.begun.get(folder)
+def begun_release(call: Call) -> BegunRelease:
+    """Return the release that `begin` has staged in this session. Another session has to begin
+    anew. Raises VerbError not_begun."""
+    folder = checked_staging_path(call)
+    begun: Optional[BegunRelease] = call.context.begun.get(folder)
     if begun is None or not os.path.isdir(folder):
         what = "no sync of release %s was begun in this session" % call.name("release")
         raise VerbError("not_begun", what, where=folder)
     return begun
 
 
-def _make_room(staging: Staging, plan: StagingPlan) -> None:
-    """Keeps partial files where there is room for the whole files beside them. Raises VerbError
-    disk."""
+def _ensure_space(staging: Staging, plan: StagingPlan) -> None:
+    """Check the free space. Drops partial files if there is no room for the whole files beside
+    them. Raises VerbError disk."""
     try:
-        check_room(staging.folder, plan.missing)
+        check_space(staging.folder, plan.missing)
     except VerbError:
         if plan.is_new:
             raise
         staging.drop_partial(plan.missing)
-        check_room(staging.folder, plan.missing)
+        check_space(staging.folder, plan.missing)
 
 
-VERBS = {"release.missing": list_missing, "release.begin": begin, "release.commit": commit}
+VERBS = {
+    "release.missing": list_missing,
+    "release.begin": begin_release,
+    "release.commit": commit_release,
+}

@@ -1,9 +1,9 @@
-"""run.links: whether this host reaches the other hosts of a prepared run, at the ports that the run
-has there.
+"""Answers run.links: whether this host reaches the other hosts of a prepared run, at the run's
+ports.
 
-Their minders hold these ports since they prepared: they listen on the mesh's port, but not on a
-task's port, so there a refused connection is a good answer. A firewall or a wrong route is found
-here, before any task starts.
+The minders of these hosts hold the ports since they prepared. They listen on the mesh's port but
+not on a task's port, so a refused connection at a task's port is a good answer. This finds a
+firewall or a wrong route before any task starts.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tfdeploy.agent.serve.run import verbs as run_control
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-# with more, a host tries only some: a kernel's table of neighbours is full at 1024, a lab's hosts
-# share it
+# In larger runs a host tries only some hosts: a kernel's table of neighbours holds 1024 entries,
+# and the hosts of a lab share it.
 ALL_TO_ALL_HOSTS = 16
-NEXT_HOSTS = 3  # then each host tries so many that come after it,
-SERVING_HOSTS = 8  # and so many that serve
+NEXT_HOSTS = 3  # in larger runs: how many of the hosts after it a host tries
+SERVING_HOSTS = 8  # in larger runs: how many of the serving hosts a host tries
 ANSWER_S = 5.0
 
 
@@ -45,7 +45,7 @@ class _Port(NamedTuple):
         return {"host": self.host, "task": self.task, "address": self.address, "why": why}
 
 
-def links(call: Call) -> Answer:
+def check_links(call: Call) -> Answer:
     """Try the ports of other hosts of the prepared run. In a run of more than 16 hosts each tries
     the next 3, and 8 that serve.
 
@@ -53,11 +53,11 @@ def links(call: Call) -> Answer:
 
     Raises VerbError unknown_run, ended.
     """
-    paths = run_status.paths_of(call)
+    paths = run_status.named_run_paths(call)
     run_control.refuse_ended(paths, also=("ending",))
     part = paths.part()
-    asked = _asked(part)
-    ports = _ports(part, asked)
+    asked = _hosts_to_try(part)
+    ports = _ports_to_try(part, asked)
     meshes, tasks = [port for port in ports if not port.task], [port for port in ports if port.task]
     shut = _shut_ports(meshes)
     unreached = {port["host"] for port in shut}
@@ -69,12 +69,12 @@ def links(call: Call) -> Answer:
     ]
     # After the meshes: each of these hosts now knows the addresses of this one, and lets them in at
     # its tasks' ports.
-    shut += [_explain(port, peers) for port in _shut_ports(tasks, reach.guarded_addresses(part))]
+    shut += [_add_reason(port, peers) for port in _shut_ports(tasks, reach.guarded_addresses(part))]
     return {"asked": asked, "shut": shut}
 
 
-def _explain(port: Answer, peers: Mapping[str, _Peer]) -> Answer:
-    """Add the reason to a port that turns this host away, if the port's host has told it."""
+def _add_reason(port: Answer, peers: Mapping[str, _Peer]) -> Answer:
+    """Add the reason to a port that rejects this host, if the port's host has stated it."""
     source = peers[port["host"]].foreign_source if port["host"] in peers else ""
     if source and port["why"].startswith(reach.TURNED_AWAY):
         port["why"] = "%s: it comes through %s, which is not its own address" % (
@@ -84,9 +84,9 @@ def _explain(port: Answer, peers: Mapping[str, _Peer]) -> Answer:
     return port
 
 
-def _asked(part: wire.HostPart) -> List[str]:
-    """The other hosts whose ports this one tries, first those that come after it, so that not all
-    try the same host at once."""
+def _hosts_to_try(part: wire.HostPart) -> List[str]:
+    """Return the hosts whose ports this host tries. The list begins after this host, so that not
+    all hosts try the same one at once."""
     hosts = [minder.host for minder in part.mesh]
     own = hosts.index(part.host)
     others = hosts[own + 1 :] + hosts[:own]
@@ -99,7 +99,7 @@ def _asked(part: wire.HostPart) -> List[str]:
     )
 
 
-def _ports(part: wire.HostPart, asked: List[str]) -> List[_Port]:
+def _ports_to_try(part: wire.HostPart, asked: List[str]) -> List[_Port]:
     ports = []
     for host in asked:
         ports += [
@@ -116,7 +116,8 @@ def _ports(part: wire.HostPart, asked: List[str]) -> List[_Port]:
 
 
 def _shut_ports(ports: List[_Port], guarded: Collection[str] = ()) -> List[Answer]:
-    """The ports that are shut at two tries: the first packet on a route may be lost."""
+    """Return the ports that are shut at two attempts, because the first packet on a route may be
+    lost."""
     results: Dict[str, str] = {}
     for _ in range(2):
         results = reach.try_ports((port.address for port in ports), guarded=guarded)
@@ -125,18 +126,17 @@ def _shut_ports(ports: List[_Port], guarded: Collection[str] = ()) -> List[Answe
 
 
 class _Peer(NamedTuple):
-    """What a mesh port has answered. `wrong`: which other host or program answers, in words; "":
-    the right host.
-    `foreign_source`: this host's source address as the peer sees it, if the address is not one of
-    this host's own."""
+    """The answer of a mesh port. `wrong`: which other host or program answers, in words; "": the
+    right host. `foreign_source`: this host's source address as the peer sees it, if the address is
+    not one of this host's own."""
 
     wrong: str = ""
     foreign_source: str = ""
 
 
 def _identify_all(ports: List[_Port], paths: RunPaths, part: wire.HostPart) -> Dict[str, _Peer]:
-    """Ask each mesh port which host it is: a name or address may lead to a wrong host, or out of
-    the run.
+    """Ask each mesh port which host it is, because a name or address may lead to a wrong host, or
+    out of the run.
 
     Also states this host's own addresses, so that the peers let them in at the ports of their
     tasks.
@@ -157,7 +157,8 @@ def _identify_all(ports: List[_Port], paths: RunPaths, part: wire.HostPart) -> D
 
 
 def _identify(asked: _Port, client: Any, token: str, part: wire.HostPart) -> _Peer:
-    """Return an empty _Peer for a peer that is busy or cannot be identified."""
+    """Ask one mesh port which host it is. Return an empty _Peer for a peer that is busy or cannot
+    be identified."""
     import ssl
 
     name, _, port = asked.address.rpartition(":")
@@ -189,4 +190,4 @@ def _address(host: str, port: int) -> str:
     return "%s:%d" % ("[%s]" % host if ":" in host else host, port)
 
 
-VERBS: Dict[str, Verb] = {"run.links": links}
+VERBS: Dict[str, Verb] = {"run.links": check_links}

@@ -25,7 +25,7 @@ POLL_S = 0.1
 def start_minder(
     paths: RunPaths, part: wire.HostPart, check_wanted: Callable[[], None] = lambda: None
 ) -> None:
-    """Returns once the minder holds all ports. It is detached, so it outlives serve.
+    """Start the minder and return once it holds all ports. It is detached, so it outlives serve.
 
     `check_wanted` raises when the prepare is no longer wanted. Raises VerbError port_taken, refused
     (no firewall), agent.
@@ -37,7 +37,7 @@ def start_minder(
         )
         os.close(writing)
         writing = -1
-        answer = _answer(reading, check_wanted)
+        answer = _read_answer(reading, check_wanted)
         starter.wait()
     finally:
         os.close(reading)
@@ -62,7 +62,7 @@ def start_minder(
         )
 
 
-def _answer(reading: int, check_wanted: Callable[[], None]) -> MinderAnswer:
+def _read_answer(reading: int, check_wanted: Callable[[], None]) -> MinderAnswer:
     text = b""
     deadline = time.monotonic() + MINDER_WITHIN_S
     while not text.endswith(b"\n") and time.monotonic() < deadline:
@@ -95,8 +95,8 @@ def _last_line(paths: RunPaths) -> str:
 
 
 def _run_that_planned(paths: RunPaths, port: int) -> Optional[str]:
-    """The other live run whose plan has that port here: a held port does not show in /proc, or as a
-    socket of some python."""
+    """Return the other live run whose plan has that port on this host. A held port appears in /proc
+    only as a socket of some Python, or not at all."""
     for job in job_names(paths.workdir):
         for run in run_names(paths.workdir, job):
             other = find.run_paths(paths.workdir, job, run, paths.host)

@@ -1,5 +1,5 @@
-"""run.prepare: makes a run's folder on this host and starts its minder, which holds the ports from
-then on.
+"""Answers run.prepare: makes a run's folder on this host and starts its minder, which holds the
+ports from then on.
 
 No task starts here. A prepare that fails leaves nothing behind.
 """
@@ -40,7 +40,7 @@ from tfdeploy.agent.serve.run import prepare_args, prepare_lock
 from tfdeploy.agent.serve.run import program as run_program
 from tfdeploy.agent.serve.run import wanted as run_wanted
 from tfdeploy.agent.serve.run.minder_start import start_minder
-from tfdeploy.agent.serve.run.prepare_args import Given
+from tfdeploy.agent.serve.run.prepare_args import PrepareArguments
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -50,9 +50,9 @@ PEERS_INFORMED_S = 3.0  # how long a minder that has ended its run may still inf
 
 @fenced
 @audited("launch", "prepared")
-def prepare(call: Call) -> Answer:
-    """Prepare the run of `part`. The same run and plan digest again waits for the first call, and
-    gives the same answer.
+def prepare_run(call: Call) -> Answer:
+    """Prepare the run of `part`. A repeated call with the same run and plan digest waits for the
+    first one, and returns the same answer.
 
     Args: run, job; blob: zlib of the JSON {"part": what of HostPart is this host's own, "secrets":
     {NAME: text}, "certs": {"ca", "cert", "key"} (PEM)}, and behind it zlib of the JSON {"plan":
@@ -61,19 +61,19 @@ def prepare(call: Call) -> Answer:
     Raises VerbError bad_part, bad_name, refused, locked, exists, live_run, no_release, no_program,
     port_taken (details port, owner), agent, disk, cancelled, ended.
     """
-    given = prepare_args.given(call)
+    given = prepare_args.read_arguments(call)
     call.secrets = list(given.secrets)
-    part = prepare_args.part(given)
+    part = prepare_args.checked_part(given)
     paths = RunPaths(layout.host_dir(call.context.workdir, part.job, part.run, part.host))
     check(paths.workdir, *layout.of_job(part.job))
     _check_owner(paths)
-    with prepare_lock.held(paths, part.plan_digest):
+    with prepare_lock.hold(paths, part.plan_digest):
         if _is_prepared(paths, part):
             return {"prepared": True}
         refuse_live_run(paths)
         _check_release(paths, part.release)
-        with run_wanted.Wanted(call, paths, part.plan_digest) as wanted:
-            _prepare(paths, part, given, wanted.check)
+        with run_wanted.PrepareGuard(call, paths, part.plan_digest) as wanted:
+            _prepare_folder(paths, part, given, wanted.check)
     return {"prepared": True}
 
 
@@ -92,16 +92,16 @@ def _check_owner(paths: RunPaths) -> None:
 
 
 def _is_prepared(paths: RunPaths, part: wire.HostPart) -> bool:
-    """Whether this run is prepared already, by the same plan. Removes what a prepare that died left
-    half done."""
+    """Return whether the same plan has already prepared this run. Removes what an interrupted
+    prepare left."""
     digest = paths.plan_digest()
     same = digest == part.plan_digest
     if same and liveness.is_live(paths) and not paths.word("abort"):
         return True
     if digest is None and liveness.was_committed(paths):
-        raise _exists(paths)  # damaged
+        raise _exists_error(paths)  # damaged
     if digest is not None and (not _lost_its_minder(paths) if same else not is_rolled_back(paths)):
-        raise _exists(paths)
+        raise _exists_error(paths)
     if os.path.isdir(paths.host_dir) or (
         os.path.isdir(paths.cwd) and not os.path.isdir(os.path.dirname(paths.host_dir))
     ):
@@ -110,24 +110,25 @@ def _is_prepared(paths: RunPaths, part: wire.HostPart) -> bool:
     return False
 
 
-def _exists(paths: RunPaths) -> VerbError:
+def _exists_error(paths: RunPaths) -> VerbError:
     what = "run %s is here already" % paths.run
     return VerbError("exists", what, where=paths.run_dir, advice="another_run_name")
 
 
 def _lost_its_minder(paths: RunPaths) -> bool:
-    """The run was prepared, and then its minder died."""
+    """Return whether the run was prepared and its minder died after that."""
     return paths.state().phase == "prepared" and not paths.word("abort")
 
 
 def is_rolled_back(paths: RunPaths) -> bool:
-    """The run was never committed and nothing of it is alive, so its name is free."""
+    """Return whether the run was never committed and none of its processes is alive, so that its
+    name is free."""
     return not liveness.was_committed(paths) and not _is_alive(paths)
 
 
 def clear_away(paths: RunPaths) -> None:
-    """Removes the run's folder after its minder has ended: it writes there. It has PEERS_INFORMED_S
-    to inform its peers."""
+    """Remove the run's folder after its minder has ended, because the minder writes to it. The
+    minder has PEERS_INFORMED_S to inform its peers."""
     deadline = time.monotonic() + PEERS_INFORMED_S
     while is_locked(paths.minder_lock) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -138,8 +139,8 @@ def clear_away(paths: RunPaths) -> None:
 
 
 def _clear_other_hosts(paths: RunPaths, part: wire.HostPart) -> None:
-    """Removes what other hosts that share the workdir hold of an earlier run of this name that was
-    rolled back."""
+    """Remove the folders of other hosts that share the workdir, if they are of an earlier run of
+    this name that was rolled back."""
     for host in host_names(paths.workdir, paths.job, paths.run):
         if host != paths.host:
             _clear_other_host(
@@ -149,10 +150,11 @@ def _clear_other_hosts(paths: RunPaths, part: wire.HostPart) -> None:
 
 
 def _clear_other_host(other: RunPaths, plan_digest: str) -> None:
-    """Waits for a host that prepares the run at this moment: it removes its own part itself."""
+    """Remove the folder of one other host. Waits for a host that is preparing the run now, because
+    it removes its own folder."""
     deadline = time.monotonic() + prepare_lock.WAIT_S
     while time.monotonic() < deadline:
-        with prepare_lock.held_if_free(other) as is_free:
+        with prepare_lock.hold_if_free(other) as is_free:
             digest = other.plan_digest()
             if not os.path.isdir(other.host_dir) or digest == plan_digest:
                 return
@@ -170,11 +172,11 @@ def _clear_other_host(other: RunPaths, plan_digest: str) -> None:
             if digest is None:
                 return  # that host has removed its own part, and prepares it for this launch
         time.sleep(0.02)
-    raise _exists(other)
+    raise _exists_error(other)
 
 
 def refuse_live_run(paths: RunPaths) -> None:
-    """Raises VerbError live_run where another run of the job is alive on this host."""
+    """Refuse if another run of the job is alive on this host. Raises VerbError live_run."""
     for run in run_names(paths.workdir, paths.job):
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
         if (
@@ -195,8 +197,8 @@ def refuse_live_run(paths: RunPaths) -> None:
 
 
 def _refuse_strays(paths: RunPaths) -> None:
-    """Raises VerbError live_run for tasks of a run whose folder was removed: they still write to
-    the same files."""
+    """Refuse if tasks of a run whose folder was removed are alive, because they still write to the
+    same files. Raises VerbError live_run."""
     whole = [
         run
         for run in run_names(paths.workdir, paths.job)
@@ -204,7 +206,7 @@ def _refuse_strays(paths: RunPaths) -> None:
     ]
     for pid in sorted(task_processes.strays(paths.workdir, paths.job)[0]):
         run = processes.environment(pid).get(wire.MARKER)
-        if run is not None and run not in whole:  # None: it has ended meanwhile
+        if run is not None and run not in whole:  # None: the process has ended
             what = (
                 "process %d on this host is of run %s of job %s, whose folder was removed or "
                 "damaged" % (pid, run, paths.job)
@@ -224,7 +226,7 @@ def _is_alive(paths: RunPaths) -> bool:
 
 
 def _check_release(paths: RunPaths, release: str) -> None:
-    wrong = release_state.damage(paths.workdir, paths.job, release)
+    wrong = release_state.list_damaged(paths.workdir, paths.job, release)
     if wrong == [release]:
         raise VerbError(
             "no_release",
@@ -242,7 +244,7 @@ def _check_release(paths: RunPaths, release: str) -> None:
 
 def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
     for spec in part.tasks:
-        wrong = run_program.wrong(
+        wrong = run_program.find_problem(
             wire.whole_words(spec, part.texts), paths.cwd_of(spec), os.environ
         )
         if wrong is not None:
@@ -254,11 +256,11 @@ def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
 # --- preparing it
 
 
-def _prepare(
-    paths: RunPaths, part: wire.HostPart, given: Given, check_wanted: Callable[[], None]
+def _prepare_folder(
+    paths: RunPaths, part: wire.HostPart, given: PrepareArguments, check_wanted: Callable[[], None]
 ) -> None:
     try:
-        _begin(paths)
+        _make_host_folder(paths)
         if part.fresh:
             keep_aside.set_aside(paths, part.keep)
         _make_folders(paths, part, given, check_wanted)
@@ -272,12 +274,12 @@ def _prepare(
         if minder is not None:
             processes.send(minder, signal.SIGKILL)  # no task has started
         if isinstance(error, OSError) and not isinstance(error, NotOurs):
-            raise _no_room(error, paths) from error
+            raise _disk_error(error, paths) from error
         raise
 
 
-def _begin(paths: RunPaths) -> None:
-    """Makes this host's folder: while it exists, no host that shares the workdir removes the run's
+def _make_host_folder(paths: RunPaths) -> None:
+    """Make this host's folder. While it exists, no host that shares the workdir removes the run's
     folder."""
     with leftovers.folders_lock(paths):
         in_doubt.note(paths)
@@ -285,11 +287,11 @@ def _begin(paths: RunPaths) -> None:
 
 
 def _make_folders(
-    paths: RunPaths, part: wire.HostPart, given: Given, check_wanted: Callable[[], None]
+    paths: RunPaths, part: wire.HostPart, given: PrepareArguments, check_wanted: Callable[[], None]
 ) -> None:
-    data_versions.settle_all(paths.workdir, part.job)
+    data_versions.install_next_versions(paths.workdir, part.job)
     run_workdir.make_cwd(paths, part.release, part.keep, part.links, check_wanted)
-    data_parts.make_folders(paths, part.parts)
+    data_parts.make_part_folders(paths, part.parts)
     for spec in part.tasks:
         make_private(paths.task_dir(spec.task))
     _check_programs(paths, part)
@@ -308,14 +310,14 @@ def _make_folders(
         ) from error
 
 
-def _write_secrets(paths: RunPaths, part: wire.HostPart, given: Given) -> None:
-    """Secrets are written last, so a prepare that dies earlier leaves none. part.json marks the
-    folder as whole."""
+def _write_secrets(paths: RunPaths, part: wire.HostPart, given: PrepareArguments) -> None:
+    """Write the secrets last, so a prepare that dies earlier leaves none. part.json marks the
+    folder as complete."""
     paths.write_secrets(given.secrets, given.certs)
     paths.write_part(part)
 
 
-def _no_room(error: OSError, paths: RunPaths) -> VerbError:
+def _disk_error(error: OSError, paths: RunPaths) -> VerbError:
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return VerbError(
             "disk",

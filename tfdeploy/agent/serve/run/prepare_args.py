@@ -1,4 +1,4 @@
-"""The arguments of run.prepare, and the host's part in them, checked before use."""
+"""Reads the arguments of run.prepare and checks the host's part before it is used."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
 
 
-class Given(NamedTuple):
-    """The arguments: JSON objects, of which only `part` is checked here."""
+class PrepareArguments(NamedTuple):
+    """The arguments as JSON objects. Only `part` is checked in this module."""
 
     part: Unchecked
     plan: Unchecked
@@ -24,29 +24,32 @@ class Given(NamedTuple):
     certs: Unchecked
 
 
-def given(call: Call) -> Given:
-    """From the call's blob, or from its arguments where it has none. Raises VerbError bad_part.
+def read_arguments(call: Call) -> PrepareArguments:
+    """Read the arguments from the call's blob, or from its fields if it has no blob. Raises
+    VerbError bad_part.
 
     The blob holds this host's own fields, then those that all hosts of the run share: the plan, and
     common fields of the parts.
     """
     if not call.blob:
-        return Given(
+        return PrepareArguments(
             call.table("part"), call.table("plan"), call.table("secrets"), call.table("certs")
         )
     try:
         text, rest = frames.unpack_first(call.blob)
         own, shared = json.loads(text), json.loads(frames.unpack(rest))
         part, plan = dict(own["part"], **shared["part"]), dict(shared["plan"])
-        return Given(part, plan, dict(own.get("secrets") or {}), dict(own.get("certs") or {}))
+        return PrepareArguments(
+            part, plan, dict(own.get("secrets") or {}), dict(own.get("certs") or {})
+        )
     except (frames.WireError, ValueError, KeyError, TypeError) as error:
         raise VerbError("bad_part", "the plan cannot be read: %s" % error) from error
 
 
-def part(given: Given) -> wire.HostPart:
-    """Its part, checked. Raises VerbError bad_part, bad_name."""
+def checked_part(arguments: PrepareArguments) -> wire.HostPart:
+    """Return the host's part, checked. Raises VerbError bad_part, bad_name."""
     try:
-        part = wire.from_wire(wire.HostPart, given.part)
+        part = wire.from_wire(wire.HostPart, arguments.part)
     except (TypeError, AttributeError) as error:
         raise VerbError(
             "bad_part", "the host's part of the plan cannot be read: %s" % error

@@ -1,4 +1,4 @@
-"""The prepare lock of a job: one prepare at a time on each host."""
+"""Holds the prepare lock of a job, which allows one prepare at a time on each host."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ SAME_WAIT_S = 600.0  # for the same prepare: a slow disk's copy of a large relea
 
 
 @contextmanager
-def held(paths: RunPaths, plan_digest: str = "") -> Iterator[None]:
-    """Holds the prepare lock of the job; raises VerbError locked when another launch keeps it for
+def hold(paths: RunPaths, plan_digest: str = "") -> Iterator[None]:
+    """Hold the prepare lock of the job. Raises VerbError locked if another launch keeps it for
     longer than WAIT_S.
 
     The same prepare, called again because its answer was late, waits up to SAME_WAIT_S for the
     first call.
     """
-    path = _path(paths)
+    path = _lock_path(paths)
     make_private(os.path.dirname(path))
     own = ("%s %s" % (paths.run, plan_digest)).encode("ascii", "replace")
     begun = time.monotonic()
     with FileLock(path) as lock:
         while not lock.acquire():
             waited = time.monotonic() - begun
-            if waited > (SAME_WAIT_S if _content(path) == own else WAIT_S):
+            if waited > (SAME_WAIT_S if _read_owner(path) == own else WAIT_S):
                 raise VerbError(
                     "locked",
                     "another launch of job %s is being prepared on this host" % paths.job,
@@ -46,18 +46,18 @@ def held(paths: RunPaths, plan_digest: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def held_if_free(paths: RunPaths) -> Iterator[bool]:
-    """True: no prepare of the job goes on here, and none begins before the context is left. False:
-    one does, or none ever did."""
-    with FileLock(_path(paths)) as lock:
-        yield os.path.isdir(os.path.dirname(_path(paths))) and lock.acquire()
+def hold_if_free(paths: RunPaths) -> Iterator[bool]:
+    """Hold the prepare lock if it is free. Yields True if no prepare of the job is under way here;
+    then none begins before the context ends. Yields False if one is, or if none ever was."""
+    with FileLock(_lock_path(paths)) as lock:
+        yield os.path.isdir(os.path.dirname(_lock_path(paths))) and lock.acquire()
 
 
-def _path(paths: RunPaths) -> str:
+def _lock_path(paths: RunPaths) -> str:
     return os.path.join(layout.locks_dir(paths.workdir, paths.job), "prepare." + paths.host)
 
 
-def _content(path: str) -> bytes:
+def _read_owner(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read(1000)

@@ -1,7 +1,8 @@
-"""Whether the program of a command is there, on PATH or among the files of the run; checked before
-any task starts.
+"""Checks before any task starts whether the program of a command exists, on PATH or among the files
+of the run.
 
-Pure but for looking at files. What the arguments alone do not show is found when the task starts.
+Pure, except that it looks at files. What the arguments alone do not show is found when the task
+starts.
 """
 
 from __future__ import annotations
@@ -13,19 +14,20 @@ import shutil
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Dict, List, Mapping, Optional, Tuple
 
-# what is wrong; advice and its details, as VerbError has them
-Wrong = Tuple[str, str, Dict[str, object]]
+# (what is wrong, advice, details), as in VerbError
+Problem = Tuple[str, str, Dict[str, object]]
 _COMMON_PROGRAMS = ("python", "python3", "bash", "env")
 
 
-def wrong(spec: wire.TaskSpec, cwd: str, inherited: Mapping[str, str]) -> Optional[Wrong]:
-    """None: nothing is. `inherited`: the environment that the task's own variables are added to."""
+def find_problem(spec: wire.TaskSpec, cwd: str, inherited: Mapping[str, str]) -> Optional[Problem]:
+    """Return what is wrong with the task's program, or None. `inherited`: the environment to which
+    the task's own variables are added."""
     first = spec.argv[0]
     path = os.pathsep.join(
         spec.path_prepend + [spec.env.get("PATH") or inherited.get("PATH") or os.defpath]
     )
     if "/" not in first and shutil.which(first, path=path) is None:
-        return _unknown(first, path)
+        return _unknown_program(first, path)
     missing = _missing_file(spec.argv, cwd)
     if missing is not None:
         return "%s is not in the code" % missing, "see_command", {}
@@ -34,7 +36,7 @@ def wrong(spec: wire.TaskSpec, cwd: str, inherited: Mapping[str, str]) -> Option
     return None
 
 
-def _unknown(name: str, path: str) -> Wrong:
+def _unknown_program(name: str, path: str) -> Problem:
     near = difflib.get_close_matches(name, _COMMON_PROGRAMS, n=1)
     what = "there is no program %s on PATH (%s)" % (name, path)
     return (

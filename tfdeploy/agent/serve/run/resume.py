@@ -1,7 +1,8 @@
-"""run.resume: starts the minder again on a host where nothing of the run is alive, for example
-after a reboot.
+"""Answers run.resume: starts the minder again on a host where no process of the run is alive, for
+example after a reboot.
 
-Only for a committed run that has not ended here, and only for the job's latest run on this host.
+Applies only to a committed run that has not ended here, and only to the job's latest run on this
+host.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ if TYPE_CHECKING:
 
 
 @audited("status", "resumed")
-def resume(call: Call) -> Answer:
-    """Start a minder where the run has none, as after a reboot. Tasks of the old boot are `lost`,
-    and the minder decides what starts again after it has received the state of another host.
+def resume_run(call: Call) -> Answer:
+    """Start a minder if the run has none, for example after a reboot. Tasks of the old boot are
+    `lost`. The minder decides what starts again after it has received the state of another host.
 
     Args: run, job.
 
     Raises VerbError unknown_run, ended (also not committed), superseded (a later run of the job was
     prepared here), locked, live_run, port_taken.
     """
-    paths = run_status.paths_of(call)
-    with prepare_lock.held(paths):
+    paths = run_status.named_run_paths(call)
+    with prepare_lock.hold(paths):
         if liveness.is_live(paths):
             return {"resumed": False}
         if not liveness.is_abandoned(paths):
@@ -53,7 +54,7 @@ def resume(call: Call) -> Answer:
 
 
 def _later_run(paths: RunPaths) -> Optional[str]:
-    """A run of the job that was prepared here after this one."""
+    """Return a run of the job that was prepared here after this one."""
     own = paths.prepared()
     for run in find.run_names(paths.workdir, paths.job):
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
@@ -64,4 +65,4 @@ def _later_run(paths: RunPaths) -> Optional[str]:
     return None
 
 
-VERBS = {"run.resume": resume}
+VERBS = {"run.resume": resume_run}

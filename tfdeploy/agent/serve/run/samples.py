@@ -1,5 +1,5 @@
-"""`samples`: what the tasks of a run have used and printed on this host so far, as sampling/ wrote
-it, and their attempts.
+"""Answers `samples`: what the tasks of a run have used and printed on this host so far, as
+sampling/ wrote it, and their attempts.
 
 Changes nothing.
 """
@@ -16,21 +16,21 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.sampling import counters
 from tfdeploy.agent.sampling.series import MOST_BYTES
 from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.run.status import paths_of
+from tfdeploy.agent.serve.run.status import named_run_paths
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 
-def samples(call: Call) -> Answer:
-    """Send the samples of each task and of the host, packed: a JSON object a line, TaskSample or
-    HostSample of agent/shapes.py.
+def send_samples(call: Call) -> Answer:
+    """Send the samples of each task and of the host, packed: one JSON object per line, TaskSample
+    or HostSample of agent/shapes.py.
 
     Args: run, job.
 
     Raises VerbError unknown_run.
     """
-    paths = paths_of(call)
+    paths = named_run_paths(call)
     for task in ["", *(spec.task for spec in paths.part().tasks)]:
         folder = paths.task_dir(task) if task else paths.host_dir
         try:
@@ -47,9 +47,9 @@ def samples(call: Call) -> Answer:
     }
 
 
-def newest(paths: RunPaths) -> Optional[Answer]:
-    """The last sample of everything, for who watches; None: there is none."""
+def newest_samples(paths: RunPaths) -> Optional[Answer]:
+    """Return the last sample of everything, or None if there is none."""
     return read_json(paths.file(layout.NEWEST_SAMPLES))
 
 
-VERBS = {"samples": samples}
+VERBS = {"samples": send_samples}

@@ -1,8 +1,8 @@
-"""`runs`, `run.status`, `run.plan`: the state of runs, from their folders. Reads files and changes
-none.
+"""Answers `runs`, `run.status` and `run.plan`: the state of runs, from their folders. Changes no
+file.
 
-An end that its writer did not live to write is derived here: a task from before a reboot, or of a
-dead supervisor, is lost.
+If the writer of an end died before it could write it, the end is derived here: a task from before a
+reboot, or of a dead supervisor, is lost.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 OVER = ("ended", "lost")
-MOST_ENDINGS = 20_000  # and left files, of all past runs in one answer: about 4 MiB
+MOST_ENDINGS = 20_000  # endings and left files of all past runs in one answer: about 4 MiB
 NOBODY = "nobody minds it: its minder and its supervisor died"
 
 
-def paths_of(call: Call) -> RunPaths:
-    """This host's part of the run that a call names. Raises VerbError unknown_run."""
+def named_run_paths(call: Call) -> RunPaths:
+    """Return this host's part of the run that a call names. Raises VerbError unknown_run."""
     job, run = call.name("job"), call.name("run")
     paths = run_paths(call.context.workdir, job, run, call.context.host)
     if paths is None and (fault := damaged(call.context.workdir, job, run)):
@@ -44,9 +44,9 @@ def paths_of(call: Call) -> RunPaths:
 
 
 def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
-    """As its supervisor wrote it; `pending` where it is about to start again, `lost` where its
-    supervisor died without an end."""
-    # first: its minder forgets that a task starts again once the new attempt has written its status
+    """Return the status as the supervisor wrote it. It becomes `pending` if the task is about to
+    start again, and `lost` if the supervisor died without writing an end."""
+    # Read before the status: the minder drops `again` once the new attempt has written its status.
     state = paths.state()
     status = paths.status(task)
     if task in state.again and status.state in OVER and is_live(paths):
@@ -54,17 +54,17 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
     if status.state in OVER or (status.state == "pending" and state.phase == "ended"):
         return _with_restart(paths, status, state) if status.outcome == "stopped" else status
     if (status.boot_id or state.boot_id) not in (None, boot_id()):
-        return _lost(status, "host rebooted")
+        return _lost_status(status, "host rebooted")
     if status.state != "pending" and not is_locked(paths.supervisor_lock(task)):
         status = paths.status(task)  # it may have ended in between
         minded = is_locked(paths.minder_lock)
         return (
             status
             if status.state in OVER
-            else _lost(status, "its supervisor died" if minded else NOBODY)
+            else _lost_status(status, "its supervisor died" if minded else NOBODY)
         )
     if status.state == "pending" and is_abandoned(paths):
-        return _lost(status, NOBODY)
+        return _lost_status(status, NOBODY)
     status = unwritten_ends.resolved(paths, status)
     return (
         status if status.state in OVER else _with_health(_with_restart(paths, status, state), state)
@@ -75,7 +75,7 @@ def _with_restart(
     paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState
 ) -> wire.TaskStatus:
     return (
-        replace(status, began_again=_why_again(paths, status, state))
+        replace(status, began_again=_restart_reason(paths, status, state))
         if status.attempt > 1
         else status
     )
@@ -90,16 +90,18 @@ def _with_health(status: wire.TaskStatus, state: wire.HostRunState) -> wire.Task
     )
 
 
-def _why_again(paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState) -> Optional[str]:
-    """How the attempt before ended, or whose death began the gang's round. None: that was not
-    recorded."""
+def _restart_reason(
+    paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState
+) -> Optional[str]:
+    """Return how the attempt before ended, or which death began the gang's round. Return None if
+    that was not recorded."""
     count = state.restarts.get(status.task)
     how = (
         count.get("how")
         if count is not None and count.get("attempt") == status.attempt - 1
         else None
     )
-    # since the gang's round began
+    # This task has restarted alone since the gang's round began.
     restarted_alone = how is not None and count is not None and count.get("round") == status.round
     of_gang = any(peer.gang for peer in paths.part().peers if peer.task == status.task)
     if (
@@ -113,7 +115,8 @@ def _why_again(paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunStat
 
 
 def writes_no_more(paths: RunPaths, task: str) -> bool:
-    """It has ended, and its minder has recorded that it does not start again."""
+    """Return whether the task has ended and its minder has recorded that it does not start
+    again."""
     status = task_status(paths, task)
     if status.state not in OVER:
         return False
@@ -130,7 +133,7 @@ def writes_no_more(paths: RunPaths, task: str) -> bool:
     )
 
 
-def _lost(status: wire.TaskStatus, reason: str) -> wire.TaskStatus:
+def _lost_status(status: wire.TaskStatus, reason: str) -> wire.TaskStatus:
     return replace(status, state="lost", outcome="lost", up=False, reason=reason)
 
 
@@ -139,11 +142,11 @@ def task_statuses(paths: RunPaths) -> List[wire.TaskStatus]:
 
 
 def describe(paths: RunPaths) -> Answer:
-    """The value of run.status."""
-    return _described(paths, paths.state())
+    """Return the value of run.status."""
+    return _describe_with_state(paths, paths.state())
 
 
-def _described(paths: RunPaths, state: wire.HostRunState) -> Answer:
+def _describe_with_state(paths: RunPaths, state: wire.HostRunState) -> Answer:
     return {
         "host_state": wire.to_wire(state),
         "tasks": [wire.to_wire(status) for status in task_statuses(paths)],
@@ -153,9 +156,9 @@ def _described(paths: RunPaths, state: wire.HostRunState) -> Answer:
     }
 
 
-def runs(call: Call) -> List[Answer]:
+def list_runs(call: Call) -> List[Answer]:
     """List the runs on this host, newest first. Of past runs the newest have all tasks in
-    `ended_tasks` (20,000 in all), older ones the deciding tasks.
+    `ended_tasks` (20,000 in all), older ones only the deciding tasks.
 
     Args: job?.
     """
@@ -168,16 +171,20 @@ def runs(call: Call) -> List[Answer]:
             if paths is not None:
                 state = paths.state()
                 rows.append(
-                    (paths.prepared(), {**_described(paths, state), "run": run, "job": job}, state)
+                    (
+                        paths.prepared(),
+                        {**_describe_with_state(paths, state), "run": run, "job": job},
+                        state,
+                    )
                 )
             elif damaged(workdir, job, run):
                 rows.append((0.0, *_damaged_row(workdir, job, run)))
     rows.sort(key=lambda entry: (entry[0], entry[1]["run"]), reverse=True)
-    _shorten([(row, state) for _, row, state in rows if not row["live"]], call)
+    _shorten_endings([(row, state) for _, row, state in rows if not row["live"]], call)
     return [row for _, row, _ in rows]
 
 
-def _shorten(rows: List[Tuple[Answer, wire.HostRunState]], call: Call) -> None:
+def _shorten_endings(rows: List[Tuple[Answer, wire.HostRunState]], call: Call) -> None:
     endings = short_endings = 0
     for row, state in rows:
         endings += len(state.ended_tasks) + len(state.left_files)
@@ -212,13 +219,13 @@ def _damaged_row(workdir: str, job: str, run: str) -> Tuple[Answer, wire.HostRun
 
 
 def run_status(call: Call) -> Answer:
-    """Tell the state of a run on this host.
+    """Return the state of a run on this host.
 
     Args: run, job.
 
     Raises VerbError unknown_run.
     """
-    paths = paths_of(call)
+    paths = named_run_paths(call)
     return {**describe(paths), "samples": read_json(paths.file(layout.NEWEST_SAMPLES))}
 
 
@@ -231,7 +238,7 @@ def run_plan(call: Call) -> Answer:
     """
     import hashlib
 
-    paths = paths_of(call)
+    paths = named_run_paths(call)
     try:
         plan = shown_plan.content(paths.workdir, paths.job, paths.run)
     except OSError as error:
@@ -242,4 +249,4 @@ def run_plan(call: Call) -> Answer:
     return {}
 
 
-VERBS = {"runs": runs, "run.status": run_status, "run.plan": run_plan}
+VERBS = {"runs": list_runs, "run.status": run_status, "run.plan": run_plan}

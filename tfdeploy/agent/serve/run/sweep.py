@@ -1,5 +1,5 @@
-"""Ends what a launch left half done on this host because its serve or the machine died; each new
-session calls it.
+"""Cleans up launches that did not finish on this host because their serve or the machine died. Each
+new session calls it.
 
 A run that is being prepared, has a minder or was committed is left alone.
 """
@@ -19,8 +19,12 @@ from tfdeploy.agent.serve.run import verbs as run_control
 WHY = "its launch did not come to an end"
 
 
-def sweep(workdir: str, host: str = "") -> None:
-    """All runs in doubt of this machine; `host`: its name in this session's inventory, or "".
+def sweep_runs(workdir: str, host: str = "") -> None:
+    """Clean up all unfinished launches of this machine. `host`: its name in this session's
+    inventory, or "".
+
+    A run that cannot be cleaned up, because it is not ours or is damaged, stays and is reported on
+    standard error.
 
     A run that cannot be swept, because it is not ours or damaged, stays and is reported on standard
     error.
@@ -40,7 +44,7 @@ def sweep(workdir: str, host: str = "") -> None:
 def _sweep_one(paths: RunPaths) -> None:
     check(paths.workdir, *layout.of_job(paths.job))
     paths.check_owner("tasks")
-    with prepare_lock.held_if_free(paths) as is_free:
+    with prepare_lock.hold_if_free(paths) as is_free:
         if is_free:
             _end_or_remove(paths)
 

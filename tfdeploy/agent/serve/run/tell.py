@@ -1,7 +1,7 @@
-"""run.known, run.tell: the control machine carries why a run is over from a host that has it to one
-that has not.
+"""Answers run.known and run.tell: the control machine carries the reason of a run's end from a host
+that knows it to a host that does not.
 
-The minder of that host reads it: see mesh/told_end.py.
+The run's minder on that host reads it: see mesh/told_end.py.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 
-def known(call: Call) -> Answer:
-    """Tell why the run is over, as far as this host has heard.
+def report_end(call: Call) -> Answer:
+    """Report why the run is over, as far as this host knows.
 
     Args: run, job.
 
     Raises VerbError unknown_run.
     """
-    paths = _paths(call)
+    paths = _run_paths(call)
     part = paths.part()
     knowledge = shared_state.from_json(paths.known() or {}, part)
     if not knowledge.is_over:
@@ -38,8 +38,8 @@ def known(call: Call) -> Answer:
     }
 
 
-def tell(call: Call) -> Answer:
-    """Store what another host's run.known answered, for hosts that cannot reach each other. It is
+def store_end(call: Call) -> Answer:
+    """Store the answer of another host's run.known, for hosts that cannot reach each other. It is
     checked like a message of the mesh. The run's minder reads it at once, or when it is next
     started.
 
@@ -47,7 +47,7 @@ def tell(call: Call) -> Answer:
 
     Raises VerbError unknown_run, bad_argument.
     """
-    paths, text = _paths(call), call.args.get("known")
+    paths, text = _run_paths(call), call.args.get("known")
     if not isinstance(text, str) or len(text) > wire.MAX_KNOWN_BYTES:
         raise VerbError("bad_argument", "`known` is not the end of a run")
     try:
@@ -59,10 +59,10 @@ def tell(call: Call) -> Answer:
     return {}
 
 
-def _paths(call: Call) -> RunPaths:
-    from tfdeploy.agent.serve.run.status import paths_of
+def _run_paths(call: Call) -> RunPaths:
+    from tfdeploy.agent.serve.run.status import named_run_paths
 
-    return paths_of(call)
+    return named_run_paths(call)
 
 
-VERBS: Dict[str, Verb] = {"run.known": known, "run.tell": tell}
+VERBS: Dict[str, Verb] = {"run.known": report_end, "run.tell": store_end}

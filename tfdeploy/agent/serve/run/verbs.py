@@ -1,7 +1,8 @@
-"""run.start, run.commit, run.abort, run.stop: leave a word for the minder and wait for its effect.
+"""Answers run.start, run.renew, run.commit, run.abort and run.stop: leaves an order for the minder
+and waits for its effect.
 
-Where the minder is dead, abort and stop do its work themselves. A process that is not the run's by
-marker and identity is never signalled.
+If the minder is dead, abort and stop do its work themselves. Only processes that the marker and the
+identity assign to the run are signalled.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, Verb, audited
 from tfdeploy.agent.serve.run import prepare_lock
 from tfdeploy.agent.serve.run import status as run_status
-from tfdeploy.agent.serve.run.prepare import clear_away, prepare
-from tfdeploy.agent.serve.run.watch import watch
+from tfdeploy.agent.serve.run.prepare import clear_away, prepare_run
+from tfdeploy.agent.serve.run.watch import watch_run
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 ANSWER_WITHIN_S = 20.0
 KILL_WITHIN_S = 8.0  # from KILL until no process is alive
-# on a busy host a process that ends shows no arguments and no environment for a while, like an
-# orphan
+# On a busy host an ending process shows no arguments and no environment for a while, like an
+# orphan.
 ENDING_S = 3.0
 SAVE_WITHIN_S = 1.0  # a full disk may keep the minder from writing that all has ended
 FROZEN_AFTER_S = 3.0  # a minder that has not begun to end the run by then is frozen
@@ -50,14 +51,14 @@ POLL_S = 0.05
 STARTED = ("started", "committed", "ending", "ended")
 
 
-def start(call: Call) -> Answer:
+def start_run(call: Call) -> Answer:
     """Start the tasks of a prepared run. A second call changes nothing.
 
     Args: run, job.
 
     Raises VerbError unknown_run, ended.
     """
-    paths = run_status.paths_of(call)
+    paths = run_status.named_run_paths(call)
     state = paths.state()
     if (
         state.phase == "ended"
@@ -66,7 +67,7 @@ def start(call: Call) -> Answer:
     ):
         return {}  # started, and already ended by itself
     refuse_ended(paths)
-    # again: the wait for the commit begins anew
+    # A repeated start restarts the wait for the commit.
     if paths.word("start") is None or _phase(paths) == "started":
         paths.leave_word("start", time=time.time())
     _wait_for(paths, lambda: _phase(paths) in STARTED and _all_supervised(paths))
@@ -80,15 +81,15 @@ def _all_supervised(paths: RunPaths) -> bool:
     )
 
 
-def renew(call: Call) -> Answer:
-    """Note that the launch is alive. It says so every 15 s until its commit: what is prepared or
-    started waits for its next word as long again.
+def renew_launch(call: Call) -> Answer:
+    """Record that the launch is alive. The launch calls this every 15 s until its commit. A
+    prepared or started run waits for the next call just as long again.
 
     Args: run, job, plan_digest.
 
     Raises VerbError unknown_run (also of another plan), ended.
     """
-    paths = run_status.paths_of(call)
+    paths = run_status.named_run_paths(call)
     _refuse_other_plan(call, paths)
     if not _is_committed(paths):
         refuse_ended(paths, also=("ending",))
@@ -104,14 +105,14 @@ def _refuse_other_plan(call: Call, paths: RunPaths) -> None:
 
 
 @audited("launch", "committed")
-def commit(call: Call) -> Answer:
-    """Commit a started run: it goes on without the launch. A second call changes nothing.
+def commit_run(call: Call) -> Answer:
+    """Commit a started run, so that it continues without the launch. A second call changes nothing.
 
     Args: run, job.
 
     Raises VerbError unknown_run, ended: what ended it.
     """
-    paths = run_status.paths_of(call)
+    paths = run_status.named_run_paths(call)
     if _is_committed(paths):
         return {}
     refuse_ended(paths)
@@ -131,7 +132,7 @@ def _is_committed(paths: RunPaths) -> bool:
 
 
 @audited("launch", "rolled back")
-def abort(call: Call) -> Answer:
+def abort_run(call: Call) -> Answer:
     """End all of a run here, and with `purge` remove its folder when nothing of it is alive. A run
     by another plan is left alone. A prepare that still works is stopped first.
 
@@ -139,13 +140,13 @@ def abort(call: Call) -> Answer:
     """
     _stop_preparing(call)
     try:
-        paths = run_status.paths_of(call)
+        paths = run_status.named_run_paths(call)
         if call.text("plan_digest", paths.part().plan_digest) != paths.part().plan_digest:
             return {}
         reason, purge = call.text("reason", "rolled back"), call.flag("purge")
-        if _phase(paths) != "ended" or _lingers(paths):
+        if _phase(paths) != "ended" or _has_minder(paths):
             _leave_word_to_end(paths, "abort", reason=reason)
-        left = _end(paths, paths.part().stop_grace_s, reason)
+        left = _wait_until_ended(paths, paths.part().stop_grace_s, reason)
     except (VerbError, NoPart) as error:
         if isinstance(error, VerbError) and error.code != "unknown_run":
             raise
@@ -165,15 +166,15 @@ def _stop_preparing(call: Call) -> None:
     if not in_doubt.is_in_doubt(paths):
         return
     in_doubt.abort(paths, digest)
-    with prepare_lock.held(paths, digest):
+    with prepare_lock.hold(paths, digest):
         in_doubt.forget_abort(paths)
 
 
 @audited("stop", "stopped")
-def stop(call: Call) -> Answer:
-    """End a run here: TERM to all its processes, KILL after the grace time, then make sure. Its
-    helpers that stand still are woken, or killed. Of a run whose folder was removed, the
-    processes with its environment variables end.
+def stop_run(call: Call) -> Answer:
+    """End a run on this host: send TERM to all its processes, KILL after the grace time, and check
+    that none is left. Stopped minders and supervisors are woken, or killed. If the run's folder was
+    removed, end the processes that have its environment variables.
 
     Args: run, job, grace_s.
 
@@ -182,7 +183,7 @@ def stop(call: Call) -> Answer:
     begun = time.monotonic()
     given = call.number("grace_s")
     try:
-        paths = run_status.paths_of(call)
+        paths = run_status.named_run_paths(call)
     except VerbError as error:
         if error.code != "unknown_run":
             raise
@@ -200,17 +201,17 @@ def stop(call: Call) -> Answer:
     tasks = [spec.task for spec in paths.part().tasks]
     had_ended = _phase(paths) == "ended" and not task_processes.members(paths, tasks)[0]
     grace_s = paths.part().stop_grace_s if given is None else given
-    if _phase(paths) != "ended" or _lingers(paths):
+    if _phase(paths) != "ended" or _has_minder(paths):
         before = paths.word("stop")
         if before is None or before.get("grace_s", grace_s) > grace_s:
             _leave_word_to_end(paths, "stop", grace_s=grace_s)
-    left = _end(paths, grace_s, STOPPED_BY_OPERATOR)
+    left = _wait_until_ended(paths, grace_s, STOPPED_BY_OPERATOR)
     if not left and _phase(paths) == "ended":
         leftovers.forget_secrets(paths)  # the disk may have refused it at the run's end
     return {
         "survivors": left,
         "seconds": round(time.monotonic() - begun, 3),
-        "messenger": _lingers(paths),
+        "messenger": _has_minder(paths),
         "had_ended": had_ended,
     }
 
@@ -219,8 +220,8 @@ def stop(call: Call) -> Answer:
 
 
 def _leave_word_to_end(paths: RunPaths, word: str, **fields: Any) -> None:
-    """Leaves the word. Where the disk is full it signals the supervisors, and the minder sees that
-    their tasks end."""
+    """Leave the order for the minder. On a full disk, signal the supervisors instead, and the
+    minder sees that their tasks end."""
     try:
         paths.leave_word(word, time=time.time(), **fields)
     except OSError:
@@ -228,9 +229,9 @@ def _leave_word_to_end(paths: RunPaths, word: str, **fields: Any) -> None:
             tell_supervisor(paths, spec.task, STOPPED_BY_OPERATOR, paths.part().stop_grace_s)
 
 
-def _lingers(paths: RunPaths) -> bool:
-    """Whether its minder is alive. After the run's end it waits for its peers; a word from here
-    ends that wait."""
+def _has_minder(paths: RunPaths) -> bool:
+    """Return whether the run's minder is alive. After the run's end it waits for its peers; an
+    order ends that wait."""
     return is_locked(paths.minder_lock)
 
 
@@ -239,8 +240,8 @@ def _phase(paths: RunPaths) -> str:
 
 
 def refuse_ended(paths: RunPaths, also: "tuple[str, ...]" = ()) -> None:
-    """Raises VerbError ended where the run has ended here, is in a phase of `also`, or has no
-    minder."""
+    """Refuse if the run has ended here, is in a phase of `also`, or has no minder. Raises VerbError
+    ended."""
     state = paths.state()
     if state.phase == "ended" or state.phase in also or not liveness.is_live(paths):
         why = state.abort_reason or (
@@ -257,8 +258,8 @@ def refuse_ended(paths: RunPaths, also: "tuple[str, ...]" = ()) -> None:
 def _wait_for(
     paths: RunPaths, reached: Callable[[], bool], within_s: float = ANSWER_WITHIN_S
 ) -> None:
-    """Returns also where the run has ended meanwhile. Raises VerbError agent when the minder does
-    not answer."""
+    """Wait until `reached` returns true, or the run has ended. Raises VerbError agent if the minder
+    does not answer."""
     deadline = time.monotonic() + within_s
     pause = 0.002
     while not reached():
@@ -270,21 +271,21 @@ def _wait_for(
         pause = min(pause * 1.5, 0.05)
 
 
-def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Answer]:
-    """Waits for the minder to end the run, or ends it where there is no minder. Returns the
-    survivors."""
+def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answer]:
+    """Wait for the minder to end the run, or end it if there is no minder. Return the surviving
+    processes."""
     tasks = [spec.task for spec in paths.part().tasks]
     begun = time.monotonic()
     deadline = begun + grace_s + KILL_WITHIN_S
     pause = 0.005
-    _thaw(paths, tasks, signal.SIGCONT)
+    _signal_stopped_agents(paths, tasks, signal.SIGCONT)
     while (
         _phase(paths) != "ended" and os.path.isdir(paths.host_dir) and time.monotonic() < deadline
     ):
         if not is_locked(paths.minder_lock) and end_without_minder(paths, grace_s, reason):
             break
         if time.monotonic() - begun >= FROZEN_AFTER_S:
-            _thaw(paths, tasks, signal.SIGKILL)
+            _signal_stopped_agents(paths, tasks, signal.SIGKILL)
         if time.monotonic() - begun >= FROZEN_AFTER_S and _phase(paths) not in ("ending", "ended"):
             for task in tasks:
                 tell_supervisor(paths, task, reason, grace_s)
@@ -302,8 +303,8 @@ def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Answer]:
     return task_processes.survivors(*pids)
 
 
-def _thaw(paths: RunPaths, tasks: List[str], number: int) -> None:
-    """Sends the signal to the minder and supervisors that are stopped: CONT wakes them, KILL ends
+def _signal_stopped_agents(paths: RunPaths, tasks: List[str], number: int) -> None:
+    """Send the signal to the minder and supervisors that are stopped. CONT wakes them; KILL ends
     one that a debugger holds."""
     agents = [
         task_processes.minder(paths),
@@ -316,8 +317,8 @@ def _thaw(paths: RunPaths, tasks: List[str], number: int) -> None:
 
 
 def _is_alive(paths: RunPaths, tasks: List[str]) -> bool:
-    """A task runs, or a supervisor is about to start it. A supervisor that only waits to write the
-    task's end does not count."""
+    """Return whether a task runs, or a supervisor is about to start it. A supervisor that only
+    waits to write the task's end does not count."""
     pending = [task for task in tasks if paths.status(task).state == "pending"]
     return any(is_locked(paths.supervisor_lock(task)) for task in pending) or bool(
         task_processes.members(paths, tasks)[0]
@@ -325,8 +326,8 @@ def _is_alive(paths: RunPaths, tasks: List[str]) -> bool:
 
 
 def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
-    """Ends the run under the minder's lock, so that no minder starts meanwhile. False: a minder
-    holds it.
+    """End the run under the minder's lock, so that no minder starts meanwhile. Return False if a
+    minder holds the lock.
 
     Raises NoPart where the minder has just removed a run that never began, its lock included.
     """
@@ -364,7 +365,7 @@ def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
 
 
 def _end_supervisors(paths: RunPaths, tasks: List[str], grace_s: float, reason: str) -> None:
-    """Waits until each supervisor has ended its task itself, for as long as it may take."""
+    """Wait until each supervisor has ended its task, for as long as it may take."""
     for task in tasks:
         tell_supervisor(paths, task, reason, grace_s)
     deadline = time.monotonic() + grace_s + KILL_WITHIN_S / 2
@@ -375,11 +376,11 @@ def _end_supervisors(paths: RunPaths, tasks: List[str], grace_s: float, reason: 
 
 
 VERBS: Dict[str, Verb] = {
-    "run.prepare": prepare,
-    "run.renew": renew,
-    "run.start": start,
-    "run.commit": commit,
-    "run.abort": abort,
-    "run.stop": stop,
-    "run.watch": watch,
+    "run.prepare": prepare_run,
+    "run.renew": renew_launch,
+    "run.start": start_run,
+    "run.commit": commit_run,
+    "run.abort": abort_run,
+    "run.stop": stop_run,
+    "run.watch": watch_run,
 }

@@ -1,4 +1,4 @@
-"""Whether a prepare that is under way is still wanted."""
+"""Checks whether a prepare that is under way is still wanted."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tfdeploy.agent.run import in_doubt
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call
 
-CLEANUP_WAIT_S = 60.0  # for a prepare whose session ends: it may have copied a large release
+CLEANUP_WAIT_S = 60.0  # a prepare may have to remove the copy of a large release
 
 
-class Wanted:
-    """A prepare is wanted while its session lives and no abort has come. As a context manager it
-    spans the prepare: the session's end waits for its exit."""
+class PrepareGuard:
+    """Tells whether a prepare is still wanted: its session lives and no abort has come. As a
+    context manager it spans the prepare, and the session's end waits for its exit."""
 
     def __init__(self, call: Call, paths: RunPaths, plan_digest: str) -> None:
         self._call, self._paths, self._digest = call, paths, plan_digest
@@ -22,7 +22,7 @@ class Wanted:
         self._gone, self._done = threading.Event(), threading.Event()
 
     def check(self) -> None:
-        """Raises VerbError cancelled, ended where it is not wanted any more."""
+        """Refuse if the prepare is no longer wanted. Raises VerbError cancelled, ended."""
         if self._gone.is_set() or self._call.cancelled.is_set():
             raise VerbError(
                 "cancelled", "the session ended while run %s was prepared" % self._paths.run
@@ -32,7 +32,7 @@ class Wanted:
                 "ended", "run %s was rolled back while it was prepared" % self._paths.run
             )
 
-    def __enter__(self) -> "Wanted":
+    def __enter__(self) -> "PrepareGuard":
         self._call.context.closing[self._name] = self._end
         return self
 

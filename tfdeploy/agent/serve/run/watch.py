@@ -1,5 +1,5 @@
-"""run.watch: the state of a run on this host and of its tasks: all of it first, then each change.
-Writes nothing."""
+"""Answers run.watch: sends the state of a run and its tasks on this host completely, and then each
+change. Writes nothing."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 
-def watch(call: Call) -> Answer:
-    """Send all of the run's state on this host at once, then each change within 0.2 s, until the
-    run has ended here, or has neither minder nor supervisor.
+def watch_run(call: Call) -> Answer:
+    """Send the whole state of the run on this host at once, then each change within 0.2 s, until
+    the run has ended here, or has neither minder nor supervisor.
 
     Args: run, job.
 
     Raises VerbError unknown_run.
     """
-    paths = run_status.paths_of(call)
+    paths = run_status.named_run_paths(call)
     tasks = [spec.task for spec in paths.part().tasks]
     watcher = inotify.Watcher([paths.host_dir, *map(paths.task_dir, tasks)], inotify.PLACED)
-    changed = changes.of_run(paths, tasks)
+    changed = changes.watch_run_files(paths, tasks)
     seen: Dict[str, Answer] = {}
     ends = AttemptEnds(paths)
     try:
@@ -71,7 +71,7 @@ class AttemptEnds:
 def _send_changes(
     call: Call, paths: RunPaths, tasks: List[str], seen: Dict[str, Answer], ends: AttemptEnds
 ) -> bool:
-    """Sends an item for each change. True: those were the last."""
+    """Send an item for each change. Return True if these were the last."""
     # Read before the states, so that what is read after it includes the end.
     over = paths.state().phase == "ended" or not liveness.is_live(paths)
     for task in tasks:
@@ -80,7 +80,7 @@ def _send_changes(
         if seen.get(task) != status:
             seen[task] = status
             call.item({"task": status, "attempts": ends.take_new(read)}, b"")
-    sampled = samples.newest(paths)
+    sampled = samples.newest_samples(paths)
     if sampled is not None and seen.get("samples") != sampled:
         seen["samples"] = sampled
         call.item({"samples": sampled}, b"")
