@@ -1,10 +1,9 @@
-"""What a start of serve, minder and supervise costs in CPU, against another checkout of tfdeploy,
-in alternating pairs.
+"""Measure the CPU of a start of serve, minder and supervise against another checkout of tfdeploy.
 
     python benchmarks/agent_starts.py --against ../before --pairs 300
 
-The time is user and system time of the process itself, and of whoever starts it for what that does
-then; not of the wait.
+The two checkouts start in alternating pairs. The time is user and system time of the process and of
+the process that starts it. Waiting does not count.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What the agent costs on a host: memory and CPU of an idle supervisor and minder, CPU of what
-samples a run that prints its metrics, and how fast output is drained.
+"""Measure what the agent costs on a host.
 
-The drain is held against `cat >file` of the same bytes through a pipe, in the same turns. Memory is
-PSS: what would be free without it, so pages that several processes share count once.
+It measures memory and CPU of an idle supervisor and minder, the CPU of the sampler during a run
+that prints its metrics, and how fast output is drained. The drain is compared with `cat >file` of
+the same bytes through a pipe, in the same turns. Memory is PSS: what would be free without the
+process, so pages that several processes share count once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from pathlib import Path
 
 from figures import Figures, options
-from place import Place, a_lab
+from place import BenchLab, open_bench_lab
 
 JOB = """name: bench
 mode: local
@@ -44,14 +45,14 @@ TICKS = os.sysconf("SC_CLK_TCK")
 def main() -> None:
     args = options(__doc__, rounds=3, megabytes=1000, idle=20, sampled=60)
     figures = Figures("agent", args.json)
-    with a_lab(2) as bench:
+    with open_bench_lab(2) as bench:
         (bench.work / "tfdeploy.yaml").write_text(JOB.format(megabytes=args.megabytes))
         idle(bench, args.idle, figures)
         sampling(bench, args.sampled, figures)
         drain(bench, args.megabytes, args.rounds, figures)
 
 
-def idle(bench: Place, seconds: int, figures: Figures) -> None:
+def idle(bench: BenchLab, seconds: int, figures: Figures) -> None:
     (bench.work / "program.py").write_text(IDLE)
     bench.tfdeploy("launch", "--name", "idle", "--detach", "--quiet")
     keepers = {"supervisor": _pids("supervise", "idle"), "minder": _pids("minder", "idle")}
@@ -64,7 +65,7 @@ def idle(bench: Place, seconds: int, figures: Figures) -> None:
     bench.tfdeploy("stop", "idle", "--now", "--quiet")
 
 
-def sampling(bench: Place, seconds: int, figures: Figures) -> None:
+def sampling(bench: BenchLab, seconds: int, figures: Figures) -> None:
     (bench.work / "program.py").write_text(TALK)
     bench.tfdeploy("launch", "--name", "talk", "--detach", "--quiet")
     samplers = _pids("sample", "talk")
@@ -75,7 +76,7 @@ def sampling(bench: Place, seconds: int, figures: Figures) -> None:
     bench.tfdeploy("stop", "talk", "--now", "--quiet")
 
 
-def drain(bench: Place, megabytes: int, rounds: int, figures: Figures) -> None:
+def drain(bench: BenchLab, megabytes: int, rounds: int, figures: Figures) -> None:
     (bench.work / "program.py").write_text(FLOOD)
     ours, theirs = [], []
     for number in range(rounds):
@@ -91,7 +92,7 @@ def drain(bench: Place, megabytes: int, rounds: int, figures: Figures) -> None:
     figures.add("the same into `cat >file`", statistics.median(theirs), f"MB/s, {ratio:.2f} x")
 
 
-def _by_cat(bench: Place, megabytes: int) -> float:
+def _by_cat(bench: BenchLab, megabytes: int) -> float:
     script = (
         'python3 -c "$0" "$1" 2>/tmp/said | cat >~/flood; tail -1 /tmp/said; rm ~/flood /tmp/said'
     )

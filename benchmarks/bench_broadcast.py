@@ -1,15 +1,17 @@
-"""A data set to all hosts by `tfdeploy sync`, over links with a rate: seconds against the wire,
-bytes by the kernel's counters.
+"""Measure `tfdeploy sync` of a data set to all hosts over links with a rate.
 
-    small    64 MB in 16 files to 8 hosts at 100 Mbit/s; beside it `xargs -P8 rsync` 16, 32   256 MB
-    to so many hosts at 50 Mbit/s; beside it the same bytes down a chain of socat: this machine's
-    floor killed   the same to 16, with a relay killed half way: its agent, and the power of its
-    host sites    64 MB to two sites of 4 hosts, 20 Mbit/s between them calm     64 MB to --hosts at
-    --mbit, slow enough for a calm machine: what a simulator is held against; by hand
+    small     64 MB in 16 files to 8 hosts at 100 Mbit/s, compared with `xargs -P8 rsync`
+    16, 32    256 MB to so many hosts at 50 Mbit/s, compared with the same bytes down a chain of
+              socat, which is the least time possible on this machine
+    killed    the same to 16 hosts, with a relay killed half way: its agent, and its host's power
+    sites     64 MB to two sites of 4 hosts, with 20 Mbit/s between them
+    calm      64 MB to --hosts at --mbit, slow enough for a calm machine: for comparing with a
+              simulator; only run by hand
 
-The wire: the bytes of the set at the link's rate. Each round has new content, and ends with
-checksums of it on every host. Comparing with a simulator is allowed where the machine was busy for
-less than 60 %. `--tree ../before`: of another checkout.
+Seconds are compared with the wire: the bytes of the set at the link's rate. Bytes are those of the
+kernel's counters. Each round has new content, and ends with checksums of it on every host. Compare
+with a simulator only if the machine was busy for less than 60 %. `--tree ../before` measures
+another checkout.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ import chain
 import rivals
 from figures import Figures, options, say
 from meters import Meter, metered
-from place import Place, a_lab
+from place import BenchLab, open_bench_lab
 from turns import Spent
 
 from tfdeploy.lab import processes
@@ -49,7 +51,7 @@ HALF_WAY_S = 300.0
 class Case:
     """One data set sent to one lab. `rate_mbit`: the rate of the link that limits it."""
 
-    place: Place
+    place: BenchLab
     megabytes: int
     rate_mbit: int
     figures: Figures
@@ -104,7 +106,7 @@ def a_case(
     figures: Figures, tree: str, hosts: int, megabytes: int, rate_mbit: int, **wishes: object
 ) -> Iterator[Case]:
     """Yield a case whose hosts have the agent, the code, and a small data set."""
-    with a_lab(hosts, **{"rate": f"{rate_mbit}mbit", **wishes}) as bench:
+    with open_bench_lab(hosts, **{"rate": f"{rate_mbit}mbit", **wishes}) as bench:
         case = Case(
             bench.with_checkout(Path(tree).resolve()) if tree else bench,
             megabytes,
@@ -243,7 +245,7 @@ def killed(case: Case, rounds: int, floor_s: float) -> None:
         case.figures.add(f"{what}: command", whole, "s", ratio=whole / floor_s, against="floor")
 
 
-def agents(bench: Place, host: str) -> list[int]:
+def agents(bench: BenchLab, host: str) -> list[int]:
     """Return the pids of `agent serve` in each SSH session: the Python processes below the host's
     sshd."""
     (first,) = (row["pid"] for row in bench.lab.status() if row["host"] == host)

@@ -1,8 +1,7 @@
-"""`tfdeploy check` on 64 hosts, every host to every other, beside `tfdeploy exec -- true` on them
-in the same turns.
+"""Measure `tfdeploy check` on 64 hosts, every host to every other.
 
-The hosts live on this machine: what their agents and kernels do for each other is paid by the same
-cores.
+It is compared with `tfdeploy exec -- true` in the same turns. The hosts run on this machine, so the
+same cores also pay for what their agents and kernels do for each other.
 """
 
 from __future__ import annotations
@@ -10,17 +9,17 @@ from __future__ import annotations
 import json
 
 from figures import Figures, options
-from place import Place, a_lab
+from place import BenchLab, open_bench_lab
 from turns import in_turns, median, ratio
 
 
 def main() -> None:
     args = options(__doc__, rounds=5, hosts=64)
-    with a_lab(args.hosts) as bench:
+    with open_bench_lab(args.hosts) as bench:
         measure(bench, args.hosts, args.rounds, Figures("check", args.json))
 
 
-def measure(bench: Place, hosts: int, rounds: int, figures: Figures) -> None:
+def measure(bench: BenchLab, hosts: int, rounds: int, figures: Figures) -> None:
     timings = in_turns(
         {
             "check": lambda: bench.tfdeploy("check", "--json"),

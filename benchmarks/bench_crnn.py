@@ -1,14 +1,13 @@
-"""Steps per second of the crnn example (1 ps, 1 or 2 workers, asynchronous) under tfdeploy and by
-hand over ssh, in turns.
+"""Measure steps per second of the crnn example under tfdeploy and by hand over ssh, in turns.
 
-Counted while all workers train: from the latest one's first line of progress to the earliest one's
-last. Starting and ending are no part of it, but of the CPU of the hosts, which is counted whole.
-All hosts and the client share this machine's cores.
+There is one ps and one or two workers, asynchronous. Steps count while all workers train: from the
+latest worker's first line of progress to the earliest worker's last one. Start and end do not
+count, except in the CPU of the hosts. All hosts and the client share this machine's cores.
 
-A machine whose speed changes from minute to minute drowns a percent in noise. So besides both train
-at the same time on the same hosts, each with one worker: whether a task under tfdeploy makes its
-steps at the price of one by hand. What tfdeploy's own processes cost falls on both there, and is in
-the figures of the turns.
+On a machine whose speed changes from minute to minute, a difference of a percent is lost in noise.
+So both also train at the same time on the same hosts, each with one worker. This shows whether a
+step under tfdeploy costs the same as one by hand. There, the cost of tfdeploy's own processes falls
+on both; it is part of the figures of the turns.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from datetime import datetime
 
 import rivals
 from figures import Figures, options, say
-from place import REPOSITORY, USER, Place, a_lab
+from place import REPOSITORY, USER, BenchLab, open_bench_lab
 
 PORT = 3330  # outside of what tfdeploy may take
 RUN_S = 300.0
@@ -51,7 +50,7 @@ def main() -> None:
     args = options(__doc__, rounds=6, steps=3000)
     figures = Figures("crnn", args.json)
     for workers in (1, 2):
-        with a_lab(1 + workers) as bench:
+        with open_bench_lab(1 + workers) as bench:
             shutil.copytree(REPOSITORY / "examples/crnn", bench.work, dirs_exist_ok=True)
             steps = args.steps * workers
             command = json.dumps(["python", "train.py", f"--steps={steps}"])
@@ -64,7 +63,7 @@ def main() -> None:
                 measure_at_once(bench, steps, args.rounds, figures)
 
 
-def measure(bench: Place, steps: int, rounds: int, figures: Figures) -> None:
+def measure(bench: BenchLab, steps: int, rounds: int, figures: Figures) -> None:
     bench.tfdeploy("sync")
     ours: list[Trained] = []
     theirs: list[Trained] = []
@@ -103,13 +102,13 @@ def measure(bench: Place, steps: int, rounds: int, figures: Figures) -> None:
     )
 
 
-def trained(bench: Place, train: Callable[[], Progress]) -> Trained:
+def trained(bench: BenchLab, train: Callable[[], Progress]) -> Trained:
     before = bench.served()
     progress = train()
     return Trained(rate(progress, common_span(progress)), bench.served() - before)
 
 
-def measure_at_once(bench: Place, steps: int, rounds: int, figures: Figures) -> None:
+def measure_at_once(bench: BenchLab, steps: int, rounds: int, figures: Figures) -> None:
     ratios = []
     for number in range(rounds):
         with ThreadPoolExecutor(2) as pool:
@@ -145,7 +144,7 @@ def rate(progress: Progress, span: tuple[float, float]) -> float:
     return (high - low) / (last - first)
 
 
-def under_tfdeploy(bench: Place) -> Progress:
+def under_tfdeploy(bench: BenchLab) -> Progress:
     run = bench.tfdeploy("launch", "--wait", "--no-sync").output.decode().strip()
     results: Progress = {}
     for text in bench.tfdeploy("logs", run, "--output", "json").output.splitlines():
@@ -155,7 +154,7 @@ def under_tfdeploy(bench: Place) -> Progress:
     return results
 
 
-def by_hand(bench: Place, steps: int, folder: str) -> Progress:
+def by_hand(bench: BenchLab, steps: int, folder: str) -> Progress:
     """Run it as one would by hand: the code by rsync, then one ssh per task."""
     addresses = bench.addresses
     bench.run(rivals.rsync(bench, bench.work, folder), stdin="\n".join(addresses).encode())
@@ -196,7 +195,7 @@ def by_hand(bench: Place, steps: int, folder: str) -> Progress:
     return {task: lines for task, lines in results.items() if task != "ps:0"}
 
 
-def _ssh(bench: Place, address: str, script: str) -> subprocess.Popen[str]:
+def _ssh(bench: BenchLab, address: str, script: str) -> subprocess.Popen[str]:
     words = rivals.ssh(bench, f"{USER}@{address}", script)
     return subprocess.Popen(
         bench.lab.operator(words), env=bench.env, cwd=bench.work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

@@ -1,9 +1,9 @@
-"""What the dashboard costs: while lines arrive from 4 hosts, with 256 tasks on the screen, and
-after 28.8 million lines.
+"""Measure what the dashboard costs.
 
-The lines are printed by a real run on a lab; the dashboard is `tfdeploy status --watch` on a
-terminal of its own. 256 tasks and 28.8 million lines come from events in one process, as fast as it
-takes them.
+It measures while lines arrive from 4 hosts, with 256 tasks on the screen, and after 28.8 million
+lines. A real run on a lab prints the lines; the dashboard is `tfdeploy status --watch` on a
+terminal of its own. The 256 tasks and the 28.8 million lines come from events in one process, as
+fast as it can read them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from figures import Figures, options, say
-from place import TFDEPLOY, Place, a_lab
+from place import TFDEPLOY, BenchLab, open_bench_lab
 
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import TaskPlan
@@ -58,7 +58,7 @@ def main() -> None:
     args = options(__doc__, rounds=1, hosts=4, seconds=20, parts="lines,many,memory", millions=29)
     figures, parts = Figures("dashboard", args.json), args.parts.split(",")
     if "lines" in parts:
-        with a_lab(args.hosts) as bench:
+        with open_bench_lab(args.hosts) as bench:
             for rate, goal in ((50_000, 15.0), (50, 3.0)):
                 arriving(bench, rate, args.hosts, args.seconds, figures, goal)
     if "many" in parts:
@@ -81,7 +81,7 @@ class Watched:
 
 
 def arriving(
-    bench: Place, rate: int, hosts: int, seconds: float, figures: Figures, goal: float
+    bench: BenchLab, rate: int, hosts: int, seconds: float, figures: Figures, goal: float
 ) -> None:
     """Run tasks that write `rate` lines a second in all."""
     run = f"talk-{rate}"

@@ -1,8 +1,6 @@
-"""`tfdeploy exec -- true` on 64 hosts, cold, whole process, beside clush with the ssh that it
-starts.
+"""Measure `tfdeploy exec -- true` on 64 hosts, cold and as a whole process, against clush with ssh.
 
-The hosts live on this machine: their sshds' CPU time on all cores is a floor that no client gets
-below.
+The hosts run on this machine: the CPU time of their sshds on all cores is a minimum for any client.
 """
 
 from __future__ import annotations
@@ -13,17 +11,17 @@ import sys
 
 import rivals
 from figures import Figures, options
-from place import Place, a_lab
+from place import BenchLab, open_bench_lab
 from turns import in_turns, median, ratio
 
 
 def main() -> None:
     args = options(__doc__, rounds=7, hosts=64)
-    with a_lab(args.hosts) as bench:
+    with open_bench_lab(args.hosts) as bench:
         measure(bench, args.hosts, args.rounds, Figures("exec", args.json))
 
 
-def measure(bench: Place, hosts: int, rounds: int, figures: Figures) -> None:
+def measure(bench: BenchLab, hosts: int, rounds: int, figures: Figures) -> None:
     other = rivals.clush(bench, "true", hosts=bench.addresses)
     libraries = [sys.executable, "-c", "import fabric, paramiko"]  # what all hosts share
     runs = {

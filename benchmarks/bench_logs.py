@@ -1,7 +1,6 @@
-"""`tfdeploy logs` of 4 tasks on 4 hosts, 250,000 lines each, to a pipe, beside `clush cat` of the
-same files.
+"""Measure `tfdeploy logs` of 4 tasks on 4 hosts, 250,000 lines each, to a pipe.
 
-All lines must be there, once, each task's in order.
+It is compared with `clush cat` of the same files. All lines must arrive once, each task's in order.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import json
 
 import rivals
 from figures import Figures, options
-from place import Place, a_lab
+from place import BenchLab, open_bench_lab
 from turns import Spent, in_turns, median, ratio
 
 RUN = "flooded"
@@ -30,11 +29,13 @@ MOST_BYTES = 150 << 20
 
 def main() -> None:
     args = options(__doc__, rounds=5, hosts=4, lines=250_000)
-    with a_lab(args.hosts + 1) as bench:  # n1 holds the parameter server, which says nothing
+    with open_bench_lab(
+        args.hosts + 1
+    ) as bench:  # n1 holds the parameter server, which says nothing
         measure(bench, args.lines, args.rounds, Figures("logs", args.json))
 
 
-def measure(bench: Place, lines: int, rounds: int, figures: Figures) -> None:
+def measure(bench: BenchLab, lines: int, rounds: int, figures: Figures) -> None:
     (bench.work / "flood.py").write_text(PROGRAM)
     (bench.work / "tfdeploy.yaml").write_text(JOB.format(lines=lines))
     bench.tfdeploy("launch", "--name", RUN, "--wait", "--quiet")

@@ -1,11 +1,12 @@
-"""A data set in parts (`split: worker`) to 8 workers, then to 6: bytes by the kernel's counters,
-and how even the parts are.
+"""Measure a data set in parts (`split: worker`) to 8 workers, then to 6.
 
-    first    64 MB in 240 files of unequal size to 8 workers: what leaves the operator, against the
-    set 8 to 6   two workers leave: what all hosts together receive, against the least possible, a
-    quarter of the set
+    first     64 MB in 240 files of unequal size to 8 workers: the bytes that leave the operator,
+              against the size of the set
+    8 to 6    two workers leave: the bytes that all hosts receive, against the least possible, which
+              is a quarter of the set
 
-Each round has new content. Every part is compared with the source, by checksum.
+Bytes are those of the kernel's counters. It also measures how even the parts are. Each round has
+new content. Every part is compared with the source by checksum.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from statistics import median
 
 from figures import Figures, options
 from meters import metered
-from place import Place, a_lab
+from place import BenchLab, open_bench_lab
 
 MB = 1_000_000
 FILES, WORKERS, FEWER = 240, 8, 6
@@ -36,7 +37,9 @@ SUMS = "cd tfdeploy/bench/data/set && sha256sum *"
 def main() -> None:
     args = options(__doc__, rounds=1, mbit=100, small=64)
     figures = Figures("split", args.json)
-    with a_lab(WORKERS + 1, rate=f"{args.mbit}mbit") as bench:  # the first host is no worker
+    with open_bench_lab(
+        WORKERS + 1, rate=f"{args.mbit}mbit"
+    ) as bench:  # the first host is no worker
         (bench.work / "tfdeploy.yaml").write_text(
             "name: bench\nmode: plain\ncommand: [python, train.py]\n"
         )
@@ -74,7 +77,7 @@ def main() -> None:
     )
 
 
-def renew(bench: Place, megabytes: int, seed: int) -> int:
+def renew(bench: BenchLab, megabytes: int, seed: int) -> int:
     """Write new content and return its bytes."""
     source = bench.home / "set"
     source.mkdir(exist_ok=True)
@@ -85,11 +88,11 @@ def renew(bench: Place, megabytes: int, seed: int) -> int:
     return sum(path.stat().st_size for path in source.iterdir())
 
 
-def biggest(bench: Place) -> int:
+def biggest(bench: BenchLab) -> int:
     return max(path.stat().st_size for path in (bench.home / "set").iterdir())
 
 
-def sync(bench: Place, workers: int, *, received: bool = False) -> int:
+def sync(bench: BenchLab, workers: int, *, received: bool = False) -> int:
     """Return the bytes that left the operator, or with `received` those that all hosts received."""
     (bench.work / "tfdeploy.yaml").write_text(JOB.format(workers=workers))
     with metered(bench.lab) as meter:
@@ -101,7 +104,7 @@ def sync(bench: Place, workers: int, *, received: bool = False) -> int:
     )
 
 
-def check(bench: Place, workers: int) -> list[int]:
+def check(bench: BenchLab, workers: int) -> list[int]:
     """Return the bytes of each part.
 
     All parts together must be the source, and no file may be in two.

@@ -1,5 +1,4 @@
-"""What tfdeploy costs before it does anything: --version and --help against an empty
-interpreter."""
+"""Measure the start-up of tfdeploy: --version and --help against an empty interpreter."""
 
 from __future__ import annotations
 

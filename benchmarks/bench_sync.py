@@ -1,8 +1,8 @@
-"""`tfdeploy sync` of 2,000 files to 32 hosts, cold process: fresh, one file changed, nothing
-changed.
+"""Measure `tfdeploy sync` of 2,000 files to 32 hosts as a cold process.
 
-Beside it `xargs -P32 rsync -a --delete`, with ssh as it is, and with ssh's quickest key exchange
-and cipher.
+The cases are a fresh sync, one changed file, and no change. It is compared with
+`xargs -P32 rsync -a --delete`, with ssh's defaults, and with ssh's quickest key exchange and
+cipher.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 import rivals
 import trees
 from figures import Figures, options
-from place import Place, a_lab
+from place import BenchLab, open_bench_lab
 from turns import Spent, in_turns, median, ratio
 
 JOB = "name: bench\nmode: async\ncommand: [python, package000/module00.py]\n"
@@ -23,11 +23,11 @@ FRESH_ROUNDS = 2
 
 def main() -> None:
     args = options(__doc__, rounds=7, hosts=32, files=2000)
-    with a_lab(args.hosts) as bench:
+    with open_bench_lab(args.hosts) as bench:
         measure(bench, args.files, args.rounds, Figures("sync", args.json))
 
 
-def measure(bench: Place, files: int, rounds: int, figures: Figures) -> None:
+def measure(bench: BenchLab, files: int, rounds: int, figures: Figures) -> None:
     some_file = trees.write(bench.work, files)
     (bench.work / "tfdeploy.yaml").write_text(JOB)
     addresses = "\n".join(bench.addresses).encode()
@@ -87,7 +87,7 @@ def show(figures: Figures, what: str, found: dict[str, list[Spent]], goal: float
         figures.add(what, median(ours), "s", ratio=ratio(ours, runs), against=name, goal=judge)
 
 
-def check(bench: Place, files: int, name: str, lines: int) -> None:
+def check(bench: BenchLab, files: int, name: str, lines: int) -> None:
     """Check that every host has the complete release that tfdeploy names, with the last change."""
     hosts = json.loads(bench.tfdeploy("sync", "--json").output)["hosts"]
     script = (

@@ -1,8 +1,8 @@
-"""Steps per second of the digits with one parameter server and one worker on two hosts: under
-tfdeploy, and by hand.
+"""Measure steps per second of the digits with one parameter server and one worker on two hosts.
 
-Counted between the program's own lines of step 100 and of the last step, so starting up is no part
-of it. Without checkpoints: by hand they fail on two hosts without a shared disk.
+It compares tfdeploy with a start by hand. Steps count between the program's own lines of step 100
+and of the last step, so the start does not count. There are no checkpoints: by hand they fail on
+two hosts without a shared disk.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import time
 
 from figures import Figures, options
-from place import REPOSITORY, Place, a_lab
+from place import REPOSITORY, BenchLab, open_bench_lab
 
 EXAMPLE = REPOSITORY / "examples/digits"
 JOB = """name: bench
@@ -32,11 +32,11 @@ PS, WORKER = "n1", "n2"
 
 def main() -> None:
     args = options(__doc__, rounds=3, steps=6000)
-    with a_lab(2) as bench:
+    with open_bench_lab(2) as bench:
         measure(bench, args.steps, args.rounds, Figures("training", args.json))
 
 
-def measure(bench: Place, steps: int, rounds: int, figures: Figures) -> None:
+def measure(bench: BenchLab, steps: int, rounds: int, figures: Figures) -> None:
     subprocess.run([sys.executable, EXAMPLE / "make_shards.py"], check=True, stdout=sys.stderr)
     shutil.copy(EXAMPLE / "train.py", bench.work)
     shutil.copytree(EXAMPLE / "data", bench.work / "data")
@@ -59,13 +59,13 @@ def measure(bench: Place, steps: int, rounds: int, figures: Figures) -> None:
     )
 
 
-def by_tfdeploy(bench: Place, run: str) -> float:
+def by_tfdeploy(bench: BenchLab, run: str) -> float:
     bench.tfdeploy("launch", "--name", run, "--wait", "--quiet")
     told = bench.tfdeploy("logs", run, "--task", "worker:0", "--json").output.splitlines()
     return rate([(stamp(line["time"]), line["line"]) for line in map(json.loads, told)])
 
 
-def by_hand(bench: Place, release: str, steps: int) -> float:
+def by_hand(bench: BenchLab, release: str, steps: int) -> float:
     """Run what one would type into two terminals. The parameter server is also ended by hand."""
     ps, worker = bench.addresses
     command = [

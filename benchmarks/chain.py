@@ -1,7 +1,7 @@
-"""The floor of a chain on this machine: each host receives the bytes, writes them and sends them
-on, in plain TCP.
+"""Measure the least time of a chain on this machine.
 
-By `socat` and `tee` where socat is installed, else by a relay of our own that does nothing else.
+Each host receives the bytes, writes them and sends them on by plain TCP. The chain is made of
+`socat` and `tee` if socat is installed, else of a relay of our own that does nothing else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from place import Place
+from place import BenchLab
 from turns import Spent
 
 from tfdeploy.lab import network
@@ -54,7 +54,7 @@ def name() -> str:
     return "socat" if shutil.which("socat") else "recv, write, send"
 
 
-def send(bench: Place, files: Sequence[Path]) -> Spent:
+def send(bench: BenchLab, files: Sequence[Path]) -> Spent:
     """Send the bytes from the operator to the first host and on to the last.
 
     The time ends when the last host has all.
@@ -104,7 +104,7 @@ def _feed(address: str, files: Sequence[Path]) -> list[str]:
     return ["sh", "-c", f'cat "$@" | socat -u -b {BLOCK} STDIN TCP:{address}:{PORT}', "sh", *names]
 
 
-def _kept(bench: Place, host: str) -> Path:
+def _kept(bench: BenchLab, host: str) -> Path:
     """Return the file on the host's disk, as a path on this machine."""
     return bench.lab.root / "hosts" / host / "home" / KEPT
 

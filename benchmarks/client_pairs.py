@@ -1,11 +1,11 @@
-"""What the command line costs against another checkout of tfdeploy, in alternating pairs, on one
-interpreter.
+"""Measure the command line against another checkout of tfdeploy, in alternating pairs.
 
     python benchmarks/client_pairs.py --against ../before --pairs 300 --execs 7 --hosts 64
 
-CPU (user and system) of `--version` and `--help`; of `exec -- true` over isolated hosts CPU and
-seconds (needs root; --execs 0 leaves it out). The interval is of the median of the differences
-within pairs, by ranks: nothing is assumed of their distribution.
+It measures the CPU (user and system) of `--version` and `--help`, and CPU and seconds of
+`exec -- true` over isolated hosts (needs root; --execs 0 leaves it out). Both use one interpreter.
+The interval is that of the median of the differences within pairs, by ranks, so it assumes nothing
+about their distribution.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from place import REPOSITORY, TFDEPLOY, a_lab
+from place import REPOSITORY, TFDEPLOY, open_bench_lab
 from turns import Spent, in_turns, interval, spend
 
 Pairs = list[tuple[Spent, Spent]]
@@ -71,7 +71,7 @@ def main() -> None:
             flag, pairs(before, after, args.pairs), lambda spent: 1000 * spent.cpu_s, "ms of CPU"
         )
     if args.execs:
-        with a_lab(args.hosts) as bench:
+        with open_bench_lab(args.hosts) as bench:
             before, after = (
                 lambda tree=tree: bench.with_checkout(tree).tfdeploy("exec", "--", "true")
                 for tree in trees

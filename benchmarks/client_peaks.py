@@ -1,11 +1,10 @@
-"""What the command line needs for many hosts: its peak threads, descriptors and memory, sampled
-from outside.
+"""Measure peak threads, descriptors and memory of the command line for many hosts.
 
     python benchmarks/client_peaks.py --hosts 200
 
-`exec -- true`; `sync` of code alone; the same with a data set, by broadcast; each with a soft limit
-of 256 descriptors too. Hosts are sshds on loopback, so all of them and their agents share this
-machine: its memory bounds how many there can be.
+It samples `exec -- true`, a `sync` of code, and a `sync` with a data set by broadcast, each also
+with a soft limit of 256 descriptors. Hosts are sshds on loopback, so all of them and their agents
+share this machine, whose memory limits their number.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What a task costs others that writes lines which are costly to match: 10,000 of 4 KiB a second,
-every shape of tests/lab/programs/costly_lines.py in turn, with a regular expression of the job that
-never ends.
+"""Measure what a task costs others if its lines are costly to match.
 
-The same run is measured without those lines, then with them: `status`, `logs -n 100`, the time from
-`q` to the dashboard's end on the screen, and on the host the samples taken and the CPU of the
-sampler and of the task's supervisor.
+The task writes 10,000 lines of 4 KiB a second, in every form of tests/lab/programs/costly_lines.py
+in turn, and the job has a regular expression that never ends. The same run is measured first
+without those lines, then with them. Measured are `status`, `logs -n 100`, the time from `q` to the
+end of the dashboard, and on the host the samples taken and the CPU of the sampler and of the task's
+supervisor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from figures import Figures, options, say
-from place import TFDEPLOY, Place, a_lab
+from place import TFDEPLOY, BenchLab, open_bench_lab
 
 PROGRAM = Path(__file__).parents[1] / "tests" / "lab" / "programs" / "costly_lines.py"
 JOB = """name: bench
@@ -35,7 +35,7 @@ LEFT = b"\x1b[?1049l"
 def main() -> None:
     args = options(__doc__, rounds=3, hosts=3, rate=10_000)
     figures = Figures("costly lines", args.json)
-    with a_lab(args.hosts) as bench:
+    with open_bench_lab(args.hosts) as bench:
         shutil.copy(PROGRAM, bench.work / PROGRAM.name)
         for name, floods in (("quiet", 0), ("costly", 1)):
             job = JOB.replace("RATE", str(args.rate)).replace("FLOODS", str(floods))
@@ -46,7 +46,7 @@ def main() -> None:
             bench.tfdeploy("stop", name, "--now")
 
 
-def measure(bench: Place, figures: Figures, name: str, rounds: int) -> None:
+def measure(bench: BenchLab, figures: Figures, name: str, rounds: int) -> None:
     for verb, more in (("status", ()), ("logs", ("-n", "100"))):
         spent = [bench.tfdeploy(verb, name, *more, piped=True) for _ in range(rounds)]
         figures.add(f"{name}: {verb}", min(each.seconds for each in spent), "s")
@@ -62,7 +62,7 @@ def measure(bench: Place, figures: Figures, name: str, rounds: int) -> None:
     figures.add(f"{name}: supervisor, CPU", (after[3] - before[3]) / passed_s * 100, "% of a core")
 
 
-def q_answered(bench: Place, name: str, wait_s: float) -> float:
+def q_answered(bench: BenchLab, name: str, wait_s: float) -> float:
     """Return the seconds from `q` until the ordinary screen is back."""
     control, end = pty.openpty()
     command = bench.lab.operator([TFDEPLOY, "status", name, "--watch"])
@@ -96,7 +96,7 @@ def read_for(control: int, seconds: float, until: bytes) -> bool:
     return False
 
 
-def on_host(bench: Place, name: str) -> tuple[float, int, float, float, int]:
+def on_host(bench: BenchLab, name: str) -> tuple[float, int, float, float, int]:
     """Return figures of worker:0 on its host.
 
     They are monotonic seconds, samples, CPU seconds of samplers and of its supervisor, and bytes of

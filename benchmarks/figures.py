@@ -1,5 +1,4 @@
-"""The figures of one benchmark: a table for people, and with --json one object a line for
-programs."""
+"""Print the figures of a benchmark: a table for people, or with --json one object per line."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""A stranger's TLS handshakes at a minder's port, from loopback: its CPU, and how late a peer's
-word comes.
+"""Measure TLS handshakes of strangers at a minder's port, from loopback.
 
-`.venv/bin/python benchmarks/handshakes.py [A_SECOND] [SECONDS]` (1,000 and 10). One host's mesh
-runs in a process of its own, a peer in another says twenty things to it meanwhile, and eight
-strangers begin handshakes. Goals: at most 10 % of a core, every word heard within 2 s.
+    python benchmarks/handshakes.py [A_SECOND] [SECONDS]     default: 1,000 and 10
+
+One host's mesh runs in a process of its own, a peer in another one sends it twenty messages
+meanwhile, and eight strangers begin handshakes. Goals: at most 10 % of a core, and every message
+arrives within 2 s.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""What a run cost the links of a lab and the machine, by the kernel's counters: never by what the
-tools say of themselves."""
+"""Measure what a run used of a lab's links and of the machine, by the kernel's counters.
+
+What the tools report of themselves is not used.
+"""
 
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
-"""Steps per second under `protect: peers` against `none`: both runs train at the same time on the
-same two hosts.
+"""Measure steps per second under `protect: peers` against `none`.
 
-    python benchmarks/protect_steps.py --swaps 10 --seconds 20 python benchmarks/protect_steps.py
-    --protect none       both without: what the measure finds between two equal runs
+    python benchmarks/protect_steps.py --swaps 10 --seconds 20
+    python benchmarks/protect_steps.py --protect none       both without: the error of the measure
 
-Each run has a ps and a worker of real TensorFlow, and so small a model that a step is little more
-than an exchange between them. All four share one core: what a step of one run costs more, the other
-run gains, and what else runs here slows both alike. In each swap both are started anew; which is
-protected, which starts first and which host is the ps change. A swap's ratio is the mean (of
-logarithms) over windows of the same seconds, the interval is Student's over the swaps. Exit code 1:
-the goal is missed.
+Both runs train at the same time on the same two hosts. Each has a ps and a worker of real
+TensorFlow, and so small a model that a step is little more than an exchange between them. All four
+share one core: what a step of one run costs more, the other run gains, and other load slows both
+alike. In each swap both are started anew; which is protected, which starts first and which host is
+the ps change. A swap's ratio is the mean (of logarithms) over windows of the same seconds. The
+interval is Student's over the swaps. Exit code 1: the goal is missed.
 """
 
 from __future__ import annotations

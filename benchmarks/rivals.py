@@ -7,13 +7,13 @@ import shlex
 import shutil
 from pathlib import Path
 
-from place import USER, Place
+from place import USER, BenchLab
 
 TUNED = ("-o", "KexAlgorithms=curve25519-sha256", "-o", "Ciphers=aes128-gcm@openssh.com")
 CLUSH_MISSING = "clush is not installed (Debian's package clustershell)"
 
 
-def clush(bench: Place, command: str, *, hosts: list[str], fanout: int = 64) -> list[str] | None:
+def clush(bench: BenchLab, command: str, *, hosts: list[str], fanout: int = 64) -> list[str] | None:
     """Return the command of clush, or None if it is not installed."""
     if shutil.which("clush") is None:
         return None
@@ -32,12 +32,12 @@ def clush(bench: Place, command: str, *, hosts: list[str], fanout: int = 64) -> 
     ]
 
 
-def ssh(bench: Place, where: str, script: str) -> list[str]:
+def ssh(bench: BenchLab, where: str, script: str) -> list[str]:
     return ["ssh", *_settings(bench), where, script]
 
 
 def rsync(
-    bench: Place, source: Path, destination: str, *, parallel: int = 32, tuned: bool = False
+    bench: BenchLab, source: Path, destination: str, *, parallel: int = 32, tuned: bool = False
 ) -> list[str]:
     """Return a command with which xargs starts one rsync per address on its standard input."""
     shell = shlex.join(["ssh", *_settings(bench), *(TUNED if tuned else ())])
@@ -56,6 +56,6 @@ def rsync(
     ]
 
 
-def _settings(bench: Place) -> list[str]:
+def _settings(bench: BenchLab) -> list[str]:
     known, identity = bench.lab.known_hosts, bench.lab.root / "id_ed25519"
     return ["-o", f"UserKnownHostsFile={known}", "-o", f"IdentityFile={identity}"]

@@ -1,5 +1,4 @@
-"""Whole processes, measured from outside, in turns: A B A B, so that a busy machine is busy for all
-of them.
+"""Measure whole processes from outside, in turns: A B A B, so that other load affects all of them.
 
 It knows nothing of what the processes do.
 """

@@ -1,12 +1,11 @@
-"""What `status`, `sync` and `launch` cost against another checkout of tfdeploy, in alternating
-pairs.
+"""Measure `status`, `sync` and `launch` against another checkout of tfdeploy, in alternating pairs.
 
     python benchmarks/verb_pairs.py --against ../before --pairs 20 --hosts 8
 
-Each checkout has a job of its own on the same isolated hosts (needs root), with 200 files of code.
-`status` is of a live run of one task per host; before each `sync` one file changes; `launch`
-returns once all tasks are up, and the run is stopped uncounted. Per figure the median of the ratios
-within pairs and its 95 % interval by ranks: seconds, CPU of the client, CPU of all hosts.
+Each checkout has its own job on the same isolated hosts (needs root), with 200 files of code.
+`status` is of a live run of one task per host. Before each `sync` one file changes. `launch`
+returns once all tasks are up; the stop of the run does not count. Each figure is the median of the
+ratios within pairs and its 95 % interval by ranks: seconds, CPU of the client, CPU of all hosts.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import trees
 from client_pairs import Pairs, pairs
-from place import REPOSITORY, Place, a_lab
+from place import REPOSITORY, BenchLab, open_bench_lab
 from turns import Spent, interval
 
 FILES = 200
@@ -41,7 +40,7 @@ class Side:
     """One checkout with its job. `name` is the name of the job and of its live run."""
 
     name: str
-    place: Place
+    place: BenchLab
     file: Path
 
     def status(self) -> Spent:
@@ -58,7 +57,7 @@ class Side:
         return spent
 
 
-def begin(bench: Place, tree: Path, name: str) -> Side:
+def begin(bench: BenchLab, tree: Path, name: str) -> Side:
     """Write the job and launch the run that `status` shows."""
     work = bench.home / name
     work.mkdir()
@@ -90,7 +89,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--hosts", type=int, default=8)
     args = parser.parse_args()
-    with a_lab(args.hosts) as bench:
+    with open_bench_lab(args.hosts) as bench:
         before = begin(bench, args.against.resolve(), "before")
         after = begin(bench, REPOSITORY, "after")
         for verb in ("status", "sync", "launch"):

@@ -1,10 +1,10 @@
-"""Random cuts of hosts during a run that is watched: runs lost, log bytes lost or doubled, seconds
-until it is seen again.
+"""Cut hosts off at random during a run that is watched.
 
     python benchmarks/faults/cuts.py --cuts 200                 cuts of 1 to 60 s: nearly two hours
     python benchmarks/faults/cuts.py --cuts 200 --scale 0.1     of 0.1 to 6 s
 
-One host of three with workers (or n1) is cut off from everybody, healed, and again. The watcher is
+It counts runs lost, log bytes lost or doubled, and seconds until a host is seen again. One host of
+three with workers (or n1) is cut off from all others and healed, repeatedly. The watcher is
 `launch --wait --events`.
 """
 

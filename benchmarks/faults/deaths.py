@@ -1,12 +1,12 @@
-"""Per mode and role, real TensorFlow: a task is killed again and again, and each time training must
-go on from its checkpoint.
+"""Kill a task repeatedly, per mode and role, with real TensorFlow.
 
     python benchmarks/faults/deaths.py --deaths 10            all cases, one after the other
     python benchmarks/faults/deaths.py --deaths 2 --only mirrored
 
-On four isolated hosts, with no tfdeploy attached while a task dies. "Went on": the deciding task's
-steps pass what they were before the death, and none of them lies below the last multiple that had
-been saved by then (nothing began at zero again).
+Each time training must continue from its checkpoint. It runs on four isolated hosts, with no
+tfdeploy attached while a task dies. "Went on" means that the deciding task's steps pass what they
+were before the death, and that none of them is below the last multiple that had been saved by then
+(nothing began at zero again).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from place import REPOSITORY, Place, a_lab
+from place import REPOSITORY, BenchLab, open_bench_lab
 
 EXAMPLES = REPOSITORY / "examples"
 WITHIN_S = 180.0
@@ -134,7 +134,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="cases whose mode or victim contains this")
     args = parser.parse_args()
     rows = []
-    with a_lab(4) as bench:
+    with open_bench_lab(4) as bench:
         subprocess.run(
             [sys.executable, EXAMPLES / "digits" / "make_shards.py"], check=True, stdout=sys.stderr
         )
@@ -150,7 +150,7 @@ def main() -> int:
     return 0
 
 
-def measure(bench: Place, case: Case, deaths: int) -> str:
+def measure(bench: BenchLab, case: Case, deaths: int) -> str:
     work = bench.work / f"{case.mode}-{case.victim.replace(':', '-')}"
     shutil.copytree(EXAMPLES / case.example, work)
     job = work / "tfdeploy.yaml"
@@ -202,7 +202,7 @@ def _both(seconds: list[float]) -> str:
 class Watch:
     """One run, observed from outside by short commands."""
 
-    def __init__(self, bench: Place, work: Path, case: Case) -> None:
+    def __init__(self, bench: BenchLab, work: Path, case: Case) -> None:
         self.place, self.work, self.case = bench, work, case
         self.run = ""
         self.attempt = 1

@@ -1,11 +1,12 @@
-"""`kill -9` of launches at random moments between lock and commit: what is left on the hosts 90 s
-later, with nobody coming.
+"""Kill launches with SIGKILL at random moments between lock and commit.
 
-    python benchmarks/faults/kills.py --launches 1000 python benchmarks/faults/kills.py --launches 50 --scale 0.1
-    the minute that hosts wait for a launch is 6 s
+    python benchmarks/faults/kills.py --launches 1000
+    python benchmarks/faults/kills.py --launches 50 --scale 0.1     hosts wait 6 s for a launch,
+                                                                    not a minute
 
-Many operators of one lab side by side, each with workdirs of its own, so that no session of another
-sweeps. A launch whose commit had reached a host may live: then on all hosts, or it is a half.
+It counts what is left on the hosts 90 s later, while no client connects. Many operators use one
+lab, each with its own workdirs, so that no session of another cleans up. A launch whose commit had
+reached a host may live, but then on all hosts.
 """
 
 from __future__ import annotations

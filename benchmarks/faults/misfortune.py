@@ -1,7 +1,7 @@
-"""What the figures of misfortunes share: throw-away isolated hosts, operators, and one line for
-each figure.
+"""Provide what the benchmarks of faults share: isolated hosts, operators, and one line per figure.
 
-These are counts that must be 0, beside times: not rivals, so they are not part of `make bench`.
+Their figures are counts that must be 0, and times. Nothing is compared, so they are not part of
+`make bench`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from place import REPOSITORY, Place, a_lab
+from place import REPOSITORY, BenchLab, open_bench_lab
 
 sys.path.insert(0, str(REPOSITORY / "tests"))  # the tests' own hands do here what they do there
 
@@ -46,7 +46,7 @@ def options(doc: str | None, **numbers: int) -> argparse.Namespace:
 @contextmanager
 def operators(hosts: int, count: int = 1) -> Iterator[list[Tfdeploy]]:
     """Yield so many operators of one lab. Whatever they left running is ended."""
-    with a_lab(hosts) as bench:
+    with open_bench_lab(hosts) as bench:
         made = [_operator(bench, number) for number in range(count)]
         try:
             yield made
@@ -55,7 +55,7 @@ def operators(hosts: int, count: int = 1) -> Iterator[list[Tfdeploy]]:
                 each.end_all()
 
 
-def _operator(bench: Place, number: int) -> Tfdeploy:
+def _operator(bench: BenchLab, number: int) -> Tfdeploy:
     return Tfdeploy(bench.lab, bench.home / f"operator-{number}")
 
 

@@ -1,9 +1,9 @@
-"""The kernel gives strangers the pids that tasks, supervisors and minders of a run had; then the
-run is stopped.
+"""Count how many unrelated processes a stop signals.
 
     python benchmarks/faults/pids.py --reuses 200
 
-How many strangers were signalled.
+The kernel gives them the pids that tasks, supervisors and minders of a run had. Then the run is
+stopped.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How soon a death is shown to who watches, and how soon what died begins again: alone, and a gang
-of three with nobody attached.
+"""Measure how soon a death is shown to a watcher, and how soon the task restarts.
 
     python benchmarks/faults/recovery.py --deaths 20
 
-Programs without TensorFlow, killed on isolated hosts under the default `restart`: its first pause
-is 1 s. Each lives over 10 s before it is killed, so that the pause stays the first one.
+The cases are a single task, and a gang of three with no client attached. Programs without
+TensorFlow are killed on isolated hosts under the default `restart`, whose first pause is 1 s. Each
+lives over 10 s before it is killed, so that the pause stays the first one.
 """
 
 from __future__ import annotations

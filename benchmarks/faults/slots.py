@@ -1,5 +1,7 @@
-"""Many operators of one lab side by side, each with a workdir and ports of its own: no session of
-one sweeps after another."""
+"""Give each of many operators of one lab its own workdir and ports.
+
+So no session of one operator cleans up after another.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""Launches with one host slower than the rest at one random point: up on all hosts with exit 0, or
-nowhere with another.
+"""Launch with one host that is slow at one random point.
 
-    python benchmarks/faults/slow.py --launches 500 --scale 0.05     delays of 0 to 6 s, and all times in
-    proportion python benchmarks/faults/slow.py --launches 20                   of 0 to 120 s
+    python benchmarks/faults/slow.py --launches 500 --scale 0.05    delays of 0 to 6 s, and all
+                                                                    times in proportion
+    python benchmarks/faults/slow.py --launches 20                  delays of 0 to 120 s
 
-The agent of that host waits before a verb, or before it answers, or before it starts the minder of
-what it prepares.
+The run must be up on all hosts with exit code 0, or on none with another code. The agent of the
+slow host waits before a verb, before it answers, or before it starts the minder of what it
+prepares.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Duplicate launches, launches at once, launches whose answers are lost: how many sets of processes
-came of them.
+"""Count how many sets of processes come of duplicate launches and of lost answers.
 
     python benchmarks/faults/starts.py --launches 500
 
-In turn: one launch given twice, five at once by two operators, one whose agent dies on one host
-after a random verb.
+The cases, in turn: one launch given twice, five at once by two operators, one whose agent dies on
+one host after a random verb.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Launch, kill something, stop, look for what is left: again and again, with programs that fork and
-will not end.
+"""Launch, kill a process, stop, and look for what is left, with programs that fork and do not end.
 
     python benchmarks/faults/stops.py --cycles 1000
 
-Each cycle kills a random task, supervisor or minder, at a random moment, and then stops the run,
+Each cycle kills a random task, supervisor or minder at a random moment, and then stops the run,
 sometimes twice at once.
 """
 

@@ -1,16 +1,14 @@
-"""Strangers at every port of a run of real TensorFlow, while its tasks, gangs, minders and
-supervisors are killed.
+"""Connect as strangers to every port of a run of real TensorFlow while its processes are killed.
 
-    python benchmarks/faults/strangers.py --connects 10000 --mode async --protect peers python
-    benchmarks/faults/strangers.py --connects 200 --protect none      what it finds where the ports are
-    open
+    python benchmarks/faults/strangers.py --connects 10000 --mode async --protect peers
+    python benchmarks/faults/strangers.py --connects 200 --protect none     shows open ports
 
-The run has n1 and n2, which a second network joins; n3 is no host of it. Each stranger knocks at
-each port by IPv4 and IPv6, all the time: from n3; under `firewall` also from n1 and n2 as another
-user and as root; as another user at TensorBoard. They greet as HTTP/2, TLS (the mesh's port) or
-HTTP: a connect that is answered counts as let in, or that stays open. At the end minders are killed
-while the hosts of the run knock at all tasks by each of their networks: all of them are to be let
-in. Exit code 1: not so.
+The run has n1 and n2, which a second network joins; n3 is no host of it. Strangers connect to each
+port by IPv4 and IPv6, all the time: from n3; under `firewall` also from n1 and n2 as another user
+and as root; as another user at TensorBoard. They greet as HTTP/2, TLS (the mesh's port) or HTTP. A
+connect counts as let in if it is answered or stays open. At the end minders are killed while the
+hosts of the run connect to all tasks by each of their networks: all of these must be let in. Exit
+code 1: a stranger was let in, or a host was not.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""A broadcast to many hosts, simulated: the product's own planner, its pieces, and links that are
-as slow as they are said to be.
+r"""Simulate a broadcast to many hosts with the product's own planner and pieces.
 
-`.venv/bin/python benchmarks/simulator/broadcast_simulator.py --hosts 100 1000 --bytes 10G --rate 1000 --slow
-10 --json` With few pieces in all each of them is moved (`simulated_pieces`), with more they flow
-(`simulated_flow`); `--by` says which. `--standard` is what benchmarks/README.md shows, and `--plot
-FILE` draws it. Rates are Mbit/s, times milliseconds.
+    python benchmarks/simulator/broadcast_simulator.py \
+        --hosts 100 1000 --bytes 10G --rate 1000 --slow 10 --json
+
+Links have the given rates. With few pieces each of them is moved (`simulated_pieces`), with more
+they flow (`simulated_flow`); `--by` selects one. `--standard` is what benchmarks/README.md shows,
+and `--plot FILE` draws it. Rates are Mbit/s, times milliseconds.
 """
 
 from __future__ import annotations

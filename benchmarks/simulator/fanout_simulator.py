@@ -1,10 +1,10 @@
-"""What grows with the number of hosts besides bytes: connects from here, and news among the minders
-of one run.
+"""Simulate what grows with the number of hosts besides bytes: connects and gossip.
 
-`.venv/bin/python benchmarks/simulator/fanout_simulator.py --hosts 100 300 1000 [--dead N] [--json]` Connects:
-32 threads, each taking the client's processor (one at a time) and then waiting for its host. News:
-one minder learns something, and all others hear of it by `agent/mesh/gossip_schedule.py` itself;
-dead hosts do not answer.
+    python benchmarks/simulator/fanout_simulator.py --hosts 100 300 1000 [--dead N] [--json]
+
+Connects: 32 threads, each using the client's processor (one at a time) and then waiting for its
+host. Gossip: one minder learns something, and all others hear of it by
+`agent/mesh/gossip_schedule.py` itself; dead hosts do not answer.
 """
 
 from __future__ import annotations

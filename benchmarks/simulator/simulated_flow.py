@@ -1,9 +1,8 @@
-"""A broadcast as bytes that flow, for what is too much piece by piece: 10,000 hosts with 40,000
-pieces each.
+"""Simulate a broadcast as flowing bytes, for cases that are too large to simulate piece by piece.
 
-In each short step every link is shared between those who use it, from the sources down. A child is
-behind its parent by one hop: the time of a piece on the wire, shared as it is, and of checking it.
-Held against `simulated_pieces` by its test.
+Such a case is 10,000 hosts with 40,000 pieces each. In each short step every link is shared between
+its users, from the sources down. A child is behind its parent by one hop: the time of a piece on
+the shared wire, and of checking it. A test compares it with `simulated_pieces`.
 """
 
 from __future__ import annotations

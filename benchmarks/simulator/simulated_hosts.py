@@ -1,5 +1,4 @@
-"""What a simulated broadcast runs on: hosts and their links, what befalls them, and the control
-machine that asks the planner.
+"""Simulate hosts and their links, faults, and the control machine that asks the planner.
 
 Numbers stand for hosts, the last one for the control machine. Rates are bytes a second, times
 seconds.

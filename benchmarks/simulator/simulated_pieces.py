@@ -1,8 +1,7 @@
-"""A broadcast piece by piece, as the product sends it: each parent sends its children in turns the
-lowest piece they lack.
+"""Simulate a broadcast piece by piece, as the product sends it.
 
-A child has a few pieces under way, so a slow one holds up no other. What a parent lacks its
-children wait for.
+Each parent sends its children in turns the lowest piece that they lack. A child has a few pieces
+under way, so a slow child delays no other. Children wait for pieces that their parent lacks.
 """
 
 from __future__ import annotations
