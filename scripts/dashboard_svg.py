@@ -59,7 +59,7 @@ def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None
             dashboard.take_lines([line_of(event)])
         else:
             dashboard(event)
-        dashboard.take()
+        dashboard.apply_events()
         dashboard.ring.tick(clock[0])
     dashboard.scene.unicode = True
     return as_svg(compose(dashboard.scene, width, height, (first or 0.0) + clock[0]))

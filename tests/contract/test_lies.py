@@ -32,7 +32,7 @@ from tfdeploy.model.answers.bounds import Seconds
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.hosts import Hello
 from tfdeploy.model.answers.reading import BadShape, read
-from tfdeploy.model.answers.runs import Ended, Survivor
+from tfdeploy.model.answers.runs import RunEnded, Survivor
 from tfdeploy.model.events import Event
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
@@ -135,7 +135,7 @@ def test_stop_stops_the_others_whatever_one_host_says(value: Any) -> None:
     fleet = LyingFleet(lambda host, asked: HonestAnswer([], value) if host == LIAR else None)
     found = stop(fleet, PLAN, grace_s=0.0)
     assert isinstance(found[LIAR], BadAnswer) and "run.stop makes no sense" in found[LIAR].what
-    assert found[OTHER] == Ended(
+    assert found[OTHER] == RunEnded(
         survivors=[Survivor(pid=7, state="D", command="x")], seconds=0.1, messenger=False
     )
 

@@ -18,7 +18,13 @@ from support.waiting import wait_for
 from tfdeploy.agent import bitmap
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.job import DataSource, Job
-from tfdeploy.operations.broadcast import broadcast, data_sets, feeder, stalled_hosts, taker
+from tfdeploy.operations.broadcast import (
+    broadcast,
+    data_sets,
+    feeder,
+    member_session,
+    stalled_hosts,
+)
 from tfdeploy.operations.sending.send_code import Synced
 from tfdeploy.operations.sync import sync_job
 
@@ -86,7 +92,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, seconds in (
         (stalled_hosts, "STALL_TIMEOUT_S", STILL_S),
         (broadcast, "LISTEN_S", CALL_S),
-        (taker, "CALL_S", CALL_S),
+        (member_session, "CALL_S", CALL_S),
         (feeder, "PUT_S", CALL_S),
         (data_sets, "LOOK_S", LOOK_S),
     ):

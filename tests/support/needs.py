@@ -12,7 +12,7 @@ import pytest
 from support import trials
 from support.waiting import in_ci
 from tfdeploy.lab import capabilities
-from tfdeploy.lab.capabilities import Lack
+from tfdeploy.lab.capabilities import MissingCapability
 
 # Names what a CI machine is allowed to lack: a comma-separated list, or "all".
 MAY_LACK = "TFDEPLOY_TEST_MAY_LACK"
@@ -45,7 +45,7 @@ def _may_lack(name: str) -> bool:
     return name in allowed or "all" in allowed
 
 
-def _find_lacks(name: str) -> list[Lack]:
+def _find_lacks(name: str) -> list[MissingCapability]:
     if name not in trials.TRIALS:
         return capabilities.find_lacks(name, command="make test")
     lack = trials.find_lack(name)

@@ -299,7 +299,7 @@ def dashboard_of(scene: Scene) -> tuple[Dashboard, float]:
     for one in scene.events():
         clock[0] = max(clock[0], one.time - BEGAN)
         replay_to_view(board, one)
-        board.take()
+        board.apply_events()
         board.ring.tick(clock[0])
     now = BEGAN + clock[0] + 1
     compose(board.scene, scene.width, scene.height, now)

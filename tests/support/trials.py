@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 from tfdeploy.agent import peer_filter
-from tfdeploy.lab.capabilities import Lack
+from tfdeploy.lab.capabilities import MissingCapability
 from tfdeploy.lab.sshd import program
 from tfdeploy.lab.syscalls import NEWNET, unshare
 from tfdeploy.lab.trials import OTHER_UID, TRIAL_TIMEOUT_S, Trial, run_all
@@ -119,14 +119,14 @@ def results() -> dict[str, str]:
     return answer
 
 
-def find_lack(name: str) -> Lack | None:
+def find_lack(name: str) -> MissingCapability | None:
     """Return what this machine lacks of the trial `name`."""
     reason = results()[name]
     if not reason:
         return None
     if reason == "nft is not installed":
-        return Lack(name, reason, "apt-get install nftables")
-    return Lack(name, reason, f"docker run {TRIALS[name][1]} IMAGE")
+        return MissingCapability(name, reason, "apt-get install nftables")
+    return MissingCapability(name, reason, f"docker run {TRIALS[name][1]} IMAGE")
 
 
 if __name__ == "__main__":

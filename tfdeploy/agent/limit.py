@@ -15,7 +15,7 @@ class TokenBucket:
     def __init__(self, rate: float, most: float, now: float) -> None:
         self._rate, self._most, self._tokens, self._at = rate, most, most, now
 
-    def take(self, now: float) -> bool:
+    def try_acquire(self, now: float) -> bool:
         """Take one token if there is one."""
         self._refill(now)
         if self._tokens < 1.0:
@@ -42,7 +42,7 @@ class Limit:
         self._lock = threading.Lock()
         self._bucket = TokenBucket(rate, rate * BURST_S, time.monotonic())
 
-    def take(self, count: int) -> None:
+    def wait_for(self, count: int) -> None:
         """Waits until so many bytes more are within the rate."""
         if not self._rate:
             return

@@ -86,7 +86,7 @@ def is_record(name: str) -> bool:
 def above(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
     """The folders and links above it, from / on, as far as they exist. Raises OSError: ELOOP for a
     circle of links."""
-    place, todo, links = "/", _words(workdir)[:-1], 0
+    place, todo, links = "/", _path_steps(workdir)[:-1], 0
     yield "/", os.lstat("/")
     while todo:
         word = todo.pop(0)
@@ -104,7 +104,7 @@ def above(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
             if links > 40:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), place)
             target = os.readlink(place)
-            todo[:0] = _words(target)
+            todo[:0] = _path_steps(target)
             place = "/" if target.startswith("/") else os.path.dirname(place)
 
 
@@ -117,5 +117,5 @@ def may_be_replaced(about: os.stat_result) -> bool:
     )
 
 
-def _words(path: str) -> List[str]:
+def _path_steps(path: str) -> List[str]:
     return [word for word in path.split("/") if word not in ("", ".")]

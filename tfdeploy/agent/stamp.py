@@ -16,7 +16,7 @@ class Stamp:
     def __init__(self) -> None:
         self._sum = hashlib.sha256()
 
-    def look(self, path: bytes, file_stat: os.stat_result) -> None:
+    def add_file(self, path: bytes, file_stat: os.stat_result) -> None:
         self._sum.update(
             b"%s\0%d %d %d %d\0"
             % (
@@ -39,5 +39,5 @@ def stamp_of(path: str) -> str:
         entries(place) if os.path.isdir(path) else [(os.path.basename(place), os.lstat(path))]
     ):
         if not stat.S_ISDIR(about.st_mode):
-            stamp.look(name, about)
+            stamp.add_file(name, about)
     return str(stamp)

@@ -53,11 +53,11 @@ def load_inventory_file(path: Path) -> InventoryFile:
         for name in values.unfolded(pattern, node):
             if name in hosts:
                 raise node.error(
-                    f"host {name} is there twice: {hosts[name].source} and {node.place}",
+                    f"host {name} is there twice: {hosts[name].source} and {node.location}",
                     "remove one of them",
                 )
             given[name] = _settings(name, defaults, node)
-            hosts[name] = _host(name, given[name], folder, node.place)
+            hosts[name] = _host(name, given[name], folder, node.location)
         if len(hosts) > MAX_NAMES:
             raise node.error(f"more than {MAX_NAMES:,} hosts", "split the inventory")
     _refuse_same_machine(hosts, top["hosts"].value)
@@ -117,7 +117,7 @@ def _host(name: str, given: dict[str, Given], folder: Path, place: str) -> Host:
             fields[field] = str(folder / fields[field])
     if "address" not in fields:
         fields["address"] = name
-    places = {field: given[field].node.place for field in _NAMED_IN_MESSAGES if field in given}
+    places = {field: given[field].node.location for field in _NAMED_IN_MESSAGES if field in given}
     return Host(name=name, source=place, places=places, **fields)
 
 

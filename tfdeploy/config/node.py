@@ -44,12 +44,12 @@ class Node:
         return bounded("".join(reversed(steps)).lstrip("."))
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return f"{self.file}:{self.line}"
 
     @property
     def where(self) -> str:
-        return f"{self.place}:{self.path}" if self.path else self.place
+        return f"{self.location}:{self.path}" if self.path else self.location
 
     def error(self, what: str, next: str | None = None) -> ConfigError:
         hint = next or "tfdeploy docs shows every key and what may stand there"

@@ -389,10 +389,10 @@ def rows(keys: tuple[Key, ...], before: str = "") -> Iterator[tuple[str, Key]]:
 def reference_rows() -> ReferenceAnswer:
     """The reference for programs: {"inventory" | "host" | "job": [{"key", "text", "default",
     "example"}]}."""
-    return {"inventory": _told(INVENTORY), "host": _told(HOST), "job": _told(JOB)}
+    return {"inventory": _rows_of(INVENTORY), "host": _rows_of(HOST), "job": _rows_of(JOB)}
 
 
-def _told(table: tuple[Key, ...]) -> list[ReferenceRow]:
+def _rows_of(table: tuple[Key, ...]) -> list[ReferenceRow]:
     return [
         {"key": dotted, "text": key.text, "default": key.default, "example": key.example}
         for dotted, key in rows(table)

@@ -39,7 +39,7 @@ _DOCKER = (
 
 
 @dataclass(frozen=True)
-class Lack:
+class MissingCapability:
     """A program or kernel feature that this machine lacks."""
 
     name: str
@@ -88,7 +88,7 @@ def is_installed(program: str) -> bool:
     return bool(shutil.which(program) or shutil.which(program, path=STANDARD_PATH))
 
 
-def find_lacks(*names: str, command: str) -> list[Lack]:
+def find_lacks(*names: str, command: str) -> list[MissingCapability]:
     """Return which of `names` this machine lacks: programs, trials, or "isolated lab" for its set.
 
     `command` is what the user typed; a remedy may be to repeat it with sudo.
@@ -96,13 +96,16 @@ def find_lacks(*names: str, command: str) -> list[Lack]:
     groups = [ISOLATED_LAB if name == "isolated lab" else (name,) for name in names]
     wanted = dict.fromkeys(name for group in groups for name in group)
     absent = [name for name in wanted if name in PACKAGES and not is_installed(name)]
-    lacks = [Lack(name, "not installed", f"apt-get install {PACKAGES[name]}") for name in absent]
+    lacks = [
+        MissingCapability(name, "not installed", f"apt-get install {PACKAGES[name]}")
+        for name in absent
+    ]
     trials = [name for name in wanted if name not in PACKAGES]
     results = _trial_results() if trials else {}
     for name in trials:
         has_substitute = name == "overlay" and not results.get("spare overlay", "not tried")
         if results[name] and not has_substitute:
-            lacks.append(Lack(name, results[name], _remedy(name, results, command)))
+            lacks.append(MissingCapability(name, results[name], _remedy(name, results, command)))
     return lacks
 
 
@@ -118,7 +121,7 @@ def _remedy(name: str, results: dict[str, str], command: str) -> str:
     return _DOCKER
 
 
-def describe(lacks: list[Lack]) -> str:
+def describe(lacks: list[MissingCapability]) -> str:
     """Return the lacks as one line: "no mounts, links (unshare: Operation not permitted)"."""
     names: dict[str, list[str]] = {}
     for lack in lacks:
@@ -126,7 +129,7 @@ def describe(lacks: list[Lack]) -> str:
     return "; ".join(f"no {', '.join(each)} ({reason})" for reason, each in names.items())
 
 
-def remedies(lacks: list[Lack]) -> str:
+def remedies(lacks: list[MissingCapability]) -> str:
     """Return what to type as one line, with all packages in one command."""
     install = "apt-get install "
     commands = dict.fromkeys(lack.remedy for lack in lacks)

@@ -88,7 +88,7 @@ class Hindrances:
     firewall: Text = _UNSAID
     most_instructions: Count = 0
 
-    def of(self, level: Level) -> str:
+    def hindrance(self, level: Level) -> str:
         return {"peers": self.peers, "firewall": self.firewall}.get(level, "")
 
 

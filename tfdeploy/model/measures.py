@@ -37,7 +37,7 @@ def patterns_of(plan: Plan) -> Patterns:
     return compile_patterns({**OTHER_STEPS, **DEFAULT_METRICS, **plan.metrics})
 
 
-def told(sample: TaskSample) -> dict[str, float]:
+def metrics_of(sample: TaskSample) -> dict[str, float]:
     """All metrics of a sample."""
     return {**sample.printed, **{name: float(text) for name, text in sample.not_finite.items()}}
 
@@ -82,7 +82,7 @@ class Measures:
     def take_sample(self, sample: TaskSample) -> None:
         """Take the metrics that the task's host knows, also from event files. Those of lines that
         are matched here count before them."""
-        metrics = told(sample)
+        metrics = metrics_of(sample)
         if self._reader is None:
             for name in metrics.keys() & sample.step_times.keys() & self._samples.keys():
                 if sample.step_times[name] > self._counted.get(name, 0.0):
@@ -158,10 +158,10 @@ class Measures:
 
     def _match(self) -> dict[str, float]:
         if self._found is None:
-            self._found = self._look()
+            self._found = self._read_pending()
         return self._found
 
-    def _look(self) -> dict[str, float]:
+    def _read_pending(self) -> dict[str, float]:
         if self._reader is None or not self._pending:
             return {}
         metrics = self._reader.find(reversed(self._pending), self._is_possible)

@@ -73,7 +73,7 @@ def _prepared(
 ) -> tuple[Shipment | None, Asked]:
     """Return what would be sent, and what every host is asked."""
     if launch is None:
-        return None, Asked.of(hosts, preflight=True)
+        return None, Asked.for_hosts(hosts, preflight=True)
     recipe = _tried(lambda: recipe_of(launch.job, launch.cache), refused)
     shipment = _tried(lambda: read_shipment(launch.job, launch.cache, launch.known), refused)
     return shipment, questions_of(launch.job, hosts, shipment, recipe)

@@ -42,7 +42,7 @@ Items = Mapping[str, tuple[CleanItem, ...]]  # by host
 
 
 @dataclass(frozen=True)
-class Found:
+class Candidates:
     """What may go, and what was found and stays. `errors`: hosts that gave no answer.
 
     `shared`: host -> another one that says it has the same workdir. `kept`: (job, run) of runs on
@@ -71,19 +71,21 @@ class Removed:
 
 def find(
     fleet: Fleet, hosts: tuple[Host, ...], jobs: tuple[str, ...] | None, rules: Rules, now: float
-) -> Found:
+) -> Candidates:
     """Return what no run needs. `jobs`: of these alone; None: of all. `now`: UTC seconds."""
     args = {"jobs": jobs, "named": rules.named, "secret_files": rules.secret_paths}
     listed, errors, shared = _list(fleet, hosts, args)
     stay = runs_that_stay(listed, rules, now)
     going = _only(listed, lambda item: goes(item, stay))
-    return Found(going, _only(listed, _stays), errors, shared, frozenset(stay))
+    return Candidates(going, _only(listed, _stays), errors, shared, frozenset(stay))
 
 
-def find_everything(fleet: Fleet, hosts: tuple[Host, ...]) -> Found:
+def find_everything(fleet: Fleet, hosts: tuple[Host, ...]) -> Candidates:
     """Return all that tfdeploy has put there. What stays is a run that is alive, or foreign."""
     listed, errors, shared = _list(fleet, hosts, {"everything": True})
-    return Found(_only(listed, lambda item: not item.stays), _only(listed, _stays), errors, shared)
+    return Candidates(
+        _only(listed, lambda item: not item.stays), _only(listed, _stays), errors, shared
+    )
 
 
 def _list(
@@ -126,7 +128,7 @@ def _stays(item: CleanItem) -> bool:
 
 def remove(
     fleet: Fleet,
-    candidates: Found,
+    candidates: Candidates,
     hosts: tuple[Host, ...],
     jobs: tuple[str, ...] | None,
     rules: Rules,
@@ -148,7 +150,7 @@ def remove(
 
 
 def remove_everything(
-    fleet: Fleet, candidates: Found, hosts: tuple[Host, ...], holder: LockHolder
+    fleet: Fleet, candidates: Candidates, hosts: tuple[Host, ...], holder: LockHolder
 ) -> Removed:
     """A host on which a run is alive, or a job is locked, removes nothing and says so."""
     removal = _Removal(fleet, candidates, hosts)
@@ -159,7 +161,7 @@ def remove_everything(
 class _Removal:
     """Has hosts remove things, and collects what each reports, also up to where it breaks off."""
 
-    def __init__(self, fleet: Fleet, candidates: Found, hosts: tuple[Host, ...]) -> None:
+    def __init__(self, fleet: Fleet, candidates: Candidates, hosts: tuple[Host, ...]) -> None:
         self._fleet, self._going = fleet, candidates.going
         self.hosts = tuple(host for host in hosts if candidates.going.get(host.name))
         self.errors: dict[str, TfdeployError] = {}
@@ -178,14 +180,14 @@ class _Removal:
     ) -> None:
         """Ask hosts to remove things of the job; without one, all that they have."""
 
-        def take(session: Session) -> None:
+        def remove_on_host(session: Session) -> None:
             host = session.host.name
             named = {} if job is None else {"things": self._things(host, job)}
             stream = session.agent().stream(verb, {**args, **named}, silence_s=SILENCE_S)
             for item in _items(session, stream):
                 self._reported[host].append(item)
 
-        self.errors = {**split(self._fleet.each(hosts, take))[1], **self.errors}
+        self.errors = {**split(self._fleet.each(hosts, remove_on_host))[1], **self.errors}
 
     def _things(self, host: str, job: str) -> list[tuple[str, str]]:
         return [(item.kind, item.name) for item in self._going[host] if item.job == job]
@@ -228,7 +230,7 @@ class LocalRuns:
 
 def local_runs(
     store: RunStore,
-    candidates: Found,
+    candidates: Candidates,
     hosts: tuple[Host, ...],
     jobs: tuple[str, ...] | None,
     rules: Rules,

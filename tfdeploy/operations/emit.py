@@ -17,7 +17,7 @@ from tfdeploy.model.events import (
 )
 
 
-def note(
+def emit_note(
     emit: Emit, text: str, *, level: str = "info", host: str | None = None, run: str | None = None
 ) -> None:
     data: NoteFields = {"level": level, "text": text}
@@ -27,7 +27,7 @@ def note(
 def notices_to(emit: Emit) -> Callable[[str, str], None]:
     """The function that emits a fleet's notices about hosts (what a host is waited for) as
     notes."""
-    return lambda host, text: note(emit, text, level="warning", host=host)
+    return lambda host, text: emit_note(emit, text, level="warning", host=host)
 
 
 def emit_host(

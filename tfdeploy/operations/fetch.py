@@ -24,7 +24,7 @@ from tfdeploy.operations.copy.fetch_budget import FetchBudget
 from tfdeploy.operations.copy.pull import HostFetch, Listing, Source, fetch_folder, list_files
 from tfdeploy.operations.copy.pull_logs import fetch_logs
 from tfdeploy.operations.copy.rsync_notes import note_rsync
-from tfdeploy.operations.emit import emit_transfer, note
+from tfdeploy.operations.emit import emit_note, emit_transfer
 from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Session
@@ -103,7 +103,7 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetche
         return fetched
 
     if chosen is not None and failed and "keep" in options.parts:
-        note(
+        emit_note(
             emit,
             f"kept files are taken from {chosen}; a newer one may be on {', '.join(failed)}",
             level="warning",

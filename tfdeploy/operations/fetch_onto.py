@@ -43,7 +43,10 @@ def copy_onto(
             next="keep: [checkpoints] in the job file",
         )
     facts = probe(
-        fleet, inventory.hosts, Asked.of(inventory.hosts, job=job.name, keep=job.keep), emit=emit
+        fleet,
+        inventory.hosts,
+        Asked.for_hosts(inventory.hosts, job=job.name, keep=job.keep),
+        emit=emit,
     )
     kept = newest(job, facts, (), host)
     if kept is None:

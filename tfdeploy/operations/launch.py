@@ -26,7 +26,7 @@ from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.model.protect import AskedLevel
 from tfdeploy.operations.broadcast.copy_keep import KeepCopy, copy_keep
 from tfdeploy.operations.copy.code_files import TreeChanged
-from tfdeploy.operations.emit import emit_host, note, step
+from tfdeploy.operations.emit import emit_host, emit_note, step
 from tfdeploy.operations.launching.clocks import compare_clocks
 from tfdeploy.operations.launching.keep_elsewhere import set_aside_elsewhere
 from tfdeploy.operations.launching.preflight import preflight
@@ -113,7 +113,7 @@ def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
         held.close()
     except KeyboardInterrupt:  # after commit an interrupt does not undo the launch
         run = prepared.plan.run
-        note(
+        emit_note(
             emit,
             f"interrupted when all was up: {run} goes on, and `tfdeploy stop {run}` ends it",
             level="warning",
@@ -149,7 +149,7 @@ def _prepared(steps: Steps, store: RunStore, undo: ExitStack) -> Prepared:
         except (PortTaken, TreeChanged) as error:
             if not tries_left:
                 raise
-            note(
+            emit_note(
                 steps.emit,
                 f"{error.what}: probing and planning again",
                 level="warning",
@@ -231,9 +231,9 @@ class Steps:
                 else "training starts from zero"
             )
             for text in (*plan.notes, goes_on):
-                note(self.emit, text, run=plan.run)
+                emit_note(self.emit, text, run=plan.run)
             for warning in shipment.warnings:
-                note(self.emit, warning, level="warning", run=plan.run)
+                emit_note(self.emit, warning, level="warning", run=plan.run)
         return plan, shipment
 
     def _divided(self, plan: Plan, shipment: Shipment) -> tuple[Plan, Shipment]:
@@ -274,7 +274,7 @@ class Steps:
                 raise prepare_error(bad, len(plan.hosts))
             check_links(self.fleet, plan)
             if text := open_ports_note(plan):
-                note(self.emit, text, run=plan.run)
+                emit_note(self.emit, text, run=plan.run)
             undo.push(undo_here.pop_all())
         return prepared
 
@@ -324,7 +324,7 @@ def questions_of(
 ) -> Asked:
     """Return what the probe of a launch asks each host. `recipe`: of the job's environment, if it
     has one."""
-    return Asked.of(
+    return Asked.for_hosts(
         hosts,
         job=job.name,
         keep=job.keep,

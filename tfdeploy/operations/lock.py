@@ -15,7 +15,7 @@ from tfdeploy.model.answers.hosts import LOCK, UNLOCK, LockHolder
 from tfdeploy.model.answers.reading import BadShape, read
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.emit import note
+from tfdeploy.operations.emit import emit_note
 from tfdeploy.operations.outcomes import all_or_error, split
 from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
 
@@ -198,7 +198,7 @@ class HostLocks(JobLock):
                         where=host,
                         next="wait for it, or `tfdeploy runs` shows what it started",
                     ) from error
-                note(self.emit, f"waiting for {holder}", host=host)
+                emit_note(self.emit, f"waiting for {holder}", host=host)
 
 
 def _in_words(holder: Mapping[str, object]) -> str:

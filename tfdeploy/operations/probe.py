@@ -11,7 +11,7 @@ from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import PROBE, HostFacts
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.emit import emit_host, note
+from tfdeploy.operations.emit import emit_host, emit_note
 from tfdeploy.operations.outcomes import all_or_error, split
 from tfdeploy.transport.protocols import Fleet, Session
 
@@ -37,7 +37,7 @@ class Asked:
     modules: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, hosts: tuple[Host, ...], **more: Any) -> Asked:
+    def for_hosts(cls, hosts: tuple[Host, ...], **more: Any) -> Asked:
         names = tuple(
             host.advertise
             for host in hosts
@@ -86,5 +86,5 @@ def probe(
             f"{name} has no role in this mode, and whether it holds a newer `keep` is unknown: "
             f"{error.what}"
         )
-        note(emit, words, level="warning", host=name)
+        emit_note(emit, words, level="warning", host=name)
     return {**facts, **spare}

@@ -26,7 +26,7 @@ from tfdeploy.model.text.units import count
 from tfdeploy.operations.broadcast.data_set import DataSet
 from tfdeploy.operations.broadcast.data_sets import send_data_sets
 from tfdeploy.operations.broadcast.delivery import DataSent, Outcome
-from tfdeploy.operations.emit import emit_host, note
+from tfdeploy.operations.emit import emit_host, emit_note
 from tfdeploy.operations.lock import HostLocks, locked_where_possible
 from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.sending.withheld_files import withheld_files
@@ -158,7 +158,7 @@ class _Setup:
     def _install(self, session: Session, pins: Mapping[str, str]) -> EnvState:
         """Call env.make, and emit the output of uv or pip as notes of level detail."""
         host, recipe = session.host.name, self.recipe
-        note(self.emit, "making the environment", host=host)
+        emit_note(self.emit, "making the environment", host=host)
         wheels = WHEELS if recipe.wheels else None
         args = {
             **self._args(session.host),
@@ -176,9 +176,9 @@ class _Setup:
                         "its output of making the environment is without end", where=host
                     )
                 if item.line is not None:
-                    note(self.emit, item.line, level="detail", host=host)
+                    emit_note(self.emit, item.line, level="detail", host=host)
                 elif item.waiting is not None:
-                    note(
+                    emit_note(
                         self.emit,
                         "waiting for another setup that makes this environment",
                         host=host,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tfdeploy.errors import AgentError, TfdeployError
-from tfdeploy.model.answers.runs import RUN_STOP, Ended
+from tfdeploy.model.answers.runs import RUN_STOP, RunEnded
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.retry import PATIENCE_S, OnRetry, each_with_retries
 from tfdeploy.operations.run_lookup.find_run import hosts_of
@@ -15,7 +15,7 @@ from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet, Session
 
 SLACK_S = 60.0  # for the answer, beyond the grace
-Outcome = Ended | TfdeployError | None  # None: the host does not know the run
+Outcome = RunEnded | TfdeployError | None  # None: the host does not know the run
 
 
 def stop(
@@ -31,7 +31,7 @@ def stop(
     A host whose answer was lost, or that was too slow, is called again: see `each_with_retries`.
     """
 
-    def one(session: Session) -> Ended | None:
+    def one(session: Session) -> RunEnded | None:
         args = {"run": plan.run, "job": plan.job, "grace_s": grace_s}
         try:
             return session.agent().call(RUN_STOP, args, timeout_s=grace_s + SLACK_S)
@@ -50,7 +50,7 @@ def earlier_end(fleet: Fleet, plan: Plan, results: Mapping[str, Outcome]) -> str
     """Return how the run had ended before the stop. None: it was alive, or a host gave no
     answer."""
     known = [each for each in results.values() if each is not None]
-    if not known or not all(isinstance(each, Ended) and each.had_ended for each in known):
+    if not known or not all(isinstance(each, RunEnded) and each.had_ended for each in known):
         return None
     view = Watch(fleet, plan, lambda event: None).ask()
     return f"failed ({view.cause})" if view.state == "failed" else view.state

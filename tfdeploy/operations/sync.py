@@ -23,7 +23,7 @@ from tfdeploy.operations.broadcast.data_sets import send_data_sets
 from tfdeploy.operations.connecting import begin_connecting
 from tfdeploy.operations.copy.code_files import TreeChanged
 from tfdeploy.operations.copy.push_data import InUse, begin_data, push_data
-from tfdeploy.operations.emit import emit_transfer, note
+from tfdeploy.operations.emit import emit_note, emit_transfer
 from tfdeploy.operations.lock import JobLock, locked_where_possible
 from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.sending.deletions import (
@@ -120,7 +120,7 @@ def sync_job(
     read = partial(whole_shipment, fleet, job, cache, inventory, allow_secrets=allow_secrets)
     shipment = read()
     for warning in shipment.warnings:
-        note(emit, warning, level="warning")
+        emit_note(emit, warning, level="warning")
     results: dict[str, Synced | TfdeployError] = {**failed_to_connect()}
     before = Counter[str]()
     wanted = tuple(host for host in hosts if host.name not in results)
@@ -217,5 +217,5 @@ def data_refusals(
         }
     refuse_losses(losing, confirm)
     for text in loss_notes(losing):
-        note(emit, text)
+        emit_note(emit, text)
     return {}

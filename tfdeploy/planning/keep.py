@@ -16,7 +16,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.planning import checks
-from tfdeploy.planning.cluster.placement import Seat, decider, place
+from tfdeploy.planning.cluster.placement import Seat, decider, place_tasks
 from tfdeploy.planning.cluster.role_requests import RoleRequest
 from tfdeploy.planning.options import Options
 
@@ -99,7 +99,7 @@ def seat_tasks(
     Raises what `place` and `checks.seats` raise, and Refused when that host cannot have the
     deciding task.
     """
-    seats = place(requested, hosts, facts, {})
+    seats = place_tasks(requested, hosts, facts, {})
     checks.seats(job, seats)
     default = decider(seats)
     if rules(job.mode).all_decide:
@@ -112,7 +112,9 @@ def seat_tasks(
     if kept.host in requested[default.role].hosts:
         # its first server may have written the `keep`
         with_it = ("worker",) if default.role == rules(job.mode).lead else ()
-        seats = place(requested, hosts, facts, dict.fromkeys((default.role, *with_it), kept.host))
+        seats = place_tasks(
+            requested, hosts, facts, dict.fromkeys((default.role, *with_it), kept.host)
+        )
     returned = decider(seats)
     if returned.host != kept.host:
         raise _not_placeable(kept, default, requested[default.role].hosts)

@@ -152,7 +152,7 @@ def make_plan(
     )
     checks.command(job)
     datasets.check_splits(job)
-    placed = _place(inputs)
+    placed = _place_tasks(inputs)
     read = _read_program(inputs, placed)
     laid = _lay_out(inputs, placed, read.program)
     commands = _command(inputs, placed, read, laid)
@@ -162,7 +162,7 @@ def make_plan(
     return plan
 
 
-def _place(inputs: _Inputs) -> _Placed:
+def _place_tasks(inputs: _Inputs) -> _Placed:
     """Places tasks on hosts with their GPUs, and decides where training goes on."""
     requested = requested_roles(inputs.inventory, inputs.job, inputs.options)
     hosts = probed_hosts(inputs.inventory, inputs.mode, inputs.facts)
@@ -216,7 +216,7 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
     roles = tuple(dict.fromkeys(seat.role for seat in placed.seats))
     own = command_line.own_values(laid.layout, job_names.role_names(job, program))
     running = [role for role in roles if role not in served.roles]
-    role_sources = role_programs.of(job, program, running, inputs.sources)
+    role_sources = role_programs.programs_of(job, program, running, inputs.sources)
     flagged = (
         flagged_program.add_flags(each, roles, laid.layout, own, inputs.run)
         for each in role_sources

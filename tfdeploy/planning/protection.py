@@ -257,7 +257,7 @@ def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str
 def _hindrance(level: Level, facts: HostFacts, length: int) -> str:
     """Return why a host cannot do this level; "" if it can. `length`: instructions of the
     filter."""
-    whys = [facts.protect.of(needed) for needed in _NEEDS[level]]
+    whys = [facts.protect.hindrance(needed) for needed in _NEEDS[level]]
     if "peers" in _NEEDS[level] and length > facts.protect.most_instructions:
         whys.append(
             f"the addresses of all hosts take a filter of {length} instructions, and its kernel "

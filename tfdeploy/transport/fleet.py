@@ -227,7 +227,7 @@ class SshFleet:
                 return error
             with entry.use():
                 session = self.session(host)
-                with slots.take():
+                with slots.slot():
                     if slots.closed:
                         raise HostUnreachable(
                             "not begun, because the operation was ended", where=host.name
@@ -246,7 +246,7 @@ class _WorkSlots:
         self._free, self._slow_after_s = threading.Semaphore(count), slow_after_s
 
     @contextlib.contextmanager
-    def take(self) -> Iterator[None]:
+    def slot(self) -> Iterator[None]:
         self._free.acquire()
         returned = threading.Lock()  # taken by the first of the two that give the slot back
 

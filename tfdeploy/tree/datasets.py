@@ -68,7 +68,7 @@ def read_data(path: Path, withhold: WithheldFiles = NONE) -> DataListing:
         if not is_folder and os.path.islink(source):
             hint = f"name the file itself: {os.path.realpath(source)}"
             raise Refused("the data set is a link to a file", where=source, next=hint)
-        look = _look(source if is_folder else os.path.dirname(source), stamp, withhold)
+        look = _stamping_visitor(source if is_folder else os.path.dirname(source), stamp, withhold)
         rows = listing.walk(source, look) if is_folder else listing.single(source, look)
     except FileNotFoundError as error:
         raise ConfigError(
@@ -92,15 +92,15 @@ def read_again(data: DataListing) -> DataListing:
     return read_data(Path(data.source), data.withhold)
 
 
-def _look(root: str, stamp: Stamp, withhold: WithheldFiles) -> listing.Visit:
+def _stamping_visitor(root: str, stamp: Stamp, withhold: WithheldFiles) -> listing.Visit:
     """Return the function that listing calls for each path. It raises ConfigError at a withheld
     file."""
     if not withhold.by_path:
-        return stamp.look
+        return stamp.add_file
     find = withhold.finder(os.path.realpath(root))
 
-    def look(path: bytes, file_stat: os.stat_result) -> None:
-        stamp.look(path, file_stat)
+    def visit(path: bytes, file_stat: os.stat_result) -> None:
+        stamp.add_file(path, file_stat)
         file = find(os.fsdecode(path), file_stat)
         if file is not None:
             raise ConfigError(
@@ -109,7 +109,7 @@ def _look(root: str, stamp: Stamp, withhold: WithheldFiles) -> listing.Visit:
                 next="move it out of the data set",
             )
 
-    return look
+    return visit
 
 
 def has_changed(data: DataListing) -> bool:

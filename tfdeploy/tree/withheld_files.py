@@ -31,7 +31,7 @@ class WithheldFiles:
         self.by_path, self.by_inode, self.has_links = by_path, by_inode, has_links
 
     @classmethod
-    def of(cls, files: Mapping[str, WithheldFile]) -> WithheldFiles:
+    def from_paths(cls, files: Mapping[str, WithheldFile]) -> WithheldFiles:
         """`files`: by path, which may be a link or name no file."""
         by_path: dict[str, WithheldFile] = {}
         by_inode: dict[Inode, WithheldFile] = {}

@@ -32,7 +32,7 @@ def show_setup(terminal: Terminal, hosts: Sequence[SetupRow], differences: Itera
         for host in made
     ]
     show_rows(terminal, ["host", "setup", "python", "by", "sent", "took"], rows)
-    there = {host["host"]: _words(host) for host in hosts if host["ok"] and not host["made"]}
+    there = {host["host"]: _in_words(host) for host in hosts if host["ok"] and not host["made"]}
     for names, words in fold_equal(there):
         terminal.write(f"{clean(fold_names(names))}: had it already ({clean(words)})\n")
     for names, error in fold_equal(
@@ -45,5 +45,5 @@ def show_setup(terminal: Terminal, hosts: Sequence[SetupRow], differences: Itera
         terminal.write(f"{terminal.paint('differs:', 'yellow')} {clean(text)}\n")
 
 
-def _words(host: SetupRow) -> str:
+def _in_words(host: SetupRow) -> str:
     return f"{count(len(host['packages']), 'package')}, Python {host['python_version']}"

@@ -32,14 +32,14 @@ class Headway:
         if now < self._next or len(self._done) == self._total:
             return
         self._next = now + (EVERY_S if self._terminal.width is None else EVERY_ON_TERMINAL_S)
-        self._write(f"{self.words} ...", stays=self._terminal.width is None)
+        self._write(f"{self.text} ...", stays=self._terminal.width is None)
 
     def again(self, hosts: dict[str, str]) -> None:
         """Prints that these hosts (host -> why) are asked once more, with the reason of the
         first."""
         first, why = next(iter(hosts.items()))
         others = f" and {count(len(hosts) - 1, 'more host')}" if len(hosts) > 1 else ""
-        self._write(f"{self.words}; {first}{others} once more: {clean(why)}", stays=True)
+        self._write(f"{self.text}; {first}{others} once more: {clean(why)}", stays=True)
 
     def end(self) -> None:
         """Removes the overwritten line."""
@@ -48,7 +48,7 @@ class Headway:
         self._shown = False
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         return f"{self._verb} {len(self._done)} of {count(self._total, 'host')}"
 
     def _write(self, text: str, *, stays: bool) -> None:

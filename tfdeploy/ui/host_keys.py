@@ -7,7 +7,7 @@ from tfdeploy.model.output.rows import KnownKeyRow, TrustRow
 from tfdeploy.ui.sanitise import clean
 
 
-def note(row: TrustRow) -> str:
+def describe_state(row: TrustRow) -> str:
     """What the table says beside the fingerprint."""
     if row["error"]:
         return row["error"]
@@ -63,7 +63,7 @@ def renewal_lines(row: TrustRow) -> list[str]:
     said = {
         "known": "its key is on record: nothing to replace",
         "new": f"no key of it is on record: tfdeploy trust --limit {row['host']} records this one",
-    }.get(row["state"], note(row) if row["state"] != "changed" else "its key has changed")
+    }.get(row["state"], describe_state(row) if row["state"] != "changed" else "its key has changed")
     return [clean(line) for line in (f"[{row['host']}] {said}", *lines)]
 
 

@@ -60,7 +60,7 @@ class PlainView:
 
     def __call__(self, event: Event) -> None:
         with self._lock:
-            text, style = self._words(event)
+            text, style = self._text_and_style(event)
             if text:
                 self._write(self.messages, self.messages.paint(text, style) + "\n")
 
@@ -85,7 +85,7 @@ class PlainView:
                 label = f"\x1b[{task_color(task)}m{label}\x1b[0m"
             self._write(self.lines, "".join(f"{label} | {text}\n" for text in texts))
 
-    def _words(self, event: Event) -> tuple[str, str]:
+    def _text_and_style(self, event: Event) -> tuple[str, str]:
         """The text to print and its style; "" where it repeats the last text or is not to be
         shown."""
         text, style = event_words(event, verbose=self.verbose)
@@ -191,7 +191,7 @@ def _task(event: Event, data: TaskFields, verbose: bool) -> tuple[str, str]:
             signal,
             data.get("reason"),
         )
-        return death.words + again, "red"
+        return death.describe + again, "red"
     if state == "pending" and data.get("reason"):
         return f"{task}@{host} {data['reason']}{again}", "yellow"
     return (f"{task}@{host} {state}", "") if verbose else ("", "")
@@ -203,7 +203,7 @@ def _run(event: Event, data: RunFields, verbose: bool) -> tuple[str, str]:
     return (f"{text}: {cause}" if cause else text), _STATE_STYLE.get(state, "")
 
 
-def _note(event: Event, data: NoteFields, verbose: bool) -> tuple[str, str]:
+def _note_line(event: Event, data: NoteFields, verbose: bool) -> tuple[str, str]:
     level, text = data.get("level", "info"), data.get("text", "")
     if level == "detail":
         return (text, "dim") if verbose else ("", "")
@@ -218,5 +218,5 @@ _FORMATTERS: dict[str, _Formatter] = {
     "broadcast": _broadcast,
     "task": _task,
     "run": _run,
-    "note": _note,
+    "note": _note_line,
 }

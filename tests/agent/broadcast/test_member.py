@@ -256,5 +256,5 @@ def test_a_rate_holds() -> None:
     limit = Limit(1000)
     limit.sleep = waited.append  # type: ignore[method-assign]
     for _ in range(10):
-        limit.take(500)
+        limit.wait_for(500)
     assert waited and max(waited) == pytest.approx(5.0 - BURST_S, abs=0.2)

@@ -101,13 +101,13 @@ class Patient:
 
     def look(self, passed_s: float) -> Sign:
         self.now += passed_s
-        return self.vitals.look(
+        return self.vitals.observe(
             self.now,
             lambda: (
                 {self.process.pid}
                 | processes.descendants([self.process.pid], processes.all_processes())
             ),
-            tcp_diag.look,
+            tcp_diag.read_traffic,
         )
 
     def say(self, text: bytes) -> None:
@@ -256,13 +256,13 @@ def test_traffic_tells_of_each_connection_and_listener() -> None:
         other, _ = server.accept()
         with other:
             inode = os.fstat(one.fileno()).st_ino
-            before = tcp_diag.look()
+            before = tcp_diag.read_traffic()
             assert before is not None
             one.sendall(b"x" * 1000)
             assert len(other.recv(2000)) == 1000
             other.sendall(b"x" * 500)
             assert len(one.recv(2000)) == 500
-            after = tcp_diag.look()
+            after = tcp_diag.read_traffic()
             assert after is not None and after.moved[inode] - before.moved[inode] == 1500
             assert after.listening[os.fstat(server.fileno()).st_ino] == server.getsockname()[1]
 

@@ -215,8 +215,8 @@ def test_strangers_that_speak_byte_by_byte_do_not_keep_it_busy(
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         one = handshake_gate.Gate(listener, "wanted", lambda plain: plain.close())
         stack.callback(one.close)
-        look = one._look
-        one._look = lambda: (look(), looks.append(time.monotonic()))  # type: ignore[assignment, func-returns-value]
+        look = one._admit_waiting
+        one._admit_waiting = lambda: (look(), looks.append(time.monotonic()))  # type: ignore[assignment, func-returns-value]
         strangers = [
             stack.enter_context(socket.create_connection(listener.getsockname())) for _ in range(50)
         ]

@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent.mesh.shared_state import MAX_ROUND, Knowledge, next_attempt
-from tfdeploy.agent.minder.actions import AbortRun, Commit, End, OwnTask, Phase, Reap, Start, View
+from tfdeploy.agent.minder.actions import (
+    AbortRun,
+    Commit,
+    EndTask,
+    OwnTask,
+    Phase,
+    Reap,
+    Start,
+    View,
+)
 from tfdeploy.agent.minder.decide import DECIDED, STOPPED_BY_OPERATOR, decide
 from tfdeploy.agent.wire import HostPart, Peer, TaskSpec, TaskStatus
 
@@ -154,7 +163,7 @@ CASES = {
             marks=DECIDED_LONG,
             w1=("running", True, 61.0),
         ),
-        [End("worker:1", DECIDED, 20.0)],
+        [EndTask("worker:1", DECIDED, 20.0)],
     ),
     "decided, all workers done: the ps ends": (
         view(
@@ -163,7 +172,7 @@ CASES = {
             marks=DECIDED_LONG,
             w1=DONE,
         ),
-        [End("ps:0", DECIDED, 20.0)],
+        [EndTask("ps:0", DECIDED, 20.0)],
     ),
     "a failure after the decision undoes nothing": (
         view(
@@ -172,7 +181,7 @@ CASES = {
             marks=DECIDED_LONG,
             w1=DONE,
         ),
-        [End("ps:0", DECIDED, 20.0)],
+        [EndTask("ps:0", DECIDED, 20.0)],
     ),
     "stop": (
         view("committed", words={"stop": {"grace_s": 3.0}}),
@@ -190,13 +199,13 @@ CASES = {
         view("committed", Knowledge(abort=STOP)),
         [
             Phase("ending"),
-            End("ps:0", STOPPED_BY_OPERATOR, 3.0),
-            End("worker:1", STOPPED_BY_OPERATOR, 3.0),
+            EndTask("ps:0", STOPPED_BY_OPERATOR, 3.0),
+            EndTask("worker:1", STOPPED_BY_OPERATOR, 3.0),
         ],
     ),
     "stopping, now with less patience": (
         view("ending", Knowledge(abort=STOP), words={"stop": {"grace_s": 0.5}}, ps=DONE),
-        [End("worker:1", STOPPED_BY_OPERATOR, 0.5)],
+        [EndTask("worker:1", STOPPED_BY_OPERATOR, 0.5)],
     ),
     "stopped": (view("ending", Knowledge(abort=STOP), ps=DONE, w1=DONE), [Phase("ended")]),
     "stopped before anything started": (
@@ -219,7 +228,7 @@ CASES = {
         view("ending", Knowledge(abort=STOP), ps=("running", False, 0.0)),
         [
             Reap(task="ps:0", outcome="stopped", reason=STOPPED_BY_OPERATOR),
-            End("worker:1", STOPPED_BY_OPERATOR, 3.0),
+            EndTask("worker:1", STOPPED_BY_OPERATOR, 3.0),
         ],
     ),
     "ended is ended": (view("ended", Knowledge(ended={"worker:0": BAD}), words={"stop": {}}), []),
@@ -316,7 +325,7 @@ IN_MODES = {
         "mirrored",
         {"evaluator:0": QUIET},
         {"worker:0": GOOD, "worker:1": GOOD},
-        [End("evaluator:0", DECIDED, 20.0)],
+        [EndTask("evaluator:0", DECIDED, 20.0)],
     ),
     "mirrored: an evaluator that fails fails the run": (
         "mirrored",
@@ -334,7 +343,7 @@ IN_MODES = {
         "coordinator",
         {"worker:0": BUSY, "ps:0": BUSY},
         {"chief:0": GOOD, "evaluator:0": GOOD},
-        [End("ps:0", DECIDED, 20.0), End("worker:0", DECIDED, 20.0)],
+        [EndTask("ps:0", DECIDED, 20.0), EndTask("worker:0", DECIDED, 20.0)],
     ),
     "coordinator: a worker that exits 0 is no server any more": (
         "coordinator",
@@ -346,7 +355,7 @@ IN_MODES = {
         "ingraph",
         {"chief:0": DONE, "worker:0": BUSY},
         {"chief:0": GOOD},
-        [End("worker:0", DECIDED, 20.0)],
+        [EndTask("worker:0", DECIDED, 20.0)],
     ),
     "ingraph: the client fails": (
         "ingraph",
@@ -386,7 +395,9 @@ def test_a_worker_that_waits_for_one_that_has_ended_gets_no_grace() -> None:
         == waits("worker:2", **{"worker:2": dict(BAD, final=False)})
         == []
     )
-    assert waits("worker:0") == waits("worker:2", "worker:0") == [End("worker:1", DECIDED, 20.0)]
+    assert (
+        waits("worker:0") == waits("worker:2", "worker:0") == [EndTask("worker:1", DECIDED, 20.0)]
+    )
 
 
 @pytest.mark.parametrize("name", IN_MODES)
@@ -423,7 +434,7 @@ def test_a_silent_host_bounds_the_wait_of_the_ps() -> None:
         )
     }
     known = Knowledge(committed=True, abort=None, ended={"worker:0": GOOD})
-    for silent_s, expected in ((79.0, []), (81.0, [End("ps:0", DECIDED, 20.0)])):
+    for silent_s, expected in ((79.0, []), (81.0, [EndTask("ps:0", DECIDED, 20.0)])):
         given = View(
             part=part,
             phase="committed",

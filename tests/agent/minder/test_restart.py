@@ -11,7 +11,7 @@ import pytest
 from tfdeploy.agent.mesh.shared_state import MAX_ROUND, Knowledge, ending_of, from_json
 from tfdeploy.agent.minder.actions import (
     Action,
-    End,
+    EndTask,
     GiveUp,
     NewRound,
     OwnTask,
@@ -157,7 +157,7 @@ CASES: dict[str, tuple[View, list[Action]]] = {
     ),
     "the gang starts again meanwhile": (
         view(w1=FAILED, counts={"worker:1": TWICE}, round=ROUND),
-        [End("ps:0", "the gang starts again: ps:0 on n1 killed", 5.0)],
+        [EndTask("ps:0", "the gang starts again: ps:0 on n1 killed", 5.0)],
     ),
     "given up": (view(w1=dict(DEAD, outcome="gave_up"), counts={"worker:1": dict(COUNT, count=4)}), []),
     "a ps breaks the gang": (view(ps=DEAD, counts={"ps:0": COUNT}), [NewRound(2, "ps:0")]),
@@ -168,7 +168,7 @@ CASES: dict[str, tuple[View, list[Action]]] = {
     ),
     "the others of the gang end": (
         view(ps=DEAD, round=ROUND),
-        [End("worker:1", "the gang starts again: ps:0 on n1 killed", 5.0)],
+        [EndTask("worker:1", "the gang starts again: ps:0 on n1 killed", 5.0)],
     ),
     "all old ones are gone here": (view(ps=DEAD, w1=OLD, round=ROUND), [ReportStage(2, CLEARED)]),
     "also those that were done": (view(ps=DEAD, w1=DONE, round=ROUND), [ReportStage(2, CLEARED)]),

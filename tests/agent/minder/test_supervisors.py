@@ -38,7 +38,7 @@ def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(
     paths = cluster.hosts["n1"].paths("r1")
     supervisors = Supervisors(paths, paths.part())
     assert supervisors.start("worker:0", 2, 2)
-    own = supervisors.look()  # its supervisor has hardly begun
+    own = supervisors.observe_tasks()  # its supervisor has hardly begun
     assert (own["worker:0"].status.attempt, own["worker:0"].status.round) == (2, 2) and own[
         "worker:0"
     ].supervised
@@ -60,7 +60,7 @@ def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(
     cluster.wait_until(lambda: paths.status("worker:0").round == 2)
     cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)
     cluster.wait_until(
-        lambda: (supervisors.reap(), not supervisors.look()["worker:0"].supervised)[1]
+        lambda: (supervisors.reap(), not supervisors.observe_tasks()["worker:0"].supervised)[1]
     )
 
 
@@ -75,7 +75,7 @@ def test_words_about_waiting_are_no_sign_of_life_once_the_run_is_decided(hosts: 
     def look(decided: bool = True, says: str = "") -> Any:
         with log.open("a") as file:
             file.write(says)
-        return supervisors.look(decided)["worker:0"]
+        return supervisors.observe_tasks(decided)["worker:0"]
 
     waits = (
         "I0000 00:00:1 7 master.cc:278] CreateSession still waiting for response from worker: "

@@ -225,7 +225,7 @@ def test_one_run_that_is_damaged_keeps_no_other_from_being_swept(
     for each in (bad, good):
         os.makedirs(os.path.join(each.host_dir, "tasks"))
         os.makedirs(layout.locks_dir(each.workdir, each.job))
-        in_doubt.note(each)
+        in_doubt.mark_in_doubt(each)
     for name, text in spoiled.items():
         Path(bad.file(name)).write_text(text)
     Path(good.file("env.json")).write_text(SECRET["TOKEN"])

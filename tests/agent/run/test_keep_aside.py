@@ -203,7 +203,7 @@ def test_a_host_without_a_part_of_the_run_sets_its_own_aside(tmp_path: Path) -> 
 
 def begun(workdir: Path, host: str, run: str = "r1") -> RunPaths:
     paths = RunPaths(layout.host_dir(str(workdir), "digits", run, host))
-    in_doubt.note(paths)
+    in_doubt.mark_in_doubt(paths)
     make_private(paths.host_dir)
     return paths
 

@@ -199,12 +199,12 @@ def test_the_file_of_a_later_attempt_has_the_last_word(paths: RunPaths) -> None:
     """Whichever was looked at before: the first one has been, the second one never."""
     metrics = EventMetrics(paths, PART)
     write(paths, "logs", 100, scalar("loss", 1))
-    assert metrics.look() == {"logs/loss": 1}
+    assert metrics.read_new_values() == {"logs/loss": 1}
     write(paths, "logs", 100, scalar("loss", 2), scalar("only old", 5))
     write(paths, "logs", 200, scalar("loss", 7))
-    assert metrics.look() == {"logs/loss": 7, "logs/only old": 5}
+    assert metrics.read_new_values() == {"logs/loss": 7, "logs/only old": 5}
     write(paths, "logs", 200, scalar("loss", 6))
-    assert metrics.look() == {"logs/loss": 6} and metrics.look() == {}
+    assert metrics.read_new_values() == {"logs/loss": 6} and metrics.read_new_values() == {}
     assert metrics.known == {"logs/loss": 6, "logs/only old": 5}
 
 
@@ -213,13 +213,17 @@ def test_folders_have_names_of_their_own(paths: RunPaths) -> None:
     write(paths, "logs/20261121-101500/train", 100, scalar("epoch_loss", 1))
     write(paths, "logs/20261121-101500/validation", 100, scalar("epoch_loss", 2))
     write(paths, ".", 100, scalar("loss", 3))
-    assert metrics.look() == {"train/epoch_loss": 1, "validation/epoch_loss": 2, "events/loss": 3}
+    assert metrics.read_new_values() == {
+        "train/epoch_loss": 1,
+        "validation/epoch_loss": 2,
+        "events/loss": 3,
+    }
 
 
 def test_a_hundred_thousand_tags_and_long_ones(paths: RunPaths) -> None:
     metrics = EventMetrics(paths, PART)
     write(paths, "l", 100, scalar("x" * MOST_NAME_CHARS, 1), scalar("first", 1))
-    assert metrics.look() == {"l/first": 1}
+    assert metrics.read_new_values() == {"l/first": 1}
     for begin in range(0, 100_000, 10_000):
         write(
             paths,
@@ -227,10 +231,10 @@ def test_a_hundred_thousand_tags_and_long_ones(paths: RunPaths) -> None:
             100,
             record(event(*(simple_value(f"t{begin + each}", 1) for each in range(1000)))) * 10,
         )
-        metrics.look()
+        metrics.read_new_values()
     assert len(metrics.known) == MOST_METRICS and "l/first" in metrics.known
     write(paths, "l", 100, scalar("first", 2))
-    assert metrics.look() == {"l/first": 2}
+    assert metrics.read_new_values() == {"l/first": 2}
 
 
 def test_a_loss_takes_the_place_of_one_of_twenty_a_layer(paths: RunPaths) -> None:
@@ -241,10 +245,10 @@ def test_a_loss_takes_the_place_of_one_of_twenty_a_layer(paths: RunPaths) -> Non
         for what in ("mean", "stddev", "max", "min", "x")
     ]
     write(paths, "l", 100, *(scalar(tag, 1) for tag in many))
-    metrics.look()
+    metrics.read_new_values()
     assert len(metrics.known) == MOST_METRICS
     write(paths, "l", 100, scalar("loss", 0.5), scalar("learning_rate", 0.25), scalar(many[-1], 2))
-    assert metrics.look() == {"l/loss": 0.5, "l/learning_rate": 0.25}
+    assert metrics.read_new_values() == {"l/loss": 0.5, "l/learning_rate": 0.25}
     assert len(metrics.known) == MOST_METRICS and metrics.scalars["l/loss"].step == 1
 
 
@@ -255,7 +259,7 @@ def test_a_look_that_has_cost_much_leaves_files_to_the_next_ones(
     metrics = EventMetrics(paths, PART)
     for number in range(3):
         write(paths, f"l{number}", 100, scalar("a", 1))
-    looks = [metrics.look() for _ in range(4)]
+    looks = [metrics.read_new_values() for _ in range(4)]
     assert [len(found) for found in looks] == [1, 1, 1, 0] and len(metrics.known) == 3
 
 
@@ -266,7 +270,7 @@ def test_damage_is_told_once_for_each_file(
     for number in range(20):
         write(paths, f"\x1b[2J{number}", 100, b"\xff" * 20)
     for _ in range(3):
-        metrics.look()
+        metrics.read_new_values()
         for number in range(20):
             write(paths, f"\x1b[2J{number}", 100, b"\xff" * 20)
     told = capfd.readouterr().err.splitlines()
@@ -286,4 +290,4 @@ def test_whole_records_of_anything_are_no_harm(paths: RunPaths) -> None:
         length_delimited(5, length_delimited(1, b"\x15abc")),
     ]
     write(paths, "l", 100, *map(record, odd), scalar("a", 1))
-    assert metrics.look() == {"l/a": 1}
+    assert metrics.read_new_values() == {"l/a": 1}

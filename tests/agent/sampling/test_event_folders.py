@@ -55,7 +55,7 @@ def names(folders: EventFolders) -> dict[str, str]:
     """Path below the working directory -> name."""
     return {
         os.path.relpath(path, folders._paths.cwd): found.name
-        for path, found in folders.look().items()
+        for path, found in folders.find_files().items()
     }
 
 
@@ -74,7 +74,11 @@ def test_what_is_an_event_file(paths: RunPaths) -> None:
     ):
         Path(paths.cwd, name).touch()
     Path(paths.cwd, "events.out.tfevents.1.folder").mkdir()
-    assert sorted(found.born for found in EventFolders(paths, part()).look().values()) == [7, 8, 9]
+    assert sorted(found.born for found in EventFolders(paths, part()).find_files().values()) == [
+        7,
+        8,
+        9,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +121,7 @@ def test_a_workdir_may_be_reached_by_a_link(paths: RunPaths, tmp_path: Path) -> 
     write(Path(paths.cwd, "logs"))
     (tmp_path / "linked").symlink_to("work")
     linked = RunPaths(paths.host_dir.replace("/work/", "/linked/"))
-    assert [found.name for found in EventFolders(linked, part()).look().values()] == ["logs"]
+    assert [found.name for found in EventFolders(linked, part()).find_files().values()] == ["logs"]
 
 
 def test_links_pipes_and_files_of_others_are_none(paths: RunPaths, tmp_path: Path) -> None:
@@ -125,10 +129,10 @@ def test_links_pipes_and_files_of_others_are_none(paths: RunPaths, tmp_path: Pat
     Path(paths.cwd, "linked").symlink_to(outside.parent)
     Path(paths.cwd, "events.out.tfevents.1.a").symlink_to(outside)
     os.mkfifo(Path(paths.cwd, "events.out.tfevents.2.a"))
-    assert EventFolders(paths, part()).look() == {}
+    assert EventFolders(paths, part()).find_files() == {}
     if has_ability("other accounts"):
         os.chown(write(paths.cwd), 12345, -1)
-        assert EventFolders(paths, part()).look() == {}
+        assert EventFolders(paths, part()).find_files() == {}
 
 
 @pytest.mark.parametrize(("folder", "steps"), [("logs", 2), ("logs/train", 4)])
@@ -140,24 +144,24 @@ def test_a_folder_that_becomes_a_link_amid_a_walk_is_not_followed(
     write(Path(paths.cwd).parent / "outside")
     write(Path(paths.cwd).parent / "outside" / "train")
     one = EventFolders(paths, part())
-    one.look()  # has the folder in its list
+    one.find_files()  # has the folder in its list
     Path(paths.cwd, "logs").rename(Path(paths.cwd, "..", "away"))
     Path(paths.cwd, "logs").symlink_to("../outside")
     for _ in range(10):
-        assert one.look() == {}
+        assert one.find_files() == {}
 
 
 def test_on_hosts_that_share_a_disk_each_file_counts_once(paths: RunPaths) -> None:
     """What another machine wrote is the deciding task's, but where this one writes to the same
     folder."""
     write(paths.cwd, host="elsewhere")
-    assert len(EventFolders(paths, part()).look()) == 1
-    assert EventFolders(paths, part(decides="n2")).look() == {}
+    assert len(EventFolders(paths, part()).find_files()) == 1
+    assert EventFolders(paths, part(decides="n2")).find_files() == {}
     write(paths.cwd)
-    assert [found.own for found in EventFolders(paths, part()).look().values()] == [True]
-    assert [found.own for found in EventFolders(paths, part(decides="n2")).look().values()] == [
-        True
-    ]
+    assert [found.own for found in EventFolders(paths, part()).find_files().values()] == [True]
+    assert [
+        found.own for found in EventFolders(paths, part(decides="n2")).find_files().values()
+    ] == [True]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +178,7 @@ def test_on_hosts_that_share_a_disk_each_file_counts_once(paths: RunPaths) -> No
 def test_which_machine_wrote_a_file(paths: RunPaths, rest: str, own: bool) -> None:
     """As TensorFlow 1 and 2, PyTorch and those name it that give a suffix."""
     write(paths.cwd, host=HERE + rest)
-    assert [found.own for found in EventFolders(paths, part()).look().values()] == [own]
+    assert [found.own for found in EventFolders(paths, part()).find_files().values()] == [own]
 
 
 def test_a_large_tree_is_walked_over_several_looks(
@@ -185,8 +189,8 @@ def test_a_large_tree_is_walked_over_several_looks(
         Path(paths.cwd, f"empty{number}").mkdir()
     write(Path(paths.cwd, "z", "logs"))
     one = EventFolders(paths, part())
-    assert one.look() == {}
-    looks = [len(one.look()) for _ in range(20)]
+    assert one.find_files() == {}
+    looks = [len(one.find_files()) for _ in range(20)]
     assert looks[3:] == [1] * 17
 
 
@@ -197,18 +201,20 @@ def test_of_more_files_than_are_noted_those_that_changed_last_stay(
     for number in range(6):
         write(Path(paths.cwd, f"l{number}"), changed=BEGAN + 1 + number)
     one = EventFolders(paths, part())
-    one.look()
-    assert len(one.look()) <= 3 and "l5" in {found.name for found in one.look().values()}
+    one.find_files()
+    assert len(one.find_files()) <= 3 and "l5" in {
+        found.name for found in one.find_files().values()
+    }
 
 
 def test_a_file_that_is_gone_is_forgotten(paths: RunPaths) -> None:
     path = write(paths.cwd)
     one = EventFolders(paths, part())
-    assert one.look()
+    assert one.find_files()
     path.unlink()
-    assert not one.look()
+    assert not one.find_files()
 
 
 def test_no_working_directory_at_all(paths: RunPaths) -> None:
     os.rmdir(paths.cwd)
-    assert EventFolders(paths, part()).look() == {}
+    assert EventFolders(paths, part()).find_files() == {}

@@ -18,7 +18,7 @@ PATTERNS = compile_all(
 
 def looked(one: PrintedMetrics, ended: bool = False) -> dict[str, float]:
     """What this look found."""
-    one.look(ended)
+    one.read_new(ended)
     return one.take_new()
 
 
@@ -96,7 +96,7 @@ def test_steps_have_the_time_at_which_they_were_written_and_no_step_jumps_furthe
         with log.open("a") as file:
             file.write(line + "\n")
         os.utime(log, (now + second, now + second))
-        one.look()
+        one.read_new()
     assert one.known == {"step": 1200, "loss": 0.5} and one.step_times == {
         "step": pytest.approx(now)
     }

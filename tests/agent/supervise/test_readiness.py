@@ -30,7 +30,7 @@ def test_the_socket_that_closes_its_port_is_not_its_server(tmp_path: Path) -> No
         assert not ready.is_up([os.getpid()], AGE_S) and Readiness(spec_of(port)).is_up(
             [os.getpid()], AGE_S
         )
-        assert activity.look(1.0, lambda: {os.getpid()}, tcp_diag.look).listens is None
+        assert activity.observe(1.0, lambda: {os.getpid()}, tcp_diag.read_traffic).listens is None
         with sockets.hold(port, beside=True) as server:
             server.listen(8)
             assert ready.is_up([os.getpid()], AGE_S)
@@ -41,7 +41,9 @@ def test_the_socket_that_closes_its_port_is_not_its_server(tmp_path: Path) -> No
 def _listens(activity: TaskActivity, now: float) -> bool | None:
     """It looks at sockets only while nothing else shows that the task lives."""
     found = [
-        activity.look(now + 1000.0 * number, lambda: {os.getpid()}, tcp_diag.look).listens
+        activity.observe(
+            now + 1000.0 * number, lambda: {os.getpid()}, tcp_diag.read_traffic
+        ).listens
         for number in range(1, 4)
     ]
     return found[-1]

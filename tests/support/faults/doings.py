@@ -200,7 +200,7 @@ def probe_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
         facts = probe(
             fleet,
             hosts_of(PLAN),
-            Asked.of(hosts_of(PLAN), job=JOB, keep=("sub",), preflight=True),
+            Asked.for_hosts(hosts_of(PLAN), job=JOB, keep=("sub",), preflight=True),
             emit=ignore_event,
         )
         assert all(2222 <= port <= 2299 for each in facts.values() for port in each.free_ports)

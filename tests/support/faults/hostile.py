@@ -333,7 +333,7 @@ class LyingChannel(FramedChannel):
         with self._order:
             try:
                 self._frames.feed(said)
-                for each in self._frames.take():
+                for each in self._frames.complete_frames():
                     self._dispatch(each)
             except frames.WireError as error:
                 self._fail_all(

@@ -130,7 +130,7 @@ class ServedChannel(FramedChannel):
     def _hear(self, header: Item, blob: bytes) -> None:
         with self._order:
             self._frames.feed(encode_frame(header, blob))
-            for each in self._frames.take():
+            for each in self._frames.complete_frames():
                 self._dispatch(each)
 
 

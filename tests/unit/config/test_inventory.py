@@ -384,7 +384,7 @@ def test_a_thousand_hosts_are_read(load):
 def test_where_each_setting_came_from(load):
     load(CONTRACT)
     given = load_inventory_file(Path("lab.yaml")).given["n2"]
-    assert {key: one.node.place for key, one in given.items() if key in ("user", "port")} == {
+    assert {key: one.node.location for key, one in given.items() if key in ("user", "port")} == {
         "user": "lab.yaml:2",
         "port": "lab.yaml:12",
     }

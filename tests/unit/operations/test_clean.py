@@ -18,7 +18,7 @@ from tfdeploy.model.clean import Rules
 from tfdeploy.model.events import Event, Kind
 from tfdeploy.model.hostplan import connection_settings
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.clean import Found, LocalRuns, local_runs, remove_everything
+from tfdeploy.operations.clean import Candidates, LocalRuns, local_runs, remove_everything
 from tfdeploy.store.runs import RunStore
 
 HOSTS = tuple(Host(name=host.host, address=host.host, source="x:1") for host in PLAN.hosts)
@@ -57,7 +57,7 @@ def run_item(name: str, stays: str = "") -> CleanItem:
 def test_what_goes_from_the_hosts_and_what_they_have_not_is_forgotten(tmp_path: Path) -> None:
     store = store_with(tmp_path, "goes", "alive", "kept", "nowhere")
     rows = (run_item("goes"),)
-    found = Found(
+    found = Candidates(
         going={"n1": rows, "n2": (run_item("goes"),)},
         staying={"n3": (run_item("alive", "it is alive"),)},
     )
@@ -74,15 +74,15 @@ def test_a_run_that_the_rules_keep_on_its_hosts_is_not_named_as_one_that_is_gone
     tmp_path: Path,
 ) -> None:
     store = store_with(tmp_path, "kept", ended=False)
-    found = Found(going={"n1": ()}, kept=frozenset({("a", "kept")}))
+    found = Candidates(going={"n1": ()}, kept=frozenset({("a", "kept")}))
     assert local_runs(store, found, HOSTS, None, Rules(newest=1), NOW) == LocalRuns()
 
 
 def test_a_host_that_was_not_asked_or_is_down_may_have_it_still(tmp_path: Path) -> None:
     store = store_with(tmp_path, "goes")
-    found = Found(going={"n1": (run_item("goes"),)})
+    found = Candidates(going={"n1": (run_item("goes"),)})
     assert local_runs(store, found, HOSTS[:3], None, Rules(), NOW) == LocalRuns(elsewhere=("goes",))
-    down = Found(
+    down = Candidates(
         going={"n1": (run_item("goes"),)}, errors={"n2": HostUnreachable("no answer", where="n2")}
     )
     assert local_runs(store, down, HOSTS, None, Rules(), NOW) == LocalRuns(elsewhere=("goes",))
@@ -97,11 +97,13 @@ def test_a_host_of_the_same_name_elsewhere_was_not_asked(
 ) -> None:
     others = (replace(HOSTS[0], **change), *HOSTS[1:])
     store = store_with(tmp_path, "far", hosts=others)
-    assert local_runs(store, Found(going={}), HOSTS, None, Rules(), NOW) == LocalRuns(
+    assert local_runs(store, Candidates(going={}), HOSTS, None, Rules(), NOW) == LocalRuns(
         elsewhere=("far",)
     )
     renamed = tuple(replace(host, name="x" + host.name, source="y:1") for host in others)
-    assert set(local_runs(store, Found(going={}), renamed, None, Rules(), NOW).going) == {"far"}
+    assert set(local_runs(store, Candidates(going={}), renamed, None, Rules(), NOW).going) == {
+        "far"
+    }
 
 
 def test_a_run_of_the_same_name_but_of_another_job_says_nothing(tmp_path: Path) -> None:
@@ -109,9 +111,9 @@ def test_a_run_of_the_same_name_but_of_another_job_says_nothing(tmp_path: Path) 
     other = CleanItem(
         kind="run", job="b", name="same", bytes=1, ended=NOW - 900, stays="", live=False
     )
-    assert local_runs(store, Found(going={"n1": (other,)}), HOSTS, None, Rules(), NOW).unended == (
-        "same",
-    )
+    assert local_runs(
+        store, Candidates(going={"n1": (other,)}), HOSTS, None, Rules(), NOW
+    ).unended == ("same",)
 
 
 @pytest.mark.parametrize(
@@ -132,14 +134,14 @@ def test_a_run_whose_end_was_not_seen_stays(
 ) -> None:
     store = store_with(tmp_path, "r", ended=False)
     record(store, "r", *(Event(kind=kind, time=NOW, run="r", data=data) for kind, data in events))
-    found = local_runs(store, Found(going={}), HOSTS, None, Rules(), NOW)
+    found = local_runs(store, Candidates(going={}), HOSTS, None, Rules(), NOW)
     assert (set(found.going), found.unended) == (({"r"}, ()) if ended else (set(), ("r",)))
 
 
 def test_a_run_that_one_host_did_not_remove_is_remembered(tmp_path: Path) -> None:
     store = store_with(tmp_path, "goes", "half", "again")
     listed = tuple(map(run_item, ("goes", "half", "again")))
-    found = Found(going={"n1": listed, "n2": listed})
+    found = Candidates(going={"n1": listed, "n2": listed})
     told = {
         "n1": listed,
         "n2": (

@@ -13,10 +13,10 @@ import pytest
 
 from support import needs, trials
 from tfdeploy.lab import capabilities
-from tfdeploy.lab.capabilities import Lack
+from tfdeploy.lab.capabilities import MissingCapability
 
 LACKS = {
-    "mounts": [Lack("mounts", "unshare: Operation not permitted", "sudo make test")],
+    "mounts": [MissingCapability("mounts", "unshare: Operation not permitted", "sudo make test")],
 }
 REASON = (
     "no mounts (unshare: Operation not permitted); no nftables (nft is not installed)"

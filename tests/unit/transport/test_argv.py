@@ -227,10 +227,10 @@ def test_frames_come_whole_out_of_any_pieces(
 ) -> None:
     data = b"".join(frames.encode_frame(header, blob) for header, blob in sent)
     taken = Frames(data[:size])
-    found = list(taken.take())
+    found = list(taken.complete_frames())
     for at in range(size, len(data), size):
         taken.feed(data[at : at + size])
-        found += taken.take()
+        found += taken.complete_frames()
     assert [(frame.header, frame.blob) for frame in found] == sent
 
 
@@ -247,4 +247,4 @@ TOO_DEEP = [b"[" * 100_000, b'{"a": ' * 100_000]
 )
 def test_foreign_bytes_are_no_frames(foreign: bytes) -> None:
     with pytest.raises(frames.WireError):
-        list(Frames(foreign).take())
+        list(Frames(foreign).complete_frames())

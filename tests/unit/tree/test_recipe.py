@@ -157,6 +157,8 @@ def test_a_key_among_the_wheels_and_a_secret_file_of_requirements_are_refused(
     ):
         with pytest.raises(ConfigError, match=named) as caught:
             read_recipe(
-                main, wheels, withhold=WithheldFiles.of({str(path): WithheldFile("a private key")})
+                main,
+                wheels,
+                withhold=WithheldFiles.from_paths({str(path): WithheldFile("a private key")}),
             )
         assert caught.value.exit_code == 2

@@ -24,7 +24,7 @@ def code(tmp_path: Path) -> Path:
 
 
 def withhold(*paths: Path, secret: bool = True) -> WithheldFiles:
-    return WithheldFiles.of(
+    return WithheldFiles.from_paths(
         {str(path): WithheldFile("the secret T", secret=secret) for path in paths}
     )
 

@@ -257,7 +257,7 @@ def dashboard(texts: Sequence[str]) -> None:
                 data={"text": text, "level": "warning"},
             )
         )
-    board.take()
+    board.apply_events()
     board.ring.tick(40.0)
     for keys in ((), ("enter",), ("escape", "t"), ("escape", "c"), ("escape", "/", *texts[0][:80])):
         for key in keys:

@@ -67,11 +67,14 @@ def test_what_is_not_renewed_says_why() -> None:
 
 
 def test_a_certificate_authority_is_named_where_no_key_is_on_record() -> None:
-    assert "/k:1 has a @cert-authority" in host_keys.note(
+    assert "/k:1 has a @cert-authority" in host_keys.describe_state(
         row("new", entry("/k:1", marker="@cert-authority"))
     )
     assert (
-        host_keys.note(row("known", entry("/k:1", marker="@cert-authority"), entry("/k:2"))) == ""
+        host_keys.describe_state(
+            row("known", entry("/k:1", marker="@cert-authority"), entry("/k:2"))
+        )
+        == ""
     )
 
 

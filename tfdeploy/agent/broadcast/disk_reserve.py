@@ -19,7 +19,7 @@ class DiskReserve:
         self._lock = threading.Lock()
         self._unlooked = LOOK_BYTES  # bytes that were taken since the last look
 
-    def take(self, count: int) -> None:
+    def reserve(self, count: int) -> None:
         """Raises OSError (ENOSPC) before so many bytes more are written than are free besides the
         reserve."""
         if not self._reserve:

@@ -22,7 +22,7 @@ class WrongSum(ValueError):
     """What was sent is not what its sum says."""
 
 
-class Ended(Exception):
+class BroadcastEnded(Exception):
     """The broadcast has ended here."""
 
 
@@ -58,7 +58,7 @@ class Holdings:
             while segment not in self._roots:
                 left_s = deadline - time.monotonic()
                 if self.ended:
-                    raise Ended()
+                    raise BroadcastEnded()
                 if left_s <= 0 or not 0 <= segment < self.cut.segments:
                     raise WrongSum("segment %d has no root" % segment)
                 self._changed.wait(left_s)

@@ -22,7 +22,7 @@ from tfdeploy.agent.annotations import (
     Tuple,
 )
 from tfdeploy.agent.broadcast import messages
-from tfdeploy.agent.broadcast.holdings import Ended, Holdings, WrongSum
+from tfdeploy.agent.broadcast.holdings import BroadcastEnded, Holdings, WrongSum
 from tfdeploy.agent.broadcast.receive import DISK, ROOT_S, Parent, Receiver
 from tfdeploy.agent.broadcast.send import Sender
 from tfdeploy.agent.host.network import sockets
@@ -126,7 +126,7 @@ class Member:
                 self.holdings.root(segment, ROOT_S)
                 leaves = self.holdings.leaves_here(segment)
                 self.holdings.accept(segment, leaves or b"", ROOT_S, own=True)
-            except Ended:
+            except BroadcastEnded:
                 return
             except (WrongSum, OSError) as error:
                 self.reports.put((self.name, "differs", str(error)))
@@ -144,7 +144,7 @@ class Member:
 
     def put_from_here(self, segment: int, index: int, content: bytes) -> None:
         """Raises WrongSum, OSError."""
-        self._from.take(len(content))
+        self._from.wait_for(len(content))
         try:
             self.holdings.put(segment, index, memoryview(content))
         except OSError as error:

@@ -27,10 +27,10 @@ class OfferedFiles:
         return sum(
             1 << index
             for index, piece in enumerate(segment)
-            if self._is(piece, pieces.leaf(leaves, index))
+            if self._has_content(piece, pieces.leaf(leaves, index))
         )
 
-    def _is(self, piece: Piece, leaf: bytes) -> bool:
+    def _has_content(self, piece: Piece, leaf: bytes) -> bool:
         try:
             return pieces.leaf_of(self.read(piece)) == leaf
         except OSError:

@@ -115,7 +115,7 @@ class PieceFiles:
                 else []
             )
             if probes and not any(
-                self._is(segment[each], self._place_of_old, pieces.leaf(leaves, each))
+                self._content_if_right(segment[each], self._place_of_old, pieces.leaf(leaves, each))
                 for each in probes
             ):
                 changed.add(file)
@@ -131,7 +131,7 @@ class PieceFiles:
             return self._hole(piece)
         if (
             all(each.half or not each.lacking for each in moved)
-            and self._is(piece, self._place, leaf) is not None
+            and self._content_if_right(piece, self._path_of, leaf) is not None
         ):
             self._count(piece)
             return True
@@ -139,7 +139,7 @@ class PieceFiles:
             not self._moved(file).lacking or self._moved(file).old >= at + length
             for file, at, length in piece
         ):
-            content = self._is(piece, self._place_of_old, leaf)
+            content = self._content_if_right(piece, self._place_of_old, leaf)
             if content is not None:
                 self.write(piece, memoryview(content))
                 return True
@@ -148,7 +148,7 @@ class PieceFiles:
     def _check_old(self, piece: Piece, leaf: bytes) -> bool:
         """Whether files that seemed unchanged, by size and time, are. Where not, they are received
         like the others."""
-        if self._is(piece, self._place, leaf) is not None:
+        if self._content_if_right(piece, self._path_of, leaf) is not None:
             self._count(piece)
             return True
         for file, _, _ in piece:
@@ -156,7 +156,7 @@ class PieceFiles:
             half = os.path.join(self._new, moved.path)
             os.makedirs(os.path.dirname(half), mode=0o700, exist_ok=True)
             try:
-                shutil.copyfile(self._place(moved), half, follow_symlinks=False)
+                shutil.copyfile(self._path_of(moved), half, follow_symlinks=False)
             except FileNotFoundError:
                 pass  # it has gone
             self._differing.add(file)
@@ -180,13 +180,15 @@ class PieceFiles:
 
     # --- one file
 
-    def _place(self, moved: Moved) -> bytes:
+    def _path_of(self, moved: Moved) -> bytes:
         return os.path.join(self._new if moved.lacking else self._old, moved.path)
 
     def _place_of_old(self, moved: Moved) -> bytes:
         return os.path.join(self._old, moved.path)
 
-    def _is(self, piece: Piece, places: Callable[[Moved], bytes], leaf: bytes) -> Optional[bytes]:
+    def _content_if_right(
+        self, piece: Piece, places: Callable[[Moved], bytes], leaf: bytes
+    ) -> Optional[bytes]:
         """The content that lies at these places, where it is the right one."""
         try:
             content = b"".join(
@@ -211,7 +213,7 @@ class PieceFiles:
     def _open(self, file: int) -> int:
         """To be written, with its final size."""
         moved = self._moved(file)
-        place = self._place(moved)
+        place = self._path_of(moved)
         try:
             opened = os.open(place, _NEW, 0o600)
         except FileNotFoundError:
@@ -235,7 +237,7 @@ class PieceFiles:
                     self._left[file] = left
             whole = not left
             if moved.lacking:
-                place = self._place(moved)
+                place = self._path_of(moved)
                 if whole:
                     os.utime(place, ns=(moved.mtime_ns, moved.mtime_ns))
                 self._write_back.wrote(place, length, whole=whole, size=moved.size)

@@ -11,7 +11,7 @@ import time
 
 from tfdeploy.agent.annotations import Callable, FrozenSet, Optional
 from tfdeploy.agent.broadcast import messages
-from tfdeploy.agent.broadcast.holdings import Ended, Holdings, WrongSum
+from tfdeploy.agent.broadcast.holdings import BroadcastEnded, Holdings, WrongSum
 from tfdeploy.agent.limit import Limit
 from tfdeploy.agent.mesh import tls
 from tfdeploy.agent.pieces import PIECE_BYTES
@@ -77,7 +77,7 @@ class Receiver:
                 with self._connect() as channel:
                     word = LOST
                     self._receive(channel)
-            except Ended:
+            except BroadcastEnded:
                 return
             except WrongSum as error:
                 word, why = WRONG, str(error)
@@ -123,7 +123,7 @@ class Receiver:
         while not self._closed:
             messages.receive_into(channel, start)
             kind, segment, index, count = messages.read_head(bytes(start))
-            self._limit.take(count)
+            self._limit.wait_for(count)
             messages.receive_into(channel, room[:count])
             if kind == messages.PIECE:
                 self._put(segment, index, room[:count])

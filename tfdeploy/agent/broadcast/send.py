@@ -68,7 +68,7 @@ class Sender:
         piece = self._next()
         if piece is not None:
             self._send(*piece)
-        self._look(0.0 if piece is not None or self._told < len(known) else _LOOK_S)
+        self._wait_for_requests(0.0 if piece is not None or self._told < len(known) else _LOOK_S)
 
     def _next(self) -> Optional[Tuple[int, int]]:
         """The first piece that the child wants and this host has."""
@@ -80,13 +80,13 @@ class Sender:
 
     def _send(self, segment: int, index: int) -> None:
         content = self._holdings.read(segment, index)
-        self._limit.take(len(content))
+        self._limit.wait_for(len(content))
         self._channel.sendall(messages.head(messages.PIECE, segment, index, len(content)) + content)
         self._wanted[segment] &= ~(1 << index)
         if not self._wanted[segment]:
             del self._wanted[segment]
 
-    def _look(self, within_s: float) -> None:
+    def _wait_for_requests(self, within_s: float) -> None:
         """Reads what the child says, or waits until something changes."""
         if not self._channel.pending():
             waiting: List[Any] = [self._channel, self._seen]

@@ -57,13 +57,13 @@ class TaskActivity:
         self._waits_since: Optional[float] = None
         self._listened = False
 
-    def look(
+    def observe(
         self, now: float, tree: Callable[[], Set[int]], traffic: Callable[[], Optional[Traffic]]
     ) -> Sign:
         """`tree`: the pids of the task now; `traffic`: of the whole host. Each is called only if it
         is needed."""
         passed_s, self._looked = max(now - self._looked, 0.001), now
-        said = self._messages.look()
+        said = self._messages.read_new()
         listens: Optional[bool] = None
         busy = said.own
         if busy:

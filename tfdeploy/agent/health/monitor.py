@@ -109,7 +109,7 @@ class Monitor:
     def _look_safely(self, known: Knowledge) -> None:
         """A bug in the diagnosis ends neither this thread nor the run, and clears `health`."""
         try:
-            self.look(time.monotonic(), known)
+            self.check(time.monotonic(), known)
         except Exception:  # noqa: BLE001 - whatever it is, the run goes on
             thread_errors.report_once("looking for stalled tasks")
             self._publish({})
@@ -120,7 +120,7 @@ class Monitor:
             min(max(after_s / 6, LOOK_S[0]), LOOK_S[1]), min(cost_s / COST_SHARE, after_s / 3)
         )
 
-    def look(self, now: float, known: Knowledge) -> None:
+    def check(self, now: float, known: Knowledge) -> None:
         """Looks once. `now`: monotonic seconds."""
         signs = self._signs(now)
         self._answer.signs = signs
@@ -145,7 +145,7 @@ class Monitor:
 
     def _signs(self, now: float) -> Dict[str, Sign]:
         table = lru_cache(None)(processes.all_processes)
-        seen = lru_cache(None)(tcp_diag.look)
+        seen = lru_cache(None)(tcp_diag.read_traffic)
         signs = {}
         for task, spec in self._specs.items():
             status = self._paths.status(task)
@@ -156,7 +156,7 @@ class Monitor:
                 if one is None or attempt != status.attempt:
                     one = TaskActivity(self._paths, spec, now, status.guard_inode)
                     self._watched[task] = (status.attempt, one)
-                signs[task] = one.look(now, partial(_tree, status, table), seen)
+                signs[task] = one.observe(now, partial(_tree, status, table), seen)
         return signs
 
     def _all_about(self, facts: Facts, late: Set[str], now: float) -> Facts:

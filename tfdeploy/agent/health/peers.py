@@ -37,11 +37,11 @@ def ask(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSigns:
     answers_by_host: Dict[str, Tuple[Dict[str, Sign], str]] = {}
     where = {one.host: one for one in part.mesh}
 
-    def take(address: wire.MeshHost) -> None:
+    def store_answer(address: wire.MeshHost) -> None:
         answers_by_host[address.host] = _ask_one(mesh, part, address)
 
     asked = [where[host] for host in hosts[:MOST_HOSTS] if host in where and host != part.host]
-    call_for_each(take, asked, WITHIN_S)
+    call_for_each(store_answer, asked, WITHIN_S)
     answers = {
         address.host: answers_by_host.get(address.host, ({}, reach.NO_ANSWER)) for address in asked
     }

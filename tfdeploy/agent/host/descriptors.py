@@ -19,7 +19,7 @@ def leave(listening: Mapping[int, int]) -> Dict[str, Any]:
     return {"env": dict(os.environ, **{VARIABLE: said}), "pass_fds": list(listening.values())}
 
 
-def take() -> Dict[int, int]:
+def inherited_descriptors() -> Dict[int, int]:
     """Port -> descriptor of those that are open. From now on children get them only by `leave`."""
     descriptors: Dict[int, int] = {}
     for each in os.environ.pop(VARIABLE, "").split(","):

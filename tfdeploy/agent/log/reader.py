@@ -85,11 +85,11 @@ class LogReader:
     def read(self, limit: int = PIECE_BYTES) -> Optional[Piece]:
         """What comes next, up to `limit` bytes; None: nothing more for now."""
         if self._segment is None:
-            return self._take(limit) if self._attach() else None
-        piece = self._take(limit)
+            return self._next_piece(limit) if self._attach() else None
+        piece = self._next_piece(limit)
         # it no longer grows: its rest is read, then the next one
         if piece is None and self._is_superseded():
-            piece = self._take(limit) or (self._take(limit) if self._attach() else None)
+            piece = self._next_piece(limit) or (self._next_piece(limit) if self._attach() else None)
         return piece
 
     def end(self) -> int:
@@ -136,7 +136,7 @@ class LogReader:
             and (log_stat.st_dev, log_stat.st_ino) != self._segment.identity
         )
 
-    def _take(self, limit: int) -> Optional[Piece]:
+    def _next_piece(self, limit: int) -> Optional[Piece]:
         segment = self._segment
         assert segment is not None
         end = segment.end  # before the index: every byte below it has its record

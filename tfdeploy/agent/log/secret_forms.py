@@ -21,7 +21,7 @@ _SAFE = (_UNRESERVED, _UNRESERVED + b"/", _UNRESERVED + b"!'()*", b"")
 
 def forms(texts: Iterable[str]) -> List[bytes]:
     """All forms of all texts, the longest first."""
-    encoded = {form for text in texts for piece in _pieces(text) for form in _of(piece)}
+    encoded = {form for text in texts for piece in _pieces(text) for form in _encodings(piece)}
     return sorted(encoded, key=lambda form: (-len(form), form))
 
 
@@ -35,7 +35,7 @@ def _pieces(text: str) -> Iterator[str]:
             yield piece
 
 
-def _of(text: str) -> Iterator[bytes]:
+def _encodings(text: str) -> Iterator[bytes]:
     raw = text.encode("utf-8", "surrogateescape")
     yield raw
     yield from _base64(raw)

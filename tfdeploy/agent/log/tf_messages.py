@@ -53,7 +53,7 @@ class MessageReader:
         self._seen: Optional[Tuple[int, int]] = None  # inode, size
         self._rest = b""
 
-    def look(self) -> Messages:
+    def read_new(self) -> Messages:
         """What was printed since the last look."""
         try:
             about = os.stat(self._path)

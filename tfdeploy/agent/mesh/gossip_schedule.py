@@ -58,7 +58,7 @@ class GossipSchedule:
         )
         self._next_exchange = now + self._exchange_s * random.random()
 
-    def news(self, late: bool, now: float) -> None:
+    def note_change(self, late: bool, now: float) -> None:
         """The shared state has changed. `late`: only by the ending of a task after the run's
         end."""
         late = late and not self._are_few

@@ -76,7 +76,7 @@ class Gate:
     def _loop(self) -> None:
         while not self._closed:
             try:
-                self._look()
+                self._admit_waiting()
             except Exception:  # noqa: BLE001 - members must still be admitted, whatever the error
                 if not self._closed:
                     thread_errors.report_once("mesh port")
@@ -87,7 +87,7 @@ class Gate:
             plain.close()
         self._poll.close()
 
-    def _look(self) -> None:
+    def _admit_waiting(self) -> None:
         self._crowded = False
         ready = self._poll.poll(1.0 if self._waiting else -1)
         for descriptor, _ in ready:
@@ -116,7 +116,7 @@ class Gate:
             self._wait_for(plain)
             return
         self._stop_waiting(plain)
-        if bucket.take(time.monotonic()):
+        if bucket.try_acquire(time.monotonic()):
             plain.setblocking(True)
             self._admit(plain)
         else:

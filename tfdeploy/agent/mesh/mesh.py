@@ -107,7 +107,7 @@ class Mesh:
                 return False
             late = joined.is_over and joined == self._known._replace(ended=joined.ended)
             self._known, self._digest = joined, joined.digest()
-            self._schedule.news(late, time.monotonic())
+            self._schedule.note_change(late, time.monotonic())
             self._lock.notify_all()
             return True
 

@@ -15,7 +15,7 @@ from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.run.folder import RunPaths
 
 
-def take(paths: RunPaths, part: wire.HostPart) -> Knowledge:
+def take_told_end(paths: RunPaths, part: wire.HostPart) -> Knowledge:
     """Reads and removes what was left since the last look."""
     path = paths.file(layout.TOLD)
     said = read_json(path)

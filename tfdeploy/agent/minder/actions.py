@@ -57,7 +57,7 @@ class Start(NamedTuple):
     round: int = 1
 
 
-class End(NamedTuple):
+class EndTask(NamedTuple):
     """TERM to the task's processes, KILL after `grace_s`. Repeated until it has ended."""
 
     task: str
@@ -137,7 +137,7 @@ class AbortRun(NamedTuple):
 
 Action = Union[
     Start,
-    End,
+    EndTask,
     Reap,
     Phase,
     Commit,

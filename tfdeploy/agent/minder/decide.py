@@ -21,7 +21,7 @@ from tfdeploy.agent.minder.actions import (
     AbortRun,
     Action,
     Commit,
-    End,
+    EndTask,
     OwnTask,
     Phase,
     Reap,
@@ -43,7 +43,7 @@ def decide(view: View) -> List[Action]:
     """What to do now. Called whenever something changed, and from time to time."""
     if view.phase == "ended":
         return []
-    news = _news(view)
+    news = _own_conclusions(view)
     if news:
         return news
     reaping: List[Action] = [_reap(view, own) for own in view.own.values() if _orphaned(own)]
@@ -72,7 +72,7 @@ def _after_reaping(view: View) -> List[Action]:
     return actions + unminded.report(view) + restart.recover(view) + _finish(view)
 
 
-def _news(view: View) -> List[Action]:
+def _own_conclusions(view: View) -> List[Action]:
     """What this host alone finds out and must tell the others: commit, or why the run ends."""
     part, words, known = view.part, view.words, view.known
     if known.abort is not None:
@@ -144,7 +144,7 @@ def _end_all(view: View, abort: Abort) -> List[Action]:
         if own.status.state == "pending" and not own.supervised:
             actions.append(Reap(task, "stopped", abort["reason"]))
         elif own.status.state != "pending" and own.supervised:
-            actions.append(End(task, abort["reason"], grace_s))
+            actions.append(EndTask(task, abort["reason"], grace_s))
     return actions
 
 
@@ -163,7 +163,7 @@ def _finish(view: View) -> List[Action]:
             continue
         over = min(waited, own.quiet_s) >= part.finish_grace_s or _waits_for_ended(view, own)
         if done if serves(spec) else over:
-            actions.append(End(spec.task, DECIDED, part.stop_grace_s))
+            actions.append(EndTask(spec.task, DECIDED, part.stop_grace_s))
     return actions
 
 

@@ -42,7 +42,7 @@ class Effects:
         self._programs_told = False
         self._methods: Dict[type, Callable[[Any], bool]] = {
             actions.Start: self._start,
-            actions.End: self._end,
+            actions.EndTask: self._end,
             actions.Reap: self._reap,
             actions.GiveUp: self._give_up,
             actions.Supply: self._supply,
@@ -105,7 +105,7 @@ class Effects:
         self._own_ports.release(action.task)
         return self._supervisors.start(action.task, action.attempt, action.round)
 
-    def _end(self, action: actions.End) -> bool:
+    def _end(self, action: actions.EndTask) -> bool:
         tell_supervisor(self._paths, action.task, action.reason, action.grace_s)
         return False
 

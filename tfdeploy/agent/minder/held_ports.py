@@ -46,7 +46,10 @@ def guard(
     from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
 
     learned = state.admitted or dict.fromkeys(state.learned, "")
-    given, guarded = descriptors.take(), GuardedPorts(part.allowed, learned, state.not_admitted)
+    given, guarded = (
+        descriptors.inherited_descriptors(),
+        GuardedPorts(part.allowed, learned, state.not_admitted),
+    )
     for task, port in [(spec.task, spec.port) for spec in part.tasks if spec.port is not None]:
         try:
             guarded.guard(

@@ -34,7 +34,7 @@ from tfdeploy.agent.minder.store import StateStore
 from tfdeploy.agent.minder.supervisors import Supervisors
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import leftovers
-from tfdeploy.agent.run.find import place
+from tfdeploy.agent.run.find import boot_name
 from tfdeploy.agent.run.folder import WORDS, RunPaths
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Minder:
         state.boot_id, state.hostname, state.place = (
             processes.boot_id(),
             os.uname().nodename,
-            place(),
+            boot_name(),
         )
         state.marks.setdefault("prepared", now)
         for host in unminded.hosts(self.store.known):
@@ -228,7 +228,7 @@ class Minder:
 
     def step(self) -> bool:
         """Looks, decides, acts and saves once. False: nothing changed by it."""
-        seen = self._look()
+        seen = self._observe()
         self._take_in(seen)
         view = self._view(seen)
         self._note_restarts(view)
@@ -254,10 +254,10 @@ class Minder:
 
     # --- look
 
-    def _look(self) -> Seen:
+    def _observe(self) -> Seen:
         self._reap()
-        own = self.supervisors.look("decided" in self.state.marks)
-        received = told_end.take(self.paths, self.part)
+        own = self.supervisors.observe_tasks("decided" in self.state.marks)
+        received = told_end.take_told_end(self.paths, self.part)
         if self.mesh is not None:
             received = received.join(self.mesh.known())
         words = {

@@ -29,7 +29,7 @@ from tfdeploy.agent.mesh.shared_state import (
 )
 from tfdeploy.agent.minder.actions import (
     Action,
-    End,
+    EndTask,
     GiveUp,
     NewRound,
     OwnTask,
@@ -237,7 +237,7 @@ def recover(view: View) -> List[Action]:
         if peer.gang and own.status.round < number:
             if own.status.state not in OVER:
                 actions.append(
-                    End(spec.task, _why_gang(view), min(view.part.stop_grace_s, GANG_GRACE_S))
+                    EndTask(spec.task, _why_gang(view), min(view.part.stop_grace_s, GANG_GRACE_S))
                 )
         elif own.status.state in OVER and not own.supervised:
             actions += _after_death(view, peer, own)

@@ -75,7 +75,7 @@ class Supervisors:
                 if child.pid == pid:
                     child.returncode = code
 
-    def look(self, decided: bool = False) -> Dict[str, OwnTask]:
+    def observe_tasks(self, decided: bool = False) -> Dict[str, OwnTask]:
         """Every task of this host as it is now. `decided`: from then on their log lines are read,
         for their grace time."""
         now = time.monotonic()
@@ -107,7 +107,7 @@ class Supervisors:
         if task not in self._readers:
             self._readers[task] = MessageReader(self._paths.task_dir(task))
             self._output[task] = LastOutput(now)
-        said, before = self._readers[task].look(), self._output[task]
+        said, before = self._readers[task].read_new(), self._output[task]
         self._output[task] = (
             LastOutput(now)
             if said.own

@@ -69,7 +69,7 @@ def lost(part: wire.HostPart, known: Knowledge, host: str) -> Dict[str, Ending]:
     since = known.unminded[host][1]
     reason = "%s, and its host has refused the run's port for %s (restart.wait)" % (
         NOBODY,
-        _words(part.restart_wait_s),
+        _in_words(part.restart_wait_s),
     )
     return {
         peer.task: {
@@ -91,7 +91,7 @@ def _is_needed(peer: wire.Peer, known: Knowledge) -> bool:
     return fields is None or not is_final(fields) or is_outdated(peer, fields, known)
 
 
-def _words(seconds: float) -> str:
+def _in_words(seconds: float) -> str:
     for unit, size in (("h", 3600), ("min", 60)):
         if seconds >= size and seconds % size == 0:
             return "%d %s" % (seconds // size, unit)

@@ -26,7 +26,11 @@ def attempts_of(paths: RunPaths, task: str) -> List[Answer]:
     for line in _lines(os.path.join(paths.task_dir(task), layout.JOURNAL)):
         try:
             said = json.loads(line)
-            number, time, what = said["attempt"], clock.of(part, float(said["time"])), said["what"]
+            number, time, what = (
+                said["attempt"],
+                clock.to_run_time(part, float(said["time"])),
+                said["what"],
+            )
         except (ValueError, TypeError, KeyError, RecursionError):
             continue
         if not isinstance(number, int) or number < 1:

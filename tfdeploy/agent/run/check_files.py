@@ -42,21 +42,21 @@ def wrong(workdir: str, job: str, run: str, host: str) -> Optional[str]:
     """What is wrong with a host's part of a run, in words that begin with the file; None:
     nothing."""
     folder = layout.host_dir(workdir, job, run, host)
-    said, part = _look(os.path.join(folder, layout.PART), wire.HostPart)
+    said, part = _check_file(os.path.join(folder, layout.PART), wire.HostPart)
     if said is not None or part is None:
         return said or "%s: is gone" % layout.PART
     if (part["run"], part["job"]) != (run, job):
         return "%s: is of run %s of job %s" % (layout.PART, part["run"], part["job"])
-    said = _look(os.path.join(folder, layout.STATE), wire.HostRunState)[0]
+    said = _check_file(os.path.join(folder, layout.STATE), wire.HostRunState)[0]
     for task in part.get("tasks", ()):
         if said is None:
-            said = _look(
+            said = _check_file(
                 layout.status_file(workdir, job, run, host, task["task"]), wire.TaskStatus
             )[0]
     return said
 
 
-def _look(path: str, record: Any) -> Tuple[Optional[str], Optional[Unchecked]]:
+def _check_file(path: str, record: Any) -> Tuple[Optional[str], Optional[Unchecked]]:
     """(what is wrong, its fields). A file that is not there is not wrong."""
     name = os.path.basename(path)
     try:

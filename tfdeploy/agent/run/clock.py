@@ -15,9 +15,9 @@ from tfdeploy.agent import wire
 def now(part: wire.HostPart) -> float:
     """UTC seconds, corrected by the offset of this host's clock at launch. If the clock was set
     since then, it is off by that."""
-    return of(part, time.time())
+    return to_run_time(part, time.time())
 
 
-def of(part: wire.HostPart, host_time: float) -> float:
+def to_run_time(part: wire.HostPart, host_time: float) -> float:
     """The run's time for a time of this host's clock (of a file, say)."""
     return host_time - part.ahead_s

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Origin
 
 
-def place() -> str:
+def boot_name() -> str:
     """Names this boot of this machine or container: clones share hostname and machine id, but never
     a boot."""
     # containers of one machine share its boot, and see other processes
@@ -32,7 +32,7 @@ def place() -> str:
 
 def origin() -> Origin:
     """The fields by which a file is recognised as this machine's own: see is_own."""
-    return {"boot_id": boot_id(), "hostname": os.uname().nodename, "place": place()}
+    return {"boot_id": boot_id(), "hostname": os.uname().nodename, "place": boot_name()}
 
 
 def read_origin(path: str) -> Origin:
@@ -51,7 +51,7 @@ def read_origin(path: str) -> Origin:
 def is_own(said: Origin, host: str, told: str) -> bool:
     """Whether this machine wrote `said` (an `origin`) as `host`. `told`: its name in this session's
     inventory, or ""."""
-    if said.get("place") == place():
+    if said.get("place") == boot_name():
         return True
     if said.get("place") and said.get("boot_id") == boot_id():
         return False  # another container of this machine
@@ -112,7 +112,7 @@ def own_host(workdir: str, job: str, run: str, told: str = "") -> Optional[str]:
 def _own(workdir: str, job: str, run: str, names: List[str], told: str) -> Iterator[str]:
     """The folders that this machine wrote, likeliest first. A thousand hosts may share the workdir,
     so little of each is read, and nothing but `told` where that was written in this boot."""
-    here, before = place(), []
+    here, before = boot_name(), []
     for name in sorted(names, key=lambda name: name != told):
         try:
             said = read_origin(layout.state_file(workdir, job, run, name))

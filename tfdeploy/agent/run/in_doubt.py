@@ -20,7 +20,7 @@ from tfdeploy.agent.run.find import is_own, list_names, origin, read_origin
 from tfdeploy.agent.run.folder import RunPaths
 
 
-def note(paths: RunPaths) -> None:
+def mark_in_doubt(paths: RunPaths) -> None:
     """Raises OSError."""
     check(paths.workdir, layout.IN_DOUBT)
     leftovers.forget_doubt(paths)  # of a launch before this one

@@ -116,24 +116,24 @@ def _take_in(place: str, target: str) -> str:
         return "removed by the program"
     if not stat.S_ISDIR(kind):
         what = "a link to %s" % os.readlink(place) if stat.S_ISLNK(kind) else "a file"
-        return "replaced by %s, which now is %s" % (what, _move(place, _beside(target)))
+        return "replaced by %s, which now is %s" % (what, _move(place, _dated_name(target)))
     new, old = kept_files(place).newest, kept_files(target).newest
     if old is not None and (new is None or new < old):
         if new is None and removed_empty(place):
             return "replaced by an empty folder, and `keep` stays as it was"
         return "replaced by an older folder than the one in `keep`: it now is %s" % _move(
-            place, _beside(target)
+            place, _dated_name(target)
         )
     aside = ""
     if os.path.lexists(target) and not removed_empty(target):
-        aside = _move(target, _beside(target))
+        aside = _move(target, _dated_name(target))
     _move(place, target)
     return "replaced by a folder of the program, which was taken into `keep`" + (
         aside and ", and the old one is %s" % aside
     )
 
 
-def _beside(target: str) -> str:
+def _dated_name(target: str) -> str:
     """A dated, free name for what is set aside."""
     wanted = "%s.aside-%s" % (target, time.strftime("%Y%m%d-%H%M%S", time.gmtime()))
     names = [wanted] + ["%s-%d" % (wanted, number) for number in range(2, 1000)]

@@ -51,7 +51,7 @@ def reap(
 def _lived_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[float]:
     """At least how long it lived: until its last log line, by a clock that may have jumped."""
     try:
-        last = clock.of(
+        last = clock.to_run_time(
             paths.part(), os.stat(os.path.join(paths.task_dir(status.task), LOG)).st_mtime
         )
     except OSError:

@@ -31,7 +31,7 @@ def of_machine() -> Machine:
 
 
 def _busy() -> Optional[float]:
-    for words in _words("/proc/stat", 1):
+    for words in _split_lines("/proc/stat", 1):
         try:
             ticks = list(map(int, words[1:9]))
             # without idle and waiting for disks
@@ -42,7 +42,7 @@ def _busy() -> Optional[float]:
 
 
 def _memory() -> Tuple[Optional[int], Optional[int]]:
-    fields = {words[0]: words[1] for words in _words("/proc/meminfo", 8) if len(words) > 1}
+    fields = {words[0]: words[1] for words in _split_lines("/proc/meminfo", 8) if len(words) > 1}
     try:
         total = int(fields[b"MemTotal:"]) << 10
         return total - (int(fields[b"MemAvailable:"]) << 10), total
@@ -53,7 +53,7 @@ def _memory() -> Tuple[Optional[int], Optional[int]]:
 def _network() -> Tuple[Optional[int], Optional[int]]:
     """Of the cards, where there are any: what goes over a bridge goes over one of them too."""
     rows = {}
-    for words in _words("/proc/net/dev"):
+    for words in _split_lines("/proc/net/dev"):
         name, _, first = words[0].partition(b":")
         numbers = ([first] if first else []) + words[1:]
         if name not in (b"lo", b"Inter-|", b"face") and len(numbers) >= 9 and numbers[0].isdigit():
@@ -68,7 +68,7 @@ def _network() -> Tuple[Optional[int], Optional[int]]:
 
 def _disks() -> Tuple[Optional[int], Optional[int]]:
     disks = []
-    for words in _words("/proc/diskstats"):
+    for words in _split_lines("/proc/diskstats"):
         name = os.fsdecode(words[2]) if len(words) > 9 else ""
         if (
             name
@@ -82,7 +82,7 @@ def _disks() -> Tuple[Optional[int], Optional[int]]:
     )
 
 
-def _words(path: str, most: int = 10_000) -> List[List[bytes]]:
+def _split_lines(path: str, most: int = 10_000) -> List[List[bytes]]:
     """Of each line that is not empty, of the first `most`."""
     try:
         with open(path, "rb") as file:

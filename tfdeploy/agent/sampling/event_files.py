@@ -31,7 +31,7 @@ from tfdeploy.agent.sampling.printed import MOST_METRICS, MOST_NAME_CHARS
 if TYPE_CHECKING:
     from tfdeploy.agent import wire
     from tfdeploy.agent.run.folder import RunPaths
-    from tfdeploy.agent.sampling.event_folders import Found
+    from tfdeploy.agent.sampling.event_folders import FoundEventFile
 
     Record = Tuple[int, int]  # where its data begin, and their bytes
     Written = Tuple[float, int, float]  # a value, its step, and when it was written
@@ -184,12 +184,12 @@ class EventMetrics:
     def known(self) -> Dict[str, float]:
         return {name: each.value for name, each in self.scalars.items()}
 
-    def look(self) -> Dict[str, float]:
+    def read_new_values(self) -> Dict[str, float]:
         """The newest value of each metric; without those that were not written since the last
         look."""
         began = time.process_time()
         self._looks += 1
-        at = self._folders.look()
+        at = self._folders.find_files()
         self._files = {path: self._files.get(path) or EventFile() for path in at}
         read: List[Tuple[int, str, Dict[str, Written]]] = []
         for path in self._grown(at):
@@ -221,7 +221,7 @@ class EventMetrics:
         self._priorities[name] = own
         return True
 
-    def _grown(self, at: Dict[str, Found]) -> List[str]:
+    def _grown(self, at: Dict[str, FoundEventFile]) -> List[str]:
         """Those that were read longest ago first."""
         grown = [path for path in at if self._files[path].grown(path, at[path].inode)]
         return sorted(grown, key=lambda path: (self._files[path].looked, at[path].born, path))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Words = Tuple[str, ...]  # of a path, from the working directory on
 
 
-class Found(NamedTuple):
+class FoundEventFile(NamedTuple):
     """`inode`: with its device. `changed`: seconds. `born`: the time in its name. `own`: a process
     of this machine wrote it."""
 
@@ -56,11 +56,11 @@ class EventFolders:
         self._owners = (0, os.geteuid())
         # files that were written before are of an earlier run: its keep folders are this one's too
         self._since = 0.0
-        self._files: Dict[str, Found] = {}
+        self._files: Dict[str, FoundEventFile] = {}
         self._names: Dict[Words, str] = {}
         self._walk = self._walked()
 
-    def look(self) -> Dict[str, Found]:
+    def find_files(self) -> Dict[str, FoundEventFile]:
         """By path. The files of a large folder are found over several looks."""
         for _ in range(LOOK_ENTRIES):
             if next(self._walk, self) is self:
@@ -100,7 +100,7 @@ class EventFolders:
                         if entry.is_dir(follow_symlinks=False):
                             if len(words) < MOST_DEPTH and len(folders) < MOST_FOLDERS:
                                 folders.append((path, (*words, _text(entry.name))))
-                        elif self._note(path, words, entry):
+                        elif self._add_if_event_file(path, words, entry):
                             seen.add(path)
             except OSError:
                 continue
@@ -128,7 +128,7 @@ class EventFolders:
             *((_real(folder), words) for folder, words in folders),
         ]
 
-    def _note(self, path: str, folder: Words, entry: os.DirEntry[str]) -> bool:
+    def _add_if_event_file(self, path: str, folder: Words, entry: os.DirEntry[str]) -> bool:
         """Whether it is an event file of this run that this host notes."""
         match = _FILE.match(entry.name)
         if match is None:
@@ -152,7 +152,7 @@ class EventFolders:
             self._since = max(self._since, self._files.pop(oldest).changed)
         inode = about.st_dev, about.st_ino
         born = int(match.group(1))
-        self._files[path] = Found(
+        self._files[path] = FoundEventFile(
             folder=folder, name=name, inode=inode, changed=about.st_mtime, born=born, own=own
         )
         return True

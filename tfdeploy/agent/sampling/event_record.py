@@ -142,7 +142,7 @@ def _scalar_of_tensor(data: bytes) -> Optional[float]:
             elements += _elements(number, value, kind)
     if content:
         if kind == _BFLOAT16:
-            return _half(kind, int.from_bytes(content, "little")) if len(content) == 2 else None
+            return _float_of(kind, int.from_bytes(content, "little")) if len(content) == 2 else None
         return _unpack(_CONTENT.get(kind, ""), content)
     if len(elements) == 1:
         return elements[0]
@@ -161,7 +161,7 @@ def _elements(number: int, value: Union[int, bytes], kind: int) -> List[float]:
         ]
     whole = [value] if isinstance(value, int) else _varints(value)
     if number == _HALVES:
-        return [each for each in (_half(kind, number) for number in whole) if each is not None]
+        return [each for each in (_float_of(kind, number) for number in whole) if each is not None]
     unsigned = number in (16, 17)
     return [float(each if unsigned or each < 1 << 63 else each - (1 << 64)) for each in whole]
 
@@ -175,7 +175,7 @@ def _varints(data: bytes) -> List[int]:
     return numbers
 
 
-def _half(kind: int, bits: int) -> Optional[float]:
+def _float_of(kind: int, bits: int) -> Optional[float]:
     bits &= 0xFFFF
     return (
         _unpack("<f", (bits << 16).to_bytes(4, "little"))

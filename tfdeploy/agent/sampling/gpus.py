@@ -54,7 +54,7 @@ class Nvml:
         except AttributeError as error:  # another library of that name
             raise OSError(str(error)) from error
 
-    def look(self) -> List[Gpu]:
+    def sample(self) -> List[Gpu]:
         count = ctypes.c_uint()
         if self._library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != _SUCCESS:
             return []
@@ -94,7 +94,7 @@ class NvidiaSmi:
         os.set_blocking(self._output, False)
         self._held = b""
 
-    def look(self) -> List[Gpu]:
+    def sample(self) -> List[Gpu]:
         """Of what it has printed since the last look, the newest line of each GPU; [] once it has
         ended."""
         try:

@@ -45,7 +45,7 @@ class PrintedMetrics:
         self.known: Dict[str, float] = {}
         self.step_times: Dict[str, float] = {}
 
-    def look(self, ended: bool = False) -> bool:
+    def read_new(self, ended: bool = False) -> bool:
         """Read what was printed since the last look. Return True if a metric was found.
 
         `ended`: an attempt has ended since then."""
@@ -61,7 +61,7 @@ class PrintedMetrics:
             self._unsearched = None
         elif self._unsearched is None and (len(lines) > MOST_LINES or self._began > self._last):
             self._unsearched = self._last
-        self._note(metrics)
+        self._store(metrics)
         return bool(metrics)
 
     def take_new(self) -> Dict[str, float]:
@@ -70,7 +70,7 @@ class PrintedMetrics:
         new, self._new = self._new, {}
         return {name: value for name, value in new.items() if isfinite(value)}
 
-    def _note(self, metrics: Dict[str, float]) -> None:
+    def _store(self, metrics: Dict[str, float]) -> None:
         for name, value in metrics.items():
             if len(name) <= MOST_NAME_CHARS and (
                 name in self.known or len(self.known) < MOST_METRICS

@@ -74,7 +74,7 @@ class Sampler:
         self._gpus: Optional[Union[gpus.Nvml, gpus.NvidiaSmi]] = None
         self._asked_for_gpus = False
 
-    def look(self) -> None:
+    def take_sample(self) -> None:
         """Takes one sample of everything. The first one only begins to count."""
         now, before = time.monotonic(), self._looked
         self._looked = now
@@ -95,7 +95,7 @@ class Sampler:
     def look_at_lines(self) -> None:
         """Takes the metrics of new lines into the newest samples."""
         newest = self._newest
-        changed_tasks = [task for task, printed in self._printed.items() if printed.look()]
+        changed_tasks = [task for task, printed in self._printed.items() if printed.read_new()]
         if not changed_tasks or newest is None:
             return
         for task in changed_tasks:
@@ -149,9 +149,9 @@ class Sampler:
         self._attempts[task] = status.attempt
         printed: Dict[str, float] = {}
         if task in self._printed:
-            self._printed[task].look(ended)
+            self._printed[task].read_new(ended)
             printed = self._printed[task].take_new()
-        written = self._events.look() if task == self._writer else {}
+        written = self._events.read_new_values() if task == self._writer else {}
         return _merged(printed, self._figures(task)[0] if written else {}, written)
 
     def _with_all_known(self, task: str, sample: TaskSample) -> TaskSample:
@@ -174,7 +174,7 @@ class Sampler:
 
     def _step_times(self, reader: PrintedMetrics) -> Dict[str, float]:
         times = reader.step_times.items()
-        return {name: round(clock.of(self._part, time), 3) for name, time in times}
+        return {name: round(clock.to_run_time(self._part, time), 3) for name, time in times}
 
     def _figures(self, task: str) -> Tuple[Dict[str, float], float]:
         """Return step, loss and accuracy of event files, where the task has printed none, and the
@@ -185,7 +185,7 @@ class Sampler:
         metric_values = metric_names.figures(self._events.scalars)
         values = {name: value for name, value in metric_values.values.items() if name not in known}
         return values, round(
-            clock.of(self._part, metric_values.step_time), 3
+            clock.to_run_time(self._part, metric_values.step_time), 3
         ) if metric_values.step_time else 0.0
 
     def _sample_host(self, at: float, passed_s: float) -> HostSample:
@@ -212,7 +212,7 @@ class Sampler:
             return []
         if not self._asked_for_gpus:
             self._asked_for_gpus, self._gpus = True, gpus.start(self._part.sample_every_s)
-        return self._gpus.look() if self._gpus is not None else []
+        return self._gpus.sample() if self._gpus is not None else []
 
 
 def _merged(*groups: Dict[str, float]) -> Dict[str, float]:
@@ -270,12 +270,12 @@ def main(argv: List[str]) -> int:
     while not ended and os.path.isdir(paths.host_dir):
         if time.monotonic() >= due:
             due = time.monotonic() + _pause_s(
-                _cost_s(sampler.look), COST_SHARE, part.sample_every_s
+                _cost_s(sampler.take_sample), COST_SHARE, part.sample_every_s
             )
         pause_s = _pause_s(_cost_s(sampler.look_at_lines), LINES_COST_SHARE, LINES_S)
         ended = _ends_within(max(0.0, min(pause_s, due - time.monotonic())))
     if ended:
-        sampler.look()  # what was printed last
+        sampler.take_sample()  # what was printed last
     sampler.close()
     return 0
 

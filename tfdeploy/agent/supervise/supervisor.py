@@ -197,7 +197,7 @@ class Supervisor:
 
     def _tick(self, now: float) -> None:
         if now >= self.next_look:
-            self._look(now)
+            self._check_orders(now)
         if now >= self.next_flush and self._flush_due():
             self._save()
         if now >= self.next_minder:
@@ -205,7 +205,7 @@ class Supervisor:
             self.minder_watch.ensure()
             self.term_received = self.term_received or self.folder_watch.is_gone(now)
 
-    def _look(self, now: float) -> None:
+    def _check_orders(self, now: float) -> None:
         age = now - self.born
         if self.main_ended or self.kill_at is not None:
             self.next_look = now + _LOOK_S
@@ -350,7 +350,7 @@ def _inherited(part: wire.HostPart, port: Optional[int]) -> Tuple[Dict[str, Any]
         return {}, None
     from tfdeploy.agent.host import descriptors
 
-    given = descriptors.take()
+    given = descriptors.inherited_descriptors()
     return descriptors.leave(given), given.get(port or 0)
 
 

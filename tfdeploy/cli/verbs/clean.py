@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tfdeploy.model.inventory import Host
     from tfdeploy.model.output.printed import CleanAnswer
     from tfdeploy.model.output.rows import CleanedRow
-    from tfdeploy.operations.clean import Found, LocalRuns
+    from tfdeploy.operations.clean import Candidates, LocalRuns
 
     _Rows = dict[str, list[CleanRow]]
 
@@ -143,7 +143,9 @@ def _format_total_size(rows: _Rows) -> str:
     return in_bytes(sum(row["bytes"] for host_rows in rows.values() for row in host_rows))
 
 
-def _show_removable(flags: Flags, removable: Found, local_records: LocalRuns, rows: _Rows) -> None:
+def _show_removable(
+    flags: Flags, removable: Candidates, local_records: LocalRuns, rows: _Rows
+) -> None:
     show_errors(flags, removable.errors)
     if flags.json:
         return

@@ -74,7 +74,9 @@ def find_setting_origin(file: InventoryFile, host: Host, key: str) -> str | None
     setting = file.given[host.name].get(key)
     if setting is None:
         return None
-    return setting.node.place + (" (defaults)" if setting.node.path.startswith("defaults.") else "")
+    return setting.node.location + (
+        " (defaults)" if setting.node.path.startswith("defaults.") else ""
+    )
 
 
 def _list_roles(name: str, inventory: Inventory) -> list[str]:

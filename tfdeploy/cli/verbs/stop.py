@@ -9,7 +9,7 @@ from tfdeploy.cli.chosen_run import choose_run
 from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.errors import HostUnreachable, TfdeployError, worst
-from tfdeploy.model.answers.runs import Ended
+from tfdeploy.model.answers.runs import RunEnded
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import Survivor
 from tfdeploy.model.text.folding import fold_names
@@ -79,7 +79,7 @@ def _make_rows(results: Results) -> list[StopRow]:
     rows: list[StopRow] = []
     for host, result in results.items():
         error = result.what if isinstance(result, TfdeployError) else None
-        ended = result if isinstance(result, Ended) else None
+        ended = result if isinstance(result, RunEnded) else None
         survivors = [copy_fields(Survivor, each) for each in ended.survivors] if ended else []
         ok, had_ended = error is None and not survivors, ended is not None and ended.had_ended
         rows.append(
@@ -99,7 +99,9 @@ def _show_result(
         return
     unreachable = [host for host, result in results.items() if isinstance(result, HostUnreachable)]
     messengers = [
-        host for host, result in results.items() if isinstance(result, Ended) and result.messenger
+        host
+        for host, result in results.items()
+        if isinstance(result, RunEnded) and result.messenger
     ]
     if unreachable and messengers:
         messengers_tell = (

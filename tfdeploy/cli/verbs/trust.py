@@ -19,7 +19,7 @@ from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import KnownKeyRow, TrustRow
 from tfdeploy.model.text.units import count
 from tfdeploy.operations.trust import find_machine, read_fingerprints, record, renew, scan
-from tfdeploy.ui.host_keys import change, note, renewal_lines, staying
+from tfdeploy.ui.host_keys import change, describe_state, renewal_lines, staying
 from tfdeploy.ui.question import agrees
 from tfdeploy.ui.tables import show_rows
 
@@ -178,7 +178,7 @@ def _show_keys(flags: Flags, keys: list[ScanResult]) -> None:
             row["state"],
             row["keytype"] or "",
             row["fingerprint"] or "",
-            flags.full_command(note(row)),
+            flags.full_command(describe_state(row)),
         )
         for row in rows
     ]

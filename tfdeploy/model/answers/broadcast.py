@@ -46,7 +46,7 @@ class Looked(Answer):
     stamp: Annotated[str, Meta(max_length=64)]
 
 
-class Said(Answer):
+class MemberReport(Answer):
     """One report of a member. `port`: it listens there (the first report); `stripes`: of `have`,
     what is in each stripe. `failed`: (parent, word, why), word: unreached, lost, wrong, disk,
     differs."""
@@ -86,8 +86,8 @@ DATA_HELD = Verb("data.held", DataHeld)
 DATA_LOOK = Flow("data.look", ListingPart, Looked)
 DATA_COPY = Verb("data.copy", Nothing)
 BROADCAST_OFFER = Verb("broadcast.offer", Nothing)
-BROADCAST_LEND = Flow("broadcast.lend", Said, Had)
-BROADCAST_JOIN = Flow("broadcast.join", Said, Had)
+BROADCAST_LEND = Flow("broadcast.lend", MemberReport, Had)
+BROADCAST_JOIN = Flow("broadcast.join", MemberReport, Had)
 BROADCAST_FEEDS = Verb("broadcast.feeds", Nothing)
 BROADCAST_ROOTS = Verb("broadcast.roots", Nothing)
 BROADCAST_LEAVES = Verb("broadcast.leaves", Wanted)

@@ -43,7 +43,7 @@ class Aborted(Answer):
     survivors: Survivors = []
 
 
-class Ended(Answer):
+class RunEnded(Answer):
     """`messenger`: its minder stays to tell the hosts that do not answer now. `had_ended`: the run
     had ended there before."""
 
@@ -145,7 +145,7 @@ RUN_RENEW = Verb("run.renew", Nothing)
 RUN_START = Verb("run.start", Nothing)
 RUN_COMMIT = Verb("run.commit", Nothing)
 RUN_ABORT = Verb("run.abort", Aborted)
-RUN_STOP = Verb("run.stop", Ended)
+RUN_STOP = Verb("run.stop", RunEnded)
 RUN_RESUME = Verb("run.resume", Resumed)
 RUN_STATUS = Verb("run.status", RunOnHost)
 RUN_KNOWN = Verb("run.known", KnownEnd)

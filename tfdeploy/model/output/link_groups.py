@@ -42,13 +42,13 @@ def group(links: Sequence[LinkRow]) -> list[LinkGroup]:
             ports.setdefault(pair, []).append(each["port"])
     groups: list[LinkGroup] = []
     for trouble in dict.fromkeys(pairs.values()):
-        groups += _of(
+        groups += _groups_of_cause(
             trouble, [pair for pair, has in pairs.items() if has == trouble], asked, ports
         )
     return groups
 
 
-def _of(
+def _groups_of_cause(
     trouble: _Trouble,
     pairs: list[tuple[str, str]],
     asked: dict[str, set[str]],

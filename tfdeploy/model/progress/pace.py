@@ -56,7 +56,7 @@ def slow_tasks(progress: RunProgress, trends: Trends) -> dict[str, Slow]:
 
 
 def _pace(task: TaskProgress, trends: Trends) -> float | None:
-    lines = trends.of(task.task, LINES)
+    lines = trends.trend(task.task, LINES)
     return (
         lines.slope(OVER_S)
         if lines is not None and lines.times[-1] - lines.times[0] >= SEEN_S
@@ -83,7 +83,7 @@ def _busy(trainers: list[TaskProgress], trends: Trends) -> dict[str, Slow]:
         means = {
             task.task: mean
             for task in trainers
-            if (trend := trends.of(task.task, use)) and (mean := trend.mean(OVER_S))
+            if (trend := trends.trend(task.task, use)) and (mean := trend.mean(OVER_S))
         }
         if len(means) >= FEWEST:
             usual = median(means.values())

@@ -218,7 +218,7 @@ class RunProgress:
         death."""
         if self._cause or self.state in ("succeeded", "stopped"):
             return self._cause
-        return deaths.death_of(task).words if (task := self.first_death) else None
+        return deaths.death_of(task).describe if (task := self.first_death) else None
 
     def health(self, task: TaskProgress) -> str | None:
         """ "unreachable", "stalled" or None. While the host cannot be reached, that hides a

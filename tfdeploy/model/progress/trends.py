@@ -88,7 +88,7 @@ class Trends:
         self.used: dict[str, dict[str, Trend]] = {}
         self._looked: float | None = None
 
-    def look(self, progress: RunProgress, now: float) -> None:
+    def update(self, progress: RunProgress, now: float) -> None:
         """Takes what is known at `now` (seconds), at most once in APART_S."""
         if self._looked is not None and 0 <= now - self._looked < APART_S:
             return
@@ -98,7 +98,7 @@ class Trends:
                 self._look_at(name, task, progress, now)
         self._look_at_run(progress, now)
 
-    def of(self, task: str, name: str) -> Trend | None:
+    def trend(self, task: str, name: str) -> Trend | None:
         """Of a metric by its name, of PACE, or of one of USES."""
         return self.printed.get(task, {}).get(name) or self.used.get(task, {}).get(name)
 
@@ -111,13 +111,13 @@ class Trends:
                 )
         of_lead = noted.tasks.get(run.lead.task, []) if run.lead else []
         for metric in (STEP, LOSS):
-            _of(self.printed, RUN, metric).begin_with(_printed(of_lead, metric))
+            _trend(self.printed, RUN, metric).begin_with(_printed(of_lead, metric))
 
     def _begin(
         self, name: str, samples: list[TaskSample], host: list[HostSample], gpus: tuple[int, ...]
     ) -> None:
         for metric in dict.fromkeys(metric for sample in samples for metric in sample.printed):
-            _of(self.printed, name, metric).begin_with(_printed(samples, metric))
+            _trend(self.printed, name, metric).begin_with(_printed(samples, metric))
         seen = [
             (each.time, *gpu_use((gpu[1], gpu[2]) for gpu in each.gpus if gpu[0] in gpus))
             for each in host
@@ -129,17 +129,17 @@ class Trends:
             ("gpu memory", ((time, memory) for time, _, memory in seen)),
         ):
             if known := [(time, float(value)) for time, value in points if value is not None]:
-                _of(self.used, name, use).begin_with(known)
+                _trend(self.used, name, use).begin_with(known)
 
     def _look_at(self, name: str, task: TaskProgress, progress: RunProgress, now: float) -> None:
         for metric, value in task.measures.values().items():
             if metric in (STEP, LOSS) or metric not in NOT_OWN:
-                _of(self.printed, name, metric).add(now, value)
+                _trend(self.printed, name, metric).add(now, value)
         busy, memory = progress.gpu_use(task)
         figures = (task.lines, progress.own_rate(task), task.cpu, task.memory, busy, memory)
         for use, used in zip((LINES, PACE, *USES), figures, strict=True):
             if used is not None:
-                _of(self.used, name, use).add(now, float(used))
+                _trend(self.used, name, use).add(now, float(used))
 
     def _look_at_run(self, progress: RunProgress, now: float) -> None:
         done = headway(progress)
@@ -152,12 +152,12 @@ class Trends:
         }
         for name, value in figures.items():
             if value is not None:
-                _of(self.printed, RUN, name).add(now, float(value))
+                _trend(self.printed, RUN, name).add(now, float(value))
 
 
 def _printed(samples: Iterable[TaskSample], metric: str) -> list[tuple[float, float]]:
     return [(each.time, each.printed[metric]) for each in samples if metric in each.printed]
 
 
-def _of(trends: dict[str, dict[str, Trend]], task: str, name: str) -> Trend:
+def _trend(trends: dict[str, dict[str, Trend]], task: str, name: str) -> Trend:
     return trends.setdefault(task, {}).setdefault(name, Trend())

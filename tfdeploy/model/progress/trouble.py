@@ -99,7 +99,7 @@ def _again(progress: RunProgress, task: TaskProgress, now: float | None) -> str:
 
 def _words_before(progress: RunProgress, task: TaskProgress) -> str:
     before = progress.attempts.get((task.task, task.attempt - 1))
-    return before.words if before else ""
+    return before.describe_end if before else ""
 
 
 def _is_recent(task: TaskProgress, now: float | None) -> bool:

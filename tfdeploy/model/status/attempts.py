@@ -27,7 +27,7 @@ class Attempt:
     last_line: str = ""  # known once the next attempt has begun
 
     @property
-    def words(self) -> str:
+    def describe_end(self) -> str:
         """How it ended: 'failed: 1, ValueError: bad shard'; '' while it goes on."""
         if not self.outcome:
             return ""

@@ -25,7 +25,7 @@ class Death:
     time: float | None = None
 
     @property
-    def words(self) -> str:
+    def describe(self) -> str:
         """'worker:1 on n2 failed with exit code 1: reason'."""
         ending = wire.ending_in_words(self.outcome, self.exit_code, self.signal, self.reason)
         return f"{self.task} on {self.host} {ending}" if self.host else f"{self.task} {ending}"

@@ -27,7 +27,7 @@ def verdict(
     # The earliest death that the minders report as the cause, else the earliest by the tasks' own
     # outcomes.
     death = first(reported(states) or [death_of(view) for view in views if view.outcome in DEATHS])
-    cause = death.words if death else _abort_reason(states)
+    cause = death.describe if death else _abort_reason(states)
     task = death.task if death else None
     if not _over(states, views, silent):
         return _unfinished_state(states, views), cause, task

@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 
 from tfdeploy.agent.pieces import PIECE_BYTES, SEGMENT
 from tfdeploy.errors import HostFailed, HostUnreachable, TfdeployError
-from tfdeploy.model.answers.broadcast import Said
+from tfdeploy.model.answers.broadcast import MemberReport
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.operations.broadcast.feeder import Feeder
+from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.report import Report
 from tfdeploy.operations.broadcast.source import Source, SourceChanged
 from tfdeploy.operations.broadcast.stalled_hosts import StalledHosts
-from tfdeploy.operations.broadcast.taker import Taker
-from tfdeploy.operations.emit import emit_transfer, note
+from tfdeploy.operations.emit import emit_note, emit_transfer
 from tfdeploy.operations.launching.certificates import certificates
 from tfdeploy.planning.broadcast.feeds import Feed, FeedPlan
 from tfdeploy.planning.broadcast.first_plan import first_plan
@@ -52,16 +52,16 @@ class Broadcast:
     (None: the host fails); raises TfdeployError."""
 
     source: Source
-    takers: Mapping[str, Taker]
+    takers: Mapping[str, MemberSession]
     emit: Emit
     progress: Progress
     what: str = ""
     look_again: Callable[[], None] = lambda: None
-    place: Callable[[Taker], None] = lambda taker: None
-    reconnect: Callable[[Taker], Session] | None = None
+    place: Callable[[MemberSession], None] = lambda taker: None
+    reconnect: Callable[[MemberSession], Session] | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     here_bytes: int = 0  # that this machine sent
-    _said: queue.SimpleQueue[tuple[Taker | None, int, Said | Exception]] = field(
+    _said: queue.SimpleQueue[tuple[MemberSession | None, int, MemberReport | Exception]] = field(
         default_factory=queue.SimpleQueue
     )
     _join_args: dict[str, Args] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Broadcast:
         self.report = Report(self.what, self.takers, self.emit)
         self._stalled = StalledHosts(self.takers)
 
-    def run(self, join: Callable[[Taker], Args]) -> dict[str, TfdeployError]:
+    def run(self, join: Callable[[MemberSession], Args]) -> dict[str, TfdeployError]:
         """Until all hosts have all in place, but for those that failed: these and why. `join`: a
         host's arguments, besides those of any broadcast. Raises SourceChanged."""
         keys = certificates(f"broadcast {self.id}", self.takers)
@@ -168,7 +168,7 @@ class Broadcast:
                 due = True
             else:
                 was_complete = taker.complete
-                self._note(taker, said)
+                self._handle_report(taker, said)
                 due = (
                     due
                     or isinstance(said, Exception)
@@ -176,7 +176,7 @@ class Broadcast:
                     or taker.complete != was_complete
                 )
 
-    def _note(self, taker: Taker, said: Said | Exception) -> None:
+    def _handle_report(self, taker: MemberSession, said: MemberReport | Exception) -> None:
         if isinstance(said, Exception):
             if not isinstance(said, TfdeployError):
                 raise said
@@ -191,10 +191,10 @@ class Broadcast:
         if said.failed is not None:
             self._failed(taker, *said.failed)
             return
-        taker.note(said)
+        taker.record(said)
         self.progress(taker.name, taker.arrived_bytes, taker.lacking_bytes)
 
-    def _failed(self, taker: Taker, parent: str, word: str, why: str) -> None:
+    def _failed(self, taker: MemberSession, parent: str, word: str, why: str) -> None:
         if word == "disk":
             self._out(taker, HostFailed(f"it could not write the data: {why}", where=taker.name))
         elif word == "differs" and taker.name == self.source.held_by:
@@ -202,7 +202,7 @@ class Broadcast:
                 "its files changed while they were sent", where=taker.name
             )
         elif word == "differs" and taker.lends:
-            note(
+            emit_note(
                 self.emit,
                 f"files of {taker.name} differ from the source: the others do not get them from it",
                 host=taker.name,
@@ -210,7 +210,7 @@ class Broadcast:
             self._out(taker, HostFailed("its files differ from the source", where=taker.name))
         elif word == "differs" and not taker.differs and not taker.placing:
             taker.differs = True
-            note(
+            emit_note(
                 self.emit,
                 f"files of {taker.name} differ from the source, though not in size or time",
                 host=taker.name,
@@ -223,21 +223,21 @@ class Broadcast:
             self._shut.add((taker.name, parent))
             if word == "wrong":
                 self.takers[parent].accused.add(taker.name)
-                note(
+                emit_note(
                     self.emit,
                     f"{parent} sent {taker.name} a wrong piece: {taker.name} gets it from another",
                     level="warning",
                 )
             elif not self.takers[parent].error:
                 how = "does not reach" if word == "unreached" else "lost"
-                note(
+                emit_note(
                     self.emit,
                     f"{taker.name} {how} {parent}: {why}",
                     level="detail",
                     host=taker.name,
                 )
 
-    def _lost(self, taker: Taker, error: TfdeployError) -> None:
+    def _lost(self, taker: MemberSession, error: TfdeployError) -> None:
         """A host whose connection ends while it receives is connected to once more, and goes on
         where it was."""
         is_first = isinstance(error, HostUnreachable) and taker.error is None and not taker.times
@@ -249,14 +249,16 @@ class Broadcast:
         elif not is_first or self.reconnect is None or taker.lends or self._ended:
             self._out(taker, error)
         else:
-            note(self.emit, f"{error.what}: connecting again", level="warning", host=taker.name)
+            emit_note(
+                self.emit, f"{error.what}: connecting again", level="warning", host=taker.name
+            )
             taker.lost(error)
             self._silent[taker.name] = time.monotonic()
             threading.Thread(
                 target=self._come_back, args=(taker, error), name=f"again-{taker.name}", daemon=True
             ).start()
 
-    def _come_back(self, taker: Taker, lost: TfdeployError) -> None:
+    def _come_back(self, taker: MemberSession, lost: TfdeployError) -> None:
         assert self.reconnect is not None
         hear = self._hearer(taker)
         try:
@@ -271,7 +273,7 @@ class Broadcast:
         except Exception as error:  # noqa: BLE001 - the main loop raises what is a bug
             hear(error)
 
-    def _hearer(self, taker: Taker) -> Callable[[Said | Exception], None]:
+    def _hearer(self, taker: MemberSession) -> Callable[[MemberReport | Exception], None]:
         """Takes what is said over its connection of now: what an earlier one says late does not
         count."""
         times = taker.times
@@ -292,9 +294,9 @@ class Broadcast:
         return failed
 
     def _wake(self) -> None:
-        self._said.put((None, 0, Said()))
+        self._said.put((None, 0, MemberReport()))
 
-    def _out(self, taker: Taker, error: TfdeployError) -> None:
+    def _out(self, taker: MemberSession, error: TfdeployError) -> None:
         self._silent.pop(taker.name, None)
         if taker.error is None:
             taker.error = error
@@ -332,7 +334,7 @@ class Broadcast:
                     taker.hurry_if_silent()
         return not waited_for and all(taker.placed for taker in self._live())
 
-    def _live(self) -> list[Taker]:
+    def _live(self) -> list[MemberSession]:
         return [taker for taker in self.takers.values() if taker.error is None]
 
     def _act(self, pool: ThreadPoolExecutor) -> None:
@@ -394,14 +396,14 @@ class Broadcast:
                 continue
             if taker.source_seen:
                 taker.placing = True
-                pool.submit(self._place, taker, self._hearer(taker))
+                pool.submit(self._place_member, taker, self._hearer(taker))
             else:
                 unseen.append((taker, taker.times))
         if unseen and not self._looking:
             self._looking = True
             pool.submit(self._see_source, unseen)
 
-    def _see_source(self, takers: list[tuple[Taker, int]]) -> None:
+    def _see_source(self, takers: list[tuple[MemberSession, int]]) -> None:
         """A write that keeps a file's size and time is found only by a look after its last piece
         was sent."""
         try:
@@ -415,7 +417,7 @@ class Broadcast:
         self._looking = False
         self._wake()
 
-    def _place(self, taker: Taker, hear: Callable[[Exception], None]) -> None:
+    def _place_member(self, taker: MemberSession, hear: Callable[[Exception], None]) -> None:
         try:
             self.place(taker)
             taker.placed = True
@@ -423,7 +425,7 @@ class Broadcast:
         except Exception as error:  # noqa: BLE001 - the main loop raises what is a bug
             hear(error)
 
-    def _tell(self, taker: Taker, hear: Callable[[Exception], None]) -> None:
+    def _tell(self, taker: MemberSession, hear: Callable[[Exception], None]) -> None:
         """Calls it with what is new for it."""
         plan = self._plan
         assert plan is not None
@@ -433,7 +435,7 @@ class Broadcast:
         self._feed_from_here(taker, feeds, hear)
         taker.send_roots(self.id, list(self._roots))
 
-    def _guarded(self, taker: Taker, hear: Callable[[Exception], None]) -> None:
+    def _guarded(self, taker: MemberSession, hear: Callable[[Exception], None]) -> None:
         try:
             if not self._ended and taker.error is None:
                 self._tell(taker, hear)
@@ -444,7 +446,7 @@ class Broadcast:
             self._wake()  # there may be something new for it meanwhile
 
     def _feed_from_here(
-        self, taker: Taker, feeds: tuple[Feed, ...], hear: Callable[[Exception], None]
+        self, taker: MemberSession, feeds: tuple[Feed, ...], hear: Callable[[Exception], None]
     ) -> None:
         """In other stripes than before it is asked anew which pieces it wants."""
         stripes = frozenset(feed.stripe for feed in feeds if not feed.parent)

@@ -18,11 +18,11 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.units import count
 from tfdeploy.operations.broadcast.delivery import Delivery, NamedFile, joining, listing_of
-from tfdeploy.operations.broadcast.taker import Taker
+from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.confine import below_workdir, only_of
 from tfdeploy.operations.copy.pull import Source as FetchSource
 from tfdeploy.operations.copy.pull import list_files
-from tfdeploy.operations.emit import note
+from tfdeploy.operations.emit import emit_note
 from tfdeploy.operations.outcomes import all_or_error, split, together
 from tfdeploy.transport.protocols import Fleet, Session
 
@@ -71,7 +71,7 @@ def copy_keep(fleet: Fleet, copy: KeepCopy, hosts: tuple[Host, ...], emit: Emit)
         host for host in others if differences[host.name].files or differences[host.name].aside
     )
     if not needing:
-        note(emit, f"`keep` of {source.name} is on all hosts already", run=copy.run)
+        emit_note(emit, f"`keep` of {source.name} is on all hosts already", run=copy.run)
         return
     sessions = all_or_error(
         "keep", fleet.each((source, *needing), lambda session: _begin(session, copy, differences))
@@ -81,7 +81,8 @@ def copy_keep(fleet: Fleet, copy: KeepCopy, hosts: tuple[Host, ...], emit: Emit)
     all_or_error(
         "keep",
         fleet.each(
-            needing, lambda session: _place(session, differences[session.host.name], copy, emit)
+            needing,
+            lambda session: _place_keep(session, differences[session.host.name], copy, emit),
         ),
     )
 
@@ -132,13 +133,13 @@ def _broadcast(
     )
     lacks = {name: each.total_bytes for name, each in differences.items() if each.total_bytes}
     takers = {
-        name: Taker(sessions[name], lacks.get(name, 0), moved.total_bytes)
+        name: MemberSession(sessions[name], lacks.get(name, 0), moved.total_bytes)
         for name in (copy.source.name, *lacks)
     }
     return split(moved.send(takers))[1]
 
 
-def _place(session: Session, difference: KeepDifference, copy: KeepCopy, emit: Emit) -> None:
+def _place_keep(session: Session, difference: KeepDifference, copy: KeepCopy, emit: Emit) -> None:
     agent, host = session.agent(), session.host.name
     files = [list(_named(one)) for one in difference.files]
     args = {
@@ -159,7 +160,7 @@ def _place(session: Session, difference: KeepDifference, copy: KeepCopy, emit: E
             next="the same command again",
         )
     set_aside = "".join(f"; {path} is not there and was set aside" for path in difference.aside)
-    note(
+    emit_note(
         emit,
         f"`keep` of {copy.source.name} is on {host} too: {count(len(files), 'file')}{set_aside}",
         run=copy.run,

@@ -24,11 +24,11 @@ from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.bitmaps import NamedRows, RowSet
 from tfdeploy.operations.broadcast.data_set import LOOK_S, DataSet, is_there
 from tfdeploy.operations.broadcast.delivery import DataSent, Delivery, Outcome, add_outcomes
+from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.source import SourceChanged
 from tfdeploy.operations.broadcast.split import Split
-from tfdeploy.operations.broadcast.taker import Taker
 from tfdeploy.operations.broadcast.wanted import Wanted, whole
-from tfdeploy.operations.emit import emit_transfer, note
+from tfdeploy.operations.emit import emit_note, emit_transfer
 from tfdeploy.operations.lock import JobLock
 from tfdeploy.planning.broadcast.streams import Stream
 from tfdeploy.transport.protocols import Fleet, Session
@@ -39,7 +39,7 @@ STREAMS_AT_ONCE = 16
 
 
 @dataclass
-class _Lack:
+class _MissingRows:
     """`lacking`: rows of the whole data set."""
 
     session: Session
@@ -108,7 +108,7 @@ def _send_changing(
         lost.update(lock.reacquire())
         hosts = tuple(host for host in hosts if host.name not in lost)
         if data.split is None:
-            note(emit, f"data {name}: {changed.what}: sending it again", level="warning")
+            emit_note(emit, f"data {name}: {changed.what}: sending it again", level="warning")
             data = DataSet(data.read_again(fleet), data.origin)
     where = (
         data.listing.source if data.origin is None else f"{data.origin.name}:{data.listing.source}"
@@ -191,7 +191,7 @@ class _Sending:
             outcomes[host.name] = there
         return there is not None
 
-    def _lack(self, session: Session) -> _Lack:
+    def _lack(self, session: Session) -> _MissingRows:
         wanted = self._wanted(session.host.name)
         args = {**self._where, "reserve": session.host.reserve}
         said = session.agent().call(DATA_LACK, args, blob=wanted.packed, timeout_s=LOOK_S)
@@ -200,11 +200,11 @@ class _Sending:
             if name not in self._rows:
                 own = bitmaps.rows_of(said.lacking, wanted.rows, session.host.name)
                 self._rows[name] = NamedRows(name, array("I", (wanted.places[row] for row in own)))
-        return _Lack(session, wanted, self._rows[name], said.lacking_bytes, said.folder_id)
+        return _MissingRows(session, wanted, self._rows[name], said.lacking_bytes, said.folder_id)
 
     # --- what they get
 
-    def _bring(self, lacks: dict[str, _Lack]) -> dict[str, Outcome]:
+    def _bring(self, lacks: dict[str, _MissingRows]) -> dict[str, Outcome]:
         """Raises SourceChanged."""
         outcomes: dict[str, Outcome] = {**self._copy_at_origin(lacks)}
         streams = self._data.streams(
@@ -231,7 +231,7 @@ class _Sending:
             add_outcomes(outcomes, {name: error or DataSent(sets=[self._what])})
         return outcomes
 
-    def _copy_at_origin(self, lacks: Mapping[str, _Lack]) -> dict[str, TfdeployError]:
+    def _copy_at_origin(self, lacks: Mapping[str, _MissingRows]) -> dict[str, TfdeployError]:
         """The host that the data comes from has no need of a network."""
         lack = lacks.get(self._data.origin.name) if self._data.origin else None
         if lack is None or not lack.lacking.rows:
@@ -246,7 +246,7 @@ class _Sending:
         return {}
 
     def _send_all(
-        self, streams: list[Stream], lacks: Mapping[str, _Lack], results: dict[str, Outcome]
+        self, streams: list[Stream], lacks: Mapping[str, _MissingRows], results: dict[str, Outcome]
     ) -> None:
         """Adds the outcomes to `found`. Raises SourceChanged."""
         with ThreadPoolExecutor(STREAMS_AT_ONCE) as pool:
@@ -275,7 +275,7 @@ class _Sending:
         )
 
     def _send(
-        self, number: int, stream: Stream, lacks: Mapping[str, _Lack], is_only: bool
+        self, number: int, stream: Stream, lacks: Mapping[str, _MissingRows], is_only: bool
     ) -> dict[str, Outcome]:
         """Return the outcomes of hosts. `is_only`: what its takers have then is put in place at
         once. Raises SourceChanged."""
@@ -285,7 +285,7 @@ class _Sending:
         wanted = {lack.wanted.digest: lack.wanted for lack in mine.values()}
         moved = {digest: bitmap.pack(each.bitmap(rows)) for digest, each in wanted.items()}
 
-        def join(taker: Taker) -> Args:
+        def join(taker: MemberSession) -> Args:
             return {
                 **self._where,
                 **({} if taker.lends else {"moved": moved[mine[taker.name].wanted.digest]}),
@@ -315,18 +315,18 @@ class _Sending:
         return outcomes
 
     def _takers(
-        self, stream: Stream, lacks: Mapping[str, _Lack], rows: RowSet, delivery: Delivery
-    ) -> dict[str, Taker]:
+        self, stream: Stream, lacks: Mapping[str, _MissingRows], rows: RowSet, delivery: Delivery
+    ) -> dict[str, MemberSession]:
         """With the host that lends, the first: those that are near it are fed first."""
         total, sizes = delivery.total_bytes, self._data.listing.rows.sizes
-        takers: dict[str, Taker] = {}
+        takers: dict[str, MemberSession] = {}
         if stream.lender is not None:
             try:
                 takers[stream.lender] = self._lender(stream.lender, delivery.id, rows, total)
             except TfdeployError as error:
                 if self._data.origin is not None:
                     raise
-                note(
+                emit_note(
                     self._emit,
                     f"{stream.lender} does not lend what it has: {error.what}",
                     host=stream.lender,
@@ -337,10 +337,10 @@ class _Sending:
             for each in {lack.lacking for lack in lacks.values()}
         }
         for name, lack in lacks.items():
-            takers[name] = Taker(lack.session, lacking_bytes[lack.lacking], total)
+            takers[name] = MemberSession(lack.session, lacking_bytes[lack.lacking], total)
         return takers
 
-    def _reconnect(self, taker: Taker) -> Session:
+    def _reconnect(self, taker: MemberSession) -> Session:
         """Raises TfdeployError."""
 
         def connected(session: Session) -> Session:
@@ -357,7 +357,7 @@ class _Sending:
         if self._data.has_changed(self._fleet):
             raise SourceChanged("it changed while it was sent", where=self._data.listing.source)
 
-    def _lender(self, host: str, id_: str, rows: RowSet, total: int) -> Taker:
+    def _lender(self, host: str, id_: str, rows: RowSet, total: int) -> MemberSession:
         """It is told which of its files are moved."""
         known = [
             *self._complete,
@@ -376,7 +376,7 @@ class _Sending:
         }
         listed, _ = self._data.listing.rows.only(self._whole.bitmap(rows))
         session.agent().call(BROADCAST_OFFER, args, blob=listed.pack(), timeout_s=LOOK_S)
-        return Taker(session, 0, total, lends=True)
+        return MemberSession(session, 0, total, lends=True)
 
     def _commit(self, session: Session) -> None:
         wanted = self._wanted(session.host.name)
@@ -393,7 +393,9 @@ class _Sending:
 
     # --- what is shown
 
-    def _progress(self, number: int, host: str, arrived: int, lacks: Mapping[str, _Lack]) -> None:
+    def _progress(
+        self, number: int, host: str, arrived: int, lacks: Mapping[str, _MissingRows]
+    ) -> None:
         if host in lacks:
             with self._lock:
                 self._arrived.setdefault(host, {})[number] = arrived
@@ -416,7 +418,7 @@ class _Sending:
             emit_transfer(self._emit, host, self._what, "done", received, received)
 
 
-def _groups(lacks: Mapping[str, _Lack], alone: set[str]) -> list[list[str]]:
+def _groups(lacks: Mapping[str, _MissingRows], alone: set[str]) -> list[list[str]]:
     """Hosts by the folder that they share; only the first of a group receives."""
     groups: dict[str, list[str]] = {}
     for name, lack in lacks.items():
@@ -426,8 +428,8 @@ def _groups(lacks: Mapping[str, _Lack], alone: set[str]) -> list[list[str]]:
     return list(groups.values())
 
 
-def _split(answers: Mapping[str, object]) -> tuple[dict[str, _Lack], dict[str, Outcome]]:
-    lacks = {name: each for name, each in answers.items() if isinstance(each, _Lack)}
+def _split(answers: Mapping[str, object]) -> tuple[dict[str, _MissingRows], dict[str, Outcome]]:
+    lacks = {name: each for name, each in answers.items() if isinstance(each, _MissingRows)}
     return lacks, {
         name: each for name, each in answers.items() if isinstance(each, DataSent | TfdeployError)
     }

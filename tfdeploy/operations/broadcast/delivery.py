@@ -17,8 +17,8 @@ from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.operations.broadcast.broadcast import Broadcast, Progress
 from tfdeploy.operations.broadcast.held_source import HeldSource
+from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.source import Source
-from tfdeploy.operations.broadcast.taker import Taker
 from tfdeploy.operations.emit import emit_transfer
 from tfdeploy.transport.protocols import Session
 
@@ -63,12 +63,12 @@ class Delivery:
     rows: Sequence[int]
     what: str
     emit: Emit
-    join: Callable[[Taker], Args]
+    join: Callable[[MemberSession], Args]
     root: str = ""
     held_by: str | None = None
-    place: Callable[[Taker], None] = lambda taker: None
+    place: Callable[[MemberSession], None] = lambda taker: None
     look_again: Callable[[], None] = lambda: None
-    reconnect: Callable[[Taker], Session] | None = None
+    reconnect: Callable[[MemberSession], Session] | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @property
@@ -76,7 +76,7 @@ class Delivery:
         return sum(self.listing.size(row) for row in self.rows)
 
     def broadcast(
-        self, takers: Mapping[str, Taker], progress: Progress, *, shown: str
+        self, takers: Mapping[str, MemberSession], progress: Progress, *, shown: str
     ) -> tuple[Broadcast, dict[str, Outcome]]:
         """Return every host's outcome. `shown`: what events say of the broadcast itself, "" for
         nothing. Raises SourceChanged."""
@@ -103,7 +103,7 @@ class Delivery:
         }
         return broadcast, outcomes
 
-    def send(self, takers: Mapping[str, Taker]) -> dict[str, Outcome]:
+    def send(self, takers: Mapping[str, MemberSession]) -> dict[str, Outcome]:
         """`broadcast`, with its progress as events."""
         self._tell(takers.values(), "begin")
         try:
@@ -117,7 +117,7 @@ class Delivery:
         if lacking:
             emit_transfer(self.emit, host, self.what, "moving", min(received, lacking), lacking)
 
-    def _tell(self, takers: Iterable[Taker], state: str) -> None:
+    def _tell(self, takers: Iterable[MemberSession], state: str) -> None:
         for taker in takers:
             if lacking := taker.lacking_bytes:
                 emit_transfer(
@@ -130,7 +130,7 @@ class Delivery:
                 )
 
 
-def joining(args: Args, files: Iterable[NamedFile]) -> Callable[[Taker], Args]:
+def joining(args: Args, files: Iterable[NamedFile]) -> Callable[[MemberSession], Args]:
     """`join` of a Delivery whose files broadcast.join names one by one."""
     given = {**args, "files": [list(each) for each in files]}
     return lambda taker: given

@@ -23,7 +23,7 @@ class IntakeLog:
         """From now on something may come."""
         self._moved_at = time.monotonic()
 
-    def note(self, have_bytes: int) -> None:
+    def record(self, have_bytes: int) -> None:
         now = time.monotonic()
         if have_bytes != self.have_bytes:
             if self._flowing_since is None or now - self._moved_at > BREAK_S:

@@ -20,7 +20,7 @@ MOST_BYTES = 256 << 20  # of a packed listing
 def look_at(fleet: Fleet, host: Host, path: str) -> DataListing:
     """What lies at `path` of that host. Raises Refused (missing, unreadable, empty) and what a
     session raises."""
-    outcome = fleet.each((host,), lambda session: _look(session, path))[host.name]
+    outcome = fleet.each((host,), lambda session: _list_origin(session, path))[host.name]
     if isinstance(outcome, TfdeployError):
         outcome.where = outcome.where or host.name
         raise outcome
@@ -30,7 +30,7 @@ def look_at(fleet: Fleet, host: Host, path: str) -> DataListing:
 def has_changed_there(fleet: Fleet, host: Host, data: DataListing) -> bool:
     """Since it was listed. Raises what a session raises."""
 
-    def look(session: Session) -> str | None:
+    def state_digest(session: Session) -> str | None:
         with closing(
             session.agent().stream(
                 DATA_LOOK, {"path": data.source, "brief": True}, silence_s=LOOK_S
@@ -40,7 +40,7 @@ def has_changed_there(fleet: Fleet, host: Host, data: DataListing) -> bool:
                 break
             return stream.value.stamp if stream.value is not None else None
 
-    outcome = fleet.each((host,), look)[host.name]
+    outcome = fleet.each((host,), state_digest)[host.name]
     if isinstance(outcome, AgentError) and outcome.code in ("missing", "unreadable"):
         return True
     if isinstance(outcome, TfdeployError):
@@ -48,7 +48,7 @@ def has_changed_there(fleet: Fleet, host: Host, data: DataListing) -> bool:
     return outcome != data.stamp
 
 
-def _look(session: Session, path: str) -> DataListing:
+def _list_origin(session: Session, path: str) -> DataListing:
     host, packed = session.host.name, bytearray()
     try:
         with closing(session.agent().stream(DATA_LOOK, {"path": path}, silence_s=LOOK_S)) as stream:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from tfdeploy.model.events import Emit
 from tfdeploy.operations.broadcast.delivery import Delivery, Outcome, joining, listing_of
+from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.source import SourceChanged
-from tfdeploy.operations.broadcast.taker import Taker
 from tfdeploy.operations.copy.code_files import CodeFiles
 from tfdeploy.transport.protocols import Session
 
@@ -63,7 +63,7 @@ def send_release_files(
 def _send(moved: Delivery, group: Mapping[str, Begun]) -> dict[str, Outcome]:
     total = moved.total_bytes
     takers = {
-        name: Taker(each.session, total, total, join_args={"staging": each.staging})
+        name: MemberSession(each.session, total, total, join_args={"staging": each.staging})
         for name, each in group.items()
     }
     try:

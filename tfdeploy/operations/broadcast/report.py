@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tfdeploy.model.events import BroadcastFields, Emit, SlowestLink
-from tfdeploy.operations.broadcast.taker import Taker
+from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.emit import emit_broadcast
 from tfdeploy.planning.broadcast.feeds import FeedPlan
 
@@ -24,7 +24,7 @@ class Report:
     """`what`: as in the transfers' events; "": nothing is said."""
 
     what: str
-    takers: Mapping[str, Taker]
+    takers: Mapping[str, MemberSession]
     emit: Emit
     fed: Fed = field(default_factory=dict)  # by whom each host is, or was at its end
     _began: float = field(default_factory=time.monotonic)
@@ -93,7 +93,7 @@ class Report:
         }
 
 
-def slowest_link(takers: Mapping[str, Taker], fed: Fed) -> SlowestLink | None:
+def slowest_link(takers: Mapping[str, MemberSession], fed: Fed) -> SlowestLink | None:
     """By what each host received in its best seconds; of links that are alike the one nearest to
     the source."""
     rates = {name: taker.best_rate for name, taker in takers.items() if taker.best_rate}

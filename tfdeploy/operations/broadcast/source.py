@@ -65,12 +65,12 @@ class Source:
     def _read(self, piece: Piece) -> bytes:
         try:
             return b"".join(
-                [pieces.read_extent(self._place(extent[0]), extent) for extent in piece]
+                [pieces.read_extent(self._absolute_path(extent[0]), extent) for extent in piece]
             )
         except OSError as error:
             raise self._changed(piece) from error
 
-    def _place(self, file: int) -> bytes:
+    def _absolute_path(self, file: int) -> bytes:
         return os.path.join(self._root, self._listing.path(self._rows[file]))
 
     def _changed(self, piece: Piece) -> SourceChanged:

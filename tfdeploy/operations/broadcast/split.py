@@ -49,7 +49,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class _There:
+class _HostRows:
     """What lies on one host: rows of the whole data set, and the part that each was in."""
 
     rows: Sequence[int]
@@ -69,7 +69,7 @@ def decide(fleet: Fleet, hosts: tuple[Host, ...], ask: Ask, listing: DataListing
             where=ask.where,
             next=f"--workers {len(files)}, or more and smaller files, or no `split`",
         )
-    there = _there(fleet, hosts, ask, rows)
+    there = _ask_host_data(fleet, hosts, ask, rows)
     folders = {host: host_state.folder for host, host_state in there.items()}
     number = {row: file for file, row in enumerate(files)}
     held = {
@@ -87,10 +87,12 @@ def decide(fleet: Fleet, hosts: tuple[Host, ...], ask: Ask, listing: DataListing
     )
 
 
-def _there(fleet: Fleet, hosts: tuple[Host, ...], ask: Ask, rows: Listing) -> dict[str, _There]:
+def _ask_host_data(
+    fleet: Fleet, hosts: tuple[Host, ...], ask: Ask, rows: Listing
+) -> dict[str, _HostRows]:
     packed = rows.pack()
 
-    def one(session: Session) -> _There:
+    def one(session: Session) -> _HostRows:
         return _held(session, ask, packed, rows)
 
     answers, failed = divided(fleet.each(hosts, one))
@@ -100,7 +102,7 @@ def _there(fleet: Fleet, hosts: tuple[Host, ...], ask: Ask, rows: Listing) -> di
     return answers
 
 
-def _held(session: Session, ask: Ask, packed: bytes, rows: Listing) -> _There:
+def _held(session: Session, ask: Ask, packed: bytes, rows: Listing) -> _HostRows:
     host = session.host.name
     said = session.agent().call(
         DATA_HELD, {"job": ask.job, "name": ask.name}, blob=packed, timeout_s=HELD_S
@@ -108,7 +110,7 @@ def _held(session: Session, ask: Ask, packed: bytes, rows: Listing) -> _There:
     parts = {row: part for part, packed in said.held for row in bitmaps.rows_of(packed, rows, host)}
     there = sorted(parts)
     numbers = [NOBODY if parts[row] == NO_PART else parts[row] for row in there]
-    return _There(array("I", there), numbers, said.folder_id or f"only {host}")
+    return _HostRows(array("I", there), numbers, said.folder_id or f"only {host}")
 
 
 def _wanted(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tfdeploy.agent.pieces import PIECE_BYTES
-from tfdeploy.operations.broadcast.taker import Taker
+from tfdeploy.operations.broadcast.member_session import MemberSession
 
 STALL_TIMEOUT_S = 120.0  # a host without a further piece for so long has failed
 MIN_PIECES = 8  # with a low `bwlimit` the timeout is what this many pieces take
@@ -23,7 +23,7 @@ class StalledHosts:
     """`summed_at`: when the last segment of the source was summed. Before that, nobody had more to
     give."""
 
-    takers: Mapping[str, Taker]
+    takers: Mapping[str, MemberSession]
     summed_at: float = field(default_factory=time.monotonic)
     _fed_from_here: dict[str, float] = field(default_factory=dict)  # host -> since when
 
@@ -37,7 +37,7 @@ class StalledHosts:
         """(child, parent) pairs that the planner must not use: no host feeds a stalled one."""
         return {(child, parent) for child in self._fed_from_here for parent in self.takers}
 
-    def timed_out(self, waiting: Iterable[Taker]) -> list[Taker]:
+    def timed_out(self, waiting: Iterable[MemberSession]) -> list[MemberSession]:
         """Return those of the `waiting` hosts that have been stalled for too long."""
         now, timeout_s, before = time.monotonic(), self.timeout_s, self._fed_from_here
         stalled = [taker for taker in waiting if taker.stalled_s(self.summed_at) > timeout_s / 2]

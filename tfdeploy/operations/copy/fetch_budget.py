@@ -42,7 +42,7 @@ class FetchBudget:
         allowed = _free(folder)
         return max(0, allowed if self.most is None else min(allowed, self.most - self.taken))
 
-    def take(self, count: int) -> None:
+    def spend(self, count: int) -> None:
         """Counts bytes that came. Raises HostFailed once they are too many."""
         self.taken += count
         if self.most is not None and self.taken > self.most:

@@ -29,7 +29,7 @@ class Placed:
     left_there: list[str] = field(default_factory=list)
 
 
-def place(
+def put_in_place(
     staging: SafeFolder,
     destination: SafeFolder,
     paths: Collection[str],

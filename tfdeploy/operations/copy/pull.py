@@ -23,7 +23,7 @@ from tfdeploy.model.answers.listing import FoundFile, checked
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.operations.copy.fetch_budget import FetchBudget
-from tfdeploy.operations.copy.place import Placed, place
+from tfdeploy.operations.copy.place import Placed, put_in_place
 from tfdeploy.operations.copy.safe_folder import SafeFolder
 from tfdeploy.operations.emit import emit_transfer
 from tfdeploy.transport.protocols import AgentChannel, Session, Stream
@@ -137,7 +137,7 @@ def fetch_folder(
                 session, source, here, staging, emit, budget or FetchBudget(session.host.name), only
             )
             one.complete()
-            placed = place(
+            placed = put_in_place(
                 staging,
                 here,
                 set(one.checked),
@@ -269,7 +269,7 @@ class _FolderFetch:
             report("failed", 0)
             raise
         self.received += received
-        self.budget.take(min(received, total))
+        self.budget.spend(min(received, total))
         report("done", total)
 
 

@@ -166,7 +166,7 @@ def _append_new(
                 raise BadAnswer(
                     f"what the host sends as the log of {task} makes no sense", where=progress.host
                 )
-            progress.budget.take(len(blob))
+            progress.budget.spend(len(blob))
             if offset > end:  # bytes before it were rotated away
                 name = f"{task.replace(':', '-')}@{progress.host}.from-{offset}.log"
             _append(folder, name, blob)

@@ -12,7 +12,7 @@ from tfdeploy.model.answers.files import DATA_BEGIN, DATA_COMMIT, DATA_STATE, Da
 from tfdeploy.model.events import Emit
 from tfdeploy.operations.confine import below_workdir
 from tfdeploy.operations.copy.rsync_notes import warn_of_flaws
-from tfdeploy.operations.emit import emit_transfer, note, shown_transfer
+from tfdeploy.operations.emit import emit_note, emit_transfer, shown_transfer
 from tfdeploy.transport.protocols import AgentChannel, Session
 from tfdeploy.transport.rsync.transfer import push
 from tfdeploy.tree import DataListing
@@ -49,7 +49,7 @@ def push_data(
             and agent.call(DATA_COMMIT, {**where, "digest": listing.digest}, timeout_s=LOOK_S).ok
         ):
             return sent
-        note(
+        emit_note(
             emit,
             f"data {name} changed while it was sent: sending it again",
             level="warning",

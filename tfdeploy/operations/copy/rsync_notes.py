@@ -6,16 +6,16 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tfdeploy.model.events import Emit
-from tfdeploy.operations.emit import note
+from tfdeploy.operations.emit import emit_note
 from tfdeploy.transport.rsync import confinement, flaws
 
 
 @lru_cache(maxsize=1)
 def warn_of_flaws(emit: Emit) -> None:
     """Once per command, for `emit` is one command's."""
-    warning = flaws.words()
+    warning = flaws.describe_flaws()
     if warning is not None:
-        note(emit, f"{warning[0]}. next: {warning[1]}", level="warning")
+        emit_note(emit, f"{warning[0]}. next: {warning[1]}", level="warning")
 
 
 def note_rsync(emit: Emit) -> None:
@@ -23,4 +23,6 @@ def note_rsync(emit: Emit) -> None:
     warn_of_flaws(emit)
     missing = confinement.missing()
     if missing is not None:
-        note(emit, f"rsync here is not confined to the folder it fills: {missing}", level="detail")
+        emit_note(
+            emit, f"rsync here is not confined to the folder it fills: {missing}", level="detail"
+        )

@@ -13,7 +13,7 @@ from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.emit import note
+from tfdeploy.operations.emit import emit_note
 from tfdeploy.operations.lock import locked_where_possible
 from tfdeploy.operations.outcomes import split
 from tfdeploy.transport.protocols import Fleet, Session
@@ -40,5 +40,5 @@ def set_aside_elsewhere(
         words = (
             f"`keep` there was not set aside, and a later launch may go on from it: {error.what}"
         )
-        note(emit, words, level="warning", host=name, run=plan.run)
+        emit_note(emit, words, level="warning", host=name, run=plan.run)
     return failed

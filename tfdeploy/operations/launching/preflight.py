@@ -12,7 +12,7 @@ from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.output.check import Check
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.nexts import with_names, without_name
-from tfdeploy.operations.emit import note
+from tfdeploy.operations.emit import emit_note
 from tfdeploy.operations.outcomes import together
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import BEYOND_PLAN, Probed, Seen, errors_only, judge
@@ -41,9 +41,11 @@ def preflight(
     for host, errors_of_host in checks.items():
         for each in errors_of_host:
             if each.is_error or not (each.ok or each.check in NOTED):
-                hosts.setdefault(without_name(_words(each), host), []).append(host)
+                hosts.setdefault(without_name(_in_words(each), host), []).append(host)
     for text, names in hosts.items():
-        note(emit, f"{fold_names(names)}: {with_names(text, names)}", level="warning", run=plan.run)
+        emit_note(
+            emit, f"{fold_names(names)}: {with_names(text, names)}", level="warning", run=plan.run
+        )
 
 
 def _refused(host: str, first_error: Check) -> TfdeployError:
@@ -54,5 +56,5 @@ def _refused(host: str, first_error: Check) -> TfdeployError:
     )
 
 
-def _words(check: Check) -> str:
+def _in_words(check: Check) -> str:
     return f"{check.detail}: {check.fix}" if check.fix else check.detail

@@ -23,7 +23,7 @@ def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
     watch = Watch(fleet, plan, emit)
     deadline = time.monotonic() + plan.ready_timeout_s + SLACK_S
     while True:
-        view = watch.look()
+        view = watch.refresh()
         if watch.errors:
             raise together("waiting for the tasks", watch.errors, len(plan.hosts))
         if view.final or any(state is None for state in watch.states.values()):
@@ -47,7 +47,7 @@ def check(fleet: Fleet, plan: Plan, emit: Emit) -> None:
     rest."""
     watch = Watch(fleet, plan, emit)
     deadline = time.monotonic() + plan.stop_grace_s + SLACK_S
-    while not (view := watch.look()).final and time.monotonic() < deadline:
+    while not (view := watch.refresh()).final and time.monotonic() < deadline:
         if view.cause is not None:
             deadline = min(deadline, time.monotonic() + SETTLE_S)
         time.sleep(POLL_S)

@@ -9,7 +9,7 @@ from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.runs import RUN_ABORT
 from tfdeploy.model.events import Emit
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.emit import note, step
+from tfdeploy.operations.emit import emit_note, step
 from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.transport.protocols import Fleet
@@ -57,7 +57,7 @@ def roll_back(
         args = {"reason": reason, "purge": purge, "plan_digest": plan.digest}
         _, bad = split(ask_all(fleet, plan, RUN_ABORT, args, patience_s=30, timeout_s=90))
         for host, error in bad.items():
-            note(
+            emit_note(
                 emit,
                 f"could not be told to roll back ({error.what}); {otherwise}",
                 level="warning",

@@ -18,11 +18,11 @@ def look_at(
 ) -> dict[str, Seen | TfdeployError]:
     """host -> what was found there, or why nothing was."""
 
-    def look(session: Session) -> Seen:
+    def read_facts(session: Session) -> Seen:
         facts = ask(session, asked, emit)
         return Seen(session.host, facts, _skew_s(session), session.agent().noise)
 
-    return fleet.each(hosts, look)
+    return fleet.each(hosts, read_facts)
 
 
 def _skew_s(session: Session) -> float:

@@ -13,7 +13,7 @@ from tfdeploy.model.answers.links import CHECK_KNOCK, CHECK_LISTEN, CHECK_MEASUR
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.output.check import Link
 from tfdeploy.operations.outcomes import split
-from tfdeploy.planning.preflight.links import End, failed, rounds, with_slow
+from tfdeploy.planning.preflight.links import HostPorts, failed, rounds, with_slow
 from tfdeploy.transport.protocols import Fleet, Session
 
 LISTEN_S = 30.0  # until a host listens
@@ -44,7 +44,7 @@ class _Listener:
 
 
 def try_links(
-    fleet: Fleet, hosts: tuple[Host, ...], ends: Mapping[str, End], *, deep: bool
+    fleet: Fleet, hosts: tuple[Host, ...], ends: Mapping[str, HostPorts], *, deep: bool
 ) -> Reached:
     """Try from each of `hosts` to each other one of `ends`.
 
@@ -67,7 +67,7 @@ def try_links(
 
 
 def _listen(
-    session: Session, ends: Mapping[str, End], key: str, stay_s: float, streams: ExitStack
+    session: Session, ends: Mapping[str, HostPorts], key: str, stay_s: float, streams: ExitStack
 ) -> _Listener:
     """Have a host listen until `streams` is closed."""
     host, token = session.host.name, secrets.token_hex(16)
@@ -98,7 +98,7 @@ class _Trial:
         # not all at one host first
         others = [name for name in (*names[at + 1 :], *names[:at]) if name != own]
         links = [Link(own, name, port) for name in others for port in self.listening[name].ports]
-        asked = [self._place(link.to_host, link.port) for link in links]
+        asked = [self._target(link.to_host, link.port) for link in links]
         said = session.agent().call(CHECK_KNOCK, {"links": asked}, timeout_s=KNOCK_S)
         if said.asked != len(links) or any(number >= len(links) for number, _, _ in said.failed):
             raise BadAnswer("it answers for links that nobody asked for", where=own)
@@ -111,7 +111,7 @@ class _Trial:
             )
         return links
 
-    def _place(self, host: str, port: int) -> tuple[str, int, str]:
+    def _target(self, host: str, port: int) -> tuple[str, int, str]:
         return self.listening[host].address, port, self.listening[host].token
 
     def measured(self, links: tuple[Link, ...]) -> tuple[Link, ...]:
@@ -128,7 +128,7 @@ class _Trial:
 
             def measure(session: Session, asked: Mapping[str, str] = asked) -> Measured:
                 host, to = session.host.name, asked[session.host.name]
-                args = {"link": self._place(to, good[host, to]), "key": self.key}
+                args = {"link": self._target(to, good[host, to]), "key": self.key}
                 return session.agent().call(CHECK_MEASURE, args, timeout_s=MEASURE_S)
 
             outcomes, _ = split(

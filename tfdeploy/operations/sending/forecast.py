@@ -19,10 +19,10 @@ from tfdeploy.model.output.rows import ExpectedRow
 from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.bitmaps import NamedRows
 from tfdeploy.operations.broadcast.data_set import LOOK_S, DataSet, is_there
+from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.release_files import LEAST_BYTES
-from tfdeploy.operations.broadcast.taker import Taker
 from tfdeploy.operations.confine import only_of
-from tfdeploy.operations.emit import note
+from tfdeploy.operations.emit import emit_note
 from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.sending.send_code import CALL_S, is_present
 from tfdeploy.operations.sending.shipment import Shipment, whole_shipment
@@ -65,7 +65,7 @@ def forecast(
     """
     shipment = whole_shipment(fleet, job, cache, inventory, allow_secrets=allow_secrets)
     for warning in shipment.warnings:
-        note(emit, warning, level="warning")
+        emit_note(emit, warning, level="warning")
     estimate = _Forecast(fleet, shipment.job)
     estimate.add_code(hosts, shipment)
     for name, data in shipment.broadcasts().items():
@@ -77,7 +77,7 @@ def forecast(
 
 
 @dataclass(frozen=True)
-class _Lack:
+class _MissingRows:
     """`rows`: of the whole data set, that a host lacks; `wanting`: those that it is to have."""
 
     rows: NamedRows
@@ -122,7 +122,7 @@ class _Forecast:
         self.errors.update(failed)
         for host in failed:
             del self.expected[host]
-        by_folder: dict[str, tuple[str, _Lack]] = {}
+        by_folder: dict[str, tuple[str, _MissingRows]] = {}
         for host, lack in outcomes.items():
             if lack is not None:
                 by_folder.setdefault(lack.folder, (host, lack))
@@ -153,7 +153,8 @@ class _Forecast:
         this machine."""
         counts = {**({lender: 0} if lender in self._sessions else {}), **lacking}
         takers = [
-            Taker(self._sessions[name], count, total, port=A_PORT) for name, count in counts.items()
+            MemberSession(self._sessions[name], count, total, port=A_PORT)
+            for name, count in counts.items()
         ]
         plan = first_plan([taker.member() for taker in takers], total)
         feeds = [(feed.parent or lender, feed.child, feed.stripe) for feed in plan.feeds]
@@ -184,7 +185,7 @@ def _expected_code(session: Session, shipment: Shipment) -> Expected:
     return expected
 
 
-def _lack(session: Session, job: str, name: str, data: DataSet) -> _Lack | None:
+def _lack(session: Session, job: str, name: str, data: DataSet) -> _MissingRows | None:
     """Return what the host lacks of the data set; None: it has all."""
     host, where = session.host.name, {"job": job, "name": name}
     wanted = data.wanted(host)
@@ -197,4 +198,4 @@ def _lack(session: Session, job: str, name: str, data: DataSet) -> _Lack | None:
         row for row in range(len(wanted.rows)) if wanted.rows.is_content(row) and row not in held
     ]
     rows = NamedRows(host, [wanted.places[row] for row in lacking])
-    return _Lack(rows, wanted.places, said.folder_id or f"only {host}")
+    return _MissingRows(rows, wanted.places, said.folder_id or f"only {host}")

@@ -66,7 +66,7 @@ def send_code(
         _send(begun, shipment, dones[begun.session.host.name], emit)
         return finished(begun.session)
 
-    def place(session: Session) -> None:
+    def put_in_place(session: Session) -> None:
         """Of a host that has all of a broadcast."""
         begun = waiting[session.host.name]
         shipment.code.check_unchanged(begun.wanted)
@@ -94,7 +94,7 @@ def send_code(
     results = fleet.each(hosts, begin)
     if waiting:
         sent = send_release_files(
-            shipment.job, shipment.manifest.release, shipment.code, waiting, emit, place
+            shipment.job, shipment.manifest.release, shipment.code, waiting, emit, put_in_place
         )
         results.update(fleet.each(tuple(host for host in hosts if host.name in waiting), finish))
     for name, result in results.items():

@@ -183,6 +183,6 @@ def whole_shipment(
     check_splits(job)
     names = hosts_to_probe(inventory, job.mode)
     asked = tuple(host for host in inventory.hosts if host.name in names)
-    facts = probe(fleet, asked, Asked.of(asked, job=job.name), emit=lambda event: None)
+    facts = probe(fleet, asked, Asked.for_hosts(asked, job=job.name), emit=lambda event: None)
     tasks = {seat.task: seat.host for seat in seats_of(inventory, job, facts)}
     return with_parts(shipment, fleet, job, inventory.hosts, tasks, job.places)

@@ -40,7 +40,7 @@ def withheld_files(job: Job, hosts: Iterable[Host]) -> WithheldFiles:
         withheld.setdefault(os.path.expanduser(path), _KNOWN_HOSTS)
     for path in _known_hosts_of_ssh():
         withheld.setdefault(path, _KNOWN_HOSTS)
-    return WithheldFiles.of(withheld)
+    return WithheldFiles.from_paths(withheld)
 
 
 def secret_paths(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str, list[str]]]:

@@ -59,7 +59,9 @@ class FetchedLogs:
                 written = path.stat().st_mtime
                 at = base
                 while block := log.read(_BLOCK_BYTES):
-                    yield from splitter.feed(at, times.of(at, at + len(block), written), block)
+                    yield from splitter.feed(
+                        at, times.records_between(at, at + len(block), written), block
+                    )
                     at += len(block)
             yield from splitter.rest()  # what follows was rotated away
 
@@ -72,7 +74,7 @@ class _Times:
         self._next = next(self._records, None)
         self._before: Record | None = None  # the latest one that was passed
 
-    def of(self, at: int, end: int, otherwise: float) -> list[Record]:
+    def records_between(self, at: int, end: int, otherwise: float) -> list[Record]:
         """The records of the bytes from `at` to `end`, with offsets from `at` on. `otherwise`: the
         time of bytes without any."""
         records: list[Record] = [(0, *(self._before or (0, otherwise, 0, 1))[1:])]

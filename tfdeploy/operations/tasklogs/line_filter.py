@@ -55,7 +55,7 @@ class LineFilter:
     def _wanted(self, batch: list[LogLine]) -> list[LogLine]:
         if (excluded := self._excluded) is not None:
             batch = [line for line in batch if not excluded(line.line)]
-        return batch if self._matches is None else self._matches.of(batch)
+        return batch if self._matches is None else self._matches.matching_lines(batch)
 
     def forget(self) -> None:
         """The log is read from its beginning."""
@@ -89,7 +89,7 @@ class _Matches:
         self._after = 0  # so many lines are still shown
         self._skipped = self._shown = False
 
-    def of(self, batch: list[LogLine]) -> list[LogLine]:
+    def matching_lines(self, batch: list[LogLine]) -> list[LogLine]:
         pending, shown = self._found, list[LogLine]()
         if not self._count:
             return [line for line in batch if pending(line.line)]

@@ -138,7 +138,7 @@ def stored_pieces(log: TaskLog, session: Session) -> Iterator[Batch]:
     read. Raises TfdeployError."""
     agent = session.agent()
     stream, end, read = log.ask(agent, follow=False), None, 0
-    while parts := list(log.take(stream)):
+    while parts := list(log.receive(stream)):
         read += sum(len(blob) for _, blob in parts)
         if read > log.plan.logs_max_bytes + SLACK_BYTES:
             raise BadAnswer(

@@ -90,7 +90,7 @@ class TaskLog:
             args["since"] = self.query.since
         return agent.stream(LOGS, args, silence_s=None if follow else SILENCE_S)
 
-    def take(self, stream: LogStream) -> Iterator[Part]:
+    def receive(self, stream: LogStream) -> Iterator[Part]:
         """The parts of the piece as they come. The next piece may be requested after the last
         part."""
         received, began = 0, time.monotonic()
@@ -132,7 +132,7 @@ class TaskLog:
         complete and read."""
         stream = self.ask(agent, follow=True)
         moved = self.abandoned = False
-        for part in self.take(stream):
+        for part in self.receive(stream):
             moved = True
             yield from map(lines_of, self.batches(part))
         end = stream.value

@@ -55,7 +55,7 @@ def follow(
     while not stop.wait(POLL_S):
         if not watch.complete():
             continue
-        end_relay.look()
+        end_relay.relay_if_due()
         view = watch.view()
         if view.final and not watch.settled():
             continue  # a host may still resume it

@@ -9,7 +9,7 @@ from contextlib import closing
 from tfdeploy.errors import BadAnswer, TfdeployError, has_code
 from tfdeploy.model.answers.runs import RUN_WATCH
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.emit import note
+from tfdeploy.operations.emit import emit_note
 from tfdeploy.operations.outcomes import session_of
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.watch.resume import resume_patiently
@@ -48,7 +48,7 @@ def _resumed(watch: Watch, host: str, stop: threading.Event) -> bool:
     Raises HostUnreachable."""
 
     def report(text: str) -> None:
-        note(watch.emit, text, level="warning", host=host, run=watch.plan.run)
+        emit_note(watch.emit, text, level="warning", host=host, run=watch.plan.run)
 
     return resume_patiently(watch.fleet, watch.plan, host, report, stop)
 

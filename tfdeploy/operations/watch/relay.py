@@ -14,7 +14,7 @@ from tfdeploy.model.answers.runs import RUN_KNOWN, RUN_TELL
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status.uninformed import uninformed
 from tfdeploy.model.text.folding import fold_names
-from tfdeploy.operations.emit import note
+from tfdeploy.operations.emit import emit_note
 from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
@@ -31,7 +31,7 @@ class Relay:
         self._since: float | None = None
         self._noted: tuple[str, ...] = ()
 
-    def look(self, now: float | None = None) -> None:
+    def relay_if_due(self, now: float | None = None) -> None:
         """Relays the end, with a note, where a host has missed it for WAIT_S. `now`: monotonic
         seconds."""
         now = time.monotonic() if now is None else now
@@ -53,7 +53,7 @@ class Relay:
         watch = self._watch
         if hosts != self._noted:
             self._noted = hosts
-            note(
+            emit_note(
                 watch.emit,
                 in_words(informed, hosts) + ": told from here",
                 level="warning",

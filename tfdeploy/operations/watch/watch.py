@@ -20,7 +20,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.status.attempts import attempt_of_host, event_of
 from tfdeploy.model.status.run_status import RunView, run_view
 from tfdeploy.model.text.words import unread_words
-from tfdeploy.operations.emit import emit_host, note
+from tfdeploy.operations.emit import emit_host, emit_note
 from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.transport.protocols import Fleet
 
@@ -52,7 +52,7 @@ class Watch:
         self._cause: str | None = None
         self._lock = threading.Lock()
 
-    def look(self) -> RunView:
+    def refresh(self) -> RunView:
         """Asks all hosts once, and emits all changes."""
         view = self.ask()
         self.emit_run(view)
@@ -226,7 +226,9 @@ class Watch:
             ]
             if new:
                 self.stopped[task] = [*known, *new]
-                note(self.emit, f"{task}: {unread_words(new)}", level="warning", run=self.plan.run)
+                emit_note(
+                    self.emit, f"{task}: {unread_words(new)}", level="warning", run=self.plan.run
+                )
         if is_change:
             self._emit_event("sample", msgspec.to_builtins(samples), host)
 

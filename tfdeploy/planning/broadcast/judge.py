@@ -40,7 +40,7 @@ def judge(plan: FeedPlan, forest: Forest) -> Verdict:
     doubts = {
         doubt: None for doubt in plan.doubts if doubt.child in known and doubt.parent in known
     }
-    court = _Court(plan, forest, blame(doubts, forest.members))
+    court = _FeedEvaluator(plan, forest, blame(doubts, forest.members))
     starved, fruitless = set(), set()
     for stripe in range(plan.stripes):
         for child, parent in court.starved(stripe):
@@ -59,7 +59,7 @@ def judge(plan: FeedPlan, forest: Forest) -> Verdict:
     )
 
 
-class _Court:
+class _FeedEvaluator:
     def __init__(self, plan: FeedPlan, forest: Forest, before: Blame) -> None:
         self._forest, self._members, self._before = forest, forest.members, before
         self._moves = {(move.child, move.stripe): move for move in plan.moves}

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from tfdeploy.planning.broadcast.feeds import HERE, Feed, FeedPlan, Member, Move, move
 from tfdeploy.planning.broadcast.forest import Forest
 from tfdeploy.planning.broadcast.judge import Verdict, judge
-from tfdeploy.planning.broadcast.place import place
+from tfdeploy.planning.broadcast.place import place_children
 
 
 def next_plan(
@@ -37,7 +37,7 @@ def next_plan(
         for name, member in known.items()
         if not member.is_complete and name not in parents
     ]
-    place(forest, verdict, lone)
+    place_children(forest, verdict, lone)
     fed = sum(len(parents) for parents in forest.parents)
     if (
         forest.parents == forest.before

@@ -18,7 +18,7 @@ BEHIND_BYTES = 4 << 20  # but not one so near
 CROWDED = 0.05  # of a child: by so much more than its uplink bears may a parent's children want
 
 
-def place(forest: Forest, verdict: Verdict, lone: list[tuple[str, int]]) -> None:
+def place_children(forest: Forest, verdict: Verdict, lone: list[tuple[str, int]]) -> None:
     """`lone`: (child, stripe) without a parent. Others move too, where a parent has too many
     children."""
     children = Counter(parent for _, parent, _ in forest.feeds())
@@ -26,7 +26,7 @@ def place(forest: Forest, verdict: Verdict, lone: list[tuple[str, int]]) -> None
         return
     placer = _Placer(forest, verdict)
     for stripe in range(forest.stripes):
-        placer.place([child for child, each in lone if each == stripe], stripe)
+        placer.attach_all([child for child, each in lone if each == stripe], stripe)
         placer.relieve(stripe)
 
 
@@ -50,7 +50,7 @@ class _Placer:
         for stripe, parent, child in forest.feeds():
             self._count(parent, child, stripe, 1)
 
-    def place(self, children: list[str], stripe: int) -> None:
+    def attach_all(self, children: list[str], stripe: int) -> None:
         """Of several first a relay, and first the one that has most: it may feed the others."""
         if children:
             self._rooted = [

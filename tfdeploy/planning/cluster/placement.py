@@ -39,7 +39,7 @@ class Seat:
         return f"{self.role}:{self.index}"
 
 
-def place(
+def place_tasks(
     requested: Mapping[str, RoleRequest],
     hosts: Mapping[str, Host],
     facts: Mapping[str, HostFacts],
@@ -165,10 +165,12 @@ class _RolePlacement:
 
     def _why_here(self, name: str) -> str:
         role, at = self.request.role, self.request.hosts.index(name) + 1
-        place = f"host {at} of {len(self.request.hosts)} in the role {self.request.of or role}"
+        place_tasks = (
+            f"host {at} of {len(self.request.hosts)} in the role {self.request.of or role}"
+        )
         if self.request.of not in ("", role):
-            return f"{place}, since {self.request.because}"
-        return f"{place}, for {self.request.because}" if self.request.because else place
+            return f"{place_tasks}, since {self.request.because}"
+        return f"{place_tasks}, for {self.request.because}" if self.request.because else place_tasks
 
     def _why_gpus(self, name: str, given: tuple[int, ...]) -> str:
         if given:

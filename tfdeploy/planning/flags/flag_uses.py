@@ -86,7 +86,7 @@ def uses(program: Program, origins: Origins) -> list[Use]:
 
 def _of_node(node: ast.AST, origins: Origins, module: ParsedFile) -> Iterator[Use]:
     for name, value in _parts(node):
-        for origin in sorted(origins.of(value, module)):
+        for origin in sorted(origins.origins_of(value, module)):
             if _fits(name, origin, node):
                 yield Use("cluster" if _whole(origin) else name, origin, _where(value, module))
 
@@ -139,7 +139,9 @@ def _compared(node: ast.Compare, origins: Origins, module: ParsedFile) -> Iterat
         return
     sides = (node.left, node.comparators[0])
     if any(each in _ROLES for side in sides for each in _texts_of(side)):
-        for origin in sorted(origin for side in sides for origin in origins.of(side, module)):
+        for origin in sorted(
+            origin for side in sides for origin in origins.origins_of(side, module)
+        ):
             if _fits("job_name", origin, node):
                 yield Use("job_name", origin, _where(node, module))
 
@@ -191,7 +193,7 @@ def _switches(
         ):
             yield from _compared_switch(each, at, origins, holds=holds)
         else:
-            for origin in origins.of(each, at):
+            for origin in origins.origins_of(each, at):
                 if "sync" in origin.dest and not origin.steps:
                     yield origin, None if holds else ("1", "0")
 
@@ -203,7 +205,7 @@ def _compared_switch(
     equal = isinstance(test.ops[0], ast.Eq | ast.Is) == holds
     if not isinstance(test.ops[0], ast.Eq | ast.Is | ast.NotEq | ast.IsNot):
         return
-    for origin in origins.of(test.left, module):
+    for origin in origins.origins_of(test.left, module):
         if origin.steps:
             continue
         if isinstance(value, str) and ("sync" in value.lower() or "sync" in origin.dest):

@@ -38,7 +38,7 @@ def read(job: Job, sources: Mapping[str, str]) -> tuple[Program, ...]:
     return tuple(source.read(command, sources, job.cwd) for command in commands(job))
 
 
-def of(
+def programs_of(
     job: Job, program: Program, roles: Iterable[str], sources: Mapping[str, str]
 ) -> tuple[RoleProgram, ...]:
     """The programs of these roles; roles with the same command share one. `program`: all that they

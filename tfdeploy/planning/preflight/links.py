@@ -25,7 +25,7 @@ FAST_MBIT_S = 1000.0  # not called slow, whatever the others are
 _NEAR_MS = 2.0
 
 
-class End(NamedTuple):
+class HostPorts(NamedTuple):
     """Where the others reach a host: an address, and the ports that are tried."""
 
     address: str
@@ -34,10 +34,10 @@ class End(NamedTuple):
 
 def ends(
     hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], plan: Plan | None
-) -> dict[str, End]:
+) -> dict[str, HostPorts]:
     """host -> its end of all links to it. A host whose address is not known, or without a free
     port, is left out."""
-    ends_by_host: dict[str, End] = {}
+    ends_by_host: dict[str, HostPorts] = {}
     most = max(1, min(MOST_PORTS, MOST_LINKS // max(1, len(facts)) ** 2))
     planned, spent = _planned(plan), dict[str, set[int]]()
     for name, seen in facts.items():
@@ -49,7 +49,7 @@ def ends(
         free = [port for port in sorted(seen.free_ports) if port not in taken]
         chosen = planned.get(name) or _both_ends(free)
         if chosen:
-            ends_by_host[name] = End(address, chosen[:most])
+            ends_by_host[name] = HostPorts(address, chosen[:most])
             taken.update(chosen)
     return ends_by_host
 

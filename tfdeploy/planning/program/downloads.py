@@ -42,7 +42,7 @@ def _mnist(job: Job, program: Program, files: Collection[str]) -> Iterator[str]:
             folders = {folder for value in values if (folder := text(value))}
             folders |= {
                 flag_values[origin.dest]
-                for origin in origins.of(named, module)
+                for origin in origins.origins_of(named, module)
                 if origin.dest in flag_values
             }
             from_code = posixpath.join(job.cwd, *folders)

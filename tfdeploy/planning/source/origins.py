@@ -88,13 +88,13 @@ class Origins:
             for node in module.nodes:
                 self._record(node, module)
 
-    def of(self, node: ast.expr | None, module: ParsedFile) -> frozenset[Origin]:
+    def origins_of(self, node: ast.expr | None, module: ParsedFile) -> frozenset[Origin]:
         """Every origin that the expression may have; empty where none is known."""
         if node is None:
             return frozenset()
         if id(node) not in self._known:
             self._known[id(node)] = frozenset()  # for a value that is made of itself
-            origins = self._of(node, module)
+            origins = self._origins_of(node, module)
             # The word before the first one is the program itself.
             self._known[id(node)] = frozenset(
                 each for each in origins if each.dest or each.position > 0
@@ -111,7 +111,7 @@ class Origins:
                 if not given.steps:
                     yield from self.values(given.value, given.module, depth - 1)
 
-    def _of(self, node: ast.expr, module: ParsedFile) -> Iterator[Origin]:
+    def _origins_of(self, node: ast.expr, module: ParsedFile) -> Iterator[Origin]:
         if isinstance(node, ast.Name):
             yield from [Origin(ARGV)] if node.id == "argv" else []
             for given in self._named(node, module):
@@ -125,14 +125,18 @@ class Origins:
             yield from self._call(node, module)
         elif isinstance(node, ast.BoolOp | ast.IfExp):
             for each in node.values if isinstance(node, ast.BoolOp) else (node.body, node.orelse):
-                yield from self.of(each, module)
+                yield from self.origins_of(each, module)
         elif isinstance(node, ast.ListComp | ast.GeneratorExp):
-            yield from self.of(node.elt, module)
+            yield from self.origins_of(node.elt, module)
         elif isinstance(node, ast.List | ast.Tuple) and len(node.elts) == 1:
-            yield from (origin.then(("one", "")) for origin in self.of(node.elts[0], module))
+            yield from (
+                origin.then(("one", "")) for origin in self.origins_of(node.elts[0], module)
+            )
 
     def _part(self, given: _Given) -> Iterator[Origin]:
-        yield from (origin.then(*given.steps) for origin in self.of(given.value, given.module))
+        yield from (
+            origin.then(*given.steps) for origin in self.origins_of(given.value, given.module)
+        )
 
     def _attribute(self, node: ast.Attribute, module: ParsedFile) -> Iterator[Origin]:
         if node.attr in self._dests:
@@ -140,13 +144,13 @@ class Origins:
         elif node.attr == "argv" and last_name(node.value) == "sys":
             yield Origin(ARGV)
         elif node.attr == "value":  # of absl's flag holders
-            yield from self.of(node.value, module)
+            yield from self.origins_of(node.value, module)
         else:
             for given in (*self._attributes[node.attr], *self._of_modules(node.attr, module)):
                 yield from self._part(given)
 
     def _subscript(self, node: ast.Subscript, module: ParsedFile) -> Iterator[Origin]:
-        inner = self.of(node.value, module)
+        inner = self.origins_of(node.value, module)
         if isinstance(node.slice, ast.Slice):
             first = node.slice.lower
             start = getattr(first, "value", None) if first else 0
@@ -170,22 +174,22 @@ class Origins:
         elif name == "split" and owner is not None:
             of_re = last_name(owner) == "re"
             by = " " if first is None else text(first) or ""
-            split = self.of(node.args[1] if of_re and node.args[1:] else owner, module)
+            split = self.origins_of(node.args[1] if of_re and node.args[1:] else owner, module)
             yield from (origin.then(("split", by)) for origin in split if by)
         elif name in _STRIPPED and owner is not None:
-            yield from self.of(owner, module)
+            yield from self.origins_of(owner, module)
         elif name in _PARSED:
-            yield from (origin.then(("json", "")) for origin in self.of(first, module))
+            yield from (origin.then(("json", "")) for origin in self.origins_of(first, module))
         elif name in _SAME:
-            yield from self.of(first, module)
+            yield from self.origins_of(first, module)
         elif name in ("map", "filter"):
-            yield from self.of(node.args[1] if node.args[1:] else None, module)
+            yield from self.origins_of(node.args[1] if node.args[1:] else None, module)
         elif name in ("getattr", "get"):
             key = text(next(iter(node.args[name == "getattr" :]), None)) or ""
             yield from (
                 [Origin(key)]
                 if key in self._dests
-                else self.of(next(iter(node.args[1:]), None), module)
+                else self.origins_of(next(iter(node.args[1:]), None), module)
             )
         else:
             for given in self._returned[name]:
@@ -217,7 +221,7 @@ class Origins:
                 yield Origin(name)
             own = parameters[1:] if parameters[0] in ("self", "cls") else parameters
             for call, at in self._calls[_called_by(function, module)]:
-                yield from self.of(_argument(call, name, own), at)
+                yield from self.origins_of(_argument(call, name, own), at)
             return
 
     def _record(self, node: ast.AST, module: ParsedFile) -> None:

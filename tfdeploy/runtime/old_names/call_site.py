@@ -26,7 +26,7 @@ _ASKING = frozenset({"hasattr", "getattr", "dir"})
 
 def error_text(name: str) -> str:
     """The error message for a missing name, which is given without `tf.`."""
-    where, instead = place(), removed_names.replacement(name) or "nothing"
+    where, instead = call_place(), removed_names.replacement(name) or "nothing"
     return "%stf.%s is not in TensorFlow 2; in its place: %s" % (
         where + ": " if where else "",
         name,
@@ -34,7 +34,7 @@ def error_text(name: str) -> str:
     )
 
 
-def place() -> Optional[str]:
+def call_place() -> Optional[str]:
     """file:line of the nearest code that is neither ours, Python's nor an installed package's;
     relative to the working folder if it is below it."""
     path, line = next(_own_code(), ("", 0))

@@ -21,7 +21,7 @@ def _pairs(text: str) -> Dict[str, str]:
     return {old: new or old for old, _, new in (word.partition("=") for word in text.split())}
 
 
-def _of(target: str, names: str) -> Dict[str, str]:
+def _in_module(target: str, names: str) -> Dict[str, str]:
     """The names of one part of contrib -> where each is now."""
     return {old: "%s.%s" % (target, new) for old, new in _pairs(names).items()}
 
@@ -53,7 +53,7 @@ _CELLS = """
 # Names of tf.contrib that are names of other places, with the same meaning: part -> its name -> the
 # name today.
 _MOVED: Dict[str, Dict[str, str]] = {
-    "cluster_resolver": _of(
+    "cluster_resolver": _in_module(
         "distribute.cluster_resolver",
         """
         ClusterResolver GCEClusterResolver KubernetesClusterResolver SimpleClusterResolver SlurmClusterResolver
@@ -61,7 +61,7 @@ _MOVED: Dict[str, Dict[str, str]] = {
         """,
     ),
     "data": {
-        **_of(
+        **_in_module(
             "data.experimental",
             """
             AUTOTUNE Counter CsvDataset Optional RandomDataset SqlDataset TFRecordWriter bucket_by_sequence_length
@@ -71,13 +71,15 @@ _MOVED: Dict[str, Dict[str, str]] = {
             prefetch_to_device rejection_resample sample_from_datasets scan shuffle_and_repeat unbatch unique
             """,
         ),
-        **_of("data", "Dataset FixedLengthRecordDataset Iterator TFRecordDataset TextLineDataset"),
+        **_in_module(
+            "data", "Dataset FixedLengthRecordDataset Iterator TFRecordDataset TextLineDataset"
+        ),
     },
     "deprecated": _pairs(
         "audio_summary histogram_summary image_summary merge_all_summaries merge_summary "
         "scalar_summary"
     ),
-    "distributions": _of(
+    "distributions": _in_module(
         "distributions",
         """
         Bernoulli Beta Categorical Dirichlet DirichletMultinomial Distribution Exponential FULLY_REPARAMETERIZED Gamma
@@ -86,7 +88,7 @@ _MOVED: Dict[str, Dict[str, str]] = {
         """,
     ),
     "framework": _pairs("TensorSpec argsort is_tensor load_checkpoint=train.load_checkpoint sort"),
-    "lookup": _of(
+    "lookup": _in_module(
         "python.ops.lookup_ops",
         """
         KeyValueTensorInitializer MutableHashTable TextFileIdTableInitializer TextFileIndex TextFileInitializer
@@ -96,18 +98,18 @@ _MOVED: Dict[str, Dict[str, str]] = {
         """,
     ),
     "rnn": {
-        **_of("nn.rnn_cell", _CELLS),
-        **_of("nn", "static_bidirectional_rnn static_rnn static_state_saving_rnn"),
+        **_in_module("nn.rnn_cell", _CELLS),
+        **_in_module("nn", "static_bidirectional_rnn static_rnn static_state_saving_rnn"),
     },
-    "signal": _of(
+    "signal": _in_module(
         "signal",
         """
         frame hamming_window hann_window inverse_stft inverse_stft_window_fn linear_to_mel_weight_matrix
         mfccs_from_log_mel_spectrograms overlap_and_add stft
         """,
     ),
-    "staging": _of("python.ops.data_flow_ops", "StagingArea"),
-    "summary": _of(
+    "staging": _in_module("python.ops.data_flow_ops", "StagingArea"),
+    "summary": _in_module(
         "python.ops.summary_ops_v2",
         """
         all_summary_ops=all_v2_summary_ops always_record_summaries audio create_file_writer

@@ -134,7 +134,7 @@ def _cross_entropy(name: str, more: str) -> Callable[[_Args, _Named], Optional[_
             what = "tf.nn.%s without names of arguments is read as (logits, labels)" % name
             task.say(
                 "%s: %s, the order of before TensorFlow 1.0"
-                % (call_site.place() or "the program", what)
+                % (call_site.call_place() or "the program", what)
             )
         return _named(args, kwargs, "logits labels " + more, targets="labels")
 

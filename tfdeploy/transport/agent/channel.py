@@ -158,7 +158,7 @@ class FramedChannel:
         try:
             with self._sending:
                 for part in self._slices(parts):
-                    self._limit.take(len(part))
+                    self._limit.wait_for(len(part))
                     self._channel.sendall(part)
         except (OSError, EOFError, paramiko.SSHException) as error:
             ended = self._unreachable("the connection ended")
@@ -177,7 +177,7 @@ class FramedChannel:
         deadline = time.monotonic() + START_S
         while True:
             try:
-                for frame in self._frames.take():
+                for frame in self._frames.complete_frames():
                     hello = frame.header.get("hello")
                     if isinstance(hello, dict):
                         return hello
@@ -198,7 +198,7 @@ class FramedChannel:
                 if not self._receive(1.0):
                     error = self._end_error()
                     break
-                for frame in self._frames.take():
+                for frame in self._frames.complete_frames():
                     self._dispatch(frame)
                 if self._silent():
                     what = f"no sign of life for {self._silence_limit_s:g} s"

@@ -40,7 +40,7 @@ class Frames:
         self._parts.append(data)
         self._have += len(data)
 
-    def take(self) -> Iterator[Frame]:
+    def complete_frames(self) -> Iterator[Frame]:
         """The frames that have arrived whole. Raises frames.WireError on foreign bytes."""
         if self._have < self._need:
             return

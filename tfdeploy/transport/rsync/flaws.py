@@ -17,7 +17,7 @@ _QUERY_S = 10.0
 
 
 @lru_cache(maxsize=1)
-def words() -> tuple[str, str] | None:
+def describe_flaws() -> tuple[str, str] | None:
     """(what is wrong and why, what to do) in words; None where nothing is."""
     shown = version_of(_output("rsync", "--version"))
     if shown is None or shown >= MENDED or _mended_by_distribution():

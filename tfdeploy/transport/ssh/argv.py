@@ -82,7 +82,7 @@ def rsync_shell(words: tuple[str, ...]) -> str:
 
 
 def _through(jump: Target, target: Target) -> tuple[str, ...]:
-    return (*ssh_argv(jump, forwarding=True), "-W", target.place, "jump")
+    return (*ssh_argv(jump, forwarding=True), "-W", target.shown_address, "jump")
 
 
 def _percent(text: str) -> str:

@@ -33,17 +33,17 @@ class ChannelReader:
     def read(self, timeout_s: float | None) -> tuple[bytes, bytes] | None:
         """(stdout, stderr) as far as they came; both empty after `timeout_s`; None at the end of
         both."""
-        out, err, ended = self._take()
+        out, err, ended = self._receive()
         if not out and not err and not ended:
             self._wake.event.wait(timeout_s)
-            out, err, ended = self._take()
+            out, err, ended = self._receive()
         return None if ended and not out and not err else (out, err)
 
     def wake(self) -> None:
         """Lets `read` return from another thread."""
         self._wake.set()
 
-    def _take(self) -> tuple[bytes, bytes, bool]:
+    def _receive(self) -> tuple[bytes, bytes, bool]:
         self._wake.event.clear()
         channel = self._channel
         # asked first: what came before is then in the pipes

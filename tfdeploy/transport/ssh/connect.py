@@ -145,7 +145,7 @@ class Connector:
                 raise errors.no_keys(attempt.host, target, offer.notes)
             attempt.offer = offer
             connection = _connection(target, attempt.host)
-            with self._open_link(attempt) as (link, wait), self._handshakes.take(wait):
+            with self._open_link(attempt) as (link, wait), self._handshakes.slot(wait):
                 offer.paused = wait.paused
                 connection.connect_kwargs = _connect_kwargs(attempt, link, offer)
                 connection.open()
@@ -224,7 +224,7 @@ class _JumpHost:
         """Open a link to `target` through this jump host."""
         transport = self.transport(host)
         address = (target.hostname, target.port)
-        with self._starts.take(wait):
+        with self._starts.slot(wait):
             try:
                 channel = transport.open_channel(
                     "direct-tcpip",

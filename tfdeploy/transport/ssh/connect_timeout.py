@@ -99,7 +99,7 @@ class Slots:
         self._free = threading.Semaphore(count)
 
     @contextlib.contextmanager
-    def take(self, wait: Wait) -> Iterator[None]:
+    def slot(self, wait: Wait) -> Iterator[None]:
         with wait.paused():
             self._free.acquire()
         wait.hold_slot(self._free.release)

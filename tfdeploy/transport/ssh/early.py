@@ -33,7 +33,7 @@ def begin(hosts: Iterable[Host]) -> None:
         left -= _begin(host)
 
 
-def take(hostname: str, port: int) -> socket.socket | None:
+def take_early_connection(hostname: str, port: int) -> socket.socket | None:
     """Connecting, connected or failed; the caller owns it."""
     with _lock:
         return _begun.pop((hostname, port), None)

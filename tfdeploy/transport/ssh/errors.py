@@ -164,7 +164,7 @@ def _retries(error: BaseException, attempt: Attempt) -> int:
 
 def _cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
     target = attempt.target
-    place = target.place
+    place = target.shown_address
     is_incompatible = isinstance(error, paramiko.ssh_exception.IncompatiblePeer)
     if attempt.closing is not None and not is_incompatible:
         return _closing_cause(attempt.closing, attempt)
@@ -195,7 +195,7 @@ def _cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
 def _timeout_cause(attempt: Attempt) -> tuple[str, str]:
     """Return the cause of a time-out before the key exchange was complete."""
     target = attempt.target
-    place = target.place
+    place = target.shown_address
     if attempt.link is None:
         what = f"{place} does not answer within {attempt.timeout_s:g} s"
         remedy = f"is it up, and does a firewall drop port {target.port}? {_exclude_hint(attempt)}"
@@ -214,7 +214,7 @@ def _exclude_hint(attempt: Attempt) -> str:
 def _closing_cause(closing: Closing, attempt: Attempt) -> tuple[str, str]:
     target = attempt.target
     facts = {
-        "place": target.place,
+        "place": target.shown_address,
         "user": target.user,
         "login": _ssh_arguments(target),
         "address": (attempt.link and attempt.link.own_address) or "ADDRESS (of the jump host)",

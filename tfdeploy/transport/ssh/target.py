@@ -71,7 +71,7 @@ class Target:
         return self.user_known_hosts + self.global_known_hosts
 
     @property
-    def place(self) -> str:
+    def shown_address(self) -> str:
         """`host:port`, an IPv6 address in brackets."""
         name = f"[{self.hostname}]" if ":" in self.hostname else self.hostname
         return f"{name}:{self.port}"
@@ -79,7 +79,7 @@ class Target:
     @property
     def where(self) -> str:
         """`user@host:port`, for messages."""
-        return f"{self.user}@{self.place}"
+        return f"{self.user}@{self.shown_address}"
 
 
 def resolve(host: Host) -> Target:

@@ -134,7 +134,7 @@ def dial(target: Target, wait: Wait) -> Link:
         if wait.left_s <= 0:
             break
         try:
-            begun = early.take(target.hostname, target.port)
+            begun = early.take_early_connection(target.hostname, target.port)
             new = partial(socket.socket, family, kind, protocol)
             sock = _connect(new, address, wait.left_s / (len(candidates) - number), wait.now, begun)
         except OSError as error:

@@ -57,7 +57,7 @@ def _names(progress: RunProgress, trends: Trends) -> list[str]:
 def _curves(trends: Trends, shown: Sequence[str], name: str) -> tuple[list[Curve], int]:
     """Those of the run itself, else of the tasks; and how many are left out."""
     if name == RATE:
-        trend = trends.of(RUN, name)
+        trend = trends.trend(RUN, name)
         return (
             ([Curve("", trend.points, "cyan")], 0) if trend and len(trend.times) >= 2 else ([], 0)
         )

@@ -58,7 +58,7 @@ class _Lines(NamedTuple):
     all_: int
 
 
-class _Ended(BaseException):
+class _DashboardEnded(BaseException):
     def __init__(self, signum: int) -> None:
         self.signum = signum
 
@@ -170,7 +170,7 @@ class Dashboard:
             if self._launching:
                 raise
             return "left"
-        except _Ended as ended:
+        except _DashboardEnded as ended:
             os.kill(os.getpid(), ended.signum)
         self._write_summary()
         return how
@@ -179,7 +179,7 @@ class Dashboard:
     def _launching(self) -> bool:
         return not self._committed and self.progress.state == "starting"
 
-    def take(self) -> bool:
+    def apply_events(self) -> bool:
         """Applies the queued events. True when there were any."""
         queue, ring, progress = self._queue, self.ring, self.progress
         self._bell.quiet()
@@ -196,7 +196,7 @@ class Dashboard:
         if not progress.cause:
             self.happenings.forget_cause()
         if count and progress.latest is not None:
-            self.trends.look(progress, progress.latest)
+            self.trends.update(progress, progress.latest)
         before, self._before = self._before, None
         if before is not None:
             before()
@@ -273,7 +273,7 @@ class Dashboard:
         drawn, size, second, fresh = 0.0, (0, 0), 0, True
         over_since: float | None = None
         while True:
-            fresh |= self.take()
+            fresh |= self.apply_events()
             clock = self._clock()
             if clock - drawn >= FRAME_S and (
                 fresh or screen.size() != size or int(clock) != second
@@ -315,7 +315,7 @@ class Dashboard:
 
     def _write_summary(self) -> None:
         """Writes the summary. None for a launch that failed: the caller's error says more."""
-        self.take()
+        self.apply_events()
         if self._launching and not self.view.quit:
             return
         death = self.progress.first_death
@@ -346,7 +346,7 @@ def _pass_by(signum: int, frame: FrameType | None) -> None:
 def _leave(signum: int, frame: FrameType | None) -> None:
     """SIGTERM and SIGHUP end the block, so that the terminal is restored before the process
     ends."""
-    raise _Ended(signum)
+    raise _DashboardEnded(signum)
 
 
 @contextmanager

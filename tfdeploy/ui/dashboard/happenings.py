@@ -30,7 +30,8 @@ class Happening:
     first: bool = False  # the death that is the cause
 
     @property
-    def words(self) -> str:
+    def folded_text(self) -> str:
+        """Return the text, with all names in front if there are several."""
         if len(self.names) < 2:
             return self.text
         return f"{fold_names(self.names)} {self.kind}"

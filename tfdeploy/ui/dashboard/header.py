@@ -128,7 +128,7 @@ def _headway(progress: RunProgress) -> str:
 
 
 def _left(progress: RunProgress, trends: Trends) -> str:
-    trend, done_trend = trends.of(RUN, DONE), headway(progress)
+    trend, done_trend = trends.trend(RUN, DONE), headway(progress)
     if progress.final or trend is None or done_trend is None or done_trend.part >= 1:
         return ""
     slope = trend.slope(_LEFT_OVER_S)

@@ -48,7 +48,7 @@ class Scene:
         return [
             each
             for each in self.happenings.in_order
-            if (finds is None or finds(each.words))
+            if (finds is None or finds(each.folded_text))
             and (chosen is None or not chosen.isdisjoint(each.names))
         ]
 

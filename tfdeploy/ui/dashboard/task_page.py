@@ -125,7 +125,9 @@ def _attempt(frame: Frame, each: Attempt) -> list[Row]:
     lasted = in_seconds((each.ended or frame.now) - each.started)
     style = "" if each.outcome is None else "green" if each.outcome == "succeeded" else "red"
     head = f"  {each.number:>3}  {since:>9}  {lasted:>9}  "
-    first, *others = _lines(clean(each.words or "goes on", 512), frame.width - len(head), style)
+    first, *others = _lines(
+        clean(each.describe_end or "goes on", 512), frame.width - len(head), style
+    )
     return [[Span(head), *first], *([Span(" " * len(head)), *more] for more in others)]
 
 

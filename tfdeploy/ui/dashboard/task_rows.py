@@ -329,7 +329,7 @@ def _metrics(table: Table, task: TaskProgress, room: int) -> str:
 
 
 def _spark(table: Table, task: str, name: str) -> str:
-    trend = table.trends.of(task, name)
+    trend = table.trends.trend(task, name)
     return spark(trend.values, _SPARK, unicode=table.unicode) if trend else ""
 
 

@@ -41,7 +41,10 @@ def happening_row(each: Happening, began: float) -> Row:
     first = "first: " if each.first else ""
     return [
         Span(f"{since:>9} ", "dim"),
-        Span(first + clean(each.words, 1024), f"bold {each.style}" if each.first else each.style),
+        Span(
+            first + clean(each.folded_text, 1024),
+            f"bold {each.style}" if each.first else each.style,
+        ),
     ]
 
 

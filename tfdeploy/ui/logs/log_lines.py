@@ -104,7 +104,7 @@ class LinePrinter:
             flusher.start()
         try:
             for batch in batches:
-                self._take(batch)
+                self._add_batch(batch)
                 if self._gone:
                     break
         finally:
@@ -116,7 +116,7 @@ class LinePrinter:
             raise self._failed
         return not self._gone
 
-    def _take(self, batch: Batch) -> None:
+    def _add_batch(self, batch: Batch) -> None:
         formatted = None
         if isinstance(batch, LineBlock):
             if self._pending:

@@ -261,8 +261,8 @@ def test_descriptors_are_left_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(
         descriptors.VARIABLE, left["env"][descriptors.VARIABLE] + ",2223=987654,,x=y"
     )
-    assert descriptors.take() == {2221: reading, 2222: writing}
-    assert descriptors.VARIABLE not in os.environ and descriptors.take() == {}
+    assert descriptors.inherited_descriptors() == {2221: reading, 2222: writing}
+    assert descriptors.VARIABLE not in os.environ and descriptors.inherited_descriptors() == {}
     assert left["pass_fds"] == [reading, writing] and not os.get_inheritable(reading)
     os.close(reading), os.close(writing)
 

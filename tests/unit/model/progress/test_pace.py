@@ -39,7 +39,7 @@ def slow(
                 )
     for one in events:
         fold_events(progress, [one])
-        trends.look(progress, one.time)
+        trends.update(progress, one.time)
     return {task: found.words for task, found in slow_tasks(progress, trends).items()}
 
 

@@ -60,13 +60,13 @@ def test_a_look_takes_what_tasks_print_and_use_and_the_runs_rate() -> None:
     progress, trends = RunProgress(PLAN), Trends()
     for event in (*training(), *sampled(), line(1035.0, "worker:0", "step 1407 loss: 0.0150")):
         fold_events(progress, [event])
-        trends.look(progress, event.time)
-    loss = trends.of("worker:0", "loss")
+        trends.update(progress, event.time)
+    loss = trends.trend("worker:0", "loss")
     assert loss is not None and loss.values[0] > loss.values[-1]
-    cpu, gpu = trends.of("worker:1", "cpu"), trends.of("worker:1", "gpu")
+    cpu, gpu = trends.trend("worker:1", "cpu"), trends.trend("worker:1", "gpu")
     assert cpu is not None and gpu is not None
-    assert trends.of("ps:0", "gpu") is None
-    rate = trends.of(RUN, "steps/s")
+    assert trends.trend("ps:0", "gpu") is None
+    rate = trends.trend(RUN, "steps/s")
     assert rate is not None and rate.values[-1] == pytest.approx(70, rel=0.1)
 
 

@@ -13,13 +13,13 @@ def test_each_attempt_has_its_end_and_its_last_line() -> None:
     progress = RunProgress()
     fold_events(progress, crash_loop())
     found = progress.attempts_of("worker:3")
-    assert [(each.number, each.ended is not None, each.words[:9]) for each in found] == [
+    assert [(each.number, each.ended is not None, each.describe_end[:9]) for each in found] == [
         (1, True, "failed: 1"),
         (2, True, "failed: 1"),
         (3, True, "failed: 1"),
         (4, False, ""),
     ]
-    assert found[0].words.endswith("No such file or directory: 'data/shard-3.npz'")
+    assert found[0].describe_end.endswith("No such file or directory: 'data/shard-3.npz'")
 
 
 def test_the_words_name_the_signal_and_the_reason() -> None:
@@ -32,7 +32,7 @@ def test_the_words_name_the_signal_and_the_reason() -> None:
         reason="oom_kill",
         signal=9,
     )
-    assert killed.words == "killed: 9, oom_kill"
+    assert killed.describe_end == "killed: 9, oom_kill"
 
 
 def attempt(number: int, start: float, end: float | None, outcome: str | None) -> Attempt:

@@ -11,7 +11,7 @@ import pytest
 from tfdeploy.errors import Refused
 from tfdeploy.model.answers.listing import FoundFile
 from tfdeploy.operations.copy.place import Placed
-from tfdeploy.operations.copy.place import place as place_below
+from tfdeploy.operations.copy.place import put_in_place as place_below
 from tfdeploy.operations.copy.safe_folder import SafeFolder
 
 

@@ -61,11 +61,11 @@ def board_of(history: History, looks: Sequence[float]) -> Dashboard:
     told = events_of(history, looks)
     for event in told[:2]:
         board(event)
-    board.take()
+    board.apply_events()
     board.begin_with(Samples(attempts={TASK: rows_of(history, looks[0])}))
     for event in told[2:]:
         board(event)
-    board.take()
+    board.apply_events()
     return board
 
 
@@ -77,9 +77,9 @@ def drawn(board: Dashboard) -> tuple[Row, list[str]]:
         Frame(scene=board.scene, marks=found, shown=[TASK], width=100, height=30, now=NOW), 30
     )
     deaths = [
-        each.words
+        each.folded_text
         for each in board.happenings.in_order
-        if each.words.startswith(f"{TASK}@{HOST} killed")
+        if each.folded_text.startswith(f"{TASK}@{HOST} killed")
     ]
     return list(rows[1]), deaths
 
@@ -99,7 +99,7 @@ def page_of(history: History, told: Iterable[Event], now: float = NOW) -> tuple[
 def test_a_killed_attempt_is_red_whoever_watched(watcher: str) -> None:
     looks = WATCHERS[watcher]
     board, first = board_of(KILLED, looks), board_of(KILLED, FROM_THE_START)
-    assert [each.words for each in board.progress.attempts_of(TASK)] == ["killed: 9", ""]
+    assert [each.describe_end for each in board.progress.attempts_of(TASK)] == ["killed: 9", ""]
     row, deaths = drawn(board)
     assert (row, deaths) == drawn(first) and deaths == ["worker:1@n3 killed by signal 9"]
     assert [span.style for span in row[1:] if span.text.strip()] == ["red", "bold red", "green"], (

@@ -20,7 +20,7 @@ from tfdeploy.model.modes import RULES
 from tfdeploy.model.plan import Plan
 from tfdeploy.planning.checks import roles as check_roles
 from tfdeploy.planning.cluster import gpus, ranks
-from tfdeploy.planning.cluster.placement import place
+from tfdeploy.planning.cluster.placement import place_tasks
 from tfdeploy.planning.cluster.role_requests import role_requests
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan
@@ -88,7 +88,7 @@ def test_seats(
     wished = role_requests(hosts, job, said)
     check_roles(hosts, job, said, wished)
     facts = {host.name: facts_of(host, has.get(host.name, 0)) for host in hosts.hosts}
-    placed = place(wished, {host.name: host for host in hosts.hosts}, facts, {})
+    placed = place_tasks(wished, {host.name: host for host in hosts.hosts}, facts, {})
     seats = [
         f"{s.role[0]}{s.index}@{s.host}" + (f"[{','.join(map(str, s.gpus))}]" if s.gpus else "")
         for s in placed

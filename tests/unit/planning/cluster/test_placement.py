@@ -9,7 +9,7 @@ import pytest
 
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.job import Job, RoleRule
-from tfdeploy.planning.cluster.placement import place
+from tfdeploy.planning.cluster.placement import place_tasks
 from tfdeploy.planning.cluster.role_requests import role_requests
 from tfdeploy.planning.options import Options
 
@@ -75,7 +75,7 @@ def seats(
     job = Job(name="j", mode="async", command=("python", "t.py"), code="/code", roles=rules)
     by_name = {host.name: host for host in hosts.hosts}
     facts = {host.name: facts_of(host, gpus.get(host.name, 0)) for host in hosts.hosts}
-    placed = place(role_requests(hosts, job, Options(**options)), by_name, facts, first or {})
+    placed = place_tasks(role_requests(hosts, job, Options(**options)), by_name, facts, first or {})
     return " ".join(
         f"{seat.role[0]}{seat.index}@{seat.host}"
         + (f"[{','.join(map(str, seat.gpus))}]" if seat.gpus else "")

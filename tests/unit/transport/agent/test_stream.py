@@ -25,7 +25,7 @@ LONG = [f"folder/{number:06}" for number in range(100_000)]
 
 
 def taken(header: dict[str, Any], blob: bytes = b"") -> Frame:
-    (frame,) = Frames(frames.encode_frame(header, blob)).take()
+    (frame,) = Frames(frames.encode_frame(header, blob)).complete_frames()
     return frame
 
 
@@ -110,7 +110,7 @@ def test_unpacking_is_exact_to_the_byte(size: int) -> None:
 
 def test_a_header_of_more_than_a_mebibyte_is_not_ours() -> None:
     with pytest.raises(frames.WireError, match="not ours"):
-        list(Frames(struct.pack("!II", (1 << 20) + 1, 0)).take())
+        list(Frames(struct.pack("!II", (1 << 20) + 1, 0)).complete_frames())
     with pytest.raises(frames.WireError, match="too large"):
         frames.encode_frame({"id": 1, "item": "x" * (1 << 20)}, b"a blob of its own")
     assert json.loads(

@@ -13,10 +13,10 @@ from tfdeploy.transport.rsync import flaws
 
 @pytest.fixture(autouse=True)
 def _afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    flaws.words.cache_clear()
+    flaws.describe_flaws.cache_clear()
     monkeypatch.setattr(flaws, "_DOCS", tmp_path)
     yield
-    flaws.words.cache_clear()
+    flaws.describe_flaws.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_an_rsync_before_3_5_0_is_warned_about(
         "_output",
         lambda *argv: f"rsync  version {said}  protocol".encode() if argv[0] == "rsync" else b"",
     )
-    assert (flaws.words() is not None) == warned
+    assert (flaws.describe_flaws() is not None) == warned
 
 
 def test_one_that_its_distribution_has_mended_is_not(
@@ -44,7 +44,7 @@ def test_one_that_its_distribution_has_mended_is_not(
     (tmp_path / "changelog.Debian.gz").write_bytes(
         gzip.compress(b"rsync (3.2.7-1+deb12u2)\n  * Fix CVE-2026-70458\n")
     )
-    assert flaws.words() is None
+    assert flaws.describe_flaws() is None
     monkeypatch.setattr(flaws.shutil, "which", lambda name: "/opt/rsync")
-    flaws.words.cache_clear()
-    assert flaws.words() is not None
+    flaws.describe_flaws.cache_clear()
+    assert flaws.describe_flaws() is not None

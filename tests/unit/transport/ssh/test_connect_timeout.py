@@ -50,11 +50,11 @@ def test_what_is_given_up_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_time_before_its_turn_is_not_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect_timeout, "TICK_S", 0.01)
     places, turns = Slots(1), []
-    with waiting(60.0) as first, places.take(first):
+    with waiting(60.0) as first, places.slot(first):
         first.link = Talk()
 
         def second() -> None:
-            with waiting(0.2) as wait, places.take(wait):
+            with waiting(0.2) as wait, places.slot(wait):
                 turns.append(wait.over)
 
         thread = threading.Thread(daemon=True, target=second)
@@ -74,14 +74,14 @@ def test_a_silent_host_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     places, through = Slots(1), threading.Event()
 
     def second() -> None:
-        with waiting(60.0) as wait, places.take(wait):
+        with waiting(60.0) as wait, places.slot(wait):
             through.set()
 
-    with waiting(60.0) as first, places.take(first):
+    with waiting(60.0) as first, places.slot(first):
         threading.Thread(daemon=True, target=second).start()
         assert through.wait(120)
     for _ in range(2):  # its place was given back once, not twice
-        with waiting(60.0) as wait, places.take(wait):
+        with waiting(60.0) as wait, places.slot(wait):
             assert not places._free.acquire(blocking=False)
 
 

@@ -59,7 +59,11 @@ def test_names_jumps_and_words_that_are_no_address_are_left_alone(listener: sock
             host_at(port, address="-oProxyCommand=x"),
         )
     )
-    assert early.take("localhost", port) is early.take("127.0.0.1", port) is None
+    assert (
+        early.take_early_connection("localhost", port)
+        is early.take_early_connection("127.0.0.1", port)
+        is None
+    )
 
 
 def test_what_nobody_took_is_closed(listener: socket.socket) -> None:
@@ -77,4 +81,4 @@ def test_they_leave_descriptors_for_the_dialling(
     monkeypatch.setattr(early.descriptors, "free", lambda: 2 * early.descriptors.PER_DIAL)
     here, there = host_at(listener.getsockname()[1]), host_at(1)
     early.begin((here, there))
-    assert early.take("127.0.0.1", 1) is None
+    assert early.take_early_connection("127.0.0.1", 1) is None

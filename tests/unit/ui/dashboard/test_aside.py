@@ -24,7 +24,7 @@ def board() -> Dashboard:
             "line", 1040.0, "n2", "worker:0", stream="out", line=f"\x1b[31m{LONG} 日本", offset=0
         ),
     )
-    made.take()
+    made.apply_events()
     made.ring.tick(1.0)
     return made
 

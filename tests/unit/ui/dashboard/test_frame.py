@@ -40,7 +40,7 @@ def dashboard_of(*parts: Iterable[Event], plan: Plan | None = None) -> Dashboard
     for part in parts:
         for one in part:
             replay_to_view(dashboard, one)
-            dashboard.take()
+            dashboard.apply_events()
             dashboard.ring.tick(one.time)
     return dashboard
 
@@ -140,7 +140,7 @@ def test_many_tasks_scroll_to_the_chosen_one() -> None:
     dashboard = Dashboard(plan_of(255))
     for one in training(plan_of(255)):
         replay_to_view(dashboard, one)
-    dashboard.take()
+    dashboard.apply_events()
     rows = drawn(dashboard, 80, 24)
     assert words(rows[3]).startswith("worker:[0-254] running 255 hosts")
     dashboard.view.key("e")
@@ -171,7 +171,7 @@ def test_many_tasks_the_dead_one_is_in_sight() -> None:
             ended=1009.0,
         )
     )
-    dashboard.take()
+    dashboard.apply_events()
     assert any(
         words(row).startswith("worker:149 killed: 9 n151") for row in drawn(dashboard, 100, 16)
     )
@@ -184,8 +184,8 @@ def test_a_loud_task_does_not_crowd_out_a_quiet_one() -> None:
     for number in range(50_000):
         replay_to_view(dashboard, line(1041.0, "worker:0", f"step {number}"))
         if not number % 10_000:
-            dashboard.take()
-    dashboard.take()
+            dashboard.apply_events()
+    dashboard.apply_events()
     rows = drawn(dashboard, 100, 24)
     assert "worker:5@n7 | I am quiet" in rows
     assert rows[-2] == "worker:0@n2 | step 49999"
@@ -273,7 +273,7 @@ def test_event_files_give_step_loss_and_rate_and_their_other_scalars_stand_in_th
         row = {"time": time, "printed": said, "step_time": time - 3.0}
         data = {"host": {"time": time}, "tasks": {"worker:0": row}}
         dashboard.progress.apply(Event(kind="sample", time=time, host="n2", data=data))
-        dashboard.scene.trends.look(dashboard.progress, time)
+        dashboard.scene.trends.update(dashboard.progress, time)
     rows = drawn(dashboard, 200, 24)
     row = next(row for row in rows if row.startswith("worker:0 "))
     assert words(row).partition("n2")[2].split()[:3] == ["1050", "1", "0.25"]
@@ -315,7 +315,7 @@ def test_the_terminal_that_takes_no_frames_costs_bounded_memory() -> None:
         replay_to_view(dashboard, line(1.0, "worker:0", "x"))
     dashboard(event("run", 2.0, state="succeeded"))
     assert len(dashboard._queue) < 21_000
-    dashboard.take()
+    dashboard.apply_events()
     assert dashboard.progress.state == "succeeded"
     assert dashboard.ring.count == 100_001
 

@@ -17,7 +17,7 @@ def after(*events: object) -> Happenings:
 
 
 def test_equal_ones_of_several_tasks_are_one() -> None:
-    words = [each.words for each in after(syncing(), training()).all]
+    words = [each.folded_text for each in after(syncing(), training()).all]
     assert words == [
         "n[1-5] code 60 MB sent",
         "ps:0,worker:[0-6] running",
@@ -26,7 +26,7 @@ def test_equal_ones_of_several_tasks_are_one() -> None:
 
 
 def test_the_reason_of_a_stall_tells_them_apart() -> None:
-    words = [each.words for each in after(waiting()).all]
+    words = [each.folded_text for each in after(waiting()).all]
     assert "worker:[0-1,3] stalled: waits for worker:2 on n4" in words
     assert any(each.startswith("worker:2@n4 stalled: frozen") for each in words)
 

@@ -30,7 +30,7 @@ class Traffic(NamedTuple):
     apart: Dict[int, str] = {}
 
 
-def look() -> Optional[Traffic]:
+def read_traffic() -> Optional[Traffic]:
     """Return all TCP sockets of this network namespace; None: this kernel does not tell."""
     return _ask((_ESTABLISHED, _CLOSE_WAIT, _LISTEN), 1 << (_INFO - 1))
 

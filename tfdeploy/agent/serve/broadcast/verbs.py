@@ -16,7 +16,7 @@ from array import array
 from tfdeploy.agent import bitmap, layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, FrozenSet, List, Tuple
 from tfdeploy.agent.broadcast.disk_reserve import DiskReserve
-from tfdeploy.agent.broadcast.holdings import Ended, Holdings, WrongSum
+from tfdeploy.agent.broadcast.holdings import BroadcastEnded, Holdings, WrongSum
 from tfdeploy.agent.broadcast.member import Member
 from tfdeploy.agent.broadcast.offered_files import OfferedFiles
 from tfdeploy.agent.broadcast.piece_files import PieceFiles
@@ -59,7 +59,7 @@ def join_broadcast(call: Call) -> Answer:
         call,
         Holdings(
             Pieces(array("Q", (each.size for each in files))),
-            PieceFiles(files, old, new, reserve_file.take, later),
+            PieceFiles(files, old, new, reserve_file.reserve, later),
         ),
     )
 
@@ -189,7 +189,7 @@ def accept_leaves(call: Call) -> Answer:
     member = _find_member(call)
     try:
         wanted = member.accept_from_here(call.integer("segment"), call.blob)
-    except (Ended, WrongSum) as error:
+    except (BroadcastEnded, WrongSum) as error:
         raise VerbError("wrong_sum", str(error) or "it has ended") from error
     return {"wanted": bitmap.pack(bitmap_bytes(wanted))}
 

@@ -56,7 +56,7 @@ def _list_path(path: str) -> Tuple[Listing, bool, str]:
     stamp = Stamp()
 
     def seen(name: bytes, file_stat: os.stat_result) -> None:
-        stamp.look(name, file_stat)
+        stamp.add_file(name, file_stat)
         if stat.S_ISREG(file_stat.st_mode) and not os.access(os.path.join(root, name), os.R_OK):
             raise PermissionError(13, "it may not be read", os.fsdecode(os.path.join(root, name)))
 

@@ -17,7 +17,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
 from tfdeploy.agent.host.flock import FileLock, is_locked
-from tfdeploy.agent.run.find import list_names, place
+from tfdeploy.agent.run.find import boot_name, list_names
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.lock import fences as lock_fences
 
@@ -155,7 +155,7 @@ def acquire_at_once(context: Context, job: str, holder: LockHolder) -> None:
 
 def _lock_path(context: Context, job: str) -> str:
     return os.path.join(
-        layout.locks_dir(context.workdir, job), "%s-%s.lock" % (os.uname().nodename, place())
+        layout.locks_dir(context.workdir, job), "%s-%s.lock" % (os.uname().nodename, boot_name())
     )
 
 
@@ -168,7 +168,7 @@ def _stale_files(context: Context, own: str) -> List[str]:
     """List files like `own` that earlier boots left after a power cut. Clones share a hostname, so
     the inventory's name must match too."""
     folder, name = os.path.split(own)
-    start = name[: -len(place() + ".lock")]
+    start = name[: -len(boot_name() + ".lock")]
     stale = [
         os.path.join(folder, name)
         for name in list_names(folder)

@@ -282,7 +282,7 @@ def _make_host_folder(paths: RunPaths) -> None:
     """Make this host's folder. While it exists, no host that shares the workdir removes the run's
     folder."""
     with leftovers.folders_lock(paths):
-        in_doubt.note(paths)
+        in_doubt.mark_in_doubt(paths)
         make_private(paths.host_dir)
 
 

@@ -18,7 +18,7 @@ from tfdeploy.model.answers.broadcast import (
     BROADCAST_LEND,
     BROADCAST_ROOTS,
     Had,
-    Said,
+    MemberReport,
 )
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.inventory import Host
@@ -38,7 +38,7 @@ _SITE_BITS = {4: 24, 6: 64}  # hosts of one such network are taken for near each
 
 
 @dataclass
-class Taker:
+class MemberSession:
     """`lacking_bytes`: what it lacks of the `total_bytes` that are moved, by size and time."""
 
     session: Session
@@ -64,7 +64,7 @@ class Taker:
     _wanted: list[int] = field(default_factory=list)  # by stripe, where there are several
     _stripes: list[IntakeLog] = field(default_factory=list)
     _agent: AgentChannel | None = None
-    _stream: Stream[Said, Had] | None = None
+    _stream: Stream[MemberReport, Had] | None = None
     busy: bool = False  # a call to it is under way
     source_seen: bool = False  # it had all when the source was seen to be as it was
     placing: bool = False  # what it has is put in place, or was
@@ -144,7 +144,7 @@ class Taker:
         """All that is moved lies there, and was compared with its sums."""
         return self.have_bytes >= self.total_bytes
 
-    def join(self, args: Args, said: Callable[[Said | TfdeployError], None]) -> None:
+    def join(self, args: Args, said: Callable[[MemberReport | TfdeployError], None]) -> None:
         """Takes part, on a thread of its own, until `leave`."""
         flow = BROADCAST_LEND if self.lends else BROADCAST_JOIN
         agent = self._agent = self.session.agent()
@@ -190,7 +190,7 @@ class Taker:
             with contextlib.suppress(TfdeployError):
                 self.session.agent().hurry()
 
-    def note(self, said: Said) -> None:
+    def record(self, said: MemberReport) -> None:
         """Progress counts in whole pieces: a host that claims one byte more each time would stay in
         the broadcast for ever."""
         self.have_bytes = self.have_bytes if said.have is None else min(said.have, self.total_bytes)
@@ -198,10 +198,10 @@ class Taker:
             self._proved_bytes, self._proved_at = self.have_bytes, time.monotonic()
         if said.received is not None:
             # some pieces arrive twice
-            self._received.note(min(said.received, 2 * self.total_bytes))
+            self._received.record(min(said.received, 2 * self.total_bytes))
         # before its first plan it has one stripe
         for log, have in zip(self._stripes, said.stripes, strict=False):
-            log.note(have)
+            log.record(have)
 
     def set_stripes(self, wanted_bytes: list[int]) -> None:
         """What a host receives in each stripe, in all."""
