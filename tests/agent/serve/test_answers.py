@@ -1,5 +1,4 @@
-"""Every verb's real answer is what the control side takes it for, to the last field: the two cannot
-drift."""
+"""Tests that every verb's real answer has exactly the fields of its type on the control side."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ exec {sys.executable} -m http.server --bind 127.0.0.1 "$2"
 
 
 class Listener:
-    """Collects the items of a verb that is asked in a thread, until it cancels it."""
+    """Collects the items of a verb that runs in a thread, until it cancels the verb."""
 
     def __init__(self) -> None:
         self.items: list[dict[str, Any]] = []
@@ -76,8 +75,8 @@ def asked(
     listener: Listener | None = None,
     **args: Any,
 ) -> Any:
-    """Asks a host's real verb, and holds what it answers against its type. `enough`: it is
-    cancelled after so many items."""
+    """Call a host's real verb, and compare its answer with its type. `enough`: cancel after this
+    many items."""
     kind, listener = VERBS[verb], listener or Listener()
 
     def item(fields: dict[str, Any], content: bytes) -> None:

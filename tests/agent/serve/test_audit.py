@@ -1,5 +1,5 @@
-"""What `audit` finds left on a host: nothing of a run that lives or has ended well, and each thing
-that should not be there."""
+"""Tests what `audit` reports as left on a host: each entry that should not be there, and nothing of
+a run that is alive or has ended well."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def cluster(hosts: NewCluster) -> Cluster:
 
 @pytest.fixture
 def ended(cluster: Cluster) -> Cluster:
-    """Its run r1 has ended."""
+    """Return a cluster whose run r1 has ended."""
     cluster.launch("r1", TASKS, secrets=SECRETS)
     Path(cluster.hosts["n1"].paths("r1").cwd, "go").touch()
     cluster.wait_ended("r1")
@@ -68,9 +68,9 @@ def test_nothing_is_left_of_a_run_that_is_prepared_lives_or_has_ended(cluster: C
 
 def test_each_thing_that_should_not_be_there_is_named(ended: Cluster) -> None:
     workdir, job = Path(ended.hosts["n1"].context.workdir), ended.job
-    here = workdir / job / "runs/r1/hosts/n1"
+    host_dir = workdir / job / "runs/r1/hosts/n1"
     for path in (".env.json.0123456789ab.tmp", "env.json"):
-        (here / path).write_text("{}")
+        (host_dir / path).write_text("{}")
     planted = [
         "strange",
         "folder/x",
@@ -105,7 +105,7 @@ def test_each_thing_that_should_not_be_there_is_named(ended: Cluster) -> None:
 
 @pytest.fixture
 def marked(ended: Cluster) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that has the marker of the run."""
+    """Yield a process that has the marker of the run."""
     marks = task_processes.markers(ended.hosts["n1"].paths("r1"), "worker:0")
     process = subprocess.Popen(
         ["sleep", "1000"], env={**os.environ, **marks, "TFDEPLOY_TASK_JOB": ended.job}
@@ -118,10 +118,10 @@ def marked(ended: Cluster) -> Iterator[subprocess.Popen[bytes]]:
 def test_a_process_of_a_run_that_has_ended_is_named(
     ended: Cluster, marked: subprocess.Popen[bytes]
 ) -> None:
-    found = {("process", f"/proc/{marked.pid}")}
-    ended.wait_until(lambda: left(ended) == found)
+    expected = {("process", f"/proc/{marked.pid}")}
+    ended.wait_until(lambda: left(ended) == expected)
     assert (
-        left(ended, job=ended.job, run="r1") == found
+        left(ended, job=ended.job, run="r1") == expected
         and left(ended, job=ended.job, run="r2") == set()
     )
 

@@ -1,4 +1,4 @@
-"""A host's audit log, and what the control side reads of it after a power cut and on a full
+"""Tests a host's audit log, and what the control side reads of it after a power cut and on a full
 disk."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def context(tmp_path: Path) -> Context:
     return Context(str(tmp_path / "w"), "/agents/a1", "n1")
 
 
-def note(
+def record(
     context: Context,
     verb: str = "stop",
     outcome: str = "stopped",
@@ -47,7 +47,7 @@ def note(
 
 def filled(context: Context, count: int) -> None:
     for number in range(count):
-        note(context, run=f"r{number}")
+        record(context, run=f"r{number}")
 
 
 def log(context: Context) -> Path:
@@ -66,7 +66,7 @@ def test_an_entry_says_who_did_what_from_where(
     context: Context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SSH_CONNECTION", "192.0.2.7 50000 192.0.2.1 22")
-    note(context, "launch", "prepared", ["TOKEN"])
+    record(context, "launch", "prepared", ["TOKEN"])
     assert shown(context).faults == ()
     (entry,) = shown(context).entries
     assert (entry.host, entry.verb, entry.job, entry.run, entry.outcome) == (
@@ -94,22 +94,22 @@ def test_an_entry_says_who_did_what_from_where(
     key = b"\0\0\0\x0bssh-ed25519and more"
     (tmp_path / "auth").write_text(f"publickey ssh-ed25519 {base64.b64encode(key).decode()}\n")
     monkeypatch.setenv("SSH_USER_AUTH", str(tmp_path / "auth"))
-    note(context)
+    record(context)
     by_sshd = shown(context).entries[1]
     fingerprint = base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
     assert (by_sshd.key, by_sshd.key_by) == (f"SHA256:{fingerprint}", "sshd")
 
 
 def test_a_repeated_command_has_one_entry(context: Context) -> None:
-    note(context)
-    note(context)
+    record(context)
+    record(context)
     # its answer was lost, and a new session asks once more
     again = Context(context.workdir, context.agent_dir, "n1")
-    note(again)
+    record(again)
     assert len(shown(context).entries) == 1
-    note(Context(context.workdir, context.agent_dir, "n1"), by={**BY, "command": "another0"})
-    note(Context(context.workdir, context.agent_dir, "n1"), by={})
-    note(
+    record(Context(context.workdir, context.agent_dir, "n1"), by={**BY, "command": "another0"})
+    record(Context(context.workdir, context.agent_dir, "n1"), by={})
+    record(
         Context(context.workdir, context.agent_dir, "n1"),
         by="nonsense",
         run={"no": "name"},
@@ -132,7 +132,7 @@ def test_a_torn_last_line_is_named_and_the_next_entry_is_a_line_of_its_own(
     for torn in (b'{"time":17', b"\0\0\0\0", b"\xff\0\x1b]0;x\x07"):
         log(context).write_bytes(whole + torn)
         assert [line for line, _ in shown(context).faults] == ["log.jsonl:3"]
-        note(Context(context.workdir, "", "n1"), run="after")
+        record(Context(context.workdir, "", "n1"), run="after")
         assert [line for line, _ in shown(context).faults] == ["log.jsonl:3"]
         assert runs(context) == ["r0", "r1", "after"]
 
@@ -143,7 +143,7 @@ def test_a_log_that_an_older_version_chained_is_read_and_gone_on_with(context: C
     chained = [{"n": 7, "prev": "a" * 64, "older": 3}, {"n": 8, "prev": "b" * 64, "torn": "c" * 64}]
     lines = [json.dumps({**old, "run": f"old{each['n']}", **each}) for each in chained]
     log(context).write_text(lines[0] + "\ntorn\n" + lines[1] + "\n")
-    note(Context(context.workdir, "", "n1"), run="new")
+    record(Context(context.workdir, "", "n1"), run="new")
     assert runs(context) == ["old7", "old8", "new"] and [
         line for line, _ in shown(context).faults
     ] == ["log.jsonl:2"]
@@ -161,7 +161,7 @@ def test_the_log_is_bounded(context: Context, monkeypatch: pytest.MonkeyPatch) -
     )
     assert older.stat().st_size < 3000 and log(context).stat().st_size < 3000
     log(context).rename(older)  # a power cut between the rename and the first entry of the new file
-    note(Context(context.workdir, "", "n1"), run="after")
+    record(Context(context.workdir, "", "n1"), run="after")
     assert shown(context).faults == () and runs(context)[-2:] == ["r19", "after"]
 
 
@@ -186,20 +186,20 @@ def test_many_sessions_at_once_make_one_log(context: Context) -> None:
     for thread in threads:
         thread.join()
     assert [process.wait(120) for process in running] == [0] * 4
-    found = shown(context)
-    assert found.faults == () and len(found.entries) >= 125
+    entries = shown(context)
+    assert entries.faults == () and len(entries.entries) >= 125
 
 
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "full"
-    place.mkdir()
+    mount_point = tmp_path / "full"
+    mount_point.mkdir()
     require("mounts")
     subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(place)], check=True
+        ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(mount_point)], check=True
     )
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    yield mount_point
+    subprocess.run(["umount", "--lazy", str(mount_point)], check=True)
 
 
 @pytest.mark.fault("44 a full disk under the audit log")
@@ -216,7 +216,7 @@ def test_a_full_disk_is_said_and_counted_and_fails_nothing(
             pass
     before = len(shown(context).entries)
     for number in range(40):
-        note(context, run=f"full-{number}")
+        record(context, run=f"full-{number}")
     written = len(shown(context).entries)
     assert (
         before < written < 42
@@ -224,7 +224,7 @@ def test_a_full_disk_is_said_and_counted_and_fails_nothing(
     )
     assert shown(context).faults == () and context.missed == 42 - written
     (full_disk / "filler").unlink()
-    note(context, run="after")
+    record(context, run="after")
     ((_, what),) = shown(context).faults
     assert f"{42 - written} entries before it could not be written" in what
 
@@ -237,13 +237,13 @@ def test_a_log_in_anothers_folder_or_behind_a_link_is_not_written(
     Path(context.workdir, ".audit").symlink_to(elsewhere)
     with pytest.raises(NotOurs):
         audit_log.append_entry(context.workdir, json.loads(json.dumps({"command": None})))
-    note(context)
+    record(context)
     assert context.missed == 1 and os.listdir(elsewhere) == []
     Path(context.workdir, ".audit").unlink()
     log(context).parent.mkdir(mode=0o700, parents=True)
     (tmp_path / "file").write_text("")
     log(context).symlink_to(tmp_path / "file")
-    note(context)
+    record(context)
     assert context.missed == 2 and (tmp_path / "file").read_text() == ""
 
 
@@ -254,7 +254,7 @@ def test_a_held_lock_is_not_waited_for_without_end(
     monkeypatch.setattr(audit_log, "LOCK_S", 0.05)
     held = FileLock(str(log(context).with_name("lock")))
     assert held.acquire()
-    note(context, run="waits")
+    record(context, run="waits")
     held.release()
     assert context.missed == 1 and len(shown(context).entries) == 1
 

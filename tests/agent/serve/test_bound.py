@@ -1,4 +1,5 @@
-"""What is bound to a session ends with it, and takes all that it started with it."""
+"""Tests that a program that is bound to a session ends with it, and all processes that the program
+started."""
 
 from __future__ import annotations
 
@@ -47,9 +48,9 @@ def alive(pid: int) -> bool:
 
 
 def bound(folder: Path, *argv: str) -> subprocess.Popen[bytes]:
-    words = [AGENT_PYTHON, "-c", RUN, str(AGENT), str(folder), *argv]
+    command = [AGENT_PYTHON, "-c", RUN, str(AGENT), str(folder), *argv]
     return subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     )
 
 

@@ -1,5 +1,5 @@
-"""Hosts that try whether they reach each other: real sockets, all causes that one machine can
-show."""
+"""Tests hosts that check whether they reach each other, with real sockets and all causes that one
+machine can show."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ TOKEN, KEY = "a" * 32, "b" * 32
 
 @contextmanager
 def listening(*ports: int, token: str = TOKEN, key: str = KEY) -> Iterator[dict[str, Any]]:
-    """A host that listens, as its verb does it; what it said of its ports."""
-    said: list[dict[str, Any]] = []
+    """Run a host that listens as its verb does, and yield what it reported about its ports."""
+    items_sent: list[dict[str, Any]] = []
     begun, cancelled = threading.Event(), threading.Event()
 
     def item(fields: Any, _: bytes) -> None:
-        said.append(fields)
+        items_sent.append(fields)
         begun.set()
 
     call = Call(
@@ -47,7 +47,7 @@ def listening(*ports: int, token: str = TOKEN, key: str = KEY) -> Iterator[dict[
     thread.start()
     assert begun.wait(120)
     try:
-        yield said[0]
+        yield items_sent[0]
     finally:
         cancelled.set()
         thread.join(120)
@@ -59,12 +59,12 @@ def knock(*links: tuple[str, int, str]) -> dict[int, str]:
         Call(Context("/nowhere", ""), {"links": [list(link) for link in links]})
     )
     assert answer["asked"] == len(links)
-    return {place: why for place, why, _ in answer["failed"]}
+    return {index: why for index, why, _ in answer["failed"]}
 
 
 @contextmanager
 def server(answer: Callable[[socket.socket], object]) -> Iterator[int]:
-    """A program that answers in its own way to each that connects."""
+    """Run a program that answers each client in its own way."""
     with socket.create_server(("127.0.0.1", 0)) as open_port:
 
         def serve() -> None:
@@ -83,8 +83,8 @@ def server(answer: Callable[[socket.socket], object]) -> Iterator[int]:
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_who_listens_is_reached_by_many_at_once(address: str) -> None:
     port = free_ports(1)[0]
-    with listening(port) as said:
-        assert said == {"ports": [port], "taken": {}}
+    with listening(port) as items_sent:
+        assert items_sent == {"ports": [port], "taken": {}}
         assert knock(*[(address, port, TOKEN)] * 300) == {}
     assert host_ports.is_free(port)  # at once: nothing of it is left in TIME_WAIT
 
@@ -93,8 +93,8 @@ def test_a_port_that_is_taken_is_said_and_the_others_serve() -> None:
     port = free_ports(1)[0]
     with socket.create_server(("", 0)) as other:
         taken = other.getsockname()[1]
-        with listening(taken, port) as said:
-            assert said["ports"] == [port] and "in use" in said["taken"][str(taken)]
+        with listening(taken, port) as items_sent:
+            assert items_sent["ports"] == [port] and "in use" in items_sent["taken"][str(taken)]
             assert knock(("127.0.0.1", port, TOKEN)) == {}
 
 
@@ -125,10 +125,13 @@ def test_each_failure_has_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
             ("127.0.0.1", closing, "other"),
             ("127.0.0.1", silent, "mute"),
         ]
-        found = knock(
+        failures = knock(
             *((address, there, TOKEN) for address, there, _ in links), ("127.0.0.1", port, "c" * 32)
         )
-    assert found == {**{place: why for place, (_, _, why) in enumerate(links)}, len(links): "other"}
+    assert failures == {
+        **{index: why for index, (_, _, why) in enumerate(links)},
+        len(links): "other",
+    }
     for one in kept:
         one.close()
 
@@ -175,8 +178,13 @@ def test_a_measured_link_has_figures_both_ways(monkeypatch: pytest.MonkeyPatch) 
     port = free_ports(1)[0]
     call = {"link": ["127.0.0.1", port, TOKEN], "key": KEY}
     with listening(port):
-        found = check_links.measure_one_link(Call(Context("/nowhere", ""), call))
-        assert found["why"] == "" and found["ms"] and found["to_mbit_s"] and found["from_mbit_s"]
+        figures = check_links.measure_one_link(Call(Context("/nowhere", ""), call))
+        assert (
+            figures["why"] == ""
+            and figures["ms"]
+            and figures["to_mbit_s"]
+            and figures["from_mbit_s"]
+        )
         stranger = check_links.measure_one_link(
             Call(Context("/nowhere", ""), {**call, "key": "c" * 32})
         )
@@ -192,10 +200,10 @@ def test_without_the_key_nothing_is_sent_but_the_token() -> None:
     with listening(port), socket.create_connection(("127.0.0.1", port)) as stranger:
         stranger.settimeout(10)
         stranger.sendall(b"R" * 200)
-        said = b""
+        received = b""
         while part := _received(stranger):
-            said += part
-    assert said == TOKEN.encode() + b"\n"
+            received += part
+    assert received == TOKEN.encode() + b"\n"
 
 
 def _received(one: socket.socket) -> bytes:

@@ -1,4 +1,5 @@
-"""What `clean` removes of a workdir, and what it never does: on real folders, with real runs."""
+"""Tests what `clean` removes of a workdir, and what it never removes, on real folders with real
+runs."""
 
 from __future__ import annotations
 
@@ -28,21 +29,21 @@ HOLDER = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
 
 
 def asked(context: Context, verb: str, **args: Any) -> list[dict[str, Any]]:
-    """The items of its answer."""
+    """Return the items of the verb's answer."""
     items: list[dict[str, Any]] = []
     find_verb(verb)(Call(context, args, b"", lambda fields, blob: items.append(dict(fields))))
     return items
 
 
 def listed(context: Context, **args: Any) -> dict[tuple[str, str], str]:
-    """(kind, name) -> why it stays."""
+    """Return (kind, name) -> why it is kept."""
     return {
         (row["kind"], row["name"]): row["stays"] for row in asked(context, "clean.list", **args)
     }
 
 
 def removed(context: Context, *things: tuple[str, str], **args: Any) -> dict[str, str]:
-    """name -> why it was not removed."""
+    """Return name -> why it was not removed."""
     return {
         row["name"]: row["stays"]
         for row in asked(context, "clean.remove", job=JOB, things=things, **args)
@@ -57,7 +58,7 @@ def write(path: Path, text: str = "x") -> Path:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Context:
-    """A workdir of its own, with a job that was locked once."""
+    """Make a workdir with a job that was locked once."""
     workdir = tmp_path / "w"
     for name in ("locks", "fences", "runs", "releases", "data", "keep/ckpt"):
         (workdir / JOB / name).mkdir(parents=True, mode=0o700)
@@ -73,7 +74,7 @@ def a_run(
     ended: float = 1.0,
     **fields: Any,
 ) -> Path:
-    """A run that another boot of that host left; its folder."""
+    """Make a run that another boot of that host left, and return its folder."""
     folder = Path(layout.host_dir(context.workdir, JOB, run, on))
     part = wire.HostPart(
         run=run,
@@ -136,10 +137,10 @@ def test_a_run_of_which_only_a_process_is_alive_stays(cluster: Cluster) -> None:
     cluster.each("run.stop", "r1", grace_s=0.0)
     left = subprocess.Popen(["sleep", "100"], env={**os.environ, **marks})
     try:
-        found = wait_until(
+        reasons = wait_until(
             lambda: [why for why in removed(context, ("run", "r1")).values() if why != LINGERS]
         )
-        assert found == ["processes of it are alive"]
+        assert reasons == ["processes of it are alive"]
     finally:
         left.kill()
         left.wait()
@@ -164,14 +165,14 @@ def test_a_run_with_a_damaged_part_stays_and_so_does_one_that_is_prepared_now(
     host: Context,
 ) -> None:
     write(a_run(host, "r1") / "hosts/n1/state.json", '{"phase": 7}')
-    half = write(Path(host.workdir, JOB, "runs/r2/hosts/n3/word.abort"))
+    partial = write(Path(host.workdir, JOB, "runs/r2/hosts/n3/word.abort"))
     lock = FileLock(str(Path(host.workdir, JOB, "locks/prepare.n3")))
     assert lock.acquire()
-    found = listed(host)
-    assert "damaged" in found["run", "r1"] and found["run", "r2"] == "it is being prepared on n3"
+    items = listed(host)
+    assert "damaged" in items["run", "r1"] and items["run", "r2"] == "it is being prepared on n3"
     lock.release()
     assert listed(host)["half", "runs/r2"] == ""
-    assert removed(host, ("half", "runs/r2")) == {"runs/r2": ""} and not half.exists()
+    assert removed(host, ("half", "runs/r2")) == {"runs/r2": ""} and not partial.exists()
 
 
 def test_links_are_not_followed(host: Context, tmp_path: Path) -> None:
@@ -220,8 +221,8 @@ def test_names_lead_nowhere_else(host: Context, tmp_path: Path) -> None:
 def test_what_is_foreign_stays_with_the_run_that_has_it(host: Context) -> None:
     foreign = write(a_run(host, "r1") / "notes.txt")
     beside = write(Path(host.workdir, "mine/runs/exp1/events.out"))
-    found = listed(host)
-    assert "notes.txt" in found["run", "r1"] and not any("exp1" in name for _, name in found)
+    items = listed(host)
+    assert "notes.txt" in items["run", "r1"] and not any("exp1" in name for _, name in items)
     assert (
         "notes.txt" in removed(host, ("run", "r1"))["r1"] and foreign.exists() and beside.exists()
     )
@@ -286,12 +287,12 @@ def test_data_that_is_not_named_goes_but_not_what_a_run_reads(host: Context) -> 
     write(data / "foreign/file")
     write(a_run(host, "live", "committed") / "plan.json", json.dumps({"data": {"read": {}}}))
     assert "data" not in {kind for kind, _ in listed(host)}
-    found = {
+    kept_data = {
         name: stays
         for (kind, name), stays in listed(host, named=["named"]).items()
         if kind == "data"
     }
-    assert found == {"read": "a run that has not ended reads it", "old": ""}
+    assert kept_data == {"read": "a run that has not ended reads it", "old": ""}
     answer = removed(
         host,
         ("data", "named"),
@@ -390,28 +391,28 @@ find_verb("clean.remove")(Call(context, dict(job="{JOB}", things=[["run", "r1"]]
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -9
     assert not folder.exists()
-    (half,) = [name for kind, name in listed(host) if kind == "half"]
-    assert half.startswith("runs/.gone-r1-") and ("run", "r1") not in listed(host)
+    (partial,) = [name for kind, name in listed(host) if kind == "half"]
+    assert partial.startswith("runs/.gone-r1-") and ("run", "r1") not in listed(host)
     (left,) = [row for row in find_verb("audit")(Call(host, {}))["left"] if row["kind"] == "half"]  # type: ignore[index, call-overload]
-    assert left["path"].endswith(half)
-    assert removed(host, ("half", half)) == {half: ""} and listed(host) == {}
+    assert left["path"].endswith(partial)
+    assert removed(host, ("half", partial)) == {partial: ""} and listed(host) == {}
 
 
 def test_of_two_removals_at_once_each_thing_goes_once(host: Context) -> None:
     for number in range(30):
         a_run(host, f"r{number}")
     things = [("run", f"r{number}") for number in range(30)]
-    found: list[dict[str, str]] = [{}, {}]
+    outcomes: list[dict[str, str]] = [{}, {}]
 
     def clean(which: int) -> None:
-        found[which] = removed(Context(host.workdir, host.agent_dir, f"n{which}"), *things)
+        outcomes[which] = removed(Context(host.workdir, host.agent_dir, f"n{which}"), *things)
 
     both = [threading.Thread(daemon=True, target=clean, args=(which,)) for which in (0, 1)]
     for each in both:
         each.start()
     for each in both:
         each.join()
-    once = [[name for name, stays in answer.items() if not stays] for answer in found]
+    once = [[name for name, stays in answer.items() if not stays] for answer in outcomes]
     assert sorted(once[0] + once[1]) == sorted(name for _, name in things)
     assert os.listdir(Path(host.workdir, JOB, "runs")) == []
 
@@ -454,7 +455,7 @@ def test_what_is_mounted_inside_stays_also_from_the_same_file_system(
 
 @pytest.fixture
 def full(host: Context) -> Context:
-    """A workdir with all that tfdeploy puts into one."""
+    """Make a workdir with everything that tfdeploy puts into one."""
     a_run(host, "r1")
     write(Path(host.workdir, JOB, "releases/r0/a"))
     write(Path(host.workdir, ".agent/0123/tfdeploy/agent/main.py"))
@@ -570,16 +571,18 @@ def test_a_secret_file_goes_out_of_a_run_that_has_ended_and_no_link_is_followed(
         write(folder / "cwd/token.txt")
     target = write(Path(host.agent_dir) / "precious/id")
     os.symlink(target.parent, ended / "cwd/keys")
-    found = {
+    kept_files = {
         name: why
         for (kind, name), why in listed(host, secret_files=SECRET).items()
         if kind == "secret file"
     }
     assert (
-        found["runs/r1/cwd/token.txt"] == "" and found["runs/r2/cwd/token.txt"] and len(found) == 2
+        kept_files["runs/r1/cwd/token.txt"] == ""
+        and kept_files["runs/r2/cwd/token.txt"]
+        and len(kept_files) == 2
     )
     things = [
-        ("secret file", name) for name in (*found, "runs/r1/cwd/keys/id", "runs/r1/cwd/result")
+        ("secret file", name) for name in (*kept_files, "runs/r1/cwd/keys/id", "runs/r1/cwd/result")
     ]
     gone = removed(host, *things, secret_files=SECRET)
     assert [name for name, why in gone.items() if not why] == ["runs/r1/cwd/token.txt"]

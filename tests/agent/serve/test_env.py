@@ -1,4 +1,4 @@
-"""Environments on one host: made offline, made once, never half, kept as long as somebody wants
+"""Tests environments on one host: made offline, made once, never partial, and kept while a job uses
 them."""
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def is_gone(pid: str) -> bool:
 
 
 def fake(host: Host, name: str, *, used_by: str = "", whole: bool = True) -> Path:
-    """An environment as it lies on disk, without its content."""
+    """Make an environment as it is on disk, without its content."""
     folder = host.root / name
     (folder / "bin").mkdir(parents=True)
     if whole:
@@ -118,8 +118,10 @@ def test_it_is_made_offline_from_wheels_and_then_it_is_there(host: Host) -> None
     host.said.clear()
     assert host.call("env.state") == made and host.call("env.make") == made
     assert host.said == [] and os.stat(made["folder"]).st_mtime_ns == before
-    found = env.find_environment(host.context.workdir, "d1", made["python_version"], sys.executable)
-    assert found == made["folder"]
+    folder = env.find_environment(
+        host.context.workdir, "d1", made["python_version"], sys.executable
+    )
+    assert folder == made["folder"]
     assert (
         env.find_environment(host.context.workdir, "d2", made["python_version"], sys.executable)
         is None
@@ -261,10 +263,10 @@ def test_the_real_uv_makes_the_same_environment_from_wheels(
     made = host.call("env.make")
     assert (made["by"], made["ready"]) == ("uv", True)
     code = "import alpha, sys; print(alpha.VERSION, sys.prefix)"
-    said = subprocess.run(
+    output = subprocess.run(
         [f"{made['folder']}/bin/python", "-c", code], capture_output=True, text=True, check=True
     ).stdout
-    assert said.split() == ["1.0", os.path.realpath(made["folder"])]
+    assert output.split() == ["1.0", os.path.realpath(made["folder"])]
     with pytest.raises(VerbError, match="gamma") as caught:
         host.call("env.make", digest="d2", files={"requirements.txt": "gamma>=3\n"})
     assert caught.value.code == "setup_failed" and "uv" in caught.value.what
@@ -319,8 +321,8 @@ def test_one_that_is_given_up_leaves_no_process_and_no_half(host: Host, tmp_path
 
 def test_a_half_that_was_left_is_made_anew(host: Host) -> None:
     name = os.path.basename(host.call("env.state")["folder"])
-    half = fake(host, name, whole=False)
-    (half / "bin" / "python").symlink_to(sys.executable)
+    partial = fake(host, name, whole=False)
+    (partial / "bin" / "python").symlink_to(sys.executable)
     assert host.call("env.state")["ready"] is False
     assert host.call("env.make")["packages"] == {"alpha": "1.0", "beta": "2.1"}
 
@@ -374,14 +376,18 @@ def test_the_probe_takes_the_environments_interpreter_once_it_is_whole(host: Hos
     wheels = Path(layout.data_dir(host.context.workdir, "job", "setup-wheels"))
     make_wheel(wheels, "tensorflow", "2.99.0")
     made = host.call("env.make", files={"requirements.txt": "tensorflow"})
-    found = facts("d1")
+    host_facts = facts("d1")
     assert (
-        found["environment"] == made["folder"] and found["python"] == made["folder"] + "/bin/python"
+        host_facts["environment"] == made["folder"]
+        and host_facts["python"] == made["folder"] + "/bin/python"
     )
-    assert found["tensorflow"] == "2.99.0" and found["python_version"] == made["python_version"]
+    assert (
+        host_facts["tensorflow"] == "2.99.0"
+        and host_facts["python_version"] == made["python_version"]
+    )
     assert facts(None)["environment"] is None and facts("d2")["python"] == sys.executable
-    os.unlink(found["python"])
-    os.symlink("/bin/false", found["python"])
+    os.unlink(host_facts["python"])
+    os.symlink("/bin/false", host_facts["python"])
     assert facts("d1")["environment"] is None and facts("d1")["python"] == sys.executable
 
 
@@ -427,8 +433,8 @@ def test_what_is_no_package_and_version_is_not_told(tmp_path: Path) -> None:
         "pip-23",
     ):
         (folder / f"{name}.dist-info").mkdir(parents=True)
-    found = env_install.installed_packages(str(tmp_path / "e"))
-    assert found == {
+    packages = env_install.installed_packages(str(tmp_path / "e"))
+    assert packages == {
         "numpy": "1.26.4",
         "tf": "2.21.0.dev20260101+cuda12",
         "typing-extensions": "4.9.0",

@@ -1,5 +1,5 @@
-"""What a host says of the files that a fetch takes: lists of one moment, sums of beginnings, sums
-of rotated logs."""
+"""Tests what a host reports about the files of a fetch: consistent lists, hashes of the first
+bytes, hashes of rotated logs."""
 
 from __future__ import annotations
 
@@ -84,10 +84,14 @@ def test_keep_is_listed_with_links_and_without_what_is_no_file(ask: Any, keep: P
     (keep / "link").symlink_to("deep")
     os.mkfifo(keep / "fifo")
     items, value = ask("fetch.list", what="keep", keep=["ckpt", "nothing"])
-    found = rows(items)
-    assert set(found) == {"ckpt/checkpoint", "ckpt/deep/b\udcff", "ckpt/link"}
-    assert found["ckpt/link"][2] == "deep"
-    assert list(found["ckpt/checkpoint"]) == [3, (keep / "checkpoint").stat().st_mtime_ns, None]
+    listed_rows = rows(items)
+    assert set(listed_rows) == {"ckpt/checkpoint", "ckpt/deep/b\udcff", "ckpt/link"}
+    assert listed_rows["ckpt/link"][2] == "deep"
+    assert list(listed_rows["ckpt/checkpoint"]) == [
+        3,
+        (keep / "checkpoint").stat().st_mtime_ns,
+        None,
+    ]
     assert value == {"root": str(keep.parent), "sharing": []}
 
 
@@ -96,10 +100,10 @@ def test_a_record_that_is_replaced_during_the_look_is_looked_at_again(
 ) -> None:
     (keep / "checkpoint").write_text("names one")
     (keep / "model-1").write_text("1")
-    look, seen = keep_folders.row_of, []
+    real_row_of, seen = keep_folders.row_of, []
 
     def replacing(root: str, path: str) -> Any:
-        found = look(root, path)
+        row = real_row_of(root, path)
         # the saver comes in between: a new one, the record, the old one goes
         if path.endswith("model-1") and not seen:
             seen.append(path)
@@ -107,13 +111,13 @@ def test_a_record_that_is_replaced_during_the_look_is_looked_at_again(
             (keep / "new").write_text("now names two")
             (keep / "new").replace(keep / "checkpoint")
             (keep / "model-1").unlink()
-        return found
+        return row
 
     monkeypatch.setattr(keep_folders, "row_of", replacing)
     items, _ = ask("fetch.list", what="keep", keep=["ckpt"])
-    found = rows(items)
-    assert set(found) == {"ckpt/checkpoint", "ckpt/model-2"}
-    assert found["ckpt/checkpoint"][0] == len("now names two")
+    listed_rows = rows(items)
+    assert set(listed_rows) == {"ckpt/checkpoint", "ckpt/model-2"}
+    assert listed_rows["ckpt/checkpoint"][0] == len("now names two")
 
 
 def test_what_a_program_left_is_listed_without_the_code_keep_and_data(

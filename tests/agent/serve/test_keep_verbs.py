@@ -1,5 +1,5 @@
-"""Files of another host's keep folders: taken in whole or not at all, records last, nothing
-deleted, no way out."""
+"""Tests receiving files of another host's keep folders: complete or not at all, records last.
+Nothing is deleted, and no path leads out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Host:
         return find_verb(verb)(Call(self.context, dict(args, job="job")))
 
     def send(self, files: dict[str, str]) -> list[Any]:
-        """As rsync would put them; what keep.place is then told of them."""
+        """Write the files as rsync would, and return the arguments of keep.place."""
         folder = Path(self.call("keep.begin", bytes=10)["folder"])
         rows = []
         for path, text in files.items():
@@ -55,11 +55,11 @@ def test_all_of_it_is_put_in_place_and_the_rest_stays(
     moved: list[str] = []
     replace = os.replace
 
-    def noted(here: str, there: str) -> None:
-        moved.append(os.path.basename(there))
-        replace(here, there)
+    def record_replace(source: str, target: str) -> None:
+        moved.append(os.path.basename(target))
+        replace(source, target)
 
-    monkeypatch.setattr(os, "replace", noted)
+    monkeypatch.setattr(os, "replace", record_replace)
     assert host.place(host.send({"ck/checkpoint": "new", "ck/deep/ckpt-1": "1", "ck/z": "z"})) == []
     assert moved == ["ckpt-1", "z", "checkpoint"]
     assert [
@@ -147,10 +147,10 @@ def test_nothing_is_brought_while_a_run_of_the_job_is_alive(hosts: NewCluster) -
         "r1", {"worker:0": ("n1", ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"])}
     )
     context = cluster.hosts["n1"].context
-    place = {"job": cluster.job, "keep": ["ck"], "files": [], "aside": []}
+    args = {"job": cluster.job, "keep": ["ck"], "files": [], "aside": []}
     with pytest.raises(VerbError, match="run r1 of job digits is alive") as refused:
-        find_verb("keep.place")(Call(context, place))
+        find_verb("keep.place")(Call(context, args))
     assert refused.value.code == "live_run"
     Path(cluster.hosts["n1"].paths("r1").cwd, "go").touch()
     cluster.wait_ended("r1")
-    assert find_verb("keep.place")(Call(context, place)) == {"missing": []}
+    assert find_verb("keep.place")(Call(context, args)) == {"missing": []}

@@ -1,4 +1,4 @@
-"""Locks of a job: one holder, who is named; they go with their session."""
+"""Tests the locks of a job: one holder, whom errors name. Locks end with their session."""
 
 from __future__ import annotations
 
@@ -72,15 +72,15 @@ def test_unlock_removes_what_a_killed_session_left_and_nobody_else_s(
     serve: NewClient, tmp_path: Path
 ) -> None:
     first, second = serve(), serve()
-    there = layout.locks_dir(str(tmp_path), "job")
+    folder = layout.locks_dir(str(tmp_path), "job")
     assert first.call("lock", job="job", operation="launch", holder=HOLDER, wait_s=0)["value"]
     assert second.call("unlock", job="job")["value"] == {}
-    assert len(os.listdir(there)) == 1
+    assert len(os.listdir(folder)) == 1
     first.process.kill()
     first.process.wait(WITHIN_S)
-    assert len(os.listdir(there)) == 1
+    assert len(os.listdir(folder)) == 1
     assert second.call("unlock", job="job")["value"] == {}
-    assert os.listdir(there) == []
+    assert os.listdir(folder) == []
 
 
 @pytest.mark.needs("process namespaces")
@@ -123,17 +123,19 @@ def test_a_lock_of_a_life_before_this_one_goes_and_that_of_a_clone_stays(
         )
         died.process.kill()  # as in a power cut
         died.process.wait(WITHIN_S)
-    there = Path(layout.locks_dir(str(tmp_path), "job"))
+    folder = Path(layout.locks_dir(str(tmp_path), "job"))
     wait_for(
-        lambda: not any(is_locked(str(path)) for path in there.iterdir()), WITHIN_S, "they are dead"
+        lambda: not any(is_locked(str(path)) for path in folder.iterdir()),
+        WITHIN_S,
+        "they are dead",
     )
     again = serve(clone="n1")
     assert again.call("lock", **lock)["value"]["held"]
     assert again.call("unlock", job="job")["value"] == {}
-    (left,) = there.iterdir()
+    (left,) = folder.iterdir()
     assert json.loads(left.read_text())["of_host"] == "n2"
     assert (
-        serve(clone="n2").call("unlock", job="job")["value"] == {} and list(there.iterdir()) == []
+        serve(clone="n2").call("unlock", job="job")["value"] == {} and list(folder.iterdir()) == []
     )
 
 
@@ -185,7 +187,7 @@ def gone(client: Client) -> None:
 
 
 def writes(client: Client, fence: int | None = None, verb: str = "data.begin", **args: Any) -> Any:
-    """The code with which it is refused; None: it is not."""
+    """Return the error code with which a write is refused, or None."""
     return (
         client.call(verb, **{"job": "job", "name": "d", "fence": fence, **args})
         .get("error", {})
@@ -325,10 +327,10 @@ def test_a_filesystem_without_locks_is_named_and_nobody_is_blamed(
     monkeypatch.setattr(fcntl, "flock", no_flock)
     with pytest.raises(OSError) as caught:
         serve_lock.acquire_lock(Call(Context(str(tmp_path), ""), args))
-    said = failure_answer(caught.value)
+    answer = failure_answer(caught.value)
     assert (
-        said["code"] == "refused"
-        and str(tmp_path) in said["where"]
-        and "`workdir:`" in str(next_of(said["advice"], said["details"]))
+        answer["code"] == "refused"
+        and str(tmp_path) in answer["where"]
+        and "`workdir:`" in str(next_of(answer["advice"], answer["details"]))
     )
     assert not is_locked(str(tmp_path))

@@ -1,4 +1,4 @@
-"""The verb that sends logs: what is there, what comes, and when a follower is done."""
+"""Tests the verb that sends logs: stored and new output, and when a follower is done."""
 
 from __future__ import annotations
 

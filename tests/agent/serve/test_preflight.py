@@ -1,5 +1,5 @@
-"""The facts that only a preflight asks for. What this machine cannot show is given as text: quotas,
-groups, logind's settings."""
+"""Tests the facts that only a preflight asks for. What this machine cannot show is given as text:
+quotas, groups, logind's settings."""
 
 from __future__ import annotations
 
@@ -32,13 +32,15 @@ def facts(workdir: Path, **args: Any) -> Any:
 
 def test_this_machine(tmp_path: Path) -> None:
     tmp_path.chmod(0o750)
-    found = facts(tmp_path)
+    host_facts = facts(tmp_path)
     assert (
-        found["workdir_mode"] == 0o750
-        and found["mount"]["point"].startswith("/")
-        and found["available_bytes"] > 1 << 20
+        host_facts["workdir_mode"] == 0o750
+        and host_facts["mount"]["point"].startswith("/")
+        and host_facts["available_bytes"] > 1 << 20
     )
-    assert (found["temporary"]["writable"] and found["driver"] is None) or found["driver"]
+    assert (host_facts["temporary"]["writable"] and host_facts["driver"] is None) or host_facts[
+        "driver"
+    ]
     assert (
         probe.probe_host(Call(Context(str(tmp_path), ""), {"ports": [1, 0]}))["preflight"] is None
     )
@@ -47,9 +49,11 @@ def test_this_machine(tmp_path: Path) -> None:
 
 
 def test_limits_of_this_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = {resource.RLIMIT_NOFILE: 64, resource.RLIMIT_CPU: 90}
+    limit_of = {resource.RLIMIT_NOFILE: 64, resource.RLIMIT_CPU: 90}
     monkeypatch.setattr(
-        limits.resource, "getrlimit", lambda number: (said.get(number, resource.RLIM_INFINITY), 0)
+        limits.resource,
+        "getrlimit",
+        lambda number: (limit_of.get(number, resource.RLIM_INFINITY), 0),
     )
     assert limits.limits() == {"open files": 64, "CPU seconds": 90}
 
@@ -82,8 +86,8 @@ def test_the_mount_of_a_folder_is_the_innermost_and_the_last(tmp_path: Path) -> 
         "/home/with space/x": "/dev/sdb",
         "/homes": "/dev/sda1",
     }.items():
-        found = mounts.mount_of(path, str(table))
-        assert found is not None and found["source"] == source, path
+        device = mounts.mount_of(path, str(table))
+        assert device is not None and device["source"] == source, path
     assert mounts.mount_of("/x", str(tmp_path / "none")) is None
     assert mounts.read_mounts(str(table))[2][:3] == ["/dev/sdb", "/home/with space", "xfs"]
 
@@ -124,10 +128,10 @@ def test_a_quota_as_the_program_reports_it(tmp_path: Path, row: str, expected: A
 
 
 @pytest.mark.parametrize(
-    ("said", "version"), [("535.104.05\n535.104.05", "535.104.05"), ("[N/A]", None), ("", None)]
+    ("output", "version"), [("535.104.05\n535.104.05", "535.104.05"), ("[N/A]", None), ("", None)]
 )
-def test_the_driver(said: str, version: str | None) -> None:
-    assert read_driver(Asked(["echo", said])) == version
+def test_the_driver(output: str, version: str | None) -> None:
+    assert read_driver(Asked(["echo", output])) == version
 
 
 @pytest.mark.parametrize(
@@ -150,8 +154,8 @@ def test_logind(
     monkeypatch.setattr(logind, "_FOLDERS", ())
     monkeypatch.setattr(logind, "_in_session", lambda: True)
     monkeypatch.setattr(os, "getuid", lambda: 1000)
-    found = logind.at_logout(user)
-    assert (logind.kills(), found["kills"], found["removes_ipc"]) == expected
+    at_logout = logind.at_logout(user)
+    assert (logind.kills(), at_logout["kills"], at_logout["removes_ipc"]) == expected
     monkeypatch.setattr(logind, "SESSIONS", str(tmp_path / "none"))
     assert (
         logind.at_logout(user) == {"kills": False, "removes_ipc": False}

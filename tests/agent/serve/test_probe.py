@@ -1,4 +1,5 @@
-"""What probing finds: programs, ports and who has them, keep folders, names, the machine."""
+"""Tests what a probe reports: programs, ports and their owners, keep folders, names, the
+machine."""
 
 from __future__ import annotations
 
@@ -49,12 +50,14 @@ def path_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 def test_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSH_CONNECTION", "192.0.2.1 50000 192.0.2.2 22")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    found = facts(tmp_path)
-    assert found["hostname"] == os.uname().nodename and found["home"] == os.path.expanduser("~")
-    assert found["ssh_server_address"] == "192.0.2.2" and "http_proxy" in found["proxies"]
-    assert found["cores"] >= 1 and found["free_disk_bytes"] > 0
-    assert abs(found["clock"] - time.time()) < 60
-    assert found["python"] == sys.executable and found["python_version"] == ".".join(
+    host_facts = facts(tmp_path)
+    assert host_facts["hostname"] == os.uname().nodename and host_facts[
+        "home"
+    ] == os.path.expanduser("~")
+    assert host_facts["ssh_server_address"] == "192.0.2.2" and "http_proxy" in host_facts["proxies"]
+    assert host_facts["cores"] >= 1 and host_facts["free_disk_bytes"] > 0
+    assert abs(host_facts["clock"] - time.time()) < 60
+    assert host_facts["python"] == sys.executable and host_facts["python_version"] == ".".join(
         map(str, sys.version_info[:3])
     )
 
@@ -72,10 +75,10 @@ def test_its_answer_is_what_the_control_side_expects(tmp_path: Path) -> None:
     msgspec = pytest.importorskip("msgspec")
     from tfdeploy.model.facts import HostFacts
 
-    found = msgspec.convert(
+    answer = msgspec.convert(
         dict(facts(tmp_path, job="job", keep=["checkpoints"]), host="n1"), HostFacts
     )
-    assert found.workdir == str(tmp_path)
+    assert answer.workdir == str(tmp_path)
     assert set(facts(tmp_path)) == set(HostFacts.__dataclass_fields__) - {"host", "clock_skew_s"}
 
 
@@ -99,8 +102,8 @@ def test_tensorflow_is_found_without_importing_it(
     (site / name).mkdir(parents=True)
     (site / "tensorflow.py").write_text("raise SystemExit('imported')")
     program(path_with, "python9", f'PYTHONPATH={site} exec {sys.executable} -S "$@"\n')
-    found = facts(tmp_path, python="python9")
-    assert (found["python"], found["tensorflow"]) == (str(path_with / "python9"), version)
+    host_facts = facts(tmp_path, python="python9")
+    assert (host_facts["python"], host_facts["tensorflow"]) == (str(path_with / "python9"), version)
 
 
 def test_tf_keras_is_found_too(tmp_path: Path, path_with: Path) -> None:
@@ -111,8 +114,8 @@ def test_tf_keras_is_found_too(tmp_path: Path, path_with: Path) -> None:
     ):
         (tmp_path / "site" / name).mkdir(parents=True)
     program(path_with, "python9", f'PYTHONPATH={tmp_path}/site exec {sys.executable} -S "$@"\n')
-    found = facts(tmp_path, python="python9")
-    assert (found["tensorflow"], found["tf_keras"]) == ("2.21.0", "2.20.1")
+    host_facts = facts(tmp_path, python="python9")
+    assert (host_facts["tensorflow"], host_facts["tf_keras"]) == ("2.21.0", "2.20.1")
 
 
 def test_which_modules_the_interpreter_finds_without_importing_them(
@@ -134,9 +137,9 @@ def test_which_modules_the_interpreter_finds_without_importing_them(
         "tmp",
         "imp; import os",
     ]
-    found = facts(tmp_path, python="python9", modules=asked)
-    lacking = [name for name, there in found["modules"].items() if not there]
-    assert (lacking, list(found["modules"]), found["numpy"]) == (
+    host_facts = facts(tmp_path, python="python9", modules=asked)
+    lacking = [name for name, is_present in host_facts["modules"].items() if not is_present]
+    assert (lacking, list(host_facts["modules"]), host_facts["numpy"]) == (
         ["retrying", "tmp", "imp; import os"],
         asked,
         "2.4.6",
@@ -151,8 +154,8 @@ def test_an_interpreter_that_cannot_say_which_modules_it_finds_says_nothing(
     # as in Python 2: no importlib.util
     (tmp_path / "site" / "importlib" / "__init__.py").write_text("")
     program(path_with, "python9", f'PYTHONPATH={tmp_path}/site exec {sys.executable} -S "$@"\n')
-    found = facts(tmp_path, python="python9", modules=["json", "pandas"])
-    assert found["python"] and found["modules"] == {}
+    host_facts = facts(tmp_path, python="python9", modules=["json", "pandas"])
+    assert host_facts["python"] and host_facts["modules"] == {}
 
 
 def test_variables_that_the_plan_sets_are_seen(
@@ -177,9 +180,9 @@ def test_an_interpreter_that_is_missing_or_none_is_a_problem_in_words(
     tmp_path: Path, path_with: Path
 ) -> None:
     program(path_with, "liar", "echo cannot load libpython >&2; exit 3\n")
-    for name, words in (("nowhere", "no program nowhere"), ("liar", "cannot load libpython")):
-        found = facts(tmp_path, python=name)
-        assert found["python"] is None and words in found["problems"][-1]
+    for name, problem in (("nowhere", "no program nowhere"), ("liar", "cannot load libpython")):
+        host_facts = facts(tmp_path, python=name)
+        assert host_facts["python"] is None and problem in host_facts["problems"][-1]
 
 
 def test_gpus(tmp_path: Path, path_with: Path) -> None:
@@ -188,19 +191,19 @@ def test_gpus(tmp_path: Path, path_with: Path) -> None:
         for index, used in ((1, "[N/A]"), (0, "5"))
     )
     program(path_with, "nvidia-smi", f"echo '{first}'; echo '{second}'\n")
-    found = facts(tmp_path)
-    assert [(g["index"], g["uuid"], g["used_mib"]) for g in found["gpus"]] == [
+    host_facts = facts(tmp_path)
+    assert [(g["index"], g["uuid"], g["used_mib"]) for g in host_facts["gpus"]] == [
         (0, "GPU-10", 5),
         (1, "GPU-11", 0),
     ]
-    assert found["gpus"][0]["name"] == "NVIDIA Something" and found["gpu_error"] is None
+    assert host_facts["gpus"][0]["name"] == "NVIDIA Something" and host_facts["gpu_error"] is None
     assert facts(tmp_path, gpus="none")["gpus"] == []
     for given in (2, [1], [0, 1]):  # as the inventory may have them
         assert len(facts(tmp_path, gpus=given)["gpus"]) == 2
     for text in ("echo 'Driver/library version mismatch'; exit 18\n", "echo garbage\n"):
         program(path_with, "nvidia-smi", text)
-        found = facts(tmp_path)
-        assert found["gpus"] == [] and found["gpu_error"]
+        host_facts = facts(tmp_path)
+        assert host_facts["gpus"] == [] and host_facts["gpu_error"]
 
 
 CARDS = [
@@ -232,8 +235,8 @@ def test_cards_are_read_as_the_driver_writes_them(
 
 def test_without_nvidia_smi_or_rsync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = facts(tmp_path)
-    assert (found["gpus"], found["gpu_error"], found["rsync"]) == ([], None, None)
+    host_facts = facts(tmp_path)
+    assert (host_facts["gpus"], host_facts["gpu_error"], host_facts["rsync"]) == ([], None, None)
 
 
 def bound(family: int, listen: bool, reuse: list[int], address: str = "") -> socket.socket:
@@ -268,9 +271,9 @@ def test_a_taken_port_is_seen_and_named(
         pytest.skip("no IPv6 here")
     with holder:
         port = holder.getsockname()[1]
-        found = facts(tmp_path, ports=[port, port])
-        assert found["free_ports"] == []
-        owner = found["taken_ports"][str(port)]
+        host_facts = facts(tmp_path, ports=[port, port])
+        assert host_facts["free_ports"] == []
+        owner = host_facts["taken_ports"][str(port)]
         assert owner.startswith(f"pid {os.getpid()}: ") if listen else owner == "unknown"
         assert free_ports.look_at_ports(port, port, lambda: {port: "the mesh of run r"})[1] == {
             str(port): "the mesh of run r"
@@ -326,23 +329,23 @@ def test_keep_folders(tmp_path: Path) -> None:
         os.utime(path, (when, when))
     (folder / "model.ckpt-1200.index").write_text("")
     os.utime(folder / "model.ckpt-1200.index", (3000, 3000))
-    found = facts(tmp_path, job="job", keep=["out/checkpoints", "nothing"])["keep"]
-    said = {
+    keep_rows = facts(tmp_path, job="job", keep=["out/checkpoints", "nothing"])["keep"]
+    expected = {
         "path": "out/checkpoints",
         "newest": 3000.0,
         "checkpoint": "model.ckpt-1200",
         "step": 1200,
         "recorded": 2000.0,
     }
-    said |= {
+    expected |= {
         "files": 3,
         "bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
     }
-    assert found == [said]
+    assert keep_rows == [expected]
     (folder / "workertemp_1").mkdir()
     # of a worker that is not the chief: nobody reads it
     (folder / "workertemp_1" / "checkpoint").write_text(text % 9999)
-    assert facts(tmp_path, job="job", keep=["out/checkpoints"])["keep"] == [said]
+    assert facts(tmp_path, job="job", keep=["out/checkpoints"])["keep"] == [expected]
     for path in ("../x", "/etc", "", "a/../../b"):
         with pytest.raises(VerbError):
             keep_folders.keep_facts(str(tmp_path), "job", [path])
@@ -355,9 +358,9 @@ def test_a_checkpoint_may_be_named_by_the_time(name: str, step: int | None, tmp_
     folder = tmp_path / "job" / "keep" / "out"
     folder.mkdir(parents=True)
     (folder / "checkpoint").write_text(f'model_checkpoint_path: "{name}"')
-    found = facts(tmp_path, job="job", keep=["out"])
-    assert (found["keep"][0]["checkpoint"], found["keep"][0]["step"]) == (name, step)
-    assert read({**found, "free_ports": []}, HostFacts).keep[0].step == step
+    keep_rows = facts(tmp_path, job="job", keep=["out"])
+    assert (keep_rows["keep"][0]["checkpoint"], keep_rows["keep"][0]["step"]) == (name, step)
+    assert read({**keep_rows, "free_ports": []}, HostFacts).keep[0].step == step
 
 
 @pytest.mark.parametrize("free", [(1 << 63) - (1 << 20), 1 << 63, (1 << 64) - 1])
@@ -365,14 +368,14 @@ def test_a_disk_may_be_very_large(
     free: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """EFS has 8 EiB, s3fs 16 EiB."""
-    said = SimpleNamespace(f_bavail=free, f_frsize=1, f_favail=free, f_files=free)
+    disk_stat = SimpleNamespace(f_bavail=free, f_frsize=1, f_favail=free, f_files=free)
     with monkeypatch.context() as patched:
-        patched.setattr(os, "statvfs", lambda path: said)
-        found = read(facts(tmp_path), HostFacts)
+        patched.setattr(os, "statvfs", lambda path: disk_stat)
+        host_facts = read(facts(tmp_path), HostFacts)
         no = read(error_codes.failure_answer(OSError(errno.ENOSPC, "x", str(tmp_path))), Failure)
     assert (
-        found.free_disk_bytes
-        == found.free_inodes
+        host_facts.free_disk_bytes
+        == host_facts.free_inodes
         == no.details["free_bytes"]
         == min(free, disk.MOST_FREE)
     )

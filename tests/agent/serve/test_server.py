@@ -1,4 +1,4 @@
-"""`agent serve` as a real process on its own pipes: frames, streams, errors, silence."""
+"""Tests `agent serve` as a real process on its own pipes: frames, streams, errors, silence."""
 
 from __future__ import annotations
 

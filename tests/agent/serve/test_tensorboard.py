@@ -1,5 +1,5 @@
-"""The interpreter of TensorBoard, where the control side does not know it: as the plan on this host
-says it of this host."""
+"""Tests which interpreter TensorBoard uses if the control side does not know it: the one in the
+plan on this host."""
 
 from __future__ import annotations
 

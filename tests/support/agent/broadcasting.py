@@ -1,5 +1,5 @@
-"""Members of one broadcast in this process, on loopback: real TLS, real files; this test is the
-control side."""
+"""Runs the members of one broadcast in this process, on loopback, with real TLS and real files. The
+test is the control machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ ID = "b1"
 
 
 class Members:
-    """`content`: path -> bytes of the files that are moved, in order."""
+    """The members of one broadcast. `content`: path -> bytes of the files that are moved, in
+    order."""
 
     def __init__(
         self,
@@ -50,11 +51,11 @@ class Members:
     def begin(
         self, name: str, *, has: bool = False, rate: int = 0, old: dict[str, bytes] | None = None
     ) -> Member:
-        """`has`: it has the files already; `old`: what lies in its folder, besides."""
+        """Start the member. `has`: it has the files already; `old`: further files in its folder."""
         before = self.folder / name / "old"
         before.mkdir(parents=True, exist_ok=True)
-        there = {**(self.content if has else {}), **(old or {})}
-        for path, text in there.items():
+        old_files = {**(self.content if has else {}), **(old or {})}
+        for path, text in old_files.items():
             (before / path).parent.mkdir(parents=True, exist_ok=True)
             (before / path).write_bytes(text)
         new = self.folder / name / "new"
@@ -66,7 +67,7 @@ class Members:
                 sparse=path in self.sparse,
                 lacking=not has,
                 half=(new / path).exists(),
-                old=len(there.get(path, b"")),
+                old=len(old_files.get(path, b"")),
             )
             for path, text in self.content.items()
         ]
@@ -89,7 +90,7 @@ class Members:
         )
 
     def feed(self, child: str, *parents: str) -> None:
-        """One stripe from each parent; the control side is `here`."""
+        """Set one parent per stripe. The control machine is `here`."""
         stripes = max(1, len(parents))
         fed = {
             name: self.parent(name, stripes, number)
@@ -104,7 +105,8 @@ class Members:
             self.members[name].holdings.add_roots(0, [pieces.root_of(each) for each in self.leaves])
 
     def send(self, name: str, most: int = 1 << 30) -> int:
-        """All that it wants from here, at most so many pieces: how many were sent."""
+        """Send the pieces that the member wants from the control machine, up to a limit, and return
+        how many were sent."""
         sent = 0
         for segment, leaves in enumerate(self.leaves):
             for index in pieces.numbers_of(self.members[name].accept_from_here(segment, leaves)):

@@ -1,4 +1,4 @@
-"""The certificates of a run, as a launch makes them, for tests that launch nothing."""
+"""Makes the certificates of a run as a launch makes them, for tests that launch nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def make_certs(hosts: list[str]) -> dict[str, dict[str, str]]:
-    """host -> its "ca", "cert" and "key" in PEM, all of one new authority."""
+    """Return host -> its "ca", "cert" and "key" in PEM, all of one new authority."""
     import warnings
 
     # it says on import that it is leaving Python 3.8, and this suite has not
@@ -36,24 +36,24 @@ def make_certs(hosts: list[str]) -> dict[str, dict[str, str]]:
         )
         return builder.sign(signer, hashes.SHA256())
 
-    def pem(thing: Any) -> str:
-        if hasattr(thing, "public_bytes"):
-            return str(thing.public_bytes(serialization.Encoding.PEM).decode())
+    def pem(item: Any) -> str:
+        if hasattr(item, "public_bytes"):
+            return str(item.public_bytes(serialization.Encoding.PEM).decode())
         plain = serialization.NoEncryption()
         return str(
-            thing.private_bytes(
+            item.private_bytes(
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain
             ).decode()
         )
 
     root = ec.generate_private_key(ec.SECP256R1())
     ca = certificate("run", root, "run", root, True)
-    found = {}
+    certificates = {}
     for host in hosts:
         key = ec.generate_private_key(ec.SECP256R1())
-        found[host] = {
+        certificates[host] = {
             "ca": pem(ca),
             "cert": pem(certificate(host, key, "run", root, False)),
             "key": pem(key),
         }
-    return found
+    return certificates

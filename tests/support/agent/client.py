@@ -1,5 +1,5 @@
-"""`agent serve` as a control machine meets it, and a run's folder without the processes that made
-it."""
+"""Starts `agent serve` as a control machine does, and makes a run's folder without the processes of
+a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WITHIN_S = 60.0
 
 
 class Client:
-    """The control side's half of the channel: sends requests, sorts what comes back by id."""
+    """The control machine's end of the channel: sends requests and sorts the replies by id."""
 
     def __init__(self, command: list[str], env: dict[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
@@ -55,7 +55,7 @@ class Client:
         return self.frames[number].get(timeout=WITHIN_S)
 
     def answer(self, number: int) -> dict[str, Any]:
-        """The frame that ends it; items before it are dropped."""
+        """Return the frame that ends the request; items before it are dropped."""
         while True:
             header, _ = self.frame(number)
             if "item" not in header:
@@ -79,7 +79,7 @@ class Client:
 
 
 def make_run(workdir: Path, run: str, phase: str, boot: str | None = None, **status: Any) -> Path:
-    """A run of one task, as its minder and supervisor would have left it."""
+    """Make the folder of a run of one task, as its minder and supervisor would have left it."""
     folder = Path(layout.host_dir(str(workdir), "job", run, "n1"))
     task = Path(layout.task_dir(str(workdir), "job", run, "n1", "worker:0"))
     task.mkdir(parents=True)

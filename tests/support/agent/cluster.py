@@ -1,5 +1,5 @@
-"""Several "hosts" on one machine: a workdir, ports and a certificate each, and the real verbs,
-minders and supervisors."""
+"""Simulates several hosts on one machine: each has a workdir, ports and a certificate, and runs the
+real verbs, minders and supervisors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ Tasks = dict[str, Any]
 
 
 def wait_until(reached: Callable[[], Any], within_s: float = WITHIN_S, what: str = "") -> Any:
-    """The first true value. Looks often: some states last for a tenth of a second."""
+    """Return the first true value. Checks often, because some states last for only a tenth of a
+    second."""
     return wait_for(reached, within_s, what or str(reached), poll_s=0.01)
 
 
@@ -40,7 +41,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def entry_of(folder: Path, path: Path) -> release_manifest.Entry:
-    """As release.commit would have written it."""
+    """Return the manifest entry that release.commit would have written."""
     name = str(path.relative_to(folder))
     if path.is_symlink():
         return release_manifest.Entry(
@@ -59,8 +60,8 @@ def entry_of(folder: Path, path: Path) -> release_manifest.Entry:
 
 
 class HostUnderTest:
-    """One "host": a workdir with a release in it, and the verbs of `agent serve` called in this
-    process."""
+    """One simulated host: a workdir with a release in it. The verbs of `agent serve` are called in
+    this process."""
 
     def __init__(self, name: str, root: Path, agent_dir: str) -> None:
         self.name = name
@@ -70,11 +71,11 @@ class HostUnderTest:
         self.release.mkdir(parents=True)
 
     def call(self, verb: str, **args: Any) -> Any:
-        """What a verb of a run answers. Raises as the verb does."""
+        """Return what a verb of a run answers. Raises as the verb does."""
         return run_control.VERBS[verb](Call(self.context, args))
 
     def commit_release(self) -> None:
-        """What lies in it now is what was sent."""
+        """Commit the present content of the release as the sent one."""
         if self.release.is_dir():
             release_manifest.save_manifest(
                 str(self.release) + ".json",
@@ -82,13 +83,14 @@ class HostUnderTest:
             )
 
     def paths(self, run: str) -> run_folder.RunPaths:
-        """The run's folder on this host."""
+        """Return the run's folder on this host."""
         return run_folder.RunPaths(layout.host_dir(self.context.workdir, JOB, run, self.name))
 
 
 class Cluster:
-    """Some hosts on this machine, each with a workdir, a mesh port and a certificate; their
-    processes are real.
+    """Hosts on this machine, each with a workdir, a mesh port and a certificate; their processes
+    are real. Its methods start runs of the one job by the agent's own verbs, and read the files of
+    a run.
 
     Its methods start runs of the one job by the agent's own verbs, and say what the files of a run
     tell.
@@ -109,14 +111,14 @@ class Cluster:
             host.mesh_port = ports.pop()
 
     def write(self, name: str, text: str) -> None:
-        """A file of the code, on every host."""
+        """Write a file of the code on every host."""
         for host in self.hosts.values():
             (host.release / name).parent.mkdir(parents=True, exist_ok=True)
             (host.release / name).write_text(text)
 
     def parts(self, run: str, tasks: Tasks, **fields: Any) -> dict[str, dict[str, Any]]:
-        """host -> its part of the plan, as it is sent. `fields`: of HostPart, and `recovery`:
-        {task: (on_death, gang)}."""
+        """Return host -> its part of the plan, as it is sent. `fields`: of HostPart, and
+        `recovery`: {task: (on_death, gang)}."""
         for host in self.hosts.values():
             host.commit_release()
         mesh = [
@@ -175,7 +177,7 @@ class Cluster:
     def prepare(
         self, run: str, tasks: Tasks, secrets: dict[str, str] | None = None, **fields: Any
     ) -> None:
-        """The run is on all hosts, and nothing of it is started."""
+        """Prepare the run on all hosts; no task is started."""
         self.runs.append(run)
         plan = {"run": run, "operator": "me@here", "created": 1.0}
         for name, part in self.parts(run, tasks, **fields).items():
@@ -185,7 +187,7 @@ class Cluster:
             assert answer == {"prepared": True}
 
     def each(self, verb: str, run: str, but: str = "", **args: Any) -> dict[str, Any]:
-        """host -> what the verb answered, of all hosts but one."""
+        """Return host -> what the verb answered, for all hosts except the left-out one."""
         return {
             name: host.call(verb, run=run, job=JOB, **args)
             for name, host in self.hosts.items()
@@ -193,27 +195,27 @@ class Cluster:
         }
 
     def launch(self, run: str, tasks: Tasks, **fields: Any) -> None:
-        """Prepared, started and committed."""
+        """Prepare, start and commit the run."""
         self.prepare(run, tasks, **fields)
         self.each("run.start", run)
         self.each("run.commit", run)
 
     def state(self, run: str, host: str) -> wire.HostRunState:
-        """The host's state.json."""
+        """Return the host's state.json."""
         return self.hosts[host].paths(run).state()
 
     def status(self, run: str, task: str) -> wire.TaskStatus:
-        """The task's status.json, on whichever host it is."""
-        found = [host.paths(run) for host in self.hosts.values()]
-        return next(p.status(task) for p in found if task in [spec.task for spec in p.part().tasks])
+        """Return the task's status.json, from whichever host has it."""
+        parts = [host.paths(run) for host in self.hosts.values()]
+        return next(p.status(task) for p in parts if task in [spec.task for spec in p.part().tasks])
 
     def wait_state(self, run: str, task: str, *states: str) -> wire.TaskStatus:
-        """The task's status once it is in one of the states."""
+        """Return the task's status once it is in one of the states."""
         wait_until(lambda: self.status(run, task).state in states, what=f"{task} in {states}")
         return self.status(run, task)
 
     def wait_ended(self, run: str, *hosts: str) -> dict[str, wire.HostRunState]:
-        """The states of all hosts, or of these, once the run is over on each."""
+        """Return the states of the hosts once the run has ended on each."""
         for name in hosts or self.hosts:
             wait_until(
                 lambda name=name: self.state(run, name).phase == "ended",
@@ -222,12 +224,12 @@ class Cluster:
         return {name: self.state(run, name) for name in hosts or self.hosts}
 
     def log(self, run: str, task: str) -> str:
-        """All output of the task."""
-        found = [Path(host.paths(run).task_dir(task)) / "out.log" for host in self.hosts.values()]
-        return "".join(path.read_text() for path in found if path.exists())
+        """Return all output of the task."""
+        logs = [Path(host.paths(run).task_dir(task)) / "out.log" for host in self.hosts.values()]
+        return "".join(path.read_text() for path in logs if path.exists())
 
     def alive(self, run: str) -> list[int]:
-        """Everything that carries the marker of this run, on any of these hosts."""
+        """Return all processes with the marker of this run, on any of these hosts."""
         table = processes.all_processes()
         return [
             pid
@@ -236,7 +238,7 @@ class Cluster:
         ]
 
     def clean(self) -> None:
-        """Every process of every run, by what our own files say of it."""
+        """End every process of every run, according to our own files."""
         for run in self.runs:
             for host in self.hosts.values():
                 self._stop(run, host)
@@ -260,12 +262,12 @@ class Cluster:
 
 
 class NewCluster(Protocol):
-    """What the fixture `hosts` is: hosts("n1", "n2") is a cluster of two hosts."""
+    """The fixture `hosts`: hosts("n1", "n2") is a cluster of two hosts."""
 
     def __call__(self, *names: str) -> Cluster: ...
 
 
 class NewClient(Protocol):
-    """What the fixture `serve` is: each call a new session with one host's agent."""
+    """The fixture `serve`: each call is a new session with one host's agent."""
 
     def __call__(self, before: str = "", at: Path = ..., clone: str = "", **env: str) -> Client: ...

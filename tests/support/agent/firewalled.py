@@ -1,9 +1,8 @@
-"""A host with a run's table, another host of the run and a container, each a network namespace; who
-is let in where.
+"""Runs a host with a run's firewall table, another host of the run and a container, each in a
+network namespace, and reports who is let in.
 
-    unshare --net python -m support.agent.firewalled FOLDER FUNCTION
-
-prints what FUNCTION found, as JSON. Root.
+Usage: unshare --net python -m support.agent.firewalled FOLDER FUNCTION prints the result of
+FUNCTION as JSON. Needs root.
 """
 
 from __future__ import annotations
@@ -65,8 +64,8 @@ def a_run(folder: str) -> RunPaths:
 
 
 def life(folder: str) -> dict[str, Any]:
-    """The table through the deaths of everybody who has a part in it."""
-    paths, found = a_run(folder), {}
+    """Return the table after the death of each process that has a part in it."""
+    paths, state = a_run(folder), {}
     before_run = paths.hold_firewall()
     first = Firewall(paths, closed(paths.host_dir))
     first.begin()
@@ -74,29 +73,29 @@ def life(folder: str) -> dict[str, Any]:
     assert supervisor is not None
     first.close()
     os.write(supervisor, b"\n")
-    found["stands while a supervisor lives"] = tables()
+    state["stands while a supervisor lives"] = tables()
     second = Firewall(paths, closed(paths.host_dir))
     second.begin()
-    found["one table after a minder took over"] = tables()
+    state["one table after a minder took over"] = tables()
     subprocess.run(["nft", "flush", "ruleset"], check=True)
-    found["stands after nft flush ruleset"] = tables()
+    state["stands after nft flush ruleset"] = tables()
     os.kill(first._nft.pid, signal.SIGKILL)
     first._nft.wait()
-    found["gone with its nft"] = tables()
-    found["said"] = second.restore()
-    found["stands again"] = tables()
-    found["said once"] = second.restore()
+    state["gone with its nft"] = tables()
+    state["said"] = second.restore()
+    state["stands again"] = tables()
+    state["said once"] = second.restore()
     os.close(supervisor)
     second.close()
-    found["gone with the last holder"] = until(lambda: not tables())
-    found["before the run"] = before_run
-    return found
+    state["gone with the last holder"] = until(lambda: not tables())
+    state["before the run"] = before_run
+    return state
 
 
 def killed(folder: str) -> dict[str, Any]:
-    """The process that made the table, and a supervisor, are killed."""
+    """Kill the process that made the table, and a supervisor."""
     paths = a_run(folder)
-    ready, told = os.pipe()
+    ready, reading_end = os.pipe()
     pids = []
     for makes in (True, False):
         pid = os.fork()
@@ -104,23 +103,23 @@ def killed(folder: str) -> dict[str, Any]:
             kept = Firewall(paths, closed(paths.host_dir)) if makes else paths.hold_firewall()
             if isinstance(kept, Firewall):
                 kept.begin()
-            os.write(told, b"!")
+            os.write(reading_end, b"!")
             signal.pause()
         pids.append(pid)
         os.read(ready, 1)
-    found = {"stands": tables()}
+    results = {"stands": tables()}
     for number, pid in enumerate(pids):
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         if number:
-            found["gone after 2 of 2"] = until(lambda: not tables())
+            results["gone after 2 of 2"] = until(lambda: not tables())
         else:
-            found["stands after 1 of 2"] = tables()
-    return found
+            results["stands after 1 of 2"] = tables()
+    return results
 
 
 def refused(folder: str) -> dict[str, Any]:
-    """nft takes the table of the check and not this one."""
+    """Let nft accept the table of the check, and refuse the run's table."""
     paths = a_run(folder)
     real = nft.table
     nft.table = lambda closed: real(closed).replace("jump others", "jump nobody")
@@ -136,7 +135,7 @@ def refused(folder: str) -> dict[str, Any]:
 
 @contextmanager
 def namespace() -> Iterator[str]:
-    """Another network namespace, by a process in it."""
+    """Yield another network namespace, which a process holds."""
     process = subprocess.Popen(
         ["unshare", "--net", "sh", "-c", "echo; exec sleep 1000"], stdout=subprocess.PIPE
     )
@@ -154,16 +153,16 @@ def inside(pid: str, *words: str) -> list[str]:
     return ["nsenter", "--target", pid, "--net", *words]
 
 
-def wire(there: str, container: str) -> None:
+def wire(peer: str, container: str) -> None:
     sh("ip", "link", "set", "lo", "up")
-    for pid, link in ((there, "to-there"), (container, "to-inside")):
+    for pid, link in ((peer, "to-there"), (container, "to-inside")):
         sh("ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", pid)
         sh("ip", "link", "set", link, "up")
         sh(*inside(pid, "ip", "link", "set", "lo", "up"))
         sh(*inside(pid, "ip", "link", "set", "eth0", "up"))
     for address, host in [
         *((each, "") for each in HERE),
-        *((each, there) for each in (*THERE, *STRANGER)),
+        *((each, peer) for each in (*THERE, *STRANGER)),
     ]:
         add = [
             "ip",
@@ -178,7 +177,7 @@ def wire(there: str, container: str) -> None:
     sh("ip", "address", "add", "172.30.0.1/24", "dev", "to-inside")
     sh(*inside(container, "ip", "address", "add", "172.30.0.2/24", "dev", "eth0"))
     sh(*inside(container, "ip", "route", "add", "default", "via", "172.30.0.1"))
-    sh(*inside(there, "ip", "route", "add", "172.30.0.0/24", "via", HERE[0]))
+    sh(*inside(peer, "ip", "route", "add", "172.30.0.0/24", "via", HERE[0]))
     sh("sysctl", "-qw", "net.ipv4.ip_forward=1")
 
 
@@ -244,66 +243,66 @@ def servers(*where_and_ports: tuple[str, tuple[int, ...]]) -> Iterator[None]:
 
 
 def last_acks() -> int:
-    """Connections whose last packet has not come."""
+    """Return the connections whose last packet has not arrived."""
     listed = [Path("/proc/net", table).read_text().splitlines()[1:] for table in ("tcp", "tcp6")]
     return sum(line.split()[3] == "09" for lines in listed for line in lines)
 
 
 def let_in(folder: str) -> dict[str, Any]:
-    """who -> how many of his connects came through."""
+    """Return how many connects of each source came through."""
     paths = a_run(folder)
-    with namespace() as there, namespace() as container:
-        wire(there, container)
-        with servers(("", (PORT, MESH, FOREIGN)), (there, (PORT_THERE, FOREIGN))):
-            open_before = knock(there, HERE[0], PORT, source=STRANGER[0]) + knock(
+    with namespace() as peer, namespace() as container:
+        wire(peer, container)
+        with servers(("", (PORT, MESH, FOREIGN)), (peer, (PORT_THERE, FOREIGN))):
+            open_before = knock(peer, HERE[0], PORT, source=STRANGER[0]) + knock(
                 "", HERE[0], PORT, user=OTHER
             )
             firewall = Firewall(paths, closed(paths.host_dir))
             firewall.begin()
-            found = {"open before": open_before, **_knocks(there, container)}
+            counts = {"open before": open_before, **_knocks(peer, container)}
             assert firewall._nft.poll() is None
             os.kill(firewall._nft.pid, signal.SIGKILL)
             nft = firewall._nft
             # its table goes before the process is seen to have ended
             until(lambda: not tables() and nft.poll() is not None)
             firewall.restore()
-            found["strangers once it was made again"] = sum(
-                knock(there, near, PORT, source=stranger)
+            counts["strangers once it was made again"] = sum(
+                knock(peer, near, PORT, source=stranger)
                 for near, stranger in zip(HERE, STRANGER, strict=True)
             )
             firewall.close()
-    return found
+    return counts
 
 
-def _knocks(there: str, container: str) -> dict[str, Any]:
+def _knocks(peer: str, container: str) -> dict[str, Any]:
     own = [(address, PORT) for address in ("127.0.0.1", "::1", *HERE)]
-    found: dict[str, Any] = {"hosts of the run": 0, "strangers": 0}
+    counts: dict[str, Any] = {"hosts of the run": 0, "strangers": 0}
     for far, near, stranger in zip(THERE, HERE, STRANGER, strict=True):
         for port in (PORT, MESH):
-            found["hosts of the run"] += knock(there, near, port, source=far, count=50)
-            found["strangers"] += knock(there, near, port, source=stranger, count=2500)
-    found["the run's user here"] = sum(knock("", *end, count=25, user=USER) for end in own)
-    found["the run's user to there"] = sum(
+            counts["hosts of the run"] += knock(peer, near, port, source=far, count=50)
+            counts["strangers"] += knock(peer, near, port, source=stranger, count=2500)
+    counts["the run's user here"] = sum(knock("", *end, count=25, user=USER) for end in own)
+    counts["the run's user to there"] = sum(
         knock("", far, PORT_THERE, count=25, user=USER) for far in THERE
     )
     for name, user in (("another user", OTHER), ("root", 0)):
-        found[f"{name} here"] = sum(knock("", *end, count=1250, user=user) for end in own)
-        found[f"{name} to there"] = sum(
+        counts[f"{name} here"] = sum(knock("", *end, count=1250, user=user) for end in own)
+        counts[f"{name} to there"] = sum(
             knock("", far, PORT_THERE, count=2500, user=user) for far in THERE
         )
-        found[f"{name} to other programs"] = knock("", HERE[0], FOREIGN, user=user) + knock(
+        counts[f"{name} to other programs"] = knock("", HERE[0], FOREIGN, user=user) + knock(
             "", THERE[0], FOREIGN, user=user
         )
-    found["a container here"] = knock(container, HERE[0], PORT, count=50)
-    found["a container to there"] = knock(container, THERE[0], PORT_THERE, count=50)
-    found["a container to other programs"] = knock(container, HERE[0], FOREIGN) + knock(
+    counts["a container here"] = knock(container, HERE[0], PORT, count=50)
+    counts["a container to there"] = knock(container, THERE[0], PORT_THERE, count=50)
+    counts["a container to other programs"] = knock(container, HERE[0], FOREIGN) + knock(
         container, THERE[0], FOREIGN
     )
-    found["strangers to other programs"] = sum(
-        knock(there, HERE[0], FOREIGN, source=each) for each in (STRANGER[0], THERE[0])
+    counts["strangers to other programs"] = sum(
+        knock(peer, HERE[0], FOREIGN, source=each) for each in (STRANGER[0], THERE[0])
     )
-    found["last packets that never came"] = 0 if until(lambda: not last_acks()) else last_acks()
-    return found
+    counts["last packets that never came"] = 0 if until(lambda: not last_acks()) else last_acks()
+    return counts
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""The Python that runs the agent in tests/agent: TFDEPLOY_TEST_AGENT_PYTHON, or the one that runs
-the tests."""
+"""Names the Python that runs the agent in tests/agent: TFDEPLOY_TEST_AGENT_PYTHON, or the one that
+runs the tests."""
 
 from __future__ import annotations
 

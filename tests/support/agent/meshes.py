@@ -1,4 +1,4 @@
-"""Meshes of one run on several hosts, each spoken to as its minder would."""
+"""Runs the meshes of one run on several hosts; the test calls each as its minder would."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ NAMES = ["n1", "n2", "n3"]
 
 
 class Meshes:
-    """Of a cluster that has the hosts of NAMES: join() makes the mesh of one of them. worker:0 on
-    n1 decides."""
+    """The meshes of a cluster with the hosts of NAMES: join() makes the mesh of one of them.
+    worker:0 on n1 decides."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.hosts, self.certs, self.wait_until = cluster.hosts, cluster.certs, cluster.wait_until
@@ -33,7 +33,8 @@ class Meshes:
         known: Knowledge = Knowledge(),  # noqa: B008
         guarded: GuardedPorts | None = None,
     ) -> Mesh:
-        """The host's mesh, listening, which knows this much. `guarded`: the ports of its tasks."""
+        """Return the host's mesh, listening, with this knowledge. `guarded`: the ports of its
+        tasks."""
         part = wire.HostPart(
             run="r1",
             job="digits",
@@ -56,5 +57,5 @@ class Meshes:
 
 
 def ended(task: str) -> Knowledge:
-    """One task has ended."""
+    """Return the knowledge that one task has ended."""
     return Knowledge(ended={task: {"outcome": "stopped", "time": 1.0}})

@@ -1,9 +1,6 @@
-"""Hosts that are folders of this machine: a fleet whose sessions call the agent's verbs themselves,
-without SSH.
-
-A launch over it is the real one, in half a second. What a test wants to be slow, lost or late, it
-says by verb and host.
-"""
+"""Simulates hosts as folders of this machine: a fleet whose sessions call the agent's verbs
+directly, without SSH. A launch over it takes half a second and is otherwise real. A test chooses by
+verb and host what is slow, lost or late."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ Around = Callable[[str, str, Callable[[], Any]], Any]  # host, verb, the verb it
 
 
 def answer(host: str, verb: str, do: Callable[[], Any]) -> Any:
-    """As a host that is well."""
+    """Answer as a healthy host does."""
     return do()
 
 
@@ -106,7 +103,7 @@ class NearChannel:
 
 
 class NearStream:
-    """All at once: for verbs that end by themselves."""
+    """A stream that sends all items at once, for verbs that end by themselves."""
 
     def __init__(
         self, host: str, context: Context, flow: Flow[Any, Any], args: dict[str, Any]
@@ -128,10 +125,10 @@ class NearStream:
 
 
 def _travelled(header: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:
-    """As it arrives on the other side of a wire."""
-    found = frames.read_frame(io.BytesIO(frames.encode_frame(header, blob)))
-    assert found is not None
-    return found
+    """Return the frame as it arrives at the peer."""
+    frame = frames.read_frame(io.BytesIO(frames.encode_frame(header, blob)))
+    assert frame is not None
+    return frame
 
 
 class NearSession:
@@ -147,8 +144,8 @@ class NearSession:
 
 
 class NearFleet:
-    """`around` stands between a launch and each verb. `asked`: (host, verb) in order. `patience_s`:
-    at most, for an answer."""
+    """A fleet of simulated hosts. `around` stands between a launch and each verb. `asked`: (host,
+    verb) in order. `patience_s`: the longest wait for an answer."""
 
     def __init__(self, root: Path, agent_dir: str, *names: str) -> None:
         self.around: Around = answer
@@ -196,22 +193,23 @@ class NearFleet:
                 let_go()
 
     def call(self, host: str, verb: str, **args: Any) -> Any:
-        """As another operator would."""
+        """Call a verb as another operator would."""
         return dispatch.find_verb(verb)(Call(self.contexts[host], args))
 
     def paths(self, host: str, job: str, run: str) -> folder.RunPaths:
         return folder.RunPaths(layout.host_dir(self.contexts[host].workdir, job, run, host))
 
     def alive(self, run: str, job: str) -> dict[str, list[int]]:
-        """Host -> what carries this run's marks there (hosts with nothing left out)."""
+        """Return host -> the processes there with this run's marker. Hosts without any are left
+        out."""
         table = processes.all_processes()
-        found = {
+        pids_by_host = {
             name: sorted(
                 processes.marked(task_processes.markers(self.paths(name, job, run)), table)
             )
             for name in self.contexts
         }
-        return {name: pids for name, pids in found.items() if pids}
+        return {name: pids for name, pids in pids_by_host.items() if pids}
 
     def end_all(self) -> None:
         for context in self.contexts.values():
@@ -230,7 +228,7 @@ class NearFleet:
 
 
 def held_until(reached: Callable[[], Any], within_s: float = 30.0) -> None:
-    """For `around`: a host that is slow until something is true elsewhere."""
+    """Delay a host, as an `around`, until a condition is true elsewhere."""
     watch = Stopwatch()
     while not reached():
         assert watch.seconds < within_s, "it never came"

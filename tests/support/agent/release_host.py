@@ -1,4 +1,4 @@
-"""One host that is sent releases by its own verbs, and trees of files to send."""
+"""Sends releases to one host by its own verbs, from trees of files."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Tree = Any  # {path: content}; content is bytes: a file; ("exec", bytes); a text
 
 
 def rows(tree: Tree) -> list[Any]:
-    found: list[Any] = []
+    entries: list[Any] = []
     for path, content in sorted(tree.items()):
         if isinstance(content, str):
-            found.append([path, "link", 0, "", content])
+            entries.append([path, "link", 0, "", content])
         else:
             kind, raw = content if isinstance(content, tuple) else ("file", content)
-            found.append([path, kind, len(raw), hashlib.sha256(raw).hexdigest(), ""])
-    return found
+            entries.append([path, kind, len(raw), hashlib.sha256(raw).hexdigest(), ""])
+    return entries
 
 
 def packed(tree: Any) -> bytes:
-    """A manifest, of a tree or of rows."""
+    """Pack a manifest, from a tree or from rows."""
     return zlib.compress(json.dumps(rows(tree) if isinstance(tree, dict) else tree).encode())
 
 
@@ -43,8 +43,8 @@ class Host:
         return self.call("release.begin", release, packed(tree))
 
     def missing(self, release: str, tree: Any) -> list[str]:
-        found: list[str] = self.call("release.missing", release, packed(tree))["missing"]
-        return found
+        paths: list[str] = self.call("release.missing", release, packed(tree))["missing"]
+        return paths
 
     def send(self, begun: Any, tree: Tree, but: str = "") -> None:
         for path in begun["missing"]:
@@ -67,7 +67,7 @@ class Host:
         return begun
 
     def tree(self, release: str) -> Tree:
-        found: Tree = {}
+        files: Tree = {}
         root = self.releases / release
         for base, folders, names in os.walk(root):
             for name in names + [
@@ -76,11 +76,11 @@ class Host:
                 path = Path(base) / name
                 key = str(path.relative_to(root))
                 if path.is_symlink():
-                    found[key] = os.readlink(path)
+                    files[key] = os.readlink(path)
                 else:
                     raw = path.read_bytes()
-                    found[key] = ("exec", raw) if os.access(path, os.X_OK) else raw
-        return found
+                    files[key] = ("exec", raw) if os.access(path, os.X_OK) else raw
+        return files
 
 
 TREE: Tree = {

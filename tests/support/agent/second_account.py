@@ -1,5 +1,5 @@
-"""A workdir with the agent in it, and what a second account on the host may do to it. Root plays
-the user."""
+"""Makes a workdir with the agent in it, and does what a second account on the host may do to it.
+Root plays the user."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FOREIGN = "60 a second account"
 
 
 def path_of(module: ModuleType) -> str:
-    """Where the file of a module lies in an agent, "tfdeploy/agent/main.py"."""
+    """Return the path of a module's file in an agent, such as "tfdeploy/agent/main.py"."""
     return module.__name__.replace(".", "/") + ".py"
 
 
@@ -37,13 +37,13 @@ FILES = {"start": f"{AGENT}/__main__.py", "source": f"{AGENT}/{path_of(agent_mai
 
 
 def arrive(workdir: Path, python: str = AGENT_PYTHON, **how: Any) -> tuple[str, dict[str, Any]]:
-    """What a host does when tfdeploy comes: ("have" or "need", {}), or ("fail", what it said). The
-    agent then ends."""
+    """Do what a host does when tfdeploy connects: return ("have" or "need", {}), or ("fail", the
+    error text). The agent then ends."""
     packed = agent_zip()
     sent = PROGRAM + f"{agent_name()} n1 {workdir}\n".encode()
     after = f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed
-    words = [python, "-S", "-E", "-c", f"import sys;exec(sys.stdin.buffer.read({len(PROGRAM)}))"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **how) as process:
+    command = [python, "-S", "-E", "-c", f"import sys;exec(sys.stdin.buffer.read({len(PROGRAM)}))"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **how) as process:
         assert process.stdin and process.stdout
         process.stdin.write(sent)
         process.stdin.flush()
@@ -53,10 +53,10 @@ def arrive(workdir: Path, python: str = AGENT_PYTHON, **how: Any) -> tuple[str, 
             process.stdin.write(after if word == "=tfdeploy-need=" else b"")
             process.stdin.close()
         out = process.stdout.read()  # through the same buffer as the lines before
-    said = word + out.decode(errors="replace")
-    if "=tfdeploy-fail=" in said:
-        return "fail", json.loads(said.split("=tfdeploy-fail=")[1].splitlines()[0])
-    assert "=tfdeploy-agent=" in said, (process.returncode, said)
+    output = word + out.decode(errors="replace")
+    if "=tfdeploy-fail=" in output:
+        return "fail", json.loads(output.split("=tfdeploy-fail=")[1].splitlines()[0])
+    assert "=tfdeploy-agent=" in output, (process.returncode, output)
     return word.strip("=").removeprefix("tfdeploy-"), {}
 
 
@@ -71,7 +71,7 @@ def spring(trap: Path) -> str:
 
 
 def plant_code(folder: Path, trap: Path) -> None:
-    """All of the agent's code below the folder does what the stranger wants."""
+    """Make all of the agent's code below the folder do what the stranger wants."""
     for file in folder.rglob("*.py"):
         file.write_text(
             spring(trap) + file.read_text().replace("from __future__ import annotations", "")
@@ -146,15 +146,15 @@ OF_FILES = {
 
 
 def listing(folder: Path) -> dict[str, Any]:
-    """Everything below the folder, as it must stay."""
-    found = {}
+    """Return everything below the folder, to compare it later."""
+    files = {}
     for path in [folder, *folder.rglob("*")]:
         about = path.lstat()
-        found[str(path)] = (
+        files[str(path)] = (
             about.st_mode,
             about.st_uid,
             about.st_size,
             about.st_mtime_ns,
             about.st_ino,
         )
-    return found
+    return files

@@ -1,5 +1,5 @@
-"""Which files a broadcast may write on a host, of a release and of `keep`, and what of them lies
-there already."""
+"""Tests which files of a release and of `keep` a broadcast may write on a host, and which are
+already there."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def test_empty_files_are_made_and_what_changed_in_part_lies_in_the_newest_releas
 ) -> None:
     begun = host.begin("r2", CHANGED)
     assert sorted(begun["missing"]) == ["new/full", "train.py"]  # an empty one is lent
-    found = of_release(host, begun["staging"], ["new/full", 4, NS], ["train.py", 9, NS])
-    assert (found.old, found.new) == (str(host.releases / "r1"), begun["staging"])
-    assert [(each.path, each.lacking, each.half, each.old) for each in found.files] == [
+    files = of_release(host, begun["staging"], ["new/full", 4, NS], ["train.py", 9, NS])
+    assert (files.old, files.new) == (str(host.releases / "r1"), begun["staging"])
+    assert [(each.path, each.lacking, each.half, each.old) for each in files.files] == [
         (b"new/full", True, False, 0),
         (b"train.py", True, False, 9),
     ]
@@ -62,8 +62,8 @@ def test_a_half_is_gone_on_with_and_a_file_of_an_older_release_is_not_written_in
     staging = Path(begun["staging"])
     (staging / "new/full").write_bytes(b"fu\0\0")
     os.link(host.releases / "r1/train.py", staging / "train.py")
-    found = of_release(host, begun["staging"], ["new/full", 4, NS], ["train.py", 9, NS])
-    assert [each.half for each in found.files] == [True, False]
+    files = of_release(host, begun["staging"], ["new/full", 4, NS], ["train.py", 9, NS])
+    assert [each.half for each in files.files] == [True, False]
     assert not (staging / "train.py").exists() and (host.releases / "r1/train.py").exists()
 
 
@@ -109,9 +109,9 @@ def test_of_keep_what_has_the_same_size_and_time_is_there(tmp_path: Path) -> Non
     for name, time_ns in (("same", NS + 7), ("other", 2 * NS)):
         (folder / name).write_text("text")
         os.utime(folder / name, ns=(time_ns, time_ns))
-    found = of_keep(tmp_path, ["ck/other", 4, NS], ["ck/same", 4, NS], ["ck/new", 4, NS])
-    assert [(each.lacking, each.old) for each in found.files] == [(True, 4), (False, 4), (True, 0)]
-    assert found.old == str(tmp_path / "job/keep") + "/" and found.new.startswith(found.old)
+    files = of_keep(tmp_path, ["ck/other", 4, NS], ["ck/same", 4, NS], ["ck/new", 4, NS])
+    assert [(each.lacking, each.old) for each in files.files] == [(True, 4), (False, 4), (True, 0)]
+    assert files.old == str(tmp_path / "job/keep") + "/" and files.new.startswith(files.old)
 
 
 @pytest.mark.parametrize("path", ["ck/../../x", "other/x", "/etc/passwd", "ck", "ck/a\0b"])

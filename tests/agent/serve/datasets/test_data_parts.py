@@ -1,5 +1,5 @@
-"""A data set in parts on one host: what it says that it has, what it records, and the folders that
-a run's tasks get."""
+"""Tests a data set in parts on one host: what it reports, what it records, and the folders that a
+run's tasks get."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def bring(host: Host, source: Path, owners: list[int], mine: set[int]) -> None:
-    """The files of these parts, copied from the source as one that lies on this host."""
+    """Store the files of these parts on the host, copied from the source."""
     listed = read_data(source)
     parts = row_owners(listed.rows, owners)
     files = bytearray(len(listed.rows))
@@ -69,14 +69,14 @@ def bring(host: Host, source: Path, owners: list[int], mine: set[int]) -> None:
     assert host.call("data.state")["parts"] == wanted.parts_name
 
 
-def found(folder: Path) -> list[str]:
+def list_files(folder: Path) -> list[str]:
     rows = listing.walk(str(folder))
     return [os.fsdecode(row.path) for row in rows if row.kind == FILE]
 
 
 def test_a_host_with_one_part_has_its_files_and_all_folders(host: Host, source: Path) -> None:
     bring(host, source, [0, 1, 0, 1], {0})
-    assert found(host.data) == ["a/0", "b/2", "b/same as 0"]
+    assert list_files(host.data) == ["a/0", "b/2", "b/same as 0"]
     assert (host.data / "nothing").is_dir() and (host.data / "link").is_symlink()
     data_parts.make_part_folders(host.paths, {"set": [2, 0]})
     part = Path(host.paths.host_dir, "parts/set/0")
@@ -90,8 +90,8 @@ def test_each_of_several_parts_is_a_folder_of_its_own_that_a_later_sync_does_not
     bring(host, source, [0, 1, 1, 2], {0, 1, 2})
     data_parts.make_part_folders(host.paths, {"set": [3, 0, 2]})
     parts = Path(host.paths.host_dir, "parts/set")
-    assert found(parts / "0") == ["a/0", "b/same as 0"]
-    assert found(parts / "2") == ["b/3"]
+    assert list_files(parts / "0") == ["a/0", "b/same as 0"]
+    assert list_files(parts / "2") == ["b/3"]
     assert os.path.samefile(parts / "2/b/3", host.data / "b/3")
     (source / "b/3").write_text("another text")
     bring(host, source, [0, 1, 1, 2], {0, 1})
@@ -127,17 +127,17 @@ def test_it_says_which_files_it_has_and_in_which_part_they_were(host: Host, sour
     bring(host, source, [0, 1, 1, 2], {1, 2})
     (source / "b/2").write_text("longer than before")
     rows = listing.walk(str(source))
-    said = host.call("data.held", rows.pack())
-    there = {
+    answer = host.call("data.held", rows.pack())
+    paths_by_part = {
         part: [os.fsdecode(rows.path(row)) for row in numbers_of(unpack(held))]
-        for part, held in said["held"]
+        for part, held in answer["held"]
     }
-    assert there == {1: ["a/1"], 2: ["b/3"]}
+    assert paths_by_part == {1: ["a/1"], 2: ["b/3"]}
 
 
 def test_a_host_that_has_nothing_says_so_and_nothing_is_made(host: Host, source: Path) -> None:
-    said = host.call("data.held", listing.walk(str(source)).pack())
-    assert said["held"] == []
+    answer = host.call("data.held", listing.walk(str(source)).pack())
+    assert answer["held"] == []
     assert not host.data.parent.exists()
 
 

@@ -1,5 +1,5 @@
-"""A data set that a broadcast brings: what a host lacks, where it grows, how it is put in place;
-nothing that is read changes."""
+"""Tests a data set that a broadcast brings: what a host lacks, where it is staged, how it is
+installed. Files that a run reads do not change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OLD_NS = 1_400_000_000_123_456_789
 
 
 class Host:
-    """A host without a session; this test is the control side."""
+    """A host without a session; the test is the control machine."""
 
     def __init__(self, context: Context, job: str = "job") -> None:
         self.context, self.job = context, job
@@ -38,13 +38,13 @@ class Host:
     def lack(self, source: Path, **args: Any) -> list[str]:
         self.rows = listing.walk(str(source)) if source.is_dir() else listing.single(str(source))
         self.root = source if source.is_dir() else source.parent
-        said = self.call("data.lack", self.rows.pack(), **args)
-        self.lacking = list(bitmap.numbers_of(bitmap.unpack(said["lacking"])))
-        assert said["lacking_bytes"] == sum(self.rows.size(row) for row in self.lacking)
+        answer = self.call("data.lack", self.rows.pack(), **args)
+        self.lacking = list(bitmap.numbers_of(bitmap.unpack(answer["lacking"])))
+        assert answer["lacking_bytes"] == sum(self.rows.size(row) for row in self.lacking)
         return [os.fsdecode(self.rows.path(row)) for row in self.lacking]
 
     def bring(self, most: int = 1 << 30) -> int:
-        """What it lacks, from here: how many pieces were sent."""
+        """Send the pieces that the host lacks, and return how many were sent."""
         moved = [row for row in self.lacking if self.rows.size(row)]
         cut = pieces.Pieces([self.rows.size(row) for row in moved])
         texts = [(self.root / os.fsdecode(self.rows.path(row))).read_bytes() for row in moved]
@@ -128,7 +128,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def same(source: Path, folder: Path) -> bool:
-    """In content, and in all that rsync -aH compares."""
+    """Return whether the content is equal, and everything that rsync -aH compares."""
     one, other = (listing.walk(str(each)) for each in (source, folder))
     rows = [[row._replace(allocated=0) for row in each if row.path] for each in (one, other)]
     texts = [

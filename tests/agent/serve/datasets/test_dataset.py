@@ -1,4 +1,5 @@
-"""Data sets on a host: whole only after their commit, and never in a folder that is not ours."""
+"""Tests data sets on a host: they are complete only after their commit, and never in a folder that
+is not ours."""
 
 from __future__ import annotations
 
@@ -43,14 +44,14 @@ def test_a_data_set_is_whole_only_after_its_commit(tmp_path: Path) -> None:
     assert data.call("data.state") is None
     assert data.call("data.begin", bytes=3) == {"folder": str(data.folder)}
     digest = data.fill()
-    half = data.folder / "deep" / layout.PARTIAL / "shard9"
-    half.parent.mkdir()
-    half.write_bytes(b"half of a file that is gone")
+    partial = data.folder / "deep" / layout.PARTIAL / "shard9"
+    partial.parent.mkdir()
+    partial.write_bytes(b"half of a file that is gone")
     assert data.call("data.state") is None
     assert data.call("data.commit", digest="other") == {"digest": digest, "ok": False}
     assert data.call("data.state") is None
     assert data.call("data.commit", digest=digest) == {"digest": digest, "ok": True}
-    assert data.call("data.state")["digest"] == digest and not half.parent.exists()
+    assert data.call("data.state")["digest"] == digest and not partial.parent.exists()
     (data.folder / "extra").write_bytes(b"")
     assert data.call("data.state")["digest"] != digest
     data.call("data.begin", bytes=3)
@@ -66,8 +67,8 @@ def test_how_many_files_a_sync_would_delete(tmp_path: Path) -> None:
             {"job": "job", "name": "digits", "bytes": 3, "ask": True, "digest": digest},
             blob,
         )
-        said = find_verb("data.begin")(call)
-        return said.get("files"), said.get("losing")
+        answer = find_verb("data.begin")(call)
+        return answer.get("files"), answer.get("losing")
 
     coming = wire.name_key("link") + wire.name_key("new")
     assert losses(coming) == (None, None)  # the first sync
@@ -116,7 +117,7 @@ def test_names_are_checked_again_on_the_host(tmp_path: Path, name: Any) -> None:
 
 
 def data_of(cluster: Cluster, text: str = "old") -> Path:
-    """The data set `digits` of the cluster's job, whole on n1."""
+    """Make the data set `digits` of the cluster's job, complete on n1."""
     host = cluster.hosts["n1"]
     folder = Path(
         find_verb("data.begin")(Call(host.context, {"job": cluster.job, "name": "digits"}))[
@@ -124,17 +125,17 @@ def data_of(cluster: Cluster, text: str = "old") -> Path:
         ]
     )
     (folder / "shard").write_text(text)
-    found = find_verb("data.commit")(Call(host.context, {"job": cluster.job, "name": "digits"}))[
-        "digest"
-    ]
+    committed = find_verb("data.commit")(
+        Call(host.context, {"job": cluster.job, "name": "digits"})
+    )["digest"]
     assert find_verb("data.commit")(
-        Call(host.context, {"job": cluster.job, "name": "digits", "digest": found})
+        Call(host.context, {"job": cluster.job, "name": "digits", "digest": committed})
     )["ok"]
     return folder
 
 
 def refusal(cluster: Cluster, name: str = "digits", **args: Any) -> str | None:
-    """Why the data set must not be changed; None: it may."""
+    """Return why the data set must not be changed, or None."""
     try:
         find_verb("data.begin")(
             Call(
@@ -170,10 +171,10 @@ def test_data_is_not_changed_while_a_run_reads_it(hosts: NewCluster) -> None:
         == refusal(cluster, digest="another")
         == WORDS
     )
-    there = find_verb("data.state")(
+    state = find_verb("data.state")(
         Call(cluster.hosts["n1"].context, {"job": cluster.job, "name": "digits"})
     )
-    assert there is not None and refusal(cluster, digest=there["digest"]) is None
+    assert state is not None and refusal(cluster, digest=state["digest"]) is None
     assert (folder / "shard").read_text() == "old" and refusal(cluster, name="another") is None
     cluster.each("run.stop", "r1")
     assert refusal(cluster) is None and refusal(cluster, ask=False) is None

@@ -1,4 +1,4 @@
-"""Releases on a host: what is asked for, what is lent, what is refused, what is left."""
+"""Tests releases on a host: which files are asked for, linked, refused or left."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def test_an_interrupted_sync_goes_on(host: Host) -> None:
     begun = host.begin("r1", TREE)
     host.send(begun, TREE, but="train.py")
     (Path(begun["staging"]) / ".train.py.Ab12Cd").write_bytes(b"half")
-    half = Path(begun["staging"]) / "lib" / layout.PARTIAL / "x.py"
-    half.parent.mkdir()
-    half.write_bytes(b"half")
+    partial = Path(begun["staging"]) / "lib" / layout.PARTIAL / "x.py"
+    partial.parent.mkdir()
+    partial.write_bytes(b"half")
     again = host.begin("r1", TREE)
-    assert again["missing"] == ["train.py"] and half.exists()
+    assert again["missing"] == ["train.py"] and partial.exists()
     assert (Path(begun["staging"]) / layout.PARTIAL / "train.py").read_bytes() == b"half"
     assert not (Path(begun["staging"]) / ".train.py.Ab12Cd").exists()
     # the longer one is where it goes on
@@ -179,15 +179,15 @@ def test_halves_of_files_go_where_they_take_the_room_of_the_whole(
     host: Host, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     content = os.urandom(1000)
-    half = Path(host.begin("r1", {"a.bin": content})["staging"], name)
-    half.parent.mkdir(exist_ok=True)
-    half.write_bytes(content[:600])
+    partial = Path(host.begin("r1", {"a.bin": content})["staging"], name)
+    partial.parent.mkdir(exist_ok=True)
+    partial.write_bytes(content[:600])
     host.begin("r1", {"a.bin": content})
-    assert half.exists()
+    assert partial.exists()
     monkeypatch.setattr(
-        disk, "free_space", lambda path: disk.FreeSpace(500 if half.exists() else 1100, None)
+        disk, "free_space", lambda path: disk.FreeSpace(500 if partial.exists() else 1100, None)
     )
-    assert host.begin("r1", {"a.bin": content})["missing"] == ["a.bin"] and not half.exists()
+    assert host.begin("r1", {"a.bin": content})["missing"] == ["a.bin"] and not partial.exists()
     monkeypatch.setattr(disk, "free_space", lambda path: disk.FreeSpace(500, None))
     with pytest.raises(VerbError, match="1000 bytes more, and 500 are free"):
         host.begin("r1", {"a.bin": content})

@@ -1,4 +1,5 @@
-"""The contents of small files in the call that commits a release: all of it or none of it."""
+"""Tests the contents of small files in the call that commits a release: all are written, or
+none."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ def host(tmp_path: Path) -> Host:
 
 
 def raw(content: Any) -> bytes:
-    found = content[1] if isinstance(content, tuple) else content
-    return b"" if isinstance(found, str) else bytes(found)
+    packed = content[1] if isinstance(content, tuple) else content
+    return b"" if isinstance(packed, str) else bytes(packed)
 
 
 def commit(host: Host, name: str, begun: Any, blob: bytes) -> Any:
@@ -46,8 +47,8 @@ def test_a_release_from_nothing(host: Host) -> None:
     assert sorted(os.listdir(host.releases)) == ["r1", "r1.json"]
     umask = os.umask(0o022)
     os.umask(umask)
-    found = (host.releases / "r1" / "run.sh").stat()
-    assert (found.st_mode & 0o777, found.st_mtime_ns) == (0o755 & ~umask, MTIME)
+    script_stat = (host.releases / "r1" / "run.sh").stat()
+    assert (script_stat.st_mode & 0o777, script_stat.st_mtime_ns) == (0o755 & ~umask, MTIME)
 
 
 def test_a_release_beside_another_one_shares_what_is_the_same(host: Host) -> None:

@@ -1,4 +1,4 @@
-"""A release that was damaged on its host, or that others may write to: noticed, and mended or
+"""Tests that a damaged release, or one that others may write to, is noticed, and repaired or
 refused."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Old releases go, but not those in use."""
+"""Tests that old releases are removed, but not those in use."""
 
 from __future__ import annotations
 

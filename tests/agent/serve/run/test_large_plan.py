@@ -1,5 +1,5 @@
-"""A plan of a thousand hosts, made by `make_plan` and prepared on one of them by the real verbs
-over the real frames."""
+"""Tests a plan of a thousand hosts, made by `make_plan` and prepared on one of them by the real
+verbs over real frames."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def show(**sizes: float) -> None:
 def test_a_thousand_hosts_are_prepared_by_the_real_verbs(
     serve: NewClient, hosts: NewCluster, tmp_path: Path
 ) -> None:
-    here = hosts("n1")
-    plan = large_plan(str(tmp_path), tuple(sorted(here.free_ports(3))))
+    host_n1 = hosts("n1")
+    plan = large_plan(str(tmp_path), tuple(sorted(host_n1.free_ports(3))))
     release = Path(layout.release_dir(str(tmp_path), JOB, RELEASE))
     release.mkdir(parents=True)
     release_manifest.save_manifest(f"{release}.json", [])
@@ -98,7 +98,7 @@ def test_a_thousand_hosts_are_prepared_by_the_real_verbs(
     part = wire.to_wire(host_parts(plan, {})["n1"])
     client, which = serve(), {"job": JOB, "run": RUN}
     before = peak_mib(client.process.pid)
-    own = json.dumps({"part": part, "secrets": {}, "certs": here.certs["n1"]}).encode()
+    own = json.dumps({"part": part, "secrets": {}, "certs": host_n1.certs["n1"]}).encode()
     blob = frames.pack(own) + frames.pack(shared)
     assert client.call("run.prepare", blob, **which)["value"] == {"prepared": True}
     try:
@@ -124,7 +124,7 @@ def test_a_thousand_hosts_are_prepared_by_the_real_verbs(
         for role in ("ps", "worker"):
             told = folder / "cwd" / f"told.{role}"
             task = next(task for task in plan.tasks if task.role == role)
-            here.wait_until(
+            host_n1.wait_until(
                 lambda told=told, task=task: (
                     told.exists() and told.read_text().endswith(task.argv[-1])
                 )

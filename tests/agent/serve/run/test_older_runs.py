@@ -1,6 +1,6 @@
-"""Runs as other versions wrote them: listed, read and stopped by this one. `tests/golden/runs`: by
-the version before restarts, recorded on a host; recorded-1 had succeeded, recorded-2 was running
-when the host lost power."""
+"""Tests that this version lists, reads and stops runs that other versions wrote.
+`tests/golden/runs` was recorded on a host by the version before restarts: recorded-1 had succeeded,
+recorded-2 was running when the host lost power."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ FILES = ("part.json", "state.json", "knowledge.json", "status.json", "plan.json"
 
 
 def with_unknown(value: Any, named: bool = False) -> Any:
-    """As a version to come may write it: more fields everywhere, and a higher version. `named`: its
-    keys are no fields."""
+    """Return the value as a later version may write it: with further fields everywhere, and a
+    higher version. `named`: values whose keys are no fields."""
     if isinstance(value, list):
         return [with_unknown(one) for one in value]
     if not isinstance(value, dict):
@@ -96,10 +96,10 @@ def test_their_plans_and_states_are_understood_by_the_control_side(context: Cont
         plan = plan_from_file(text)
         assert read_shown(text, run, "recorded", {}).tasks[0].task == plan.tasks[0].task
         answer = ask(context, "run.status", run)
-        told = from_wire(HostRunState, answer["host_state"])
+        outcome = from_wire(HostRunState, answer["host_state"])
         tasks = {row["task"]: from_wire(TaskStatus, row) for row in answer["tasks"]}
         assert (plan.run, plan.hosts[1].ssh["user"]) == (run, "op")
-        assert run_view(plan, {"n2": told}, tasks).state == state
+        assert run_view(plan, {"n2": outcome}, tasks).state == state
 
 
 def test_they_are_stopped(context: Context) -> None:

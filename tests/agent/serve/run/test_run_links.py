@@ -1,4 +1,4 @@
-"""What a host of a prepared run finds at the others' ports."""
+"""Tests what a host of a prepared run reports about the ports of the other hosts."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ TASKS = {"worker:0": ("n1", ["sleep", "1000"]), "worker:1": ("n2", ["sleep", "10
 
 
 def shut(host: Any, run: str, job: str) -> list[tuple[str, str, str]]:
-    found = run_links.VERBS["run.links"](Call(host.context, {"run": run, "job": job}))["shut"]
-    return [(each["host"], each["task"], each["why"]) for each in found]
+    ports_shut = run_links.VERBS["run.links"](Call(host.context, {"run": run, "job": job}))["shut"]
+    return [(each["host"], each["task"], each["why"]) for each in ports_shut]
 
 
 def test_hosts_that_have_prepared_reach_each_other(hosts: NewCluster) -> None:
@@ -130,11 +130,11 @@ def part_of(host: str, hosts: int, ps: int) -> wire.HostPart:
 
 def test_every_host_begins_with_its_neighbour() -> None:
     part = part_of("n2", 4, ps=4)
-    found = [
+    tried = [
         (port.host, port.task)
         for port in run_links._ports_to_try(part, run_links._hosts_to_try(part))
     ]
-    assert found == [
+    assert tried == [
         ("n3", ""),
         ("n3", "ps:3"),
         ("n0", ""),

@@ -1,4 +1,5 @@
-"""run.prepare: whole or not at all, once, and refused with the right word."""
+"""Tests run.prepare: it prepares completely or not at all, once, and refuses with the right
+error."""
 
 from __future__ import annotations
 
@@ -175,8 +176,8 @@ def test_a_filesystem_without_named_pipes_is_named(
     with monkeypatch.context() as patched:
         patched.setattr(run_prepare.os, "mkfifo", no_fifo)
         error = refused(cluster, "r1")
-    told = str(next_of(error.advice, error.details))
-    assert error.code == "refused" and "named pipes" in told and "`workdir:`" in told
+    advice_text = str(next_of(error.advice, error.details))
+    assert error.code == "refused" and "named pipes" in advice_text and "`workdir:`" in advice_text
     assert nothing_left(cluster, "r1")
 
 
@@ -236,11 +237,11 @@ def test_no_release_and_no_program(hosts: NewCluster) -> None:
 
 def test_a_run_folder_that_is_a_link_is_refused(hosts: NewCluster, tmp_path: Path) -> None:
     cluster = hosts("n1")
-    place = Path(cluster.hosts["n1"].paths("r1").run_dir)
-    place.parent.mkdir(parents=True)
+    run_dir = Path(cluster.hosts["n1"].paths("r1").run_dir)
+    run_dir.parent.mkdir(parents=True)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    place.symlink_to(elsewhere)
+    run_dir.symlink_to(elsewhere)
     with pytest.raises(VerbError, match="is a link"):
         cluster.hosts["n1"].call(
             "run.prepare", part=cluster.parts("r1", TASKS)["n1"], plan={}, secrets={}, certs={}

@@ -1,4 +1,4 @@
-"""Whether a command's program is there: found on the task's own PATH, in its code, and may be
+"""Tests whether the program of a command is found on the task's own PATH or in its code, and may be
 executed."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def wrong(tmp_path: Path) -> Callable[..., str | None]:
         (tmp_path / path).chmod(0o644 if path == "code/run.sh" else 0o755)
     (tmp_path / "code/train.py").touch()
 
-    def told(*argv: str, **env: str) -> str | None:
+    def problem_text(*argv: str, **env: str) -> str | None:
         spec = wire.TaskSpec(
             task="worker:0",
             role="worker",
@@ -33,12 +33,12 @@ def wrong(tmp_path: Path) -> Callable[..., str | None]:
             env=env,
             path_prepend=[str(tmp_path / "env/bin")],
         )
-        found = run_program.find_problem(
+        problem = run_program.find_problem(
             spec, str(tmp_path / "code"), {"PATH": str(tmp_path / "bin")}
         )
-        return None if found is None else f"{found[0]}: {next_of(*found[1:])}"
+        return None if problem is None else f"{problem[0]}: {next_of(*problem[1:])}"
 
-    return told
+    return problem_text
 
 
 @pytest.mark.parametrize(

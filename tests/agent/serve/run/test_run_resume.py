@@ -1,5 +1,5 @@
-"""A host that lost all of a run, by a reboot, goes on with it once somebody says so; what is over
-elsewhere stays over."""
+"""Tests that a host that lost all processes of a run, by a reboot, resumes it on request. A run
+that is over elsewhere stays over."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ QUICKLY: dict[str, Any] = {"restart_backoff_s": [0.1, 0.4]}
 
 
 def power_cut(cluster: Cluster, run: str, host: str) -> None:
-    """Nothing of the run is left on that host, and what it wrote was written in an earlier boot."""
+    """End all processes of the run on that host, and make its files look as if an earlier boot
+    wrote them."""
     paths = cluster.hosts[host].paths(run)
     tasks = [spec.task for spec in paths.part().tasks]
     ours = {

@@ -1,4 +1,4 @@
-"""What a host says of its runs, whoever of their processes is dead."""
+"""Tests what a host reports about its runs, whichever of their processes are dead."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def test_what_the_dead_could_not_write_is_worked_out(serve: NewClient, tmp_path:
         fcntl.flock(one, fcntl.LOCK_EX)
         fcntl.flock(two, fcntl.LOCK_EX)
         rows = {row["run"]: row for row in serve().call("runs", job="job")["value"]}
-    told = {
+    states = {
         run: (row["live"], row["tasks"][0]["state"], row["tasks"][0]["reason"])
         for run, row in rows.items()
     }
-    assert told == {
+    assert states == {
         "a-ended": (False, "ended", None),
         "b-rebooted": (False, "lost", "host rebooted"),
         "c-orphan": (False, "lost", "nobody minds it: its minder and its supervisor died"),
@@ -152,8 +152,8 @@ def test_a_task_that_starts_again_while_it_is_looked_at_did_not_die_twice(
     looks: list[str] = []
 
     def then(read: Callable[..., Any]) -> Callable[..., Any]:
-        def look(*words: Any) -> Any:
-            # the new attempt begins between the first look and the second, and the minder sees it
+        def status_of_new_attempt(*words: Any) -> Any:
+            # the new attempt begins between the first read and the second, and the minder sees it
             if looks:
                 begun = wire.TaskStatus(
                     run="run", task="worker:0", host="n1", attempt=2, state="starting"
@@ -163,7 +163,7 @@ def test_a_task_that_starts_again_while_it_is_looked_at_did_not_die_twice(
             looks.append("look")
             return read(*words)
 
-        return look
+        return status_of_new_attempt
 
     for name in ("status", "state"):
         monkeypatch.setattr(type(paths), name, then(getattr(type(paths), name)))
@@ -260,18 +260,18 @@ def _state(workdir: Path, host: str, **said: Any) -> None:
 def test_clones_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None:
     """One hostname, one machine id: in this life by the boot, after a reboot by what the session's
     inventory calls them."""
-    here = find.origin()
-    _state(tmp_path, "n1", **{**here, "boot_id": "b1", "place": "p1"})
-    _state(tmp_path, "n2", **here)
+    own_origin = find.origin()
+    _state(tmp_path, "n1", **{**own_origin, "boot_id": "b1", "place": "p1"})
+    _state(tmp_path, "n2", **own_origin)
     assert find.own_host(str(tmp_path), "job", "run") == "n2"
     assert find.own_host(str(tmp_path), "job", "run", "n1") == "n2"  # whatever an inventory says
-    _state(tmp_path, "n2", **{**here, "boot_id": "b2", "place": "p2"})
+    _state(tmp_path, "n2", **{**own_origin, "boot_id": "b2", "place": "p2"})
     assert find.own_host(str(tmp_path), "job", "run", "n2") == "n2"
     assert find.own_host(str(tmp_path), "job", "run", "n1") == "n1"
-    _state(tmp_path, "n1", **{**here, "place": "another container"})
+    _state(tmp_path, "n1", **{**own_origin, "place": "another container"})
     assert find.own_host(str(tmp_path), "job", "run", "as others call it") == "n2"
-    _state(tmp_path, "n1", **here)
-    _state(tmp_path, "n2", **here)  # one machine under two names
+    _state(tmp_path, "n1", **own_origin)
+    _state(tmp_path, "n2", **own_origin)  # one machine under two names
     assert find.own_host(str(tmp_path), "job", "run", "n2") == "n2"
 
 
@@ -287,8 +287,8 @@ def test_of_many_hosts_that_share_a_workdir_only_the_own_part_is_looked_through(
     monkeypatch.setattr(
         check_files, "wrong", lambda *args: (looked.append(args[3]), whole(*args))[1]
     )
-    for told in ("n7", "", "as others call it", "n9"):
-        assert find.own_host(str(tmp_path), "job", "run", told) == "n7"
+    for inventory_name in ("n7", "", "as others call it", "n9"):
+        assert find.own_host(str(tmp_path), "job", "run", inventory_name) == "n7"
     assert looked == ["n7"] * 4
     assert find.damaged(str(tmp_path), "job", "run") is None and len(looked) == 5
     _garbage(Path(layout.host_dir(str(tmp_path), "job", "run", "n0")))
@@ -301,10 +301,10 @@ def test_of_many_hosts_that_share_a_workdir_only_the_own_part_is_looked_through(
 
 
 def test_of_two_parts_of_this_machine_the_one_that_is_whole_counts(tmp_path: Path) -> None:
-    here = find.origin()
-    _state(tmp_path, "n1", **here)
+    own_origin = find.origin()
+    _state(tmp_path, "n1", **own_origin)
     _wrong_types(Path(layout.host_dir(str(tmp_path), "job", "run", "n1")))
-    _state(tmp_path, "n2", **{**here, "boot_id": "b1", "place": "p1"})
+    _state(tmp_path, "n2", **{**own_origin, "boot_id": "b1", "place": "p1"})
     assert find.own_host(str(tmp_path), "job", "run") == "n2"
     _wrong_types(Path(layout.host_dir(str(tmp_path), "job", "run", "n2")))
     assert find.own_host(str(tmp_path), "job", "run") is None
@@ -392,8 +392,8 @@ def test_a_damaged_run_is_named_and_spoils_no_look_at_the_others(
     facts = client.call("probe", job="job", python="python3", ports=[1, 0], gpus="none")["value"]
     assert any("runs/bad" in problem for problem in facts["problems"])
     assert "damaged" not in client.call("run.status", job="job", run="none")["error"]["what"]
-    told = client.call("run.status", job="job", run="bad")["error"]
-    assert told["code"] == "unknown_run" and "damaged" in told["what"]
+    refusal = client.call("run.status", job="job", run="bad")["error"]
+    assert refusal["code"] == "unknown_run" and "damaged" in refusal["what"]
     checked(list(rows.values()), RUNS.value, RUNS.name, "n1")
 
 

@@ -1,4 +1,4 @@
-"""The ends of attempts that a watcher is told beside the statuses."""
+"""Tests the ends of attempts that a watcher receives beside the statuses."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tfdeploy.agent.serve.run.watch import AttemptEnds
 
 def lines(*attempts: tuple[int, float | None]) -> str:
     """The journal of attempts that began at ten times their number: number, end."""
-    found: list[dict[str, Any]] = []
+    sent_lines: list[dict[str, Any]] = []
     for number, ended in attempts:
-        found.append({"what": "started", "attempt": number, "time": 10.0 * number, "pid": 7})
+        sent_lines.append({"what": "started", "attempt": number, "time": 10.0 * number, "pid": 7})
         if ended is not None:
             how = {"outcome": "killed", "exit_code": None, "signal": 9, "reason": None}
-            found.append({"what": "ended", "attempt": number, "time": ended, **how})
-    return "".join(json.dumps(each) + "\n" for each in found)
+            sent_lines.append({"what": "ended", "attempt": number, "time": ended, **how})
+    return "".join(json.dumps(each) + "\n" for each in sent_lines)
 
 
 def test_each_end_is_told_once_also_where_no_status_showed_it(tmp_path: Path) -> None:

@@ -1,5 +1,4 @@
-"""Stop: TERM, grace, KILL, verify, against programs that do not want to end, and nobody else
-harmed."""
+"""Tests stop (TERM, grace, KILL, verify) on programs that resist it. No other process is harmed."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ time.sleep(1000)
 
 @pytest.fixture
 def bystander() -> Iterator[Any]:
-    """A process of the same user that has nothing to do with us."""
+    """Yield a process of the same user that does not belong to tfdeploy."""
     one = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     yield one
     one.kill()
@@ -52,7 +51,7 @@ def bystander() -> Iterator[Any]:
 
 
 def launch_stubborn(cluster: Cluster, run: str = "r1") -> int:
-    """Returns the pid of the program's supervisor."""
+    """Launch a program that resists TERM, and return the pid of its supervisor."""
     cluster.write("stubborn.py", STUBBORN)
     cluster.launch(run, {"worker:0": ("n1", [sys.executable, "stubborn.py"])})
     cluster.wait_until(lambda: "ready" in cluster.log(run, "worker:0"))
@@ -168,7 +167,7 @@ def test_a_stop_ends_what_stayed_of_a_dead_task_whose_supervisor_is_frozen(
 
 
 def stop_at_once(cluster: Cluster) -> list[int]:
-    """What is alive of r1 after it."""
+    """Stop r1 and return what is alive of it afterwards."""
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
     assert answer["survivors"] == [] and not liveness.is_live(cluster.hosts["n1"].paths("r1"))
     return list(cluster.alive("r1"))
@@ -183,9 +182,9 @@ def test_what_is_seen_while_it_ends_is_no_survivor(
     members, looks = task_processes.members, [0]
 
     def seen(paths: RunPaths, tasks: list[str]) -> Any:
-        found, table = members(paths, tasks)
-        looks[0] += not found
-        return (found or ({bystander.pid} if looks[0] < 3 else set())), table
+        members_seen, table = members(paths, tasks)
+        looks[0] += not members_seen
+        return (members_seen or ({bystander.pid} if looks[0] < 3 else set())), table
 
     monkeypatch.setattr(task_processes, "members", seen)
     assert (
@@ -309,15 +308,15 @@ def test_what_a_supervisor_had_half_written_goes_with_it(hosts: NewCluster) -> N
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"])})
     paths = cluster.hosts["n1"].paths("r1")
-    half, other = (
+    partial, other = (
         Path(paths.task_dir("worker:0"), name)
         for name in (".status.json.4f04141b72ed.tmp", ".stop.json.1.tmp")
     )
-    for path in (half, other):
+    for path in (partial, other):
         path.write_text("{")
     os.kill(task_processes.supervisor(paths, "worker:0").pid, signal.SIGKILL)
     cluster.wait_ended("r1")
-    assert not half.exists() and other.exists()  # that may be somebody's who writes it now
+    assert not partial.exists() and other.exists()  # that may be somebody's who writes it now
 
 
 def test_a_supervisor_that_is_being_started_is_no_orphan(
@@ -332,11 +331,11 @@ def test_a_supervisor_that_is_being_started_is_no_orphan(
     monkeypatch.setattr(task_processes, "supervisor", lambda *_: None)  # it has not signed yet
     real, looks = processes.command_line, []
 
-    def words(pid: int) -> bytes:
+    def late_command_line(pid: int) -> bytes:
         looks.append(pid)
         return b"" if pid == supervisor and looks.count(pid) < 3 else real(pid)
 
-    monkeypatch.setattr(processes, "command_line", words)
+    monkeypatch.setattr(processes, "command_line", late_command_line)
     assert supervisor not in task_processes.members(paths, ["worker:0"])[0]
     spelt = paths.host_dir.replace("/digits/", "/./digits/")
     assert supervisor not in task_processes.members(RunPaths(spelt), ["worker:0"])[0]
