@@ -1,15 +1,18 @@
-"""Golden plans: each file of plans/ holds the values that make_plan gets and the plan, or the
-refusal, it must give.
+"""Compare the plans that make_plan returns with the recorded ones (golden plans).
 
-A case leaves out what every host and job of these tests has (see HOST and FACTS). After a change
-that is meant to change plans:  python tests/golden/test_plans.py          shows the differences as
-a diff and exits 1
-               python tests/golden/test_plans.py --write  shows them and writes them: read them
-               before you commit
+Each file of plans/ is one case: the arguments of make_plan, and the plan or the error that it must
+return. A case omits the facts and job fields that all cases share (FACTS and JOB). The recorded
+plan omits every field that has its default, so a new field with a default changes no file.
+
+After an intended change of plans:
+
+    python tests/golden/test_plans.py          show the differences, exit 1
+    python tests/golden/test_plans.py --write  show and write them; read them before you commit
 """
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import json
 import sys
@@ -58,29 +61,32 @@ def read_inventory(case: dict[str, Any]) -> Inventory:
 
 
 def read_facts(case: dict[str, Any], inventory: Inventory) -> dict[str, HostFacts]:
-    """The defaults, all ports of the host's range but the taken ones, then what the case says."""
-    found = {}
+    """Return the facts of each host: FACTS, overridden by the facts of the case.
+
+    Every port of the host's range is free, except those that the case calls taken.
+    """
+    facts_by_host = {}
     for host in inventory.hosts:
-        said = {
+        fields = {
             "host": host.name,
             "hostname": host.name,
             **FACTS,
             **case.get("facts", {}).get(host.name, {}),
         }
-        taken = {int(port) for port in said.get("taken_ports", {})}
-        said.setdefault(
+        taken = {int(port) for port in fields.get("taken_ports", {})}
+        fields.setdefault(
             "free_ports",
             [port for port in range(host.ports[0], host.ports[1] + 1) if port not in taken],
         )
-        said["gpus"] = [
+        fields["gpus"] = [
             {"name": "H200", "memory_mib": 143771, "used_mib": 0, **gpu}
-            for gpu in said.get("gpus", [])
+            for gpu in fields.get("gpus", [])
         ]
-        found[host.name] = msgspec.convert(said, HostFacts)
-    return found
+        facts_by_host[host.name] = msgspec.convert(fields, HostFacts)
+    return facts_by_host
 
 
-def planned(case: dict[str, Any]) -> Plan:
+def plan_case(case: dict[str, Any]) -> Plan:
     inventory = read_inventory(case)
     return make_plan(
         inventory,
@@ -95,20 +101,44 @@ def planned(case: dict[str, Any]) -> Plan:
     )
 
 
-def outcome(case: dict[str, Any]) -> dict[str, Any]:
-    """What the case gives now, as it stands in its file under "expect"."""
+def compute_outcome(case: dict[str, Any]) -> dict[str, Any]:
+    """Return the plan or the error of the case in the form that its file has under "expect"."""
     try:
-        plan = planned(case)
+        plan = plan_case(case)
     except TfdeployError as error:
         return error.as_json()
-    fields: dict[str, Any] = json.loads(json.dumps(plan_to_json(plan)))
-    return {"plan": fields}
+    return {"plan": drop_defaults(plan, json.loads(json.dumps(plan_to_json(plan))))}
+
+
+def drop_defaults(value: Any, encoded: Any) -> Any:
+    """Return the JSON form of a plan's value without the dataclass fields that have their default.
+
+    `encoded`: the complete JSON form of `value`.
+    """
+    if dataclasses.is_dataclass(value):
+        return {
+            field.name: drop_defaults(getattr(value, field.name), encoded[field.name])
+            for field in dataclasses.fields(value)
+            if not has_default(value, field)
+        }
+    if isinstance(value, dict):
+        return {key: drop_defaults(each, encoded[key]) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [drop_defaults(each, part) for each, part in zip(value, encoded, strict=True)]
+    return encoded
+
+
+def has_default(value: Any, field: dataclasses.Field[Any]) -> bool:
+    """Return whether this field of a dataclass has its default."""
+    if field.default_factory is not dataclasses.MISSING:
+        return bool(getattr(value, field.name) == field.default_factory())
+    return bool(getattr(value, field.name) == field.default)
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_plan_is_as_recorded(path: Path) -> None:
     case = json.loads(path.read_text())
-    assert outcome(case) == case["expect"], (
+    assert compute_outcome(case) == case["expect"], (
         "if the change is meant: python tests/golden/test_plans.py --write"
     )
 
@@ -119,8 +149,31 @@ def test_plan_is_as_recorded(path: Path) -> None:
 def test_recorded_plan_round_trips(path: Path) -> None:
     fields = json.loads(path.read_text())["expect"]["plan"]
     plan = plan_from_json(fields)
-    assert json.loads(json.dumps(plan_to_json(plan))) == fields
-    assert plan == planned(json.loads(path.read_text()))
+    assert drop_defaults(plan, json.loads(json.dumps(plan_to_json(plan)))) == fields
+    assert plan == plan_case(json.loads(path.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("change", "recorded"),
+    [
+        ({}, False),
+        ({"restart_max": 3}, True),
+        ({"resume": "checkpoints: ckpt-1 on n1"}, True),
+        ({"ready_after_s": 0.0}, True),
+    ],
+)
+def test_only_fields_that_differ_from_their_default_are_recorded(
+    change: dict[str, Any], recorded: bool
+) -> None:
+    case = next(
+        case for path in CASES if "plan" in (case := json.loads(path.read_text()))["expect"]
+    )
+    plan = dataclasses.replace(plan_case(case), restart_max=0, resume=None, ready_after_s=5.0)
+    changed = dataclasses.replace(plan, **change)
+    fields = drop_defaults(changed, json.loads(json.dumps(plan_to_json(changed))))
+    names = {"restart_max", "resume", "ready_after_s"}
+    assert {name: fields[name] for name in names & fields.keys()} == change
+    assert (fields != drop_defaults(plan, json.loads(json.dumps(plan_to_json(plan))))) is recorded
 
 
 def test_there_are_cases() -> None:
@@ -130,7 +183,7 @@ def test_there_are_cases() -> None:
 def _differences(path: Path) -> tuple[str, list[str]]:
     old = path.read_text()
     case = json.loads(old)
-    new = json.dumps({**case, "expect": outcome(case)}, indent=1) + "\n"
+    new = json.dumps({**case, "expect": compute_outcome(case)}, indent=1) + "\n"
     return new, list(
         difflib.unified_diff(old.splitlines(), new.splitlines(), path.name, path.name, lineterm="")
     )
