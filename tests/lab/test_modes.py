@@ -144,7 +144,7 @@ def test_local_has_no_cluster_whatever_a_login_shell_sets(operator: Tfdeploy) ->
         done = operator.run(*WAIT, "l-end-1", exit_code=0, env={"TF_CONFIG": "{}"})
     finally:
         on_host(operator.lab, "n2", "rm ~/.bashrc")
-    assert "TF_CONFIG set in your environment: not what the tasks get" in done.stderr
+    assert "your environment sets TF_CONFIG: the tasks get the plan's values" in done.stderr
     assert "TF_CONFIG set in the login environment of n2" in done.stderr
     assert said(operator, "l-end-1", "worker:0")[0] == "worker:0 listens: False; TF_CONFIG: False"
     (row,) = operator.json("status", "l-end-1")["tasks"]

@@ -140,8 +140,10 @@ def cwd(job: Job, files: Collection[str]) -> None:
         or any(f"{folder}/".startswith(f"{job.cwd}/") for folder in folders)
     ):
         return
-    look = f"check that {job.code}/{job.cwd} exists, and that git does not ignore its files"
-    advice = did_you_mean(job.cwd, sorted(folders), look)
+    fallback_advice = (
+        f"check that {job.code}/{job.cwd} exists, and that git does not ignore its files"
+    )
+    advice = did_you_mean(job.cwd, sorted(folders), fallback_advice)
     raise Refused(
         f"the folder {job.cwd} is not in the code",
         where=job.places.get("cwd") or "cwd",
@@ -250,7 +252,7 @@ def _check_ranks(job: Job) -> None:
                 f"mode {job.mode} has no cluster of TensorFlow, and `{key}: {getattr(job, key)}` "
                 "is about one",
                 where=f"{job.source or 'job'}: {key}",
-                next=f"remove `{key}`; the program is told by {', '.join(ranks.VARIABLES)}",
+                next=f"remove `{key}`; the program gets {', '.join(ranks.VARIABLES)}",
             )
     torch_launch.check(job)
     for name in (*job.env, *job.secrets):

@@ -115,7 +115,10 @@ def with_sizes(plan: Plan, sizes: Mapping[str, Sequence[tuple[int, int]]]) -> Pl
 def placeholders(job: Job, data: dict[str, str], workdir: str) -> dict[str, str]:
     """The values of {data.NAME} and {keep.NAME} on a host with this workdir: absolute paths."""
     folder = layout.job_dir(workdir, job.name)
-    values = {f"data.{name}": posixpath.join(folder, place) for name, place in data.items()}
+    values = {
+        f"data.{name}": posixpath.join(folder, relative_path)
+        for name, relative_path in data.items()
+    }
     return {
         **values,
         **{f"keep.{path}": layout.keep_dir(workdir, job.name, path) for path in job.keep},

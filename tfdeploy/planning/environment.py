@@ -68,8 +68,8 @@ def proxy_notes(facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
     """Which hosts set a proxy, and that the cluster bypasses it: a dead proxy would hang the whole
     cluster."""
     return tuple(
-        f"{name} sets {', '.join(facts[name].proxies)}: the cluster's addresses go around the "
-        "proxy (no_grpc_proxy, no_proxy)"
+        f"{name} sets {', '.join(facts[name].proxies)}: connections inside the cluster bypass "
+        "the proxy (no_grpc_proxy, no_proxy)"
         for name in facts
         if facts[name].proxies
     )
@@ -84,6 +84,6 @@ def preset_notes(preset: tuple[str, ...], facts: Mapping[str, HostFacts]) -> tup
         if host_facts.preset
     ]
     return tuple(
-        f"{', '.join(names)} set in {where}: not what the tasks get, which is the plan's"
+        f"{where} sets {', '.join(names)}: the tasks get the plan's values instead"
         for where, names in [*([("your environment", preset)] if preset else []), *by_host]
     )

@@ -118,7 +118,9 @@ def host_notes(entry: Host, facts: HostFacts, logs_bytes: int) -> tuple[str, ...
     if abs(facts.clock_skew_s) > CLOCK_SKEW_S:
         way = "ahead" if facts.clock_skew_s > 0 else "behind"
         skew = roughly(round(abs(facts.clock_skew_s)), parts=2)
-        texts.append(f"the clock of {entry.name} is {skew} {way}: its log lines sort by it")
+        texts.append(
+            f"the clock of {entry.name} is {skew} {way}: its log lines are sorted by that clock"
+        )
     free = facts.free_disk_bytes
     if free < logs_bytes:
         most = in_binary_bytes(logs_bytes)

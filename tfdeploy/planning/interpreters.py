@@ -27,7 +27,7 @@ def check(job: Job, facts: Mapping[str, HostFacts], program: Program) -> None:
     ]
     if missing:
         raise Refused(
-            f"the environment of {file} (as it is now) is not there on {fold_names(missing)}",
+            f"the environment of {file} (as it is now) is missing on {fold_names(missing)}",
             where=f"host {', '.join(missing)}",
             next="tfdeploy setup",
         )

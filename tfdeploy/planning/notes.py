@@ -1,5 +1,4 @@
-"""The plan's notes: why these counts and ports, and what may matter later. One line each, in the
-user's terms."""
+"""Write the plan's notes for users: reasons for counts and ports, and possible problems."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ _BY_DEFAULT = {
 def counts(
     inventory: Inventory, mode: Mode, requested: Mapping[str, RoleRequest], seats: tuple[Seat, ...]
 ) -> tuple[str, ...]:
-    """How many tasks of each role, and which setting asked for them; roles that this mode leaves
-    unused."""
+    """Return notes on each role's number of tasks and its reason, and on unused roles."""
     count, used = Counter(seat.role for seat in seats), rules(mode)
     texts = [f"{role}: {count[role]}{_asked(request, used)}" for role, request in requested.items()]
     idle = [
@@ -67,4 +65,4 @@ def of_hosts(
             hosts[name], host_facts, tuple(index for seat in seats for index in seat.gpus)
         )
         texts += host_checks.host_notes(hosts[name], host_facts, len(seats) * logs_bytes)
-    return tuple(note for note in texts if note)
+    return tuple(text for text in texts if text)

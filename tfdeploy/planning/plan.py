@@ -322,7 +322,7 @@ def _notes(
         *syntax.notes(read.program),
         *downloads.notes(job, read.program, inputs.options.files),
         *([commands.shared.served.note] if commands.shared.served.note else []),
-        *dict.fromkeys(note for each in commands.programs for note in each.notes),
+        *dict.fromkeys(program_note for each in commands.programs for program_note in each.notes),
         *commands.shared.identity.notes,
         *interpreters.notes(job, used),
         *commands.keras.notes,

@@ -1,9 +1,8 @@
-"""Who is at fault, by the feeds that gave far too little: each casts doubt on its child and its
-parent.
+"""Decide which members and sites are slow, from the feeds that delivered far too little.
 
-A child that gets too little from two parents is slow itself. A parent of two such children sends
-slowly. Two first hosts of one site stand behind a thin line. Where one feed is all that is known,
-its child is held to be slow until more is.
+A child that two parents feed too slowly is slow itself. A parent with two such children sends
+slowly. If two hosts of a site are fed too slowly from other sites, the link of the site is slow.
+If only one slow feed is known, its child counts as slow until more is known.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class Blame:
 
 
 def blame(doubts: Collection[Doubt], members: Mapping[str, Member]) -> Blame:
-    """The control machine is never to blame: without it there is nothing."""
+    """Return the slow members and sites. The control machine is never blamed: it is the source."""
     slow = {
         name
         for name, parents in _grouped((doubt.child, doubt.parent) for doubt in doubts).items()

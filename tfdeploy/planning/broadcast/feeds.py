@@ -1,5 +1,4 @@
-"""Who feeds whom in a broadcast: its members as they are now, and the feeds between them. Values
-only."""
+"""Describe a broadcast: its members with their progress, and the feeds between them."""
 
 from __future__ import annotations
 
@@ -14,7 +13,9 @@ PIECE_BYTES = 256 << 10
 
 @dataclass(frozen=True)
 class Intake:
-    """What a member receives in one stripe. `flowing_s`: for how long without a break."""
+    """What a member receives in one stripe.
+
+    `flowing_s`: seconds since it began to receive without a break."""
 
     have_bytes: int = 0
     wanted_bytes: int = 0
@@ -41,7 +42,7 @@ class Member:
         return self.have_bytes >= self.wanted_bytes
 
     def intake(self, stripe: int) -> Intake:
-        """What it receives in this stripe; where that is not known, in all."""
+        """Return what the member receives in this stripe, or in total if stripes are not known."""
         if self.intakes:
             return self.intakes[stripe]
         return Intake(self.have_bytes, self.wanted_bytes, self.rate, self.starved_s, self.flowing_s)
@@ -56,7 +57,7 @@ class Feed:
 
 @dataclass(frozen=True)
 class Doubt:
-    """This feed gave nothing, or far less than it should have: one of the two is at fault."""
+    """A feed that delivered nothing, or far too little: its child or its parent is at fault."""
 
     child: str
     parent: str
@@ -64,8 +65,9 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Move:
-    """A child's last move in a stripe, and where it and its new parent were then: it is judged
-    again once they went on."""
+    """A child's last change of parent in a stripe, with the progress of both at that time.
+
+    The child is judged again once both have made progress."""
 
     child: str
     stripe: int
@@ -93,12 +95,12 @@ class FeedPlan:
         return feeds_by_child
 
     def parents(self, stripe: int) -> dict[str, str]:
-        """child -> its parent in this stripe."""
+        """Return child -> its parent in this stripe."""
         return {feed.child: feed.parent for feed in self.feeds if feed.stripe == stripe}
 
 
 def move(child: Member, stripe: int, parent: Member | None) -> Move:
-    """`parent`: None is the control machine."""
+    """Return the record of a move to this parent. None stands for the control machine."""
     intake = child.intake(stripe)
     return Move(
         child=child.name,
@@ -110,8 +112,9 @@ def move(child: Member, stripe: int, parent: Member | None) -> Move:
 
 
 def sites_of(members: Iterable[Member]) -> dict[str, list[Member]]:
-    """site -> its members; sites in which a member is complete first, else in the order of their
-    first members."""
+    """Return site -> its members. Sites with a complete member come first.
+
+    Otherwise sites keep the order of their first members."""
     sites: dict[str, list[Member]] = {}
     for member in members:
         sites.setdefault(member.site, []).append(member)

@@ -1,5 +1,4 @@
-"""The feeds of all stripes while a plan is changed: which of them still hold, what hangs below
-what, who has room for a child."""
+"""Hold the feeds of all stripes while a plan changes, one tree of members for each stripe."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ REACHES_NOBODY = 3  # a host that did not reach so many others is fed from here
 
 
 class Forest:
-    """`members` by name, `out` left out. Holds of `feeds` those to members that are incomplete."""
+    """The feeds to incomplete members. `members`: by name, without excluded ones."""
 
     def __init__(
         self,
@@ -53,7 +52,7 @@ class Forest:
         return children_of
 
     def ancestors(self, child: str, stripe: int) -> list[str]:
-        """Its parent before this change, that one's parent, and so on."""
+        """Return the parent before this change, the parent of that parent, and so on."""
         above: list[str] = []
         parent = self.before[stripe].get(child)
         while parent is not None and parent not in above:
@@ -62,8 +61,7 @@ class Forest:
         return above
 
     def below(self, tops: Iterable[str], stripe: int) -> dict[str, int]:
-        """All that is fed from `tops`, themselves included, each with the number of hosts below
-        it."""
+        """Return the members fed from `tops`, and `tops`, with the number of hosts below each."""
         children = self.children(stripe)
         order, todo = [], list(tops)
         while todo:

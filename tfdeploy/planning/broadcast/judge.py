@@ -1,5 +1,6 @@
-"""Which feeds give nothing, or far less than they should. What follows from that is said by
-`blame`."""
+"""Find the feeds that deliver nothing, or far less than they should.
+
+`blame` decides which members are at fault."""
 
 from __future__ import annotations
 
@@ -69,8 +70,7 @@ class _FeedEvaluator:
         return not self._children[name]
 
     def starved(self, stripe: int) -> Iterator[tuple[str, str]]:
-        """(child, parent): the child has received nothing for some time though its parent has
-        something for it."""
+        """Yield (child, parent) where the child receives nothing although its parent has data."""
         usual = self._usual_rate(stripe)
         for child, parent in self._feeds(stripe):
             intake, move = self._intake(child, stripe), self._moves.get((child, stripe))
@@ -90,15 +90,14 @@ class _FeedEvaluator:
                 yield child, parent
 
     def _withholds(self, parent: str, intake: Intake, stripe: int, patience_s: float) -> bool:
-        """The parent has had something for the child for so long: it does not have it since just
-        now."""
+        """Return whether the parent has held data that the child lacks for `patience_s`."""
         above = self._intake(parent, stripe)
         ahead = above.have_bytes - intake.have_bytes
         is_long = above.flowing_s >= patience_s or ahead >= BEHIND_BYTES
         return above.starved_s <= FED_S and ahead > 0 and is_long
 
     def slow(self, stripe: int) -> Iterator[tuple[str, str]]:
-        """(child, parent): the parent has, for some time, had far more than the child."""
+        """Yield (child, parent) where the child has been far behind its parent for some time."""
         usual = self._usual_rate(stripe)
         for child, parent in self._feeds(stripe):
             if child not in self._before.slow and not self._is_beyond_thin_line(child, parent):
@@ -119,9 +118,10 @@ class _FeedEvaluator:
                     yield child, parent
 
     def tried(self, doubts: list[Doubt]) -> Iterator[Doubt]:
-        """The first host of a chain has nobody to be held against: all are as slow as it is. So it
-        is once made the last one. If it is as quick there as others, nobody is to blame: its
-        successor is doubted too, and so neither of them."""
+        """Yield a doubt that moves the first host of a chain to its end, once.
+
+        The first host cannot be compared with others, because all receive at its rate. If it is as
+        fast as others at the end, its successor is doubted too, so neither is blamed."""
         heads = [child for child, parent in self._forest.parents[0].items() if parent == HERE]
         of_here = [doubt.child for doubt in doubts if doubt.parent == HERE]
         if len(heads) != 1 or len(of_here) > 1:
@@ -153,7 +153,7 @@ class _FeedEvaluator:
             yield Doubt(heads[0], HERE)
 
     def _is_dispensable(self, head: str) -> bool:
-        """Another host can stand first, and one of the same site has room for it."""
+        """Return whether another host can be the first, and one of the site can feed `head`."""
         site = self._members[head].site
         last = [
             name
@@ -180,8 +180,9 @@ class _FeedEvaluator:
         return is_slow and ahead - intake.have_bytes >= max(BEHIND_S * due, BEHIND_BYTES)
 
     def _is_settled(self, child: str, parent: str, stripe: int, due: float) -> bool:
-        """Since its last move its parent has received for some time. There is no clock here, so
-        bytes say how long."""
+        """Return whether enough data has passed since the child's last move to judge it.
+
+        No clock is available, so bytes measure the time."""
         move = self._moves.get((child, stripe))
         if move is None:
             return True
@@ -207,7 +208,6 @@ class _FeedEvaluator:
         return self._members[name].is_complete or intake.have_bytes >= intake.wanted_bytes > 0
 
     def _usual_rate(self, stripe: int) -> float:
-        """Of the members that receive: what a child of a parent that has everything is held
-        against."""
+        """Return the median rate, with which a child of a complete parent is compared."""
         rates = [self._intake(child, stripe).rate for child in self._forest.parents[stripe]]
         return median([rate for rate in rates if rate is not None] or [0.0])

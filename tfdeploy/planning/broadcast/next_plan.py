@@ -1,8 +1,6 @@
-"""The feeds as they should be from now on. Feeds that work stay; a child that lost its parent is
-placed anew.
+"""Update the feeds of a running broadcast: keep working feeds, give orphans a new parent.
 
-Nothing is decided by a clock: how long a member has starved and how fast it receives is said by its
-record.
+No clock is read: each member's record says how long it has starved and how fast it receives.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ def next_plan(
     shut: frozenset[tuple[str, str]] = frozenset(),
     out: frozenset[str] = frozenset(),
 ) -> FeedPlan:
-    """The very same plan where nothing has to change.
+    """Return the changed plan, or the same object if nothing has to change.
 
     `shut`: (child, parent) pairs that do not reach each other; `out`: members that died or sent
     wrong pieces, and so feed nobody and are fed nothing.
@@ -58,7 +56,7 @@ def next_plan(
 
 
 def _cut(forest: Forest, verdict: Verdict) -> None:
-    """Takes out the feeds that do not hold any more."""
+    """Remove the feeds that may not continue."""
     for stripe, parent, child in list(forest.feeds()):
         if (parent != HERE and not _holds(forest, verdict, parent, child)) or (
             child,
@@ -77,7 +75,7 @@ def _holds(forest: Forest, verdict: Verdict, parent: str, child: str) -> bool:
 
 
 def _feeds(plan: FeedPlan, forest: Forest) -> tuple[Feed, ...]:
-    """In the order of the plan before, what is new behind it."""
+    """Return the kept feeds in their order, then the new ones."""
     new = {(stripe, child): parent for stripe, parent, child in forest.feeds()}
     kept = [feed for feed in plan.feeds if new.get((feed.stripe, feed.child)) == feed.parent]
     for feed in kept:
@@ -86,8 +84,7 @@ def _feeds(plan: FeedPlan, forest: Forest) -> tuple[Feed, ...]:
 
 
 def _moves(plan: FeedPlan, forest: Forest, verdict: Verdict) -> tuple[Move, ...]:
-    """The last move of each child that is fed still; one that was found starved is given time as if
-    it had moved."""
+    """Return the last move of each child that is still fed. A starved child counts as moved."""
     moves = {
         (each.child, each.stripe): each
         for each in plan.moves

@@ -1,4 +1,4 @@
-"""Which files of a data set with `split` go to which hosts together, and from where. Pure."""
+"""Group the files of a split data set into streams: same rows, same receivers, same source."""
 
 from __future__ import annotations
 

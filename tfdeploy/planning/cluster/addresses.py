@@ -63,23 +63,23 @@ def check(
         _check_name(name, advertised_by_host, facts)
         _check_usable(name, advertised_by_host[name].address)
     public = {
-        name: words
+        name: description
         for name in others
-        if (words := _public_words(advertised_by_host[name].address, facts))
+        if (description := _public_words(advertised_by_host[name].address, facts))
     }
     if public and not allow_public:
         raise _public(*next(iter(public.items())))
     return (
         *(
-            f"{name} stands in the cluster at {words} (--allow-public): what the hosts send each "
+            f"{name} stands in the cluster at {description} (--allow-public): what the hosts send each "
             "other crosses the internet "
             "in the clear"
-            for name, words in public.items()
+            for name, description in public.items()
         ),
         *(
-            note
+            disagreement
             for name in others
-            if (note := _disagreement(name, advertised_by_host[name].address, facts))
+            if (disagreement := _disagreement(name, advertised_by_host[name].address, facts))
         ),
         *(
             f"{name} has {len(seen.addresses)} addresses: the other hosts let in the first "
@@ -213,7 +213,7 @@ def _mixed(loopback: str, other: str, advertised_by_host: Mapping[str, Advertise
         f"{loopback} itself can reach, "
         f"and {other} is {advertised_by_host[other].address}",
         where=f"host {loopback}",
-        next=f"write `advertise: ADDRESS` for {loopback} in the inventory: what {other} calls it",
+        next=f"write `advertise: ADDRESS` for {loopback} in the inventory: the address at which {other} reaches it",
     )
 
 

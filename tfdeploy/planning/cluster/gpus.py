@@ -53,7 +53,7 @@ def in_use(host: Host, facts: HostFacts) -> str:
 
 def all_busy(host: Host, facts: HostFacts, what: str) -> Refused:
     return Refused(
-        f"{what}: {_used(_busy(facts))} (more than {_MUCH} in use is somebody's)",
+        f"{what}: {_used(_busy(facts))} (a GPU with more than {_MUCH} in use counts as busy)",
         where=f"host {host.name}",
         next=f"wait, leave it out with `--exclude {host.name}`, take GPUs all the same with "
         "`gpus: [0, ...]` "
@@ -92,8 +92,7 @@ def notes(host: Host, facts: HostFacts, given: tuple[int, ...]) -> tuple[str, ..
     left_out = [gpu for gpu in busy if gpu.index not in given]
     if left_out and host.gpus != "none" and not isinstance(host.gpus, tuple):
         texts.append(
-            f"{host.name}: left out, since more than {_MUCH} in use is somebody's: "
-            f"{_used(left_out)}"
+            f"{host.name}: busy GPUs are not used (more than {_MUCH} in use): {_used(left_out)}"
         )
     return tuple(texts)
 
@@ -112,10 +111,10 @@ def _used(gpus: Iterable[Gpu]) -> str:
 
 
 def _not_there(host: Host, facts: HostFacts, asked: str) -> Refused:
-    there = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in facts.gpus) or "none"
+    present_gpus = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in facts.gpus) or "none"
     because = f" ({facts.gpu_error})" if facts.gpu_error else ""
     return Refused(
-        f"the inventory gives {host.name} {asked}, and nvidia-smi there finds: {there}{because}",
+        f"the inventory gives {host.name} {asked}, and nvidia-smi there finds: {present_gpus}{because}",
         where=host.source or f"host {host.name}",
         next=f"correct `gpus:` of {host.name}, or write `gpus: auto`",
     )

@@ -31,10 +31,16 @@ def variables(layout: Layout, seat: Seat, run: str) -> dict[str, str]:
     hosts = list(dict.fromkeys(each.host for each in layout.seats))
     node, nodes = str(hosts.index(seat.host)), str(len(hosts))
     given = values(layout, seat)
-    here = (given["local_rank"], str(len(layout.on(seat.host))))
-    told = (given["rank"], given["world_size"], *here, given["chief_host"], given["chief_port"])
+    local_ranks = (given["local_rank"], str(len(layout.on(seat.host))))
+    rank_values = (
+        given["rank"],
+        given["world_size"],
+        *local_ranks,
+        given["chief_host"],
+        given["chief_port"],
+    )
     return {
-        **dict(zip(VARIABLES, told, strict=True)),
+        **dict(zip(VARIABLES, rank_values, strict=True)),
         **{
             "GROUP_RANK": node,
             "NODE_RANK": node,

@@ -55,8 +55,10 @@ class RoleRequest:
 def role_hosts(inventory: Inventory, role: str) -> tuple[str, ...]:
     """The hosts of a role that are in the inventory (--limit and --exclude may have left some
     out)."""
-    there = {host.name for host in inventory.hosts}
-    return tuple(dict.fromkeys(name for name in inventory.roles.get(role, ()) if name in there))
+    known_hosts = {host.name for host in inventory.hosts}
+    return tuple(
+        dict.fromkeys(name for name in inventory.roles.get(role, ()) if name in known_hosts)
+    )
 
 
 def role_requests(inventory: Inventory, job: Job, options: Options) -> dict[str, RoleRequest]:

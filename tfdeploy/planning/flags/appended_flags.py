@@ -53,14 +53,14 @@ def _choose(job: Job, program: Program, roles: Collection[str], offered: Cluster
     if mode_rules.ranks:
         return _of_ranks(job, program)
     if job.flags is None and mode_rules.single:
-        return Appended((), f"no flags appended: mode {job.mode} has no cluster to tell of")
+        return Appended((), f"no flags appended: mode {job.mode} has no cluster")
     if job.flags is None and not mode_rules.takes_flags:
         offered = _certain(offered, mode_rules, roles)
         if not offered.flags:
             return Appended(
                 (),
-                f"no flags appended: mode {job.mode} tells the program by TF_CONFIG, or `flags: "
-                "auto`",
+                f"no flags appended: mode {job.mode} describes the cluster in TF_CONFIG; for "
+                "flags too, write `flags: auto`",
             )
     chosen = tuple(flag for flag in offered.flags if _holds(flag, roles))
     own = tuple(
@@ -145,7 +145,7 @@ def _reason(job: Job, program: Program, left: tuple[Flag, ...], own: tuple[Flag,
         return f"no flags appended{kept}"
     return (
         f"no flags appended: {program.path} defines none of "
-        f"{' '.join('--' + name for name in flags.NAMES)}; it has TF_CONFIG"
+        f"{' '.join('--' + name for name in flags.NAMES)}; it gets TF_CONFIG"
     )
 
 
@@ -183,7 +183,7 @@ def _of_ranks(job: Job, program: Program) -> Appended:
         if local
         else "no flags appended"
     )
-    by = f"mode {job.mode} tells the program by {', '.join(ranks.VARIABLES)}"
+    by = f"mode {job.mode} sets {', '.join(ranks.VARIABLES)}"
     return Appended(
         local, f"{why}{';' if local else ':'} {by}{f'; {spawning}' if spawning else ''}"
     )

@@ -159,8 +159,8 @@ def _synchronous(node: ast.expr, origins: Origins, module: ParsedFile) -> Iterat
     if last_name(node) not in _SYNCHRONOUS:
         return
     for test, holds in _tests_around(node, module):
-        for origin, words in _switches(test, module, origins, holds=holds):
-            yield Use("issync", origin, _where(test, module), words)
+        for origin, compared_values in _switches(test, module, origins, holds=holds):
+            yield Use("issync", origin, _where(test, module), compared_values)
 
 
 def _tests_around(node: ast.AST, module: ParsedFile) -> Iterator[tuple[ast.expr, bool]]:

@@ -129,7 +129,7 @@ def _recipe(flag: Flag, job: Job) -> str:
 
 def _is_given(flag: Flag, job: Job) -> bool:
     """Whether the command has it, also abbreviated or as one word with others."""
-    words = [
+    command_options = [
         word.split("=")[0] for word in job.command[: own_end(job.command)] if word.startswith("-")
     ]
     names = [spelling.lstrip("-") for spelling in flag.spellings]
@@ -137,7 +137,7 @@ def _is_given(flag: Flag, job: Job) -> bool:
     return any(
         (len(word) > 2 and any(name.startswith(word.lstrip("-")) for name in names))
         or any(word.startswith(each) for each in short)
-        for word in words
+        for word in command_options
     )
 
 

@@ -29,13 +29,13 @@ def with_sync_values(flag: Flag, program: Program) -> Flag:
 
 def _takes_true(parser: ast.expr, program: Program) -> bool:
     """Whether the function asks for "true" and not for "1"."""
-    words = {
+    constants = {
         str(node.value).lower()
         for path, function in _functions(parser, program)
         for node in program.by_path[path].within(function)
         if isinstance(node, ast.Constant) and isinstance(node.value, str | int)
     }
-    return bool(words & {"true", "t"}) and "1" not in words
+    return bool(constants & {"true", "t"}) and "1" not in constants
 
 
 def _functions(parser: ast.expr, program: Program) -> Iterator[tuple[str, ast.AST]]:

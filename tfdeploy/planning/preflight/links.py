@@ -82,7 +82,7 @@ def failed(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
     advertise = (
         "write `advertise:` of that host in the inventory: the address by which the others reach it"
     )
-    words: dict[Why, tuple[str, str]] = {
+    cause_and_fix: dict[Why, tuple[str, str]] = {
         "refused": (
             "refused, although that host listens: a firewall there rejects it, or the address is "
             "another machine's",
@@ -120,7 +120,7 @@ def failed(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
         ),
         "error": (detail or "it fails", route),
     }
-    text, fix = words[why]
+    text, fix = cause_and_fix[why]
     return replace(link, ok=False, why=text, fix=fix)
 
 

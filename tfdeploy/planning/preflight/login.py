@@ -60,7 +60,7 @@ def runs(case: Case) -> Iterator[Problem]:
 
 def problems(case: Case) -> Iterator[Problem]:
     """What the probe itself complains of, where no other rule does."""
-    told = (
+    covered_by_other_rules = (
         "there is no program ",
         "does not run Python here",
         "MiB are free in",
@@ -68,5 +68,5 @@ def problems(case: Case) -> Iterator[Problem]:
         "logind ends what",
     )
     for text in case.facts.problems:
-        if not any(words in text for words in told):
+        if not any(known_text in text for known_text in covered_by_other_rules):
             yield Problem("warning", text, f"tfdeploy ssh {case.host.name}")

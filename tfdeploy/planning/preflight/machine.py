@@ -183,7 +183,7 @@ def filesystem(case: Case) -> Iterator[Problem]:
     mount = case.preflight.mount
     if mount is None:
         return
-    place, elsewhere = (
+    description, elsewhere = (
         f"{case.facts.workdir} is on {mount.type} ({mount.point})",
         "point `workdir:` at a local disk or at NFS",
     )
@@ -200,12 +200,12 @@ def filesystem(case: Case) -> Iterator[Problem]:
     ):
         yield Problem(
             "warning",
-            f"{place}, which may lack locks, links or modes that a release needs",
+            f"{description}, which may lack locks, links or modes that a release needs",
             elsewhere,
         )
     elif mount.type in _IN_MEMORY:
         yield Problem(
             "warning",
-            f"{place}: checkpoints are gone with the next reboot",
+            f"{description}: checkpoints are gone with the next reboot",
             "point `workdir:` at a disk",
         )

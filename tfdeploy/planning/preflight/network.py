@@ -87,8 +87,8 @@ def variables(case: Case) -> Iterator[Problem]:
     facts = case.facts
     if facts.proxies:
         detail = (
-            f"{', '.join(facts.proxies)} set: tasks go around the proxy to the cluster's "
-            "addresses, to all others through it"
+            f"{', '.join(facts.proxies)} set: tasks bypass the proxy for the cluster's "
+            "addresses and use it for all others"
         )
         yield Problem(
             "warning",

@@ -108,22 +108,22 @@ def _refusals(
 ) -> Iterator[tuple[Level, Refused]]:
     """What plans are refused for; a public address only until the operator consents."""
     quiet = {name: replace(seen, hosts_file_loopback=()) for name, seen in facts.items()}
-    told = set()
+    reported = set()
     looks: tuple[tuple[Level, Callable[[], object]], ...] = (
         ("error", lambda: addresses.check(called, quiet, allow_public=True)),
         ("warning", lambda: addresses.check(called, quiet, allow_public=False)),
         ("error", lambda: host_checks.one_machine(facts)),
     )
-    for level, look in looks:
+    for level, run_check in looks:
         try:
-            look()
+            run_check()
         except Refused as error:
-            if error.what not in told:
-                told.add(error.what)
+            if error.what not in reported:
+                reported.add(error.what)
                 yield level, error
 
 
 def named_host(error: Refused, known: Mapping[str, object]) -> str | None:
     """The host that a refusal is about; None: no single one."""
-    said = _NAMED.match(error.where or "")
-    return said[1] if said and said[1] in known else None
+    match = _NAMED.match(error.where or "")
+    return match[1] if match and match[1] in known else None

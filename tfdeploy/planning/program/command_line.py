@@ -70,10 +70,10 @@ def argv(
         first = facts.python or first
     elif first.startswith("~/"):
         first = posixpath.join(facts.home, first[2:])
-    words = (first, *rest)
+    filled_command = (first, *rest)
     end = own_end(job.command)  # after a `--` the program would read them as positional arguments
     return (
-        *words[:end],
+        *filled_command[:end],
         *(word for flag in added for word in flag.arguments({**given, **own})),
-        *words[end:],
+        *filled_command[end:],
     )

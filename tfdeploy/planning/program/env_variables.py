@@ -88,8 +88,10 @@ class ClusterVariables:
             return tf_config(cluster, role, index) if self.with_task else cluster_json(cluster)
         if kind in ("job", "index"):
             return role if kind == "job" else str(index)
-        of, what = kind.split()
-        hosts = cluster.get(of) or (cluster.get("master", ()) if of == "chief" else ())
+        host_role, what = kind.split()
+        hosts = cluster.get(host_role) or (
+            cluster.get("master", ()) if host_role == "chief" else ()
+        )
         if what == "count":
             return str(len(hosts))
         return json.dumps(list(hosts)) if name in self.as_json else ",".join(hosts)

@@ -53,8 +53,10 @@ def _same(definition: Flag, flag: Flag) -> bool:
 
 def _check_takes(flag: Flag, definitions: list[Flag], values: Values) -> None:
     """All definitions in one file must take the value: which of them is used is not known."""
-    here = [each for each in definitions if not flag.where or _file(each) == _file(flag)]
-    for each in here:
+    competing_definitions = [
+        each for each in definitions if not flag.where or _file(each) == _file(flag)
+    ]
+    for each in competing_definitions:
         for task, given in values.items():
             value = flag.text(given)
             instead = _type_refusal(replace(each, name=flag.name), value)

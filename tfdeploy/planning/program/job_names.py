@@ -75,10 +75,10 @@ def decide(job: Job, program: Program, planned: Cluster) -> JobNames:
             {**names, "chief": called}, notes=(f"the chief is called {called} in TF_CONFIG: {why}",)
         )
     if called and not (asks and _leads_by_index(program)):
-        note = (
+        renaming_note = (
             f"worker:0 is called {called}:0 in TF_CONFIG, and the other workers count from 0: {why}"
         )
-        return JobNames(names, called, (note,))
+        return JobNames(names, called, (renaming_note,))
     return JobNames(names, notes=_no_chief(program, mode, planned))
 
 

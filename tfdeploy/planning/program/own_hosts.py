@@ -60,11 +60,11 @@ def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) ->
         if lacking
         else ""
     )
-    note = (
+    assignment_note = (
         f"the program finds its place by its own host ({where}): each task is told the one in "
         f"its lists ({listed}){advice}"
     )
-    return OwnHosts(hosts, (note,))
+    return OwnHosts(hosts, (assignment_note,))
 
 
 def _asks_for_host(program: Program) -> str:

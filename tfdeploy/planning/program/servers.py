@@ -64,7 +64,7 @@ def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
             f"{served[0].where})"
         )
     return ServerRoles(
-        mode.serves, f"{listed}: servers that tfdeploy starts, for {program.path} starts none"
+        mode.serves, f"{listed}: servers that tfdeploy starts, because {program.path} starts none"
     )
 
 

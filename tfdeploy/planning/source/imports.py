@@ -55,8 +55,10 @@ def from_outside(job: Job, program: Program, files: Collection[str]) -> tuple[Im
     None is sure where another folder may hold the module, or another interpreter run the program.
     Imports that a `try` or an `if` about versions handles are left out.
     """
-    words = job.command[: program_index(job.command) or 0]
-    if any("/" in word and posixpath.basename(word).startswith("python") for word in words):
+    interpreter_words = job.command[: program_index(job.command) or 0]
+    if any(
+        "/" in word and posixpath.basename(word).startswith("python") for word in interpreter_words
+    ):
         return ()
     own_python = bool(job.command) and job.command[0] in PYTHON and len(program.roots) == 1
     certain = own_python and not _has_other_folders(job, program)

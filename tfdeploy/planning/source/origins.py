@@ -155,8 +155,10 @@ class Origins:
             first = node.slice.lower
             start = getattr(first, "value", None) if first else 0
             if isinstance(start, int):
-                words = [origin for origin in inner if origin.dest == ARGV]
-                yield from (origin._replace(position=origin.position + start) for origin in words)
+                argv_origins = [origin for origin in inner if origin.dest == ARGV]
+                yield from (
+                    origin._replace(position=origin.position + start) for origin in argv_origins
+                )
             return
         key = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if isinstance(key, int):

@@ -30,10 +30,10 @@ class ParsedFile:
         waiting: list[tuple[ast.AST, int]] = [(tree, -1)]
         while waiting:
             node, parent = waiting.pop()
-            here = len(self.nodes)
+            position = len(self.nodes)
             self.nodes.append(node)
             self.parents.append(parent)
-            waiting += [(child, here) for child in reversed(children(node))]
+            waiting += [(child, position) for child in reversed(children(node))]
 
     @cached_property
     def position(self) -> dict[int, int]:

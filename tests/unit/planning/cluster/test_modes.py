@@ -187,7 +187,7 @@ def test_every_mode_has_its_rules() -> None:
         (
             2,
             [5000, 0],
-            "2 GPUs, and 1 of them are free: GPU 0 (H200) uses 4.9 GiB of 140 GiB (more than 1 GiB",
+            "2 GPUs, and 1 of them are free: GPU 0 (H200) uses 4.9 GiB of 140 GiB (a GPU with more than 1 GiB",
         ),
         (3, [0, 0], "nvidia-smi there finds: 0 (H200), 1 (H200)"),
         ((3,), [0], "GPU 3"),
