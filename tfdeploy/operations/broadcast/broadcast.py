@@ -1,7 +1,7 @@
-"""One broadcast: what some hosts lack goes to all of them, each feeding others while it receives.
+"""Runs one broadcast: hosts that lack the same files receive them, and feed each other meanwhile.
 
-The planner says who feeds whom, anew whenever a host dies, lags or is not reached; nothing that has
-arrived is sent again.
+The planner decides which member feeds which. It decides again whenever a member dies, is slow, or
+is not reached. Nothing that has arrived is sent again.
 """
 
 from __future__ import annotations
@@ -32,256 +32,281 @@ from tfdeploy.planning.broadcast.next_plan import next_plan
 from tfdeploy.transport.protocols import Session
 
 CALLS_AT_ONCE = 16
-PLAN_S = 0.5  # between two looks at how far all are
-AGAIN_S = 0.05
-RETURN_S = 5.0  # a host whose connection ended has so long where nobody else is waited for
-# segments that are summed ahead of the quickest host: they are still in the page cache when they
-# are sent
-AHEAD = 4
-LISTEN_S = 30.0  # a host may take so long until it takes part,
-WAIT_S = 2.0  # but the others begin
+PLAN_S = 0.5  # interval at which the feeds are planned again
+RETRY_S = 0.05
+# The source is hashed this many segments ahead of the fastest member, so that the segments are still
+# in the page cache when they are sent.
+SEGMENTS_AHEAD = 4
+JOIN_TIMEOUT_S = 30.0  # a member that has not joined by then has failed
+# A member whose connection ended fails after this time, if all other members are done.
+REJOIN_S = 5.0
+START_WITHOUT_S = 2.0  # the broadcast starts without members that join later
 
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass
 class Broadcast:
-    """`takers`: by host name. `progress(host, arrived, lacking)` is called as they report. `what`:
-    as events call it. `look_again` raises SourceChanged. `place`: puts what a host has in place, on
-    which it goes on feeding others. `reconnect`: a new session, where a host's connection ends
-    (None: the host fails); raises TfdeployError."""
+    """Sends what `source` holds to all members.
+
+    members: by host name.
+    progress: called with (host, arrived bytes, lacking bytes) for each report.
+    what: the name of the transfer in events; "" emits none.
+    look_again: raises SourceChanged if the source has changed.
+    place: puts a member's files in place. The member goes on feeding others.
+    reconnect: returns a new session after a member's connection ended; raises TfdeployError. None:
+        the member fails.
+    """
 
     source: Source
-    takers: Mapping[str, MemberSession]
+    members: Mapping[str, MemberSession]
     emit: Emit
     progress: Progress
     what: str = ""
     look_again: Callable[[], None] = lambda: None
-    place: Callable[[MemberSession], None] = lambda taker: None
+    place: Callable[[MemberSession], None] = lambda member: None
     reconnect: Callable[[MemberSession], Session] | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(8))
-    here_bytes: int = 0  # that this machine sent
-    _said: queue.SimpleQueue[tuple[MemberSession | None, int, MemberReport | Exception]] = field(
+    here_bytes: int = 0  # sent by this machine
+    _reports: queue.SimpleQueue[tuple[MemberSession | None, int, MemberReport | Exception]] = field(
         default_factory=queue.SimpleQueue
     )
     _join_args: dict[str, Args] = field(default_factory=dict)
     _roots: list[bytes] = field(default_factory=list)
-    _shut: set[tuple[str, str]] = field(default_factory=set)
-    _plan: FeedPlan | None = None  # immutable: threads of the pool read it
-    # hosts that have not said yet that they take part; since when
-    _silent: dict[str, float] = field(default_factory=dict)
-    # hosts that had all in place when their connection ended
-    _gone: set[str] = field(default_factory=set)
-    _summed: bool = False  # the source, all of it, and it did not change meanwhile
-    _looking: bool = False  # whether it has changed since
+    _unreachable_pairs: set[tuple[str, str]] = field(default_factory=set)
+    _plan: FeedPlan | None = None  # immutable, because threads of the pool read it
+    # Host name -> since when it is expected to join (monotonic seconds).
+    _not_joined: dict[str, float] = field(default_factory=dict)
+    # Hosts that had everything in place when their connection ended.
+    _placed_and_lost: set[str] = field(default_factory=set)
+    _is_source_hashed: bool = False  # completely, and unchanged meanwhile
+    _is_checking_source: bool = False
     _ended: bool = False
     _joined_at: float = 0.0
     _stalled: StalledHosts = field(init=False)
     report: Report = field(init=False)
 
     def __post_init__(self) -> None:
-        self.report = Report(self.what, self.takers, self.emit)
-        self._stalled = StalledHosts(self.takers)
+        self.report = Report(self.what, self.members, self.emit)
+        self._stalled = StalledHosts(self.members)
 
     def run(self, join: Callable[[MemberSession], Args]) -> dict[str, TfdeployError]:
-        """Until all hosts have all in place, but for those that failed: these and why. `join`: a
-        host's arguments, besides those of any broadcast. Raises SourceChanged."""
-        keys = certificates(f"broadcast {self.id}", self.takers)
-        members = sorted(self.takers)
-        threading.Thread(target=self._sum, name="sums", daemon=True).start()
+        """Run until each member has its files in place or has failed. Return the errors by host.
+
+        `join`: returns a member's own arguments of broadcast.join. Raises SourceChanged.
+        """
+        keys = certificates(f"broadcast {self.id}", self.members)
+        names = sorted(self.members)
+        threading.Thread(target=self._hash_source, name="sums", daemon=True).start()
         try:
-            for taker in self.takers.values():
+            for member in self.members.values():
                 args = {
-                    **join(taker),
+                    **join(member),
                     "id": self.id,
-                    "host": taker.name,
-                    "members": members,
-                    "certs": keys[taker.name],
+                    "host": member.name,
+                    "members": names,
+                    "certs": keys[member.name],
                 }
-                self._join_args[taker.name] = args
-                self._silent[taker.name] = time.monotonic()
+                self._join_args[member.name] = args
+                self._not_joined[member.name] = time.monotonic()
                 try:
-                    taker.join(args, self._hearer(taker))
+                    member.join(args, self._report_callback(member))
                 except TfdeployError as error:
-                    self._out(taker, error)
+                    self._fail(member, error)
             with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
                 try:
                     self._joined_at = time.monotonic()
-                    while not self._done():
-                        self._hear(PLAN_S)
-                        self._act(pool)
+                    while not self._is_done():
+                        self._process_reports(PLAN_S)
+                        self._plan_and_tell(pool)
                         self._put_in_place(pool)
                 finally:
                     self._ended = True
         finally:
             self._ended = True
-            for taker in self.takers.values():
-                taker.leave()
-        return {name: taker.error for name, taker in self.takers.items() if taker.error is not None}
+            for member in self.members.values():
+                member.leave()
+        return {
+            name: member.error for name, member in self.members.items() if member.error is not None
+        }
 
     def fed_by(self, host: str) -> str | None:
-        """Who fed it last: a host, "" for this machine, None for nobody."""
+        """Return which host fed `host` last; "" is this machine, None is no host."""
         return next(iter(reversed(self.report.fed.get(host, {}).values())), None)
 
-    def _expected(self) -> set[str]:
-        """Hosts that are planned with though they have not said on which port they listen. One that
-        takes long is placed when it has."""
-        if time.monotonic() > self._joined_at + WAIT_S and len(self._silent) < len(self.takers):
+    def _expected_soon(self) -> set[str]:
+        """Return the members that are planned as if they had joined already. After START_WITHOUT_S
+        a member is added only when it has joined."""
+        if time.monotonic() > self._joined_at + START_WITHOUT_S and len(self._not_joined) < len(
+            self.members
+        ):
             return set()
-        return {name for name in self._silent if not self.takers[name].times}
+        return {name for name in self._not_joined if not self.members[name].reconnects}
 
-    def _give_up_silent(self) -> None:
-        """One that has to connect again is not waited for long where all others are done."""
-        others_done = all(taker.placed for taker in self._live() if taker.name not in self._silent)
-        for name, since in list(self._silent.items()):
-            why = self.takers[name].why_lost
-            if time.monotonic() - since > (RETURN_S if why and others_done else LISTEN_S):
-                self._out(
-                    self.takers[name],
+    def _fail_not_joined(self) -> None:
+        """Fail members that did not join in time. A member that must reconnect gets less time if all
+        others are done."""
+        others_done = all(
+            member.placed for member in self._live_members() if member.name not in self._not_joined
+        )
+        for name, since in list(self._not_joined.items()):
+            why = self.members[name].why_lost
+            if time.monotonic() - since > (REJOIN_S if why and others_done else JOIN_TIMEOUT_S):
+                self._fail(
+                    self.members[name],
                     why or HostFailed("it did not begin to take part", where=name),
                 )
 
-    def _give_up_stalled(self) -> None:
+    def _fail_stalled(self) -> None:
         of_host = f" of {self.source.held_by}" if self.source.held_by else ""
         waiting = [
-            taker for taker in self._live() if not taker.complete and taker.name not in self._silent
+            member
+            for member in self._live_members()
+            if not member.complete and member.name not in self._not_joined
         ]
-        for taker in self._stalled.timed_out(waiting):
+        for member in self._stalled.timed_out(waiting):
             what = (
                 f"it has received no further piece of the data{of_host} for "
                 f"{self._stalled.timeout_s:g} s"
             )
-            self._out(taker, HostFailed(what, where=taker.name, next="the same command again"))
+            self._fail(member, HostFailed(what, where=member.name, next="the same command again"))
 
-    def _hear(self, within_s: float) -> None:
-        """What is said within that time, or until something is due at once: how far a host is never
-        is, until it has all. With a look for each such report, 32 hosts cost the client a sixth of
-        a core, and 200 all of it."""
+    def _process_reports(self, within_s: float) -> None:
+        """Process reports for `within_s` seconds.
+
+        Returns early on anything except progress. Planning after each progress report would take a
+        sixth of a core with 32 hosts, and all of it with 200.
+        """
         deadline = time.monotonic() + within_s
         due = False
-        while not (due and self._said.empty()) and (left_s := deadline - time.monotonic()) > 0:
+        while not (due and self._reports.empty()) and (left_s := deadline - time.monotonic()) > 0:
             try:
-                taker, times, said = self._said.get(timeout=left_s)
+                member, reconnects, message = self._reports.get(timeout=left_s)
             except queue.Empty:
                 return
-            if taker is None or times != taker.times:
+            if member is None or reconnects != member.reconnects:
                 due = True
             else:
-                was_complete = taker.complete
-                self._handle_report(taker, said)
+                was_complete = member.complete
+                self._handle_report(member, message)
                 due = (
                     due
-                    or isinstance(said, Exception)
-                    or said.have is None
-                    or taker.complete != was_complete
+                    or isinstance(message, Exception)
+                    or message.have is None
+                    or member.complete != was_complete
                 )
 
-    def _handle_report(self, taker: MemberSession, said: MemberReport | Exception) -> None:
-        if isinstance(said, Exception):
-            if not isinstance(said, TfdeployError):
-                raise said
-            self._lost(taker, said)
+    def _handle_report(self, member: MemberSession, message: MemberReport | Exception) -> None:
+        if isinstance(message, Exception):
+            if not isinstance(message, TfdeployError):
+                raise message
+            self._handle_lost(member, message)
             return
-        if taker.error is not None:
+        if member.error is not None:
             return
-        if taker.name in self._silent:
-            del self._silent[taker.name]
-            taker.port = said.port
+        if member.name in self._not_joined:
+            del self._not_joined[member.name]
+            member.port = message.port
             return
-        if said.failed is not None:
-            self._failed(taker, *said.failed)
+        if message.failed is not None:
+            self._handle_failure(member, *message.failed)
             return
-        taker.record(said)
-        self.progress(taker.name, taker.arrived_bytes, taker.lacking_bytes)
+        member.record(message)
+        self.progress(member.name, member.arrived_bytes, member.lacking_bytes)
 
-    def _failed(self, taker: MemberSession, parent: str, word: str, why: str) -> None:
+    def _handle_failure(self, member: MemberSession, parent: str, word: str, why: str) -> None:
         if word == "disk":
-            self._out(taker, HostFailed(f"it could not write the data: {why}", where=taker.name))
-        elif word == "differs" and taker.name == self.source.held_by:
+            self._fail(member, HostFailed(f"it could not write the data: {why}", where=member.name))
+        elif word == "differs" and member.name == self.source.held_by:
             self.source.error = SourceChanged(
-                "its files changed while they were sent", where=taker.name
+                "its files changed while they were sent", where=member.name
             )
-        elif word == "differs" and taker.lends:
+        elif word == "differs" and member.lends:
             emit_note(
                 self.emit,
-                f"files of {taker.name} differ from the source: the others do not get them from it",
-                host=taker.name,
+                f"files of {member.name} differ from the source: the others do not get them from it",
+                host=member.name,
             )
-            self._out(taker, HostFailed("its files differ from the source", where=taker.name))
-        elif word == "differs" and not taker.differs and not taker.placing:
-            taker.differs = True
+            self._fail(member, HostFailed("its files differ from the source", where=member.name))
+        elif word == "differs" and not member.differs and not member.placing:
+            member.differs = True
             emit_note(
                 self.emit,
-                f"files of {taker.name} differ from the source, though not in size or time",
-                host=taker.name,
+                f"files of {member.name} differ from the source, though not in size or time",
+                host=member.name,
             )
         elif (
-            parent in self.takers
-            and parent in taker.parents
-            and (taker.name, parent) not in self._shut
+            parent in self.members
+            and parent in member.parents
+            and (member.name, parent) not in self._unreachable_pairs
         ):
-            self._shut.add((taker.name, parent))
+            self._unreachable_pairs.add((member.name, parent))
             if word == "wrong":
-                self.takers[parent].accused.add(taker.name)
+                self.members[parent].accused.add(member.name)
                 emit_note(
                     self.emit,
-                    f"{parent} sent {taker.name} a wrong piece: {taker.name} gets it from another",
+                    f"{parent} sent {member.name} a wrong piece: {member.name} gets it from another",
                     level="warning",
                 )
-            elif not self.takers[parent].error:
+            elif not self.members[parent].error:
                 how = "does not reach" if word == "unreached" else "lost"
                 emit_note(
                     self.emit,
-                    f"{taker.name} {how} {parent}: {why}",
+                    f"{member.name} {how} {parent}: {why}",
                     level="detail",
-                    host=taker.name,
+                    host=member.name,
                 )
 
-    def _lost(self, taker: MemberSession, error: TfdeployError) -> None:
-        """A host whose connection ends while it receives is connected to once more, and goes on
-        where it was."""
-        is_first = isinstance(error, HostUnreachable) and taker.error is None and not taker.times
-        is_needed = taker.lends or taker.name == self.source.held_by
-        if taker.placed and taker.error is None and not is_needed:
-            taker.lost(error)
-            self._silent.pop(taker.name, None)
-            self._gone.add(taker.name)
-        elif not is_first or self.reconnect is None or taker.lends or self._ended:
-            self._out(taker, error)
+    def _handle_lost(self, member: MemberSession, error: TfdeployError) -> None:
+        """Reconnect to a member whose connection ended, once. It resumes where it was."""
+        is_first = (
+            isinstance(error, HostUnreachable) and member.error is None and not member.reconnects
+        )
+        is_needed = member.lends or member.name == self.source.held_by
+        if member.placed and member.error is None and not is_needed:
+            member.note_lost(error)
+            self._not_joined.pop(member.name, None)
+            self._placed_and_lost.add(member.name)
+        elif not is_first or self.reconnect is None or member.lends or self._ended:
+            self._fail(member, error)
         else:
             emit_note(
-                self.emit, f"{error.what}: connecting again", level="warning", host=taker.name
+                self.emit, f"{error.what}: connecting again", level="warning", host=member.name
             )
-            taker.lost(error)
-            self._silent[taker.name] = time.monotonic()
+            member.note_lost(error)
+            self._not_joined[member.name] = time.monotonic()
             threading.Thread(
-                target=self._come_back, args=(taker, error), name=f"again-{taker.name}", daemon=True
+                target=self._reconnect_member,
+                args=(member, error),
+                name=f"again-{member.name}",
+                daemon=True,
             ).start()
 
-    def _come_back(self, taker: MemberSession, lost: TfdeployError) -> None:
+    def _reconnect_member(self, member: MemberSession, lost: TfdeployError) -> None:
         assert self.reconnect is not None
-        hear = self._hearer(taker)
+        report = self._report_callback(member)
         try:
-            session = self.reconnect(taker)
-            while taker.busy:  # what was said over the connection that ended fails by itself
-                time.sleep(AGAIN_S)
-            taker.begin_again(session)
+            session = self.reconnect(member)
+            while member.busy:  # a call over the old connection fails by itself
+                time.sleep(RETRY_S)
+            member.start_over(session)
             if not self._ended:
-                taker.join(self._join_args[taker.name], hear)
+                member.join(self._join_args[member.name], report)
         except TfdeployError:
-            hear(lost)  # what went wrong first says more
+            report(lost)  # the first error says more
         except Exception as error:  # noqa: BLE001 - the main loop raises what is a bug
-            hear(error)
+            report(error)
 
-    def _hearer(self, taker: MemberSession) -> Callable[[MemberReport | Exception], None]:
-        """Takes what is said over its connection of now: what an earlier one says late does not
-        count."""
-        times = taker.times
-        return lambda said: self._said.put((taker, times, said))
+    def _report_callback(self, member: MemberSession) -> Callable[[MemberReport | Exception], None]:
+        """Return a function that queues reports of the member's present connection. Late reports of
+        an earlier connection are dropped."""
+        reconnects = member.reconnects
+        return lambda message: self._reports.put((member, reconnects, message))
 
-    def _of_source(self, hear: Callable[[Exception], None]) -> Callable[[Exception], None]:
-        """Where the source lies on a host, what fails a feeder may be that host's failure."""
-        held_by = self.takers.get(self.source.held_by or "")
+    def _source_callback(self, report: Callable[[Exception], None]) -> Callable[[Exception], None]:
+        """Return a callback for a feeder's errors. If a host holds the source, an error of that host
+        is reported as its own."""
+        held_by = self.members.get(self.source.held_by or "")
 
         def failed(error: Exception) -> None:
             of_source = (
@@ -289,190 +314,201 @@ class Broadcast:
                 and isinstance(error, TfdeployError)
                 and error.where == held_by.name
             )
-            (self._hearer(held_by) if of_source and held_by is not None else hear)(error)
+            (self._report_callback(held_by) if of_source and held_by is not None else report)(error)
 
         return failed
 
     def _wake(self) -> None:
-        self._said.put((None, 0, MemberReport()))
+        self._reports.put((None, 0, MemberReport()))
 
-    def _out(self, taker: MemberSession, error: TfdeployError) -> None:
-        self._silent.pop(taker.name, None)
-        if taker.error is None:
-            taker.error = error
+    def _fail(self, member: MemberSession, error: TfdeployError) -> None:
+        self._not_joined.pop(member.name, None)
+        if member.error is None:
+            member.error = error
             if self.what:
                 emit_transfer(
                     self.emit,
-                    taker.name,
+                    member.name,
                     self.what,
                     "failed",
-                    taker.arrived_bytes,
-                    taker.lacking_bytes,
+                    member.arrived_bytes,
+                    member.lacking_bytes,
                 )
-            if taker.feeder is not None:
-                taker.feeder.close()
-            if taker.name == self.source.held_by and not self._has_all_elsewhere():
+            if member.feeder is not None:
+                member.feeder.close()
+            if member.name == self.source.held_by and not self._has_all_elsewhere():
                 self.source.error = self.source.error or error
 
     def _has_all_elsewhere(self) -> bool:
-        """Whether the others can do without the host that the data comes from."""
-        return self._summed and any(taker.complete for taker in self._live())
+        """True if the other members no longer need the host that holds the source."""
+        return self._is_source_hashed and any(member.complete for member in self._live_members())
 
-    # --- what is due
+    # --- planning and placing
 
-    def _done(self) -> bool:
-        self._give_up_silent()
-        self._give_up_stalled()
-        waited_for = [taker for taker in self._live() if not taker.complete]
-        if len(waited_for) < len(self.takers):
-            for taker in waited_for:
-                taker.hurry_if_silent()
-        # who has what they wait for?
-        if waited_for and all(taker.is_stuck for taker in waited_for):
-            for taker in self._live():
-                if taker.lends:
-                    taker.hurry_if_silent()
-        return not waited_for and all(taker.placed for taker in self._live())
+    def _is_done(self) -> bool:
+        self._fail_not_joined()
+        self._fail_stalled()
+        waited_for = [member for member in self._live_members() if not member.complete]
+        if len(waited_for) < len(self.members):
+            for member in waited_for:
+                member.hurry_if_silent()
+        # No member receives anything: find out whether a lender is dead.
+        if waited_for and all(member.is_stuck for member in waited_for):
+            for member in self._live_members():
+                if member.lends:
+                    member.hurry_if_silent()
+        return not waited_for and all(member.placed for member in self._live_members())
 
-    def _live(self) -> list[MemberSession]:
-        return [taker for taker in self.takers.values() if taker.error is None]
+    def _live_members(self) -> list[MemberSession]:
+        return [member for member in self.members.values() if member.error is None]
 
-    def _act(self, pool: ThreadPoolExecutor) -> None:
-        """Plans, and tells each host what has changed for it."""
+    def _plan_and_tell(self, pool: ThreadPoolExecutor) -> None:
+        """Plan the feeds, and send each member what has changed for it."""
         if self.source.error is not None:
             raise self.source.error
-        expected = self._expected()
-        members = [
-            taker.member(is_expected=taker.name in expected) for taker in self.takers.values()
+        expected = self._expected_soon()
+        planned = [
+            member.as_planned(is_expected=member.name in expected)
+            for member in self.members.values()
         ]
-        out = {*self._silent, *self._gone} - expected | {
-            name for name, taker in self.takers.items() if taker.error is not None
+        out = {*self._not_joined, *self._placed_and_lost} - expected | {
+            name for name, member in self.members.items() if member.error is not None
         }
         before = self._plan
         if before is None:
             plan = first_plan(
-                [member for member in members if member.name not in out],
+                [member for member in planned if member.name not in out],
                 self.source.cut.total_bytes,
             )
             if plan.stripes > 1:
                 wanted = self.source.cut.stripe_bytes(plan.stripes)
-                for taker in self.takers.values():
-                    taker.set_stripes(wanted)
+                for member in self.members.values():
+                    member.set_stripes(wanted)
         else:
-            shut = frozenset(self._shut | self._stalled.shut)
-            plan = next_plan(before, members, shut=shut, out=frozenset(out))
+            shut = frozenset(self._unreachable_pairs | self._stalled.shut)
+            plan = next_plan(before, planned, shut=shut, out=frozenset(out))
         if plan is not before:
             self._plan = plan
             self.report.planned(plan)
         self.report.moving()
-        for taker in self._live():
-            feeds = plan.by_child.get(taker.name, ())
+        for member in self._live_members():
+            feeds = plan.by_child.get(member.name, ())
             if (
-                taker.name in out
-                or taker.busy
-                or not self._silent.keys().isdisjoint(
-                    {taker.name, *(feed.parent for feed in feeds)}
+                member.name in out
+                or member.busy
+                or not self._not_joined.keys().isdisjoint(
+                    {member.name, *(feed.parent for feed in feeds)}
                 )
             ):
                 continue
-            if taker.is_behind(feeds, len(self._roots)):
-                taker.busy = True
-                pool.submit(self._guarded, taker, self._hearer(taker))
+            if member.needs_call(feeds, len(self._roots)):
+                member.busy = True
+                pool.submit(self._try_to_send_changes, member, self._report_callback(member))
 
     def _put_in_place(self, pool: ThreadPoolExecutor) -> None:
-        """Each host as soon as it has all: none waits for the others. One that only seems to have
-        all, by size and time, once nobody receives any more."""
+        """Put files in place on each member that is complete; members do not wait for each other. A
+        member that is complete only by size and time waits until no member receives any more."""
         if self.source.error is not None:
             raise self.source.error
-        received = all(taker.complete for taker in self._live())
+        received = all(member.complete for member in self._live_members())
         unseen = []
-        for taker in self._live() if self._summed else ():
+        for member in self._live_members() if self._is_source_hashed else ():
             if (
-                taker.placing
-                or not taker.complete
-                or not (taker.is_verified or received)
-                or taker.name in self._silent
+                member.placing
+                or not member.complete
+                or not (member.is_verified or received)
+                or member.name in self._not_joined
             ):
                 continue
-            if taker.source_seen:
-                taker.placing = True
-                pool.submit(self._place_member, taker, self._hearer(taker))
+            if member.source_seen:
+                member.placing = True
+                pool.submit(self._place_member, member, self._report_callback(member))
             else:
-                unseen.append((taker, taker.times))
-        if unseen and not self._looking:
-            self._looking = True
-            pool.submit(self._see_source, unseen)
+                unseen.append((member, member.reconnects))
+        if unseen and not self._is_checking_source:
+            self._is_checking_source = True
+            pool.submit(self._check_source, unseen)
 
-    def _see_source(self, takers: list[tuple[MemberSession, int]]) -> None:
-        """A write that keeps a file's size and time is found only by a look after its last piece
-        was sent."""
+    def _check_source(self, members: list[tuple[MemberSession, int]]) -> None:
+        """Check that the source has not changed. A write that keeps a file's size and time is found
+        only after the file's last piece was sent."""
         try:
             self.look_again()
-        except HostUnreachable:  # what these hosts have is what it was when it was summed
+        except HostUnreachable:  # these members have what the source was when it was hashed
             pass
         except Exception as error:  # noqa: BLE001 - the main loop raises it
             self.source.error = error
-        for taker, times in takers:
-            taker.source_seen = taker.times == times
-        self._looking = False
+        for member, reconnects in members:
+            member.source_seen = member.reconnects == reconnects
+        self._is_checking_source = False
         self._wake()
 
-    def _place_member(self, taker: MemberSession, hear: Callable[[Exception], None]) -> None:
+    def _place_member(self, member: MemberSession, report: Callable[[Exception], None]) -> None:
         try:
-            self.place(taker)
-            taker.placed = True
+            self.place(member)
+            member.placed = True
             self._wake()
         except Exception as error:  # noqa: BLE001 - the main loop raises what is a bug
-            hear(error)
+            report(error)
 
-    def _tell(self, taker: MemberSession, hear: Callable[[Exception], None]) -> None:
-        """Calls it with what is new for it."""
+    def _send_changes(self, member: MemberSession, report: Callable[[Exception], None]) -> None:
+        """Call the member with the feeds and hashes that are new for it."""
         plan = self._plan
         assert plan is not None
-        feeds = plan.by_child.get(taker.name, ())
-        parents = {name: (each.address or "", each.port or 0) for name, each in self.takers.items()}
-        taker.send_feeds(self.id, plan.stripes, feeds, parents, list(self._roots))
-        self._feed_from_here(taker, feeds, hear)
-        taker.send_roots(self.id, list(self._roots))
+        feeds = plan.by_child.get(member.name, ())
+        parents = {
+            name: (each.address or "", each.port or 0) for name, each in self.members.items()
+        }
+        member.send_feeds(self.id, plan.stripes, feeds, parents, list(self._roots))
+        self._feed_from_here(member, feeds, report)
+        member.send_roots(self.id, list(self._roots))
 
-    def _guarded(self, taker: MemberSession, hear: Callable[[Exception], None]) -> None:
+    def _try_to_send_changes(
+        self, member: MemberSession, report: Callable[[Exception], None]
+    ) -> None:
         try:
-            if not self._ended and taker.error is None:
-                self._tell(taker, hear)
+            if not self._ended and member.error is None:
+                self._send_changes(member, report)
         except Exception as error:  # noqa: BLE001 - the main loop raises what is a bug
-            hear(error)
+            report(error)
         finally:
-            taker.busy = False
-            self._wake()  # there may be something new for it meanwhile
+            member.busy = False
+            self._wake()  # there may be something new for the member
 
     def _feed_from_here(
-        self, taker: MemberSession, feeds: tuple[Feed, ...], hear: Callable[[Exception], None]
+        self, member: MemberSession, feeds: tuple[Feed, ...], report: Callable[[Exception], None]
     ) -> None:
-        """In other stripes than before it is asked anew which pieces it wants."""
+        """Feed the member from this machine. When its stripes change, the feeder is restarted, so
+        that the member is asked again which pieces it lacks."""
         stripes = frozenset(feed.stripe for feed in feeds if not feed.parent)
-        if stripes == taker.from_here:
+        if stripes == member.stripes_from_here:
             return
-        if taker.feeder is not None:
-            taker.feeder.close()
-        taker.from_here, taker.feeder = stripes, None
+        if member.feeder is not None:
+            member.feeder.close()
+        member.stripes_from_here, member.feeder = stripes, None
         if stripes:
-            taker.feeder = Feeder(
-                self.id, taker.name, taker.agent, self.source, self._sent, self._of_source(hear)
+            member.feeder = Feeder(
+                self.id,
+                member.name,
+                member.agent,
+                self.source,
+                self._count_sent,
+                self._source_callback(report),
             )
 
-    def _sent(self, count: int) -> None:
+    def _count_sent(self, count: int) -> None:
         self.here_bytes += count
 
-    def _most(self) -> int:
-        """Bytes that the quickest host has."""
-        return max((taker.have_bytes for taker in self._live()), default=0)
+    def _most_bytes(self) -> int:
+        """Return how many bytes the fastest member has."""
+        return max((member.have_bytes for member in self._live_members()), default=0)
 
-    def _sum(self) -> None:
-        """Sums the source, not far ahead of what was sent."""
-        ahead = AHEAD * SEGMENT * PIECE_BYTES
+    def _hash_source(self) -> None:
+        """Hash the source, SEGMENTS_AHEAD of the fastest member."""
+        ahead = SEGMENTS_AHEAD * SEGMENT * PIECE_BYTES
         try:
             for segment in range(self.source.cut.segments):
-                while segment * SEGMENT * PIECE_BYTES > self._most() + ahead:
+                while segment * SEGMENT * PIECE_BYTES > self._most_bytes() + ahead:
                     if self._ended:
                         return
                     time.sleep(0.05)
@@ -480,7 +516,7 @@ class Broadcast:
                 self._stalled.summed_at = time.monotonic()
                 self._wake()
             self.look_again()
-            self._summed = True
+            self._is_source_hashed = True
             self._wake()
         except Exception as error:  # noqa: BLE001 - the main loop raises it
             self.source.error = error

@@ -132,11 +132,11 @@ def _broadcast(
         listing_of(lacking), range(len(lacking)), "keep", emit, join, held_by=copy.source.name
     )
     lacks = {name: each.total_bytes for name, each in differences.items() if each.total_bytes}
-    takers = {
+    members = {
         name: MemberSession(sessions[name], lacks.get(name, 0), moved.total_bytes)
         for name in (copy.source.name, *lacks)
     }
-    return split(moved.send(takers))[1]
+    return split(moved.send(members))[1]
 
 
 def _place_keep(session: Session, difference: KeepDifference, copy: KeepCopy, emit: Emit) -> None:

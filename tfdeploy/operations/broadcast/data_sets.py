@@ -260,8 +260,8 @@ class _Sending:
             except SourceChanged:
                 raise
             except TfdeployError as error:
-                outcomes = {name: self._without_origin(error, name) for name in stream.takers}
-            add_outcomes(results, {name: outcomes[name] for name in stream.takers})
+                outcomes = {name: self._without_origin(error, name) for name in stream.receivers}
+            add_outcomes(results, {name: outcomes[name] for name in stream.receivers})
 
     def _without_origin(self, error: TfdeployError, host: str) -> TfdeployError:
         """For a host that waits for data of a host that is lost."""
@@ -277,18 +277,18 @@ class _Sending:
     def _send(
         self, number: int, stream: Stream, lacks: Mapping[str, _MissingRows], is_only: bool
     ) -> dict[str, Outcome]:
-        """Return the outcomes of hosts. `is_only`: what its takers have then is put in place at
+        """Return the outcomes of hosts. `is_only`: what its members have then is put in place at
         once. Raises SourceChanged."""
         rows = RowSet(stream.rows, len(self._data.listing.rows))
-        mine = {name: lacks[name] for name in stream.takers}
+        mine = {name: lacks[name] for name in stream.receivers}
         # once for all hosts that are to have the same
         wanted = {lack.wanted.digest: lack.wanted for lack in mine.values()}
         moved = {digest: bitmap.pack(each.bitmap(rows)) for digest, each in wanted.items()}
 
-        def join(taker: MemberSession) -> Args:
+        def join(member: MemberSession) -> Args:
             return {
                 **self._where,
-                **({} if taker.lends else {"moved": moved[mine[taker.name].wanted.digest]}),
+                **({} if member.lends else {"moved": moved[mine[member.name].wanted.digest]}),
             }
 
         delivery = Delivery(
@@ -299,15 +299,15 @@ class _Sending:
             join,
             root=self._data.listing.root,
             held_by=self._data.origin.name if self._data.origin else None,
-            place=lambda taker: (
-                self._commit(taker.session) if is_only and not taker.lends else None
+            place=lambda member: (
+                self._commit(member.session) if is_only and not member.lends else None
             ),
             look_again=self._look_again,
             reconnect=self._reconnect,
         )
-        takers = self._takers(stream, mine, rows, delivery)
+        members = self._takers(stream, mine, rows, delivery)
         broadcast, outcomes = delivery.broadcast(
-            takers,
+            members,
             lambda host, arrived, _: self._progress(number, host, arrived, lacks),
             shown=self._what if is_only else "",
         )
@@ -319,10 +319,10 @@ class _Sending:
     ) -> dict[str, MemberSession]:
         """With the host that lends, the first: those that are near it are fed first."""
         total, sizes = delivery.total_bytes, self._data.listing.rows.sizes
-        takers: dict[str, MemberSession] = {}
+        members: dict[str, MemberSession] = {}
         if stream.lender is not None:
             try:
-                takers[stream.lender] = self._lender(stream.lender, delivery.id, rows, total)
+                members[stream.lender] = self._lender(stream.lender, delivery.id, rows, total)
             except TfdeployError as error:
                 if self._data.origin is not None:
                     raise
@@ -337,17 +337,17 @@ class _Sending:
             for each in {lack.lacking for lack in lacks.values()}
         }
         for name, lack in lacks.items():
-            takers[name] = MemberSession(lack.session, lacking_bytes[lack.lacking], total)
-        return takers
+            members[name] = MemberSession(lack.session, lacking_bytes[lack.lacking], total)
+        return members
 
-    def _reconnect(self, taker: MemberSession) -> Session:
+    def _reconnect(self, member: MemberSession) -> Session:
         """Raises TfdeployError."""
 
         def connected(session: Session) -> Session:
             session.agent()
             return session
 
-        outcome = self._fleet.each((taker.host,), connected)[taker.name]
+        outcome = self._fleet.each((member.host,), connected)[member.name]
         if isinstance(outcome, TfdeployError):
             raise outcome
         return outcome

@@ -66,7 +66,7 @@ class Delivery:
     join: Callable[[MemberSession], Args]
     root: str = ""
     held_by: str | None = None
-    place: Callable[[MemberSession], None] = lambda taker: None
+    place: Callable[[MemberSession], None] = lambda member: None
     look_again: Callable[[], None] = lambda: None
     reconnect: Callable[[MemberSession], Session] | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -76,17 +76,17 @@ class Delivery:
         return sum(self.listing.size(row) for row in self.rows)
 
     def broadcast(
-        self, takers: Mapping[str, MemberSession], progress: Progress, *, shown: str
+        self, members: Mapping[str, MemberSession], progress: Progress, *, shown: str
     ) -> tuple[Broadcast, dict[str, Outcome]]:
         """Return every host's outcome. `shown`: what events say of the broadcast itself, "" for
         nothing. Raises SourceChanged."""
         if self.held_by is None:
             source = Source(self.root, self.listing, self.rows)
         else:
-            source = HeldSource(takers[self.held_by].session, self.id, self.listing, self.rows)
+            source = HeldSource(members[self.held_by].session, self.id, self.listing, self.rows)
         broadcast = Broadcast(
             source,
-            takers,
+            members,
             self.emit,
             progress,
             shown,
@@ -95,34 +95,34 @@ class Delivery:
             self.reconnect,
             self.id,
         )
-        failed = broadcast.run(lambda taker: {**self.join(taker), **taker.own_args})
+        failed = broadcast.run(lambda member: {**self.join(member), **member.own_args})
         outcomes: dict[str, Outcome] = {
             name: failed.get(name)
-            or DataSent(taker.received_bytes, [self.what], broadcast.fed_by(name))
-            for name, taker in takers.items()
+            or DataSent(member.received_bytes, [self.what], broadcast.fed_by(name))
+            for name, member in members.items()
         }
         return broadcast, outcomes
 
-    def send(self, takers: Mapping[str, MemberSession]) -> dict[str, Outcome]:
+    def send(self, members: Mapping[str, MemberSession]) -> dict[str, Outcome]:
         """`broadcast`, with its progress as events."""
-        self._tell(takers.values(), "begin")
+        self._tell(members.values(), "begin")
         try:
-            _, outcomes = self.broadcast(takers, self._moving, shown=self.what)
+            _, outcomes = self.broadcast(members, self._moving, shown=self.what)
         finally:
-            self._tell((taker for taker in takers.values() if not taker.complete), "failed")
-        self._tell((taker for taker in takers.values() if taker.complete), "done")
+            self._tell((member for member in members.values() if not member.complete), "failed")
+        self._tell((member for member in members.values() if member.complete), "done")
         return outcomes
 
     def _moving(self, host: str, received: int, lacking: int) -> None:
         if lacking:
             emit_transfer(self.emit, host, self.what, "moving", min(received, lacking), lacking)
 
-    def _tell(self, takers: Iterable[MemberSession], state: str) -> None:
-        for taker in takers:
-            if lacking := taker.lacking_bytes:
+    def _tell(self, members: Iterable[MemberSession], state: str) -> None:
+        for member in members:
+            if lacking := member.lacking_bytes:
                 emit_transfer(
                     self.emit,
-                    taker.name,
+                    member.name,
                     self.what,
                     state,
                     lacking if state == "done" else 0,
@@ -133,7 +133,7 @@ class Delivery:
 def joining(args: Args, files: Iterable[NamedFile]) -> Callable[[MemberSession], Args]:
     """`join` of a Delivery whose files broadcast.join names one by one."""
     given = {**args, "files": [list(each) for each in files]}
-    return lambda taker: given
+    return lambda member: given
 
 
 def listing_of(files: Iterable[NamedFile]) -> Listing:

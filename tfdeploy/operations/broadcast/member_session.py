@@ -1,4 +1,4 @@
-"""One host of a broadcast, as this machine sees it: its session, what it has, who feeds it."""
+"""A member of a broadcast as this machine sees it: its session, its progress, its feeds."""
 
 from __future__ import annotations
 
@@ -29,45 +29,46 @@ from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 
 CALL_S = 60.0
 SILENT_S = 2.0
-# A member reports twice a second, and each failure of a piece or parent besides. One that reports
-# more than this floods us.
+# A member reports twice a second, and each failure of a piece or parent. A member that reports more
+# often than this fails.
 MAX_REPORTS_PER_S = 20
 REPORT_BURST = 1000
 STUCK_S = 3.0
-_SITE_BITS = {4: 24, 6: 64}  # hosts of one such network are taken for near each other
+_SITE_BITS = {4: 24, 6: 64}  # hosts with this common prefix count as one site
 
 
 @dataclass
 class MemberSession:
-    """`lacking_bytes`: what it lacks of the `total_bytes` that are moved, by size and time."""
+    """One member. `total_bytes` are moved in the broadcast; of these the member lacks
+    `lacking_bytes`, judged by size and time of its files."""
 
     session: Session
     lacking_bytes: int
     total_bytes: int
     join_args: Args = field(default_factory=dict)  # of broadcast.join, for this host alone
-    lends: bool = False  # it has all, is given nothing, and has no part in the job
+    lends: bool = False  # it has everything and only feeds others
     port: int | None = None
     have_bytes: int = 0
-    differs: bool = False  # its files seemed right by size and time, and are not
+    differs: bool = False  # its files have the right size and time, and other content
     error: TfdeployError | None = None
-    accused: set[str] = field(default_factory=set)  # children that had a wrong piece from it
-    # every host that was ever its parent; it may complain about these alone
+    accused: set[str] = field(default_factory=set)  # children that got a wrong piece from it
+    # Every host that was ever its parent. Complaints about other hosts are ignored.
     parents: set[str] = field(default_factory=set)
     feeder: Feeder | None = None
-    from_here: frozenset[int] = frozenset()  # the stripes that this machine feeds
-    times: int = 0  # that its connection has ended
-    why_lost: TfdeployError | None = None  # the last time
-    _received_before: int = 0  # over connections that have ended
+    stripes_from_here: frozenset[int] = frozenset()  # that this machine feeds
+    reconnects: int = 0
+    why_lost: TfdeployError | None = None  # of the last connection
+    _received_before: int = 0  # bytes, over earlier connections
     _feeds: tuple[int, tuple[Feed, ...]] | None = None
-    _roots: int = 0  # so many were sent
+    _roots: int = 0  # how many were sent
     _received: IntakeLog = field(default_factory=IntakeLog)
-    _wanted: list[int] = field(default_factory=list)  # by stripe, where there are several
+    _wanted: list[int] = field(default_factory=list)  # bytes, by stripe, if there are several
     _stripes: list[IntakeLog] = field(default_factory=list)
     _agent: AgentChannel | None = None
     _stream: Stream[MemberReport, Had] | None = None
-    busy: bool = False  # a call to it is under way
-    source_seen: bool = False  # it had all when the source was seen to be as it was
-    placing: bool = False  # what it has is put in place, or was
+    busy: bool = False  # a call to it is in progress
+    source_seen: bool = False  # the source was found unchanged after the member was complete
+    placing: bool = False  # its files are being put in place, or are in place
     placed: bool = False
     _proved_bytes: int = 0  # `have_bytes` when it last grew by a whole piece
     _proved_at: float = field(default_factory=time.monotonic)
@@ -82,7 +83,7 @@ class MemberSession:
 
     @property
     def agent(self) -> AgentChannel:
-        """The one that takes part: a call to it fails once its connection has ended."""
+        """Return the channel that joined. Its calls fail once the connection has ended."""
         return self._agent or self.session.agent()
 
     @property
@@ -91,18 +92,19 @@ class MemberSession:
 
     @property
     def arrived_bytes(self) -> int:
-        """Of what it lacked: received, or found in what an earlier broadcast left."""
+        """Return how much of `lacking_bytes` the member has: received, or left by an earlier
+        broadcast."""
         known = max(self.received_bytes, self.have_bytes - (self.total_bytes - self.lacking_bytes))
         return self.lacking_bytes if self.complete else min(known, self.lacking_bytes)
 
     @property
     def best_rate(self) -> float | None:
-        """Bytes a second that all its parents together gave it in its best seconds."""
+        """Return the highest rate at which it received, in bytes a second."""
         return self._received.best_rate
 
     def stalled_s(self, since: float) -> float:
-        """Return for how long it has had no further piece. `since`: when its parents first had
-        something to give."""
+        """Return for how many seconds it has received no piece. `since`: when its parents first had
+        a piece for it (monotonic seconds)."""
         return time.monotonic() - max(since, self._proved_at)
 
     @property
@@ -111,7 +113,7 @@ class MemberSession:
 
     @property
     def address(self) -> str | None:
-        """What the other hosts call it; None: nothing says so."""
+        """Return the address at which other hosts reach it; None if it is not known."""
         if self.host.advertise:
             return self.host.advertise.strip("[]")
         literal = self.host.address.strip("[]")
@@ -127,7 +129,7 @@ class MemberSession:
 
     @property
     def own_args(self) -> Args:
-        """Of broadcast.join, with what the inventory allows there."""
+        """Return its arguments of broadcast.join, with the limits that the inventory sets."""
         allowed = {
             "ports": list(self.host.ports),
             "reserve": self.host.reserve,
@@ -141,11 +143,11 @@ class MemberSession:
 
     @property
     def is_verified(self) -> bool:
-        """All that is moved lies there, and was compared with its sums."""
+        """True if it has everything that is moved, and the content was compared with the hashes."""
         return self.have_bytes >= self.total_bytes
 
-    def join(self, args: Args, said: Callable[[MemberReport | TfdeployError], None]) -> None:
-        """Takes part, on a thread of its own, until `leave`."""
+    def join(self, args: Args, report: Callable[[MemberReport | TfdeployError], None]) -> None:
+        """Join the broadcast until `leave`. A thread passes the member's reports to `report`."""
         flow = BROADCAST_LEND if self.lends else BROADCAST_JOIN
         agent = self._agent = self.session.agent()
         stream = self._stream = agent.stream(flow, args)
@@ -157,9 +159,9 @@ class MemberSession:
                     reports += 1
                     if reports > REPORT_BURST + MAX_REPORTS_PER_S * (time.monotonic() - began):
                         raise BadAnswer("its reports have no end", where=self.name)
-                    said(item)
+                    report(item)
             except TfdeployError as error:
-                said(error)
+                report(error)
 
         threading.Thread(target=listen, name=f"broadcast-{self.name}", daemon=True).start()
 
@@ -169,46 +171,48 @@ class MemberSession:
         if self._stream is not None:
             self._stream.close()
 
-    def lost(self, why: TfdeployError) -> None:
-        """Its connection has ended: what it has lies on its disk."""
-        self.why_lost, self.times, self.port = why, self.times + 1, None
+    def note_lost(self, why: TfdeployError) -> None:
+        """Note that its connection has ended. What it received is on its disk."""
+        self.why_lost, self.reconnects, self.port = why, self.reconnects + 1, None
         if self.feeder is not None:
             self.feeder.close()
 
-    def begin_again(self, session: Session) -> None:
-        """It has to join, and to be told everything again. No call to it is under way."""
+    def start_over(self, session: Session) -> None:
+        """Forget what an earlier connection was told. No call may be in progress."""
         self.session = session
         self._received_before = self.received_bytes
         self._received, self._stripes = IntakeLog(), [IntakeLog() for _ in self._stripes]
         self.have_bytes, self.source_seen, self.placing = 0, False, False
         self._proved_bytes, self._proved_at = 0, time.monotonic()
-        self.feeder, self.from_here, self._feeds, self._roots = None, frozenset(), None, 0
+        self.feeder, self.stripes_from_here, self._feeds, self._roots = None, frozenset(), None, 0
 
     def hurry_if_silent(self) -> None:
-        """Others that are done wait for this host alone: whether it is gone is found out sooner."""
+        """Shorten the session's timeout if the member is silent, because others wait for it."""
         if self._received.still_s > SILENT_S:
             with contextlib.suppress(TfdeployError):
                 self.session.agent().hurry()
 
-    def record(self, said: MemberReport) -> None:
-        """Progress counts in whole pieces: a host that claims one byte more each time would stay in
-        the broadcast for ever."""
-        self.have_bytes = self.have_bytes if said.have is None else min(said.have, self.total_bytes)
+    def record(self, report: MemberReport) -> None:
+        """Record a report. Progress counts in whole pieces: a host that claims one byte more each
+        time must not stay in the broadcast for ever."""
+        self.have_bytes = (
+            self.have_bytes if report.have is None else min(report.have, self.total_bytes)
+        )
         if self.have_bytes >= self._proved_bytes + PIECE_BYTES or self.is_verified:
             self._proved_bytes, self._proved_at = self.have_bytes, time.monotonic()
-        if said.received is not None:
-            # some pieces arrive twice
-            self._received.record(min(said.received, 2 * self.total_bytes))
-        # before its first plan it has one stripe
-        for log, have in zip(self._stripes, said.stripes, strict=False):
+        if report.received is not None:
+            # Some pieces arrive twice.
+            self._received.record(min(report.received, 2 * self.total_bytes))
+        # Before its first plan the member has one stripe.
+        for log, have in zip(self._stripes, report.stripes, strict=False):
             log.record(have)
 
     def set_stripes(self, wanted_bytes: list[int]) -> None:
-        """What a host receives in each stripe, in all."""
+        """Set how many bytes each stripe has."""
         self._wanted, self._stripes = wanted_bytes, [IntakeLog() for _ in wanted_bytes]
 
-    def member(self, *, is_expected: bool = False) -> Member:
-        """As the planner sees it. `is_expected`: it will say its port."""
+    def as_planned(self, *, is_expected: bool = False) -> Member:
+        """Return the member as the planner sees it. `is_expected`: it will join soon."""
         waits = self.complete or self._feeds is None
         return Member(
             self.name,
@@ -235,7 +239,7 @@ class MemberSession:
 
     # --- calls, one at a time for each host
 
-    def is_behind(self, feeds: tuple[Feed, ...], roots: int) -> bool:
+    def needs_call(self, feeds: tuple[Feed, ...], roots: int) -> bool:
         return self._roots < roots or self._feeds is None or self._feeds[1] != feeds
 
     def send_feeds(
@@ -246,8 +250,8 @@ class MemberSession:
         parents: dict[str, tuple[str, int]],
         roots: list[bytes],
     ) -> None:
-        """`parents`: name -> address and port. The roots that it has not got yet go with them.
-        Nothing is sent where nothing changed."""
+        """Send the feeds if they changed, with the root hashes that the member lacks. `parents`: name
+        -> (address, port)."""
         if self._feeds == (stripes, feeds):
             return
         rows = [
@@ -271,7 +275,7 @@ class MemberSession:
         self._feeds = stripes, feeds
 
     def send_roots(self, id_: str, roots: list[bytes]) -> None:
-        """Those that it has not got yet."""
+        """Send the root hashes that the member lacks."""
         if len(roots) > self._roots:
             self.agent.call(
                 BROADCAST_ROOTS, {"id": id_, **self._new_roots(roots)}, timeout_s=CALL_S

@@ -54,7 +54,7 @@ def send_release_files(
                 emit,
                 joining({"job": job, "release": release}, files),
                 root=code.root,
-                place=lambda taker: place(taker.session),
+                place=lambda member: place(member.session),
             )
             outcomes.update(_send(moved, group))
     return outcomes
@@ -62,11 +62,11 @@ def send_release_files(
 
 def _send(moved: Delivery, group: Mapping[str, Begun]) -> dict[str, Outcome]:
     total = moved.total_bytes
-    takers = {
+    members = {
         name: MemberSession(each.session, total, total, join_args={"staging": each.staging})
         for name, each in group.items()
     }
     try:
-        return moved.send(takers)
+        return moved.send(members)
     except SourceChanged as error:
         return dict.fromkeys(group, error)

@@ -24,7 +24,7 @@ class Report:
     """`what`: as in the transfers' events; "": nothing is said."""
 
     what: str
-    takers: Mapping[str, MemberSession]
+    members: Mapping[str, MemberSession]
     emit: Emit
     fed: Fed = field(default_factory=dict)  # by whom each host is, or was at its end
     _began: float = field(default_factory=time.monotonic)
@@ -42,7 +42,9 @@ class Report:
         if not self.what or self._plan is None:
             return
         stuck = [
-            name for name, taker in self.takers.items() if taker.error is None and taker.is_stuck
+            name
+            for name, member in self.members.items()
+            if member.error is None and member.is_stuck
         ]
         fields = self._fields("moving", stuck)
         if fields != self._said:
@@ -52,14 +54,14 @@ class Report:
     def done(self, sent_bytes: int) -> None:
         """`sent_bytes`: by this machine. Nothing is said where all was there already."""
         whole = {
-            name: taker
-            for name, taker in self.takers.items()
-            if taker.complete and taker.error is None
+            name: member
+            for name, member in self.members.items()
+            if member.complete and member.error is None
         }
         received = [
-            min(taker.received_bytes, taker.total_bytes)
-            for taker in whole.values()
-            if taker.received_bytes
+            min(member.received_bytes, member.total_bytes)
+            for member in whole.values()
+            if member.received_bytes
         ]
         if not self.what or not received:
             return
@@ -93,10 +95,10 @@ class Report:
         }
 
 
-def slowest_link(takers: Mapping[str, MemberSession], fed: Fed) -> SlowestLink | None:
+def slowest_link(members: Mapping[str, MemberSession], fed: Fed) -> SlowestLink | None:
     """By what each host received in its best seconds; of links that are alike the one nearest to
     the source."""
-    rates = {name: taker.best_rate for name, taker in takers.items() if taker.best_rate}
+    rates = {name: member.best_rate for name, member in members.items() if member.best_rate}
     if not rates:
         return None
     least = min(rates.values())

@@ -23,24 +23,26 @@ class StalledHosts:
     """`summed_at`: when the last segment of the source was summed. Before that, nobody had more to
     give."""
 
-    takers: Mapping[str, MemberSession]
+    members: Mapping[str, MemberSession]
     summed_at: float = field(default_factory=time.monotonic)
     _fed_from_here: dict[str, float] = field(default_factory=dict)  # host -> since when
 
     @property
     def timeout_s(self) -> float:
-        rates = [taker.host.bwlimit for taker in self.takers.values() if taker.host.bwlimit]
+        rates = [member.host.bwlimit for member in self.members.values() if member.host.bwlimit]
         return max(STALL_TIMEOUT_S, MIN_PIECES * PIECE_BYTES / min(rates) if rates else 0.0)
 
     @property
     def shut(self) -> set[tuple[str, str]]:
         """(child, parent) pairs that the planner must not use: no host feeds a stalled one."""
-        return {(child, parent) for child in self._fed_from_here for parent in self.takers}
+        return {(child, parent) for child in self._fed_from_here for parent in self.members}
 
     def timed_out(self, waiting: Iterable[MemberSession]) -> list[MemberSession]:
         """Return those of the `waiting` hosts that have been stalled for too long."""
         now, timeout_s, before = time.monotonic(), self.timeout_s, self._fed_from_here
-        stalled = [taker for taker in waiting if taker.stalled_s(self.summed_at) > timeout_s / 2]
-        self._fed_from_here = since = {taker.name: before.get(taker.name, now) for taker in stalled}
-        over = [taker for taker in stalled if taker.stalled_s(self.summed_at) > timeout_s]
-        return [taker for taker in over if now - since[taker.name] > timeout_s / 2]
+        stalled = [member for member in waiting if member.stalled_s(self.summed_at) > timeout_s / 2]
+        self._fed_from_here = since = {
+            member.name: before.get(member.name, now) for member in stalled
+        }
+        over = [member for member in stalled if member.stalled_s(self.summed_at) > timeout_s]
+        return [member for member in over if now - since[member.name] > timeout_s / 2]

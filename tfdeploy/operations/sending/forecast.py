@@ -140,7 +140,7 @@ class _Forecast:
             moved = set(stream.rows)
             lacking = {
                 host: sum(sizes[row] for row in rows[host].rows if row in moved)
-                for host in stream.takers
+                for host in stream.receivers
             }
             self._add_broadcast(
                 what, lacking, sum(sizes[row] for row in moved), stream.lender or ""
@@ -152,11 +152,11 @@ class _Forecast:
         """`lacking`: bytes by host; `total`: bytes to a host that has nothing of it; `lender` "":
         this machine."""
         counts = {**({lender: 0} if lender in self._sessions else {}), **lacking}
-        takers = [
+        members = [
             MemberSession(self._sessions[name], count, total, port=A_PORT)
             for name, count in counts.items()
         ]
-        plan = first_plan([taker.member() for taker in takers], total)
+        plan = first_plan([member.as_planned() for member in members], total)
         feeds = [(feed.parent or lender, feed.child, feed.stripe) for feed in plan.feeds]
         for parent, child, _ in feeds:
             self.expected[child].source = parent

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Stream:
-    """These rows of the data set go to all `takers`. `lender`: a host that has all of them; None:
+    """These rows of the data set go to all `receivers`. `lender`: a host that has all of them; None:
     they come from here."""
 
-    takers: tuple[str, ...]
+    receivers: tuple[str, ...]
     lender: str | None
     rows: list[int] | array[int] = field(default_factory=list)
 
@@ -36,15 +36,17 @@ def streams(
     lent = dict.fromkeys([*held, *always], 0)
     stream_of: dict[tuple[tuple[str, ...], str | None], Stream] = {}
     for row in moved:
-        takers = tuple(wanted_by[row])
+        receivers = tuple(wanted_by[row])
         able = [*held_by[row], *always]
         lender = min(able, key=lent.__getitem__) if able else None
         if lender is not None:
             lent[lender] += sizes[row]
-        stream_of.setdefault((takers, lender), Stream(takers, lender)).rows.append(row)
+        stream_of.setdefault((receivers, lender), Stream(receivers, lender)).rows.append(row)
     for stream in stream_of.values():
         rows = set(stream.rows)
-        stream.takers = tuple(host for host in stream.takers if not rows.isdisjoint(lacking[host]))
+        stream.receivers = tuple(
+            host for host in stream.receivers if not rows.isdisjoint(lacking[host])
+        )
     return list(stream_of.values())
 
 

@@ -15,8 +15,8 @@ CHAIN: dict[str, dict[int, str]] = {"n1": {0: ""}, "n2": {0: "n1"}, "n3": {0: "n
 def found(
     fed: dict[str, dict[int, str]], **rates: float | None
 ) -> tuple[str, list[str], float] | None:
-    takers: Any = {name: SimpleNamespace(best_rate=rate) for name, rate in rates.items()}
-    slowest = slowest_link(takers, fed)
+    members: Any = {name: SimpleNamespace(best_rate=rate) for name, rate in rates.items()}
+    slowest = slowest_link(members, fed)
     return slowest and (slowest["host"], slowest["parents"], slowest["rate"])
 
 
