@@ -91,7 +91,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedFleet]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, seconds in (
         (stalled_hosts, "STALL_TIMEOUT_S", STILL_S),
-        (broadcast, "LISTEN_S", CALL_S),
+        (broadcast, "JOIN_TIMEOUT_S", CALL_S),
         (member_session, "CALL_S", CALL_S),
         (feeder, "PUT_S", CALL_S),
         (data_sets, "LOOK_S", LOOK_S),
