@@ -44,7 +44,7 @@ from tfdeploy.operations.lock import locked_where_possible
 from tfdeploy.operations.logs import followed_lines
 from tfdeploy.operations.run_lookup.find_run import find_runs, hosts_of
 from tfdeploy.operations.runs import list_runs
-from tfdeploy.operations.setup import Environment, agreed
+from tfdeploy.operations.setup import Environment, common_versions
 from tfdeploy.operations.status import status as look_at
 from tfdeploy.operations.stop import stop
 from tfdeploy.operations.tasklogs.stored_lines import stored_lines
@@ -194,7 +194,7 @@ def test_pins_are_what_all_like_hosts_have() -> None:
         has("3.11.2", numpy="1.26.4", rich="0.1", evil="1"),
         has("3.9.1", numpy="2"),
     ]
-    assert agreed(there) == {"3.11.2": {"numpy": "1.26.4"}, "3.9.1": {"numpy": "2"}}
+    assert common_versions(there) == {"3.11.2": {"numpy": "1.26.4"}, "3.9.1": {"numpy": "2"}}
 
 
 FACTS = {

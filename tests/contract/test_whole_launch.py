@@ -212,7 +212,7 @@ def test_the_name_of_a_run_that_was_stays_taken_and_the_run_as_it_is(operator: O
     with pytest.raises(Refused):
         refuse_taken(operator.fleet, operator.fleet.inventory.hosts, "whole", "r1")
     operator.program("raise SystemExit(3)\n")
-    assert "r1 is here already" in failed(operator, "r1").what
+    assert "r1 exists already" in failed(operator, "r1").what
     for host in operator.fleet.contexts:
         assert (
             Path(operator.fleet.paths(host, "whole", "r1").cwd, "train.py").read_text() == FOREVER

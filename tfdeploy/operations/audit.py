@@ -1,7 +1,7 @@
-"""`tfdeploy audit`: who did what on the hosts, how ports and secrets were kept, and what is left.
-Reads only.
+"""Collect from the hosts what `tfdeploy audit` shows. Reads only.
 
-A host may lie about itself: it can hide what it has, and change its log.
+It shows who did what, how ports and secrets were protected, and what is still on the hosts. A host
+may lie about itself: it can hide files and change its log.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from tfdeploy.model.text.words import iso_z
 from tfdeploy.operations.outcomes import split
 from tfdeploy.transport.protocols import Fleet, Session
 
-MOST_LOG_BYTES = 4 << 20  # of one file: twice what an agent sends
+MOST_LOG_BYTES = 4 << 20  # per file: twice what an agent sends
 SILENCE_S = 60.0
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What the audit is about. `run` None: all that the hosts have.
+    """What the audit is about. `run` is None for an audit of everything on the hosts.
 
-    `plan`: the run's, where it is known. `secret_paths`: by job, as withheld_files.secret_paths
-    returns them.
+    `plan` is the plan of the run, if known. `secret_paths` is by job, as
+    withheld_files.secret_paths returns it.
     """
 
     run: str | None = None
@@ -51,26 +51,27 @@ class Subject:
     secret_paths: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
 
     def includes(self, entry: Entry) -> bool:
+        """Return whether the audit covers this log entry."""
         return self.run is None or (entry.run == self.run and self.job in (None, entry.job))
 
 
 @dataclass(frozen=True)
 class HostAudit:
-    """What one host says."""
+    """One host's answer: its log, its state now, and its versions."""
 
     log: AuditLog
     here: AuditHere
     versions: AuditVersionRow
 
 
-Answers = Mapping[str, HostAudit]  # of the hosts that answered, by name
+Answers = Mapping[str, HostAudit]  # by host name; only hosts that answered
 
 
 def audit(
     fleet: Fleet, hosts: tuple[Host, ...], subject: Subject
 ) -> tuple[AuditAnswer, dict[str, TfdeployError]]:
-    """Return what the hosts say, and the errors of those that gave no answer."""
-    good, bad = split(fleet.each(hosts, lambda session: _ask(session, subject)))
+    """Return the merged answer of the hosts, and the errors of hosts without an answer."""
+    good, bad = split(fleet.each(hosts, lambda session: _ask_host(session, subject)))
     left = [(host, each) for host, one in good.items() for each in one.here.left]
     faults = [(host, *fault) for host, one in good.items() for fault in one.log.faults]
     answer: AuditAnswer = {
@@ -91,7 +92,7 @@ def audit(
     return answer, bad
 
 
-def _ask(session: Session, subject: Subject) -> HostAudit:
+def _ask_host(session: Session, subject: Subject) -> HostAudit:
     agent, host = session.agent(), session.host.name
     args = {
         "python": subject.plan.host(host).python if subject.plan is not None else "",
@@ -100,9 +101,9 @@ def _ask(session: Session, subject: Subject) -> HostAudit:
         "job": subject.job,
     }
     stream = agent.stream(AUDIT, args, silence_s=SILENCE_S)
-    contents = [_unpacked(blob, host) for _, blob in islice(stream, 3)]
+    contents = [_unpack_log(blob, host) for _, blob in islice(stream, 3)]
     if stream.value is None or len(contents) != 2:
-        raise BadAnswer("its answer to audit has not two files of its log", where=host)
+        raise BadAnswer("its answer to audit does not hold exactly two log files", where=host)
     versions: AuditVersionRow = {
         "host": host,
         "tfdeploy": agent.hello.version,
@@ -113,7 +114,7 @@ def _ask(session: Session, subject: Subject) -> HostAudit:
     return HostAudit(read_log(*contents), stream.value, versions)
 
 
-def _unpacked(blob: bytes, host: str) -> bytes:
+def _unpack_log(blob: bytes, host: str) -> bytes:
     try:
         return frames.unpack(blob, MOST_LOG_BYTES)
     except frames.WireError as error:
@@ -121,10 +122,10 @@ def _unpacked(blob: bytes, host: str) -> bytes:
 
 
 def _entries(good: Answers, subject: Subject) -> list[AuditEntryRow]:
-    """Return the entries by time.
+    """Return the log entries by time.
 
-    Hosts that share a workdir share a log: an entry that several show is listed once, for the host
-    that it names.
+    Hosts that share a workdir share a log. An entry that several hosts report is listed once, for
+    the host that it names.
     """
     entries: dict[bytes, AuditEntryRow] = {}
     for host, one in good.items():
@@ -149,7 +150,8 @@ def _ports(plan: Plan) -> list[AuditPortRow]:
 
 
 def _admitted(good: Answers) -> list[AuditAdmittedRow]:
-    """Return the rows with a valid address and name: a host may say anything."""
+    """Return the admitted addresses. Rows without a valid address and name are dropped, because a
+    host may send anything."""
     return [
         {"host": host, "address": each.address, "of": each.of}
         for host, one in good.items()
@@ -161,10 +163,10 @@ def _admitted(good: Answers) -> list[AuditAdmittedRow]:
 def _secrets(
     good: Answers, bad: Mapping[str, TfdeployError], subject: Subject
 ) -> list[AuditSecretRow]:
-    """Return a row for each secret that a host got. `delivered` and `forgotten` are null where the
-    host did not answer.
+    """Return a row for each secret that a host got.
 
-    What a log has lost or never had is known from the plan and from what lies on the host.
+    `delivered` and `forgotten` are None if the host did not answer. The plan and the files on the
+    host fill in what a log has lost or never had.
     """
     rows: dict[tuple[str, str, str], AuditSecretRow] = {}
 
@@ -187,7 +189,7 @@ def _secrets(
                 )
     for host, one in good.items():
         for entry in one.log.entries:
-            # another host's, in a log that they share
+            # The entry of another host, in a log that both share.
             is_shared = entry.host != host and entry.host in good
             if entry.run is not None and not is_shared and subject.run in (None, entry.run):
                 for name in entry.secrets:
@@ -196,8 +198,10 @@ def _secrets(
 
 
 def _held(host: str, one: HostAudit, good: Answers) -> set[tuple[str, str]]:
-    """Return (job, run) whose secrets lie there, without those of other hosts that share its
-    workdir."""
+    """Return (job, run) of each run whose secrets are on the host.
+
+    Runs of other hosts that share its workdir are left out.
+    """
     return {
         (each.job, each.run) for each in one.here.held if each.host == host or each.host not in good
     }

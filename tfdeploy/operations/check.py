@@ -1,5 +1,7 @@
-"""`tfdeploy check`: what would go wrong in a launch, on every host and between every pair of hosts.
-Changes nothing there."""
+"""Find what would go wrong in a launch, for `tfdeploy check`.
+
+It checks every host and every pair of hosts, and changes nothing on them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from tfdeploy.model.output.check import Check, Checked
 from tfdeploy.operations.emit import step
 from tfdeploy.operations.launch import Launch, needs_of, planned, questions_of
 from tfdeploy.operations.outcomes import split
-from tfdeploy.operations.preflight.hosts import look_at
+from tfdeploy.operations.preflight.hosts import probe_hosts
 from tfdeploy.operations.preflight.links import try_links
 from tfdeploy.operations.probe import Asked
 from tfdeploy.operations.sending.shipment import Shipment, read_shipment
@@ -32,14 +34,15 @@ V = TypeVar("V")
 def check(
     hosts: tuple[Host, ...], launch: Launch | None, fleet: Fleet, emit: Emit, *, deep: bool = False
 ) -> Checked:
-    """Return what was found. `launch`: what is to be launched, where there is a job file.
+    """Return the checks of every host and the links between hosts.
 
-    Raises ConfigError for a job file that cannot be used.
+    `launch` is the launch to check, if there is a job file. Raises ConfigError for a job file that
+    cannot be used.
     """
     refused = list[Refused]()
     shipment, questions = _prepared(hosts, launch, refused)
     with step(emit, "probe"):
-        seen, lost = split(look_at(fleet, hosts, questions, emit))
+        seen, lost = split(probe_hosts(fleet, hosts, questions, emit))
     needs = _needs(launch, shipment, seen, refused)
     checks = judge(Probed(seen, needs, refused[0] if refused else None))
     facts = {host: each.facts for host, each in seen.items()}
@@ -60,7 +63,8 @@ def check(
 
 
 def _tried(make: Callable[[], V], refused: list[Refused]) -> V | None:
-    """Return what `make` returns; None where it is refused, which is added to `refused`."""
+    """Return the result of `make`. If it raises Refused, add the error to `refused` and return
+    None."""
     try:
         return make()
     except Refused as error:
@@ -71,7 +75,7 @@ def _tried(make: Callable[[], V], refused: list[Refused]) -> V | None:
 def _prepared(
     hosts: tuple[Host, ...], launch: Launch | None, refused: list[Refused]
 ) -> tuple[Shipment | None, Asked]:
-    """Return what would be sent, and what every host is asked."""
+    """Return what a launch would send, and the questions for every host."""
     if launch is None:
         return None, Asked.for_hosts(hosts, preflight=True)
     recipe = _tried(lambda: recipe_of(launch.job, launch.cache), refused)
@@ -85,7 +89,7 @@ def _needs(
     seen: Mapping[str, Seen],
     refused: list[Refused],
 ) -> Needs:
-    """Return what the job needs of each host, with its plan where one can be made."""
+    """Return what the job needs of each host, with its plan if one can be made."""
     if launch is None or shipment is None:
         return Needs()
     needs = _tried(lambda: needs_of(launch, shipment), refused) or Needs()
@@ -97,8 +101,10 @@ def _needs(
 def _whole(
     checks: tuple[Check, ...], error: TfdeployError | None, taken: Mapping[int, str] | None
 ) -> tuple[Check, ...]:
-    """A host's checks with those of its session and of its ports. `taken`: port -> why it could not
-    listen there."""
+    """Return a host's checks with those of its session and of its ports.
+
+    `taken` maps a port to the reason why the host could not listen on it.
+    """
     if taken:
         what = "; ".join(
             f"port {port} was taken while it was checked: {why}" for port, why in taken.items()
@@ -108,9 +114,11 @@ def _whole(
 
 
 def _plannable(launch: Launch, seen: Mapping[str, Seen]) -> dict[str, HostFacts] | None:
-    """The facts that a plan is made from; None where it cannot be made: no mode, no command, or a
-    host that did not answer. A live run of the job is a check of its own, and hinders no plan
-    here."""
+    """Return the facts for a plan; None if no plan can be made.
+
+    A plan needs a mode, a command and the facts of every host. A live run of the job has its own
+    check, so it does not prevent a plan here.
+    """
     job = launch.job
     if job.mode is None or not job.command:
         return None

@@ -1,8 +1,7 @@
-"""`tfdeploy clean`: lists what no run needs, with its size, and removes it from hosts and from
-here.
+"""List what no run needs, with its size, and remove it, for `tfdeploy clean`.
 
-Each host decides again for each thing as it removes it: a list grows old. Hosts that share a
-workdir are cleaned once.
+Removes from hosts and from this machine. Each host checks each item again when it removes it,
+because a list may be stale. Hosts that share a workdir are cleaned once.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet, Session, Stream
 
 MOST_ITEMS = 1_000_000
-SILENCE_S = 600.0  # a large folder is measured, or removed
+SILENCE_S = 600.0  # measuring or removing a large folder takes so long
 _GONE_ALREADY = "it is gone already"
-# why a thing stays or is missing because of another operator
+# Reasons that are no failure: another operator removed the item, or needs it again.
 _NO_FAULT = (_GONE_ALREADY, "it is needed again")
 Items = Mapping[str, tuple[CleanItem, ...]]  # by host
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """What may go, and what was found and stays. `errors`: hosts that gave no answer.
+    """The items that may go, and the items that stay. `errors`: hosts without an answer.
 
-    `shared`: host -> another one that says it has the same workdir. `kept`: (job, run) of runs on
-    hosts that do not go, also by --newest and --older.
+    `shared` maps a host to another host that reports the same workdir. `kept` has (job, run) of the
+    runs that stay on hosts, also because of --newest and --older.
     """
 
     going: Items
@@ -58,9 +57,10 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Removed:
-    """What is gone, and what should have gone and is still there. `errors`: hosts that broke off.
+    """The items that are gone, and those that should be gone but are still there.
 
-    `runs_left`: (job, run) of runs that were to be removed and that a host may still have.
+    `errors` has the hosts that failed. `runs_left` has (job, run) of runs that were to be removed
+    and may still be on a host.
     """
 
     gone: Items
@@ -72,7 +72,7 @@ class Removed:
 def find(
     fleet: Fleet, hosts: tuple[Host, ...], jobs: tuple[str, ...] | None, rules: Rules, now: float
 ) -> Candidates:
-    """Return what no run needs. `jobs`: of these alone; None: of all. `now`: UTC seconds."""
+    """Return what no run needs, for these `jobs` (None: all jobs). `now` is in UTC seconds."""
     args = {"jobs": jobs, "named": rules.named, "secret_files": rules.secret_paths}
     listed, errors, shared = _list(fleet, hosts, args)
     stay = runs_that_stay(listed, rules, now)
@@ -81,7 +81,7 @@ def find(
 
 
 def find_everything(fleet: Fleet, hosts: tuple[Host, ...]) -> Candidates:
-    """Return all that tfdeploy has put there. What stays is a run that is alive, or foreign."""
+    """Return everything that tfdeploy put on the hosts. Live runs and foreign files stay."""
     listed, errors, shared = _list(fleet, hosts, {"everything": True})
     return Candidates(
         _only(listed, lambda item: not item.stays), _only(listed, _stays), errors, shared
@@ -91,9 +91,9 @@ def find_everything(fleet: Fleet, hosts: tuple[Host, ...]) -> Candidates:
 def _list(
     fleet: Fleet, hosts: tuple[Host, ...], args: Args
 ) -> tuple[Items, dict[str, TfdeployError], dict[str, str]]:
-    """Return (items by host, errors, hosts that share a workdir -> the first one that does).
+    """Return (items by host, errors, {host: another host with the same workdir}).
 
-    Of hosts that share a workdir the first has what lies there, and the others have nothing.
+    The first of the hosts that share a workdir has all items, and the others have none.
     """
 
     def ask(session: Session) -> tuple[str, tuple[CleanItem, ...]]:
@@ -114,7 +114,7 @@ def _list(
 def _items(session: Session, stream: Stream[CleanItem, Any]) -> Iterator[CleanItem]:
     for count, (item, _) in enumerate(stream):
         if count >= MOST_ITEMS:
-            raise BadAnswer(f"it names more than {MOST_ITEMS:,} things", where=session.host.name)
+            raise BadAnswer(f"it lists more than {MOST_ITEMS:,} items", where=session.host.name)
         yield item
 
 
@@ -135,7 +135,7 @@ def remove(
     holder: LockHolder,
     emit: Emit,
 ) -> Removed:
-    """Remove job by job, each under its lock on the hosts; then what belongs to no job."""
+    """Remove the candidates of each job under its lock, then those without a job."""
     removal = _Removal(fleet, candidates, hosts)
     args = {"named": rules.named, "secret_files": rules.secret_paths}
     for job in sorted(
@@ -152,14 +152,17 @@ def remove(
 def remove_everything(
     fleet: Fleet, candidates: Candidates, hosts: tuple[Host, ...], holder: LockHolder
 ) -> Removed:
-    """A host on which a run is alive, or a job is locked, removes nothing and says so."""
+    """Remove everything that tfdeploy put on the hosts.
+
+    A host with a live run or a locked job removes nothing and reports that.
+    """
     removal = _Removal(fleet, candidates, hosts)
     removal.ask(removal.hosts, CLEAN_EVERYTHING, {"holder": holder})
     return removal.result()
 
 
 class _Removal:
-    """Has hosts remove things, and collects what each reports, also up to where it breaks off."""
+    """Asks hosts to remove items, and collects the reports, also of hosts that fail midway."""
 
     def __init__(self, fleet: Fleet, candidates: Candidates, hosts: tuple[Host, ...]) -> None:
         self._fleet, self._going = fleet, candidates.going
@@ -168,8 +171,8 @@ class _Removal:
         self._reported: dict[str, list[CleanItem]] = {host.name: [] for host in self.hosts}
 
     def hosts_with(self, job: str) -> tuple[Host, ...]:
-        """Return the hosts where things of the job go (`job` "": things of no job)."""
-        return tuple(host for host in self.hosts if self._things(host.name, job))
+        """Return the hosts with candidates of the job ("": candidates without a job)."""
+        return tuple(host for host in self.hosts if self._named_items(host.name, job))
 
     def ask(
         self,
@@ -178,18 +181,18 @@ class _Removal:
         args: Args,
         job: str | None = None,
     ) -> None:
-        """Ask hosts to remove things of the job; without one, all that they have."""
+        """Ask hosts to remove the candidates of the job; without a job, everything."""
 
         def remove_on_host(session: Session) -> None:
             host = session.host.name
-            named = {} if job is None else {"things": self._things(host, job)}
+            named = {} if job is None else {"things": self._named_items(host, job)}
             stream = session.agent().stream(verb, {**args, **named}, silence_s=SILENCE_S)
             for item in _items(session, stream):
                 self._reported[host].append(item)
 
         self.errors = {**split(self._fleet.each(hosts, remove_on_host))[1], **self.errors}
 
-    def _things(self, host: str, job: str) -> list[tuple[str, str]]:
+    def _named_items(self, host: str, job: str) -> list[tuple[str, str]]:
         return [(item.kind, item.name) for item in self._going[host] if item.job == job]
 
     def result(self) -> Removed:
@@ -210,9 +213,9 @@ class _Removal:
 class LocalRuns:
     """This machine's records of runs that no host keeps.
 
-    `going`: run -> job and bytes. The other records stay: `unended` runs are on no host, and this
-    machine did not see their end; `elsewhere` runs have a host that was not asked or did not
-    answer.
+    `going` maps a run to its job and bytes. The other records stay: `unended` runs are on no host,
+    but this machine did not see their end; `elsewhere` runs have a host that was not asked or did
+    not answer.
     """
 
     going: Mapping[str, tuple[str, int]] = field(default_factory=dict)
@@ -224,7 +227,7 @@ class LocalRuns:
         return {run: size for run, (_, size) in self.going.items()}
 
     def without(self, runs: Collection[tuple[str, str]]) -> dict[str, int]:
-        """Return run -> bytes of `going` without `runs` (job, run), which are still on a host."""
+        """Return {run: bytes} of `going`, without `runs` (job, run) that are still on a host."""
         return {run: size for run, (job, size) in self.going.items() if (job, run) not in runs}
 
 
@@ -236,15 +239,14 @@ def local_runs(
     rules: Rules,
     now: float,
 ) -> LocalRuns:
-    """Return this machine's records of runs of `jobs` (None: of all), and which of them may be
-    removed.
+    """Return this machine's records of runs of `jobs` (None: all), split by whether they may go.
 
-    A host counts as asked if a host with the same connection was, whatever its name: many
+    A host counts as asked if a host with the same connection was asked, whatever its name: many
     inventories have an n1.
     """
     answered = {_connection(host) for host in hosts if host.name not in candidates.errors}
     going, staying = _runs_in(candidates.going.values()), _runs_in(candidates.staying.values())
-    created: dict[tuple[str, str], float] = {}  # of the runs that may be forgotten
+    created: dict[tuple[str, str], float] = {}  # runs whose record may be removed
     unended, elsewhere = [], []
     for plan in store.plans():
         key = plan.job, plan.run
@@ -270,7 +272,7 @@ def _connection(host: Host) -> tuple[object, ...]:
 
 
 def _connections(plan: Plan) -> set[tuple[object, ...]]:
-    """Return how the run's hosts were reached; {()} if the record does not say that."""
+    """Return how the run's hosts were reached; {()} if the record does not tell."""
     try:
         return {_connection(host) for host in hosts_of(plan)}
     except msgspec.MsgspecError:

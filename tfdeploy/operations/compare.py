@@ -1,5 +1,7 @@
-"""`tfdeploy compare`: what is known of several runs, from their hosts and from this machine. Reads
-only."""
+"""Collect what is known of several runs, for `tfdeploy compare`.
+
+Reads their hosts and this machine, and changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,13 @@ from tfdeploy.transport.rsync.transfer import pull
 
 Errors = dict[str, TfdeployError]
 PULL_S = 60.0
-SLACK_BYTES = 1 << 20  # of names, beside the files
+SLACK_BYTES = 1 << 20  # allowance for file names
 
 
 def compared(
     fleet: Fleet, plans: Sequence[Plan], store: RunStore
 ) -> tuple[list[ComparedRun], Errors]:
-    """The runs in this order, and the hosts that gave no answer."""
+    """Return the runs in the order of `plans`, and the hosts without an answer."""
     runs, errors = [], Errors()
     for plan in plans:
         taken = samples(fleet, plan)
@@ -51,9 +53,9 @@ def compared(
 
 
 def _with_contents(fleet: Fleet, runs: list[ComparedRun]) -> list[ComparedRun]:
-    """Each run with the files of code that differ, as its hosts still have them."""
+    """Return the runs with the contents of code files that differ, as far as hosts still have them."""
     paths = [changed_files(runs[0].files or {}, run.files or {}) for run in runs]
-    # of the first: all that differ from it
+    # The first run needs every file that differs in any other run.
     asked = [dict.fromkeys(path for names in paths for path in names), *paths[1:]]
     return [
         replace(run, contents=_contents(fleet, run, names))
@@ -73,7 +75,7 @@ def _contents(fleet: Fleet, run: ComparedRun, paths: Iterable[str]) -> dict[str,
 
 
 def _read(session: Session, plan: Plan, files: Mapping[str, CodeFile]) -> dict[str, bytes]:
-    """Those that this host has as they were at the launch."""
+    """Return the contents that this host still has as they were at the launch."""
     there = layout.release_dir(session.agent().hello.workdir, plan.job, plan.release)
     names, total = [os.fsencode(path) for path in files], sum(each.size for each in files.values())
     with TemporaryDirectory(prefix="tfdeploy-compare-") as name, SafeFolder(Path(name)) as here:
@@ -94,7 +96,7 @@ def _read(session: Session, plan: Plan, files: Mapping[str, CodeFile]) -> dict[s
 
 
 def _content(folder: SafeFolder, path: str, size: int) -> bytes:
-    """Return no more than `size` + 1 bytes; none of a file that did not come."""
+    """Return at most `size` + 1 bytes of a file; b"" if it was not received."""
     with suppress(OSError, Refused), os.fdopen(folder.open(path), "rb") as file:
         return file.read(size + 1)
     return b""

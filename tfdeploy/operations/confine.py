@@ -1,5 +1,4 @@
-"""Limits what a host may ask for: only files that are being sent, and only folders below its own
-workdir."""
+"""Limit what a host may ask for: files that are being sent, and folders in its own workdir."""
 
 from __future__ import annotations
 
@@ -11,19 +10,18 @@ from tfdeploy.transport.protocols import Session
 
 
 def only_of(ours: Collection[str], named: list[str], host: str) -> list[str]:
-    """The paths that a host asks for. Raises BadAnswer unless all of them are in `ours`, each
-    once."""
+    """Return the paths that a host asks for. Raise BadAnswer unless each is in `ours`, once."""
     seen: set[str] = set()
     for path in named:
         if path not in ours or path in seen:
-            how = "and more than once" if path in seen else "which is no file of what is sent"
+            how = "and more than once" if path in seen else "which is not a file that is being sent"
             raise BadAnswer(f"it asks for {path!r:.200}, {how}", where=host)
         seen.add(path)
     return named
 
 
 def below_workdir(session: Session, folder: str) -> str:
-    """The folder that a host names for our files. Raises BadAnswer where it is outside the host's
+    """Return the folder that a host names for our files. Raise BadAnswer if it is outside its
     workdir."""
     workdir = session.agent().hello.workdir
     if os.path.normpath(folder) != folder or not folder.startswith(workdir.rstrip("/") + "/"):

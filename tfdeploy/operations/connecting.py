@@ -1,5 +1,4 @@
-"""Agents are started on hosts while something else is done here: modules are imported, a tree is
-read."""
+"""Start agents on hosts in the background, while this machine imports modules or reads a tree."""
 
 from __future__ import annotations
 
@@ -19,11 +18,12 @@ if TYPE_CHECKING:
 def begin_connecting(
     fleet: Fleet, hosts: tuple[Host, ...]
 ) -> Callable[[], dict[str, TfdeployError]]:
-    """The function waits for that, and returns the hosts that cannot be used."""
+    """Start the agents. Return a function that waits for them and returns the hosts that failed."""
     outcomes: dict[str, AgentChannel | TfdeployError] = {}
 
     def connect() -> None:
-        with contextlib.suppress(Exception):  # a bug shows again when the hosts are asked
+        # An unexpected error is raised again when the hosts are asked.
+        with contextlib.suppress(Exception):
             outcomes.update(fleet.each(hosts, lambda session: session.agent()))
 
     def failed() -> dict[str, TfdeployError]:

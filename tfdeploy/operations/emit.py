@@ -1,4 +1,4 @@
-"""One function for each kind of event that operations emit."""
+"""Emit each kind of event that operations use: one function per kind."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ def emit_note(
 
 
 def notices_to(emit: Emit) -> Callable[[str, str], None]:
-    """The function that emits a fleet's notices about hosts (what a host is waited for) as
-    notes."""
+    """Return a function that emits a fleet's notices (why a host must wait) as notes."""
     return lambda host, text: emit_note(emit, text, level="warning", host=host)
 
 
@@ -42,8 +41,10 @@ def emit_host(
 def emit_transfer(
     emit: Emit, host: str, what: str, state: str, sent: int, total: int, *, done: str | None = None
 ) -> None:
-    """Progress of the transfer of `what` to or from one host, in bytes. `done`: the word shown at
-    its end instead of "sent"."""
+    """Emit the progress, in bytes, of the transfer of `what` to or from one host.
+
+    `done` replaces the word "sent" at the end.
+    """
     data: TransferFields = {"what": what, "state": state, "sent_bytes": sent, "total_bytes": total}
     if done is not None:
         data["done"] = done
@@ -51,7 +52,7 @@ def emit_transfer(
 
 
 def shown_transfer(emit: Emit, host: str, what: str, total: int) -> AbstractContextManager[None]:
-    """Bracket a transfer to one host: begin, then done or failed."""
+    """Emit the begin of a transfer to one host, then that it is done or has failed."""
     return _bracketed(
         lambda state: emit_transfer(emit, host, what, state, total if state == "done" else 0, total)
     )
@@ -62,7 +63,7 @@ def emit_broadcast(emit: Emit, fields: BroadcastFields) -> None:
 
 
 def step(emit: Emit, name: str, run: str | None = None) -> AbstractContextManager[None]:
-    """Bracket one step of a launch or sync: begin, then done or failed."""
+    """Emit the begin of a step of a launch or sync, then that it is done or has failed."""
 
     def emit_state(state: str) -> None:
         data: StepFields = {"step": name, "state": state}

@@ -1,7 +1,7 @@
-"""`tfdeploy fetch`: checkpoints, other files that a program wrote, and logs of a run, from all its
-hosts at once.
+"""Fetch a run's checkpoints, its other files and its logs from all hosts at once (`tfdeploy
+fetch`).
 
-    DIR/keep/<path>          from the host that holds the newest of it
+    DIR/keep/<path>          from the host that has the newest checkpoint
     DIR/files/<host>/<path>  what each program wrote to its working directory, outside keep
     DIR/logs/worker-0@n3.log
 
@@ -30,13 +30,16 @@ from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Session
 
 PARTS = ("keep", "files", "logs")
-CLOCK_S = 2.0  # how much two hosts' clocks may differ after they were compared
+CLOCK_S = 2.0  # error that remains after two hosts' clocks were compared
 
 
 @dataclass(frozen=True)
 class FetchOptions:
-    """`only`: fetch from these hosts alone; None: from all hosts of the run. `most_bytes`: that one
-    host may send."""
+    """What to fetch, and to where.
+
+    `only` limits the hosts (None: all hosts of the run). `most_bytes` limits what one host may
+    send.
+    """
 
     to: Path
     parts: tuple[str, ...] = PARTS
@@ -56,8 +59,10 @@ class Fetched:
 
 @dataclass(frozen=True)
 class HostListings:
-    """What one host holds, listed before anything is fetched. `clock_skew_s`: seconds ahead of this
-    machine's clock."""
+    """The lists of one host's files, made before anything is fetched.
+
+    `clock_skew_s` is how far the host's clock is ahead of this machine's clock.
+    """
 
     keep: Listing | None
     files: Listing | None
@@ -65,7 +70,7 @@ class HostListings:
 
 
 def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetched:
-    """Return what was fetched; errors of hosts are in the result."""
+    """Fetch from all hosts. Errors of hosts are in the result."""
     hosts = hosts_of(plan, options.only)
     keep, files = Source("keep", plan.job, keep=plan.keep), Source("files", plan.job, plan.run)
 
@@ -125,11 +130,10 @@ def deciding_host(plan: Plan) -> str | None:
 
 
 def newest_host(seen: Mapping[str, HostListings], prefer: str | None) -> str | None:
-    """The host of the newest checkpoint, by this machine's clock; without one: `prefer`, else the
-    host of the newest file.
+    """Return the host of the newest checkpoint, by this machine's clock.
 
-    Hosts whose checkpoint is at most CLOCK_S older count as equal: `prefer` wins among them, else
-    the latest time.
+    Without a checkpoint it is `prefer`, else the host of the newest file. Checkpoints that differ
+    by at most CLOCK_S count as equally new: `prefer` wins among them, else the latest time.
     """
     having = {
         name: newest(what.keep.found)
@@ -151,8 +155,7 @@ def newest_host(seen: Mapping[str, HostListings], prefer: str | None) -> str | N
 
 
 def _one_per_workdir(seen: Mapping[str, HostListings]) -> set[str]:
-    """One host for each workdir that holds files: hosts that share a workdir have the same
-    files."""
+    """Return one host for each workdir that holds files: hosts that share one have the same files."""
     firsts: set[str] = set()
     for name, what in seen.items():
         if what.files is not None and what.files.found and not firsts & set(what.files.sharing):

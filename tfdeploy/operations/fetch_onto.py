@@ -1,8 +1,7 @@
-"""`tfdeploy fetch --keep --onto HOST`: the newest keep of a job is copied to the host where a
-launch is to continue from it.
+"""Copy the newest keep of a job to one host, for `tfdeploy fetch --keep --onto HOST`.
 
-launch and this verb choose the newest keep by the same rule. A live run writes to its keep: then
-nothing is copied.
+A launch on that host then continues from it. Launch chooses the newest keep by the same rule. A
+live run writes to its keep, so then nothing is copied.
 """
 
 from __future__ import annotations
@@ -25,11 +24,10 @@ from tfdeploy.transport.protocols import Fleet
 def copy_onto(
     fleet: Fleet, inventory: Inventory, job: Job, host: str, holder: LockHolder, emit: Emit
 ) -> HostKeep:
-    """The newest keep, and the host that it was copied from (`host` itself where it holds the
-    newest already).
+    """Copy the newest keep to `host`, and return it with the host it was copied from.
 
-    Raises UsageError (no such host, no keep), Refused (a live run, nothing kept anywhere), and the
-    errors of hosts.
+    That is `host` itself if it has the newest already. Raises UsageError (no such host, no keep),
+    Refused (a live run, nothing kept anywhere), and the errors of hosts.
     """
     if host not in {each.name for each in inventory.hosts}:
         names = ", ".join(each.name for each in inventory.hosts[:12])

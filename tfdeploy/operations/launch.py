@@ -1,6 +1,7 @@
-"""`tfdeploy launch`: lock, probe, plan, sync, prepare, start, commit. All or nothing before commit.
+"""Launch a run: lock, probe, plan, sync, prepare, start, commit (`tfdeploy launch`).
 
-From commit on the run belongs to its hosts: it needs neither this process nor this machine.
+Until the commit, a failure undoes everything. From the commit on, the run belongs to its hosts and
+needs neither this process nor this machine.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from tfdeploy.operations.launching.prepare_blobs import prepare_blobs
 from tfdeploy.operations.launching.reachability import check_links, open_ports_note
 from tfdeploy.operations.launching.readiness import await_up, check
 from tfdeploy.operations.launching.refusals import prepare_error
-from tfdeploy.operations.launching.renewal import has_lapsed, lapsed, renewed
+from tfdeploy.operations.launching.renewal import has_lapsed, lapsed_error, renewed
 from tfdeploy.operations.launching.rollback import Prepared
 from tfdeploy.operations.lock import locked
 from tfdeploy.operations.outcomes import all_or_error, split, together
@@ -64,13 +65,16 @@ from tfdeploy.tree import Recipe
 
 PING_S = 10.0
 PREPARE_S = 300.0
-TRIES = 3  # after a port was taken or a file changed since the probe
+TRIES = 3  # a port that was taken or a file that changed since the probe causes another try
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch as asked for. `now`: UTC seconds; `run`: the run id; `holder`: who holds the lock,
-    for other operators."""
+    """One launch as requested.
+
+    `now` is in UTC seconds, and `run` is the run id. `holder` tells other operators who holds the
+    lock.
+    """
 
     inventory: Inventory
     job: Job
@@ -81,16 +85,17 @@ class Launch:
     options: Options = field(default_factory=Options)
     secrets: Mapping[str, Secret] = field(default_factory=dict)
     sync: bool = True
-    # send code although it holds a private key or the value of a secret
+    # Send code even if it holds a private key or the value of a secret.
     allow_secrets: bool = False
-    force: bool = False  # goes on in spite of what the preflight finds
-    confirm: Confirm = never_confirm  # asks the operator before most of a data set is deleted
+    force: bool = False  # ignore errors of the preflight
+    # Asks the operator before most of a data set is deleted.
+    confirm: Confirm = never_confirm
     cache: Path | None = None
     known: tuple[Host, ...] = ()  # all hosts of the inventory: data may come from each of them
 
 
 def plan_only(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
-    """`--dry-run`: probes and plans; locks nothing, sends nothing but the agent."""
+    """Probe the hosts and return the plan, for `--dry-run`. Locks nothing, sends only the agent."""
     steps = _steps(asked, fleet, emit)
     shipment = steps.read()
     plan, _ = steps.plan(shipment, steps.probe(shipment))
@@ -98,8 +103,10 @@ def plan_only(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
 
 
 def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
-    """The plan of a run that is up on all its hosts and committed. Raises TfdeployError: then
-    nothing runs."""
+    """Launch the run, and return its plan once it is up and committed on all hosts.
+
+    Raises TfdeployError; then nothing runs.
+    """
     steps = _steps(asked, fleet, emit)
     with ExitStack() as undo:
         steps.lock(undo)
@@ -111,7 +118,7 @@ def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
         if prepared.plan.fresh:
             set_aside_elsewhere(fleet, prepared.plan, steps.hosts, asked.holder, emit)
         held.close()
-    except KeyboardInterrupt:  # after commit an interrupt does not undo the launch
+    except KeyboardInterrupt:  # an interrupt after the commit does not undo the launch
         run = prepared.plan.run
         emit_note(
             emit,
@@ -123,8 +130,10 @@ def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
 
 
 def _steps(asked: Launch, fleet: Fleet, emit: Emit) -> Steps:
-    """Return the steps on the hosts that the mode uses. Raises UsageError for invalid roles before
-    any host is contacted."""
+    """Return the steps for the hosts that the mode uses.
+
+    Raises UsageError for invalid roles before any host is contacted.
+    """
     requested_roles(asked.inventory, asked.job, asked.options)
     wanted = hosts_to_probe(asked.inventory, asked.job.mode)
     hosts = tuple(host for host in asked.inventory.hosts if host.name in wanted)
@@ -134,8 +143,10 @@ def _steps(asked: Launch, fleet: Fleet, emit: Emit) -> Steps:
 
 
 def _prepared(steps: Steps, store: RunStore, undo: ExitStack) -> Prepared:
-    """Probe, plan, sync, prepare; again when a port was taken or a file changed meanwhile. Then the
-    run is in the store."""
+    """Probe, plan, sync and prepare, then save the run in the store.
+
+    Tries again if a port was taken or a file changed in the meantime.
+    """
     asked = steps.asked
     for tries_left in reversed(range(TRIES)):
         shipment = steps.read()
@@ -160,10 +171,10 @@ def _prepared(steps: Steps, store: RunStore, undo: ExitStack) -> Prepared:
 
 @dataclass(frozen=True)
 class Steps:
-    """The seven steps of one launch. A step whose effect a failure must undo pushes the undoing on
+    """The seven steps of one launch. A step that a failure must undo pushes its undo action on
     `undo`.
 
-    `unused`: the hosts of the inventory that the mode does not use; `recipe`: of the job's
+    `unused` are hosts of the inventory that the mode does not use. `recipe` is that of the job's
     environment.
     """
 
@@ -175,11 +186,11 @@ class Steps:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """The hosts of the plan and the unused ones, which may have `keep` too."""
+        """Return the hosts of the plan and the unused hosts, which may have `keep` too."""
         return (*self.asked.inventory.hosts, *self.unused)
 
     def lock(self, undo: ExitStack) -> None:
-        """Takes the job's lock on every host; `undo` releases it."""
+        """Acquire the job's lock on every host; `undo` releases it."""
         asked = self.asked
         with step(self.emit, "lock", asked.run):
             undo.enter_context(
@@ -194,7 +205,7 @@ class Steps:
             )
 
     def probe(self, shipment: Shipment) -> dict[str, HostFacts]:
-        """host name -> its facts."""
+        """Return each host's facts by host name."""
         asked, hosts = self.asked, self.asked.inventory.hosts
         unused = self.unused if asked.job.keep and not asked.options.ignore_keep else ()
         with step(self.emit, "probe", asked.run):
@@ -202,7 +213,7 @@ class Steps:
             return probe(self.fleet, hosts, questions, unused=unused, emit=self.emit)
 
     def read(self) -> Shipment:
-        """Code and data, of this machine and of hosts."""
+        """Read the code and data of this machine, and list the data of hosts."""
         asked = self.asked
         shipment = read_shipment(
             asked.job, asked.cache, asked.known, allow_secrets=asked.allow_secrets
@@ -212,8 +223,10 @@ class Steps:
         return with_origins(shipment, self.fleet, asked.job, asked.known)
 
     def plan(self, shipment: Shipment, facts: dict[str, HostFacts]) -> tuple[Plan, Shipment]:
-        """The plan that the later steps carry out, emitted with its notes; and the shipment with
-        the parts that it says."""
+        """Make and emit the plan for the later steps, with its notes.
+
+        Returns it with the shipment, in which data sets are divided as the plan says.
+        """
         with step(self.emit, "plan", self.asked.run):
             plan = planned(self.asked, shipment, facts)
             plan, shipment = self._divided(plan, shipment)
@@ -237,7 +250,7 @@ class Steps:
         return plan, shipment
 
     def _divided(self, plan: Plan, shipment: Shipment) -> tuple[Plan, Shipment]:
-        """With what is in the parts of data sets, unless nothing is sent."""
+        """Add what is in each part of a data set, unless nothing is sent."""
         asked = self.asked
         if not plan.parts or not asked.sync:
             return plan, shipment
@@ -248,8 +261,8 @@ class Steps:
         ), shipment
 
     def sync(self, plan: Plan, shipment: Shipment) -> None:
-        """Sends code and data to every host of the plan. Raises TreeChanged where a file changed
-        while it was sent."""
+        """Send code and data to every host of the plan. Raise TreeChanged if a file changed
+        meanwhile."""
         with step(self.emit, "sync", plan.run):
             all_or_error(
                 "sync",
@@ -258,8 +271,10 @@ class Steps:
             all_or_error("sync", sync(self.fleet, hosts_of(plan), shipment, self.emit))
 
     def prepare(self, plan: Plan, undo: ExitStack) -> Prepared:
-        """Prepares the run on all hosts or on none, and renews it until commit. Raises PortTaken
-        where a new plan may help."""
+        """Prepare the run on all hosts or on none, and renew it until the commit.
+
+        Raises PortTaken if a new plan may help.
+        """
         with step(self.emit, "prepare", plan.run), ExitStack() as undo_here:
             self._copy_keep(plan)
             undo_here.enter_context(renewed(self.fleet, plan))
@@ -279,19 +294,20 @@ class Steps:
         return prepared
 
     def start(self, prepared: Prepared) -> None:
-        """Starts all tasks and waits until they are up. Nothing starts unless all hosts answer."""
+        """Start all tasks and wait until they are up. Nothing starts unless all hosts answer."""
         plan = prepared.plan
         with step(self.emit, "start", plan.run):
             all_or_error("start", ask_all(self.fleet, plan, PING, timeout_s=PING_S))
             prepared.step_begun = "start"
             if ended := self._call_all(plan, RUN_START, "started"):
-                if any(has_code(error, "ended") for error in ended.values()):  # that host knows why
+                # A host that has ended the run knows the cause.
+                if any(has_code(error, "ended") for error in ended.values()):
                     check(self.fleet, plan, self.emit)
-                raise lapsed(ended, len(plan.hosts))
+                raise lapsed_error(ended, len(plan.hosts))
             await_up(self.fleet, plan, self.emit)
 
     def commit(self, prepared: Prepared) -> None:
-        """Commits the run on all hosts. A run that has succeeded meanwhile counts as committed."""
+        """Commit the run on all hosts. A run that has already succeeded counts as committed."""
         plan, prepared.step_begun = prepared.plan, "commit"
         with step(self.emit, "commit", plan.run):
             if self._call_all(plan, RUN_COMMIT, "committed"):
@@ -305,8 +321,11 @@ class Steps:
             copy_keep(self.fleet, copy, hosts_of(plan), self.emit)
 
     def _call_all(self, plan: Plan, verb: Verb[Any], state: str) -> dict[str, TfdeployError]:
-        """Calls the verb on all hosts. Returns the errors of hosts where the run has ended or is
-        unknown; raises all others."""
+        """Call the verb on all hosts. Return the errors of hosts that have ended or do not know the
+        run.
+
+        Raises one error for all other failures.
+        """
         good, bad = split(ask_all(self.fleet, plan, verb))
         self._emit_hosts(good, state, plan)
         ended = {host: error for host, error in bad.items() if has_lapsed(error)}
@@ -322,8 +341,8 @@ class Steps:
 def questions_of(
     job: Job, hosts: tuple[Host, ...], shipment: Shipment | None, recipe: Recipe | None
 ) -> Asked:
-    """Return what the probe of a launch asks each host. `recipe`: of the job's environment, if it
-    has one."""
+    """Return what a launch's probe asks each host. `recipe` is that of the job's environment, if
+    any."""
     return Asked.for_hosts(
         hosts,
         job=job.name,
@@ -337,12 +356,12 @@ def questions_of(
 
 
 def _protect(job: Job) -> AskedLevel:
-    """What hosts must be able to do. No task of a mode for one host listens."""
+    """Return the protection that hosts must support. In a mode for one host, no task listens."""
     return "none" if job.mode and rules(job.mode).single else job.protect
 
 
 def needs_of(asked: Launch, shipment: Shipment, plan: Plan | None = None) -> Needs:
-    """What the launch needs of each host, for the preflight."""
+    """Return what the launch needs of each host, for the preflight."""
     job, manifest, program = asked.job, shipment.manifest, shipment.program(asked.job)
     linked = (f"{path}/" for path in (*links(job), *job.keep))
     imports = from_outside(job, program, {*(entry.path for entry in manifest.entries), *linked})
@@ -372,13 +391,13 @@ def _lies_in(folder: str, module: str) -> bool:
 
 
 def _requirements(job: Job) -> str | None:
-    """The code's own file of requirements, relative to the job file."""
+    """Return the requirements file in the code, relative to the job file."""
     file = os.path.join(job.code, "requirements.txt")
     return os.path.relpath(file, job.folder or job.code) if os.path.isfile(file) else None
 
 
 def planned(asked: Launch, shipment: Shipment, facts: dict[str, HostFacts]) -> Plan:
-    """Raises what `make_plan` raises."""
+    """Return the plan. Raises what `make_plan` raises."""
     manifest = shipment.manifest
     options = replace(
         asked.options,

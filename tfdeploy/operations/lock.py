@@ -1,5 +1,7 @@
-"""The job's lock on every host, taken in the order of host names, so that exactly one of many
-launches gets them all."""
+"""Lock a job on every host.
+
+Hosts are locked in the order of their names, so that exactly one of many launches gets all locks.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,10 @@ _SAFE_WORD = re.compile(r"[\w.@+-]{1,128}\Z")
 def locked(
     fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, holder: LockHolder, emit: Emit
 ) -> Iterator[None]:
-    """Hold the job's lock on all hosts, or raise one error for all that cannot be locked.
+    """Hold the job's lock on all hosts, or raise one error for all hosts that cannot be locked.
 
-    Waits for a sync. A launch does not wait for a launch: it raises Refused. A lock ends with its
-    session: nothing stays locked when tfdeploy is killed.
+    Waits for a sync. If another launch holds the lock, a launch raises Refused. A lock ends with
+    its session, so nothing stays locked when tfdeploy is killed.
     """
     lock = HostLocks(fleet, hosts, job, operation, holder, emit)
     all_or_error("reaching all hosts", lock.connect())
@@ -55,8 +57,8 @@ def locked_where_possible(
 ) -> Iterator[tuple[HostLocks, dict[str, TfdeployError]]]:
     """Hold the job's lock on some hosts, for a verb that may succeed on these only.
 
-    Yields the lock, whose `hosts` are those that are locked, and the errors of the others. `soon`:
-    verbs of the agent that will be asked; it gets ready for them.
+    Yields the lock and the errors of hosts that are not locked; `hosts` of the lock are the locked
+    ones. `soon` names verbs that the agent will be asked next, so that it can prepare for them.
     """
     lock = HostLocks(fleet, hosts, job, operation, holder, emit, soon)
     try:
@@ -66,15 +68,14 @@ def locked_where_possible(
 
 
 class JobLock:
-    """The job's lock on all hosts of a verb, held until the verb ends (a launch: until its
-    commit)."""
+    """The job's lock on all hosts of a verb, held until the verb ends (in a launch, until commit)."""
 
     def release_host(self, session: Session) -> None:
-        """Called once a host has received everything. Releases its lock, if that is done host by
+        """Release the host's lock once it has received everything, if locks are released host by
         host."""
 
     def reacquire(self) -> dict[str, TfdeployError]:
-        """Acquire the locks that were released early. Return the errors of the hosts where that
+        """Acquire again the locks that were released early. Return the errors of hosts where that
         fails."""
         return {}
 
@@ -84,7 +85,7 @@ class HostLocks(JobLock):
     """The lock on each of `hosts`, released host by host, so that no host waits for the slowest
     one.
 
-    Locks are waited for in the order of host names, so two operators cannot deadlock.
+    Locks are acquired in the order of host names, so two operators cannot deadlock.
     """
 
     fleet: Fleet
@@ -97,12 +98,11 @@ class HostLocks(JobLock):
     _released: set[str] = field(default_factory=set)
 
     def connect(self) -> dict[str, AgentChannel | TfdeployError]:
-        """Start the agents of all hosts, before the first lock is waited for."""
+        """Start the agents of all hosts, before waiting for the first lock."""
         return self.fleet.each(self.hosts, lambda session: session.agent())
 
     def acquire(self) -> dict[str, TfdeployError]:
-        """Acquire all locks that can be had. Keep their hosts, and return the errors of the
-        others."""
+        """Acquire as many locks as possible. Keep their hosts, and return the errors of the others."""
         _, failed = split(self.connect())
         ready = tuple(host for host in self.hosts if host.name not in failed)
         failed.update(split(self.acquire_all(ready, all_or_none=False))[1])
@@ -114,7 +114,7 @@ class HostLocks(JobLock):
     ) -> dict[str, TfdeployError | None]:
         """Acquire the first lock, then all others at once. Return each host's error, or None.
 
-        From the first lock on that somebody else holds, the locks are waited for one by one.
+        As soon as somebody else holds a lock, the remaining locks are acquired one by one.
         `all_or_none`: stop at the first error.
         """
         hosts = tuple(sorted(hosts, key=lambda host: host.name))
@@ -159,8 +159,7 @@ class HostLocks(JobLock):
         self._release(tuple(host for host in self.hosts if host.name not in self._released))
 
     def _release(self, hosts: tuple[Host, ...]) -> None:
-        """Release locks in open sessions. Errors are ignored: the end of a session releases it
-        too."""
+        """Release locks in open sessions. Errors are ignored, because a lock ends with its session."""
         self.fleet.each(self.fleet.connected(hosts), self._unlock)
 
     def _unlock(self, session: Session) -> None:
@@ -178,9 +177,10 @@ class HostLocks(JobLock):
         session.fences[self.job] = session.agent().call(LOCK, args, timeout_s=wait_s + 60.0).fence
 
     def _acquire(self, session: Session, launch_wait_s: float) -> None:
-        """Wait for the lock. Raises Refused for one that is held too long.
+        """Wait for the lock. Raise Refused if somebody holds it for too long.
 
-        A launch waits only `launch_wait_s` for another launch, which may fail to lock another host.
+        A launch waits only `launch_wait_s` for another launch, which may still fail to lock another
+        host.
         """
         host = session.host.name
         for wait_s in (launch_wait_s, PATIENCE_S):
@@ -190,7 +190,7 @@ class HostLocks(JobLock):
             except AgentError as error:
                 if not has_code(error, "locked"):
                     raise
-                holder = _in_words(error.details)
+                holder = _describe_holder(error.details)
                 between_launches = error.details.get("operation") == self.operation == "launch"
                 if between_launches or wait_s == PATIENCE_S:
                     raise Refused(
@@ -201,8 +201,8 @@ class HostLocks(JobLock):
                 emit_note(self.emit, f"waiting for {holder}", host=host)
 
 
-def _in_words(holder: Mapping[str, object]) -> str:
-    """The lock's holder in words. Any field may be missing or invalid."""
+def _describe_holder(holder: Mapping[str, object]) -> str:
+    """Describe the lock's holder. Any field may be missing or invalid."""
     try:
         since = time.strftime(
             " since %Y-%m-%d %H:%M:%SZ", time.gmtime(read(holder.get("time"), Seconds))
@@ -216,5 +216,5 @@ def _in_words(holder: Mapping[str, object]) -> str:
 
 
 def _safe_word(value: object) -> str:
-    """Return a name or number from a host's answer; "?" for anything else."""
+    """Return a name or number from a host's answer; "?" for any other value."""
     return str(value) if isinstance(value, str | int) and _SAFE_WORD.match(str(value)) else "?"

@@ -1,4 +1,4 @@
-"""`tfdeploy logs -f`: the lines of a run as they are written, for one reader, in bounded memory."""
+"""Follow the lines of a run for one reader, in bounded memory (`tfdeploy logs -f`)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from tfdeploy.operations.tasklogs.task_log import LogQuery, TaskLog
 from tfdeploy.operations.watch.follow_logs import Follower
 from tfdeploy.transport.protocols import Fleet
 
-QUEUE_BATCHES = 16  # that are followed and not yet read; a slow reader slows the pulling
-QUIET_S = 1.0  # after --until: so long without a line, and all that were written by then have come
+QUEUE_BATCHES = 16  # batches that wait for the reader; a full queue pauses the pulling
+# With --until: after so long without a line, all lines up to that time have arrived.
+QUIET_S = 1.0
 
 
 def followed_lines(
@@ -29,8 +30,10 @@ def followed_lines(
     lost: dict[str, TfdeployError],
     gone: Gone | None = None,
 ) -> Iterator[LogLine]:
-    """Lines as they are written, until all tasks have ended, or `query.until`. `lost`, `gone`: as
-    in stored_lines, filled at the end."""
+    """Yield lines as they are written, until all tasks have ended or `query.until` has passed.
+
+    `lost` and `gone` are filled at the end, as in stored_lines.
+    """
     filters = {task: LineFilter(query, task) for task in query.tasks}
     begun: dict[str, TaskLog] = {}
     if query.drops and query.last is not None:
@@ -40,7 +43,7 @@ def followed_lines(
     until = query.until
 
     def put(batch: list[LogLine]) -> None:
-        # lines after it are no sign that others before it may still come
+        # Lines written after `until` must not extend the wait for earlier ones.
         if until is None or batch[0].time <= until:
             lines.put(batch)
 
@@ -63,7 +66,7 @@ def followed_lines(
 
 
 def _join(follower: Follower, lines: Queue[list[LogLine] | None], until: float | None) -> None:
-    """Waits for the end of all tasks, or until the lines written by then have come."""
+    """Wait for the end of all tasks, or until the lines written before `until` have arrived."""
     if until is None:
         follower.join()
         return
@@ -71,7 +74,7 @@ def _join(follower: Follower, lines: Queue[list[LogLine] | None], until: float |
     while not ended and (
         before != (now := (lines.unfinished_tasks, lines.qsize())) or lines.full()
     ):
-        before = now  # batches that came, batches that wait
+        before = now  # (batches received, batches waiting)
         ended = follower.join(QUIET_S)
 
 
@@ -82,10 +85,10 @@ def _last_stored(
     filters: Mapping[str, LineFilter],
     begun: dict[str, TaskLog],
 ) -> Iterator[LogLine]:
-    """The last wanted lines of those that are stored, merged by time; `begun` gets the logs, to be
-    followed from there on.
+    """Yield the last matching lines that are stored, merged by time.
 
-    Hosts without an answer are passed over: the follower asks them again.
+    `begun` receives the logs, so that they can be followed from that offset. Hosts without an
+    answer are skipped, because the follower asks them again.
     """
     tasks = [task for task in plan.tasks if task.task in query.tasks]
     sessions = fleet.connect(hosts_of(plan, {task.host for task in tasks}))

@@ -1,4 +1,4 @@
-"""Results of a fan-out: every host's own outcome, and one error for all that failed."""
+"""Split the results of a fan-out, and combine the errors of hosts into one error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ V = TypeVar("V")
 def split(
     results: Mapping[str, V | TfdeployError],
 ) -> tuple[dict[str, V], dict[str, TfdeployError]]:
-    """(what succeeded, what failed), both by host name."""
+    """Return (values of hosts that succeeded, errors of hosts that failed), by host name."""
     good: dict[str, V] = {}
     bad: dict[str, TfdeployError] = {}
     for host, result in results.items():
@@ -28,11 +28,10 @@ def split(
     return good, bad
 
 
-def together(doing: str, errors: Mapping[str, TfdeployError], of: int) -> TfdeployError:
-    """One error for several hosts: its exit code is the worst one, its text has each host's own
-    error.
+def together(doing: str, errors: Mapping[str, TfdeployError], asked: int) -> TfdeployError:
+    """Return one error for several hosts: the worst exit code, and the text of each host's error.
 
-    `errors` is not empty; `of` is the number of hosts that were asked.
+    `errors` is not empty. `asked` is the number of hosts that were asked.
     """
     if len(errors) == 1:
         ((host, error),) = errors.items()
@@ -41,7 +40,7 @@ def together(doing: str, errors: Mapping[str, TfdeployError], of: int) -> Tfdepl
     code = worst(errors.values())
     kinds: dict[int, type[TfdeployError]] = {3: Refused, 4: HostUnreachable}
     kind = kinds.get(code, HostFailed)
-    lines = [f"{doing} failed on {len(errors)} of {of} hosts:"]
+    lines = [f"{doing} failed on {len(errors)} of {asked} hosts:"]
     for host, error in errors.items():
         where = "" if error.where in (None, host) else f" ({error.where})"
         by = "" if error.what.startswith(f"{host} says: ") else f"{host}: "
@@ -51,7 +50,7 @@ def together(doing: str, errors: Mapping[str, TfdeployError], of: int) -> Tfdepl
 
 
 def session_of(fleet: Fleet, host: Host) -> Session:
-    """Return the session of one host. Raises its error."""
+    """Return the session of one host. Raise its error if it has none."""
     session = fleet.connect((host,))[host.name]
     if isinstance(session, TfdeployError):
         raise session
@@ -59,7 +58,7 @@ def session_of(fleet: Fleet, host: Host) -> Session:
 
 
 def all_or_error(doing: str, results: Mapping[str, V | TfdeployError]) -> dict[str, V]:
-    """All values, or the one error for every host that failed."""
+    """Return all values, or raise one error for all hosts that failed."""
     good, bad = split(results)
     if bad:
         raise together(doing, bad, len(results))

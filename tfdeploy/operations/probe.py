@@ -1,4 +1,4 @@
-"""Facts of every host. The probe is the only effect on hosts before the plan."""
+"""Read the facts of every host. This is the only effect on hosts before the plan."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tfdeploy.transport.protocols import Fleet, Session
 
 @dataclass(frozen=True)
 class Asked:
-    """The arguments of the probe, but for what each host's own entry says.
+    """The arguments of the probe that are the same for all hosts.
 
-    `names`: what the hosts call each other; `setup`: digest of the job's recipe, if it has one;
-    `preflight`: also the facts that only a preflight needs; `firewall`: nft is asked what it can
-    do, which a sudo logs; `resolve`: the `names` that the hosts look up; `program`: the command's
-    first word, if it must be on PATH; `modules`: of Python, which the program imports.
+    `names`: how the hosts address each other. `setup`: digest of the job's recipe, if any.
+    `preflight`: also read the facts that only a preflight needs. `firewall`: also ask nft what it
+    can do, which sudo logs. `resolve`: the `names` to look up. `program`: the first word of the
+    command, if it must be on PATH. `modules`: Python modules that the program imports.
     """
 
     names: tuple[str, ...]
@@ -46,13 +46,15 @@ class Asked:
         return cls(tuple(host.advertise or host.address for host in hosts), resolve=names, **more)
 
     def args(self, host: Host) -> Args:
-        """For one host."""
+        """Return the arguments for one host."""
         return {**vars(self), "python": host.python, "ports": host.ports, "gpus": host.gpus}
 
 
 def ask(session: Session, asked: Asked, emit: Emit) -> HostFacts:
-    """The facts of one host. Raises BadAnswer where they make no sense, and what a call of the
-    agent raises."""
+    """Return the facts of one host.
+
+    Raises BadAnswer for invalid facts, and what a call of the agent raises.
+    """
     host, agent = session.host, session.agent()
     facts = agent.call(PROBE, asked.args(host))
     emit_host(emit, host.name, "connected")
@@ -73,18 +75,18 @@ def probe(
     unused: tuple[Host, ...] = (),
     emit: Emit,
 ) -> dict[str, HostFacts]:
-    """host name -> facts, or one error for all hosts that failed.
+    """Return each host's facts by name, or raise one error for all hosts that failed.
 
-    `unused`: hosts without tasks that may hold a `keep`; one that gives no answer is only a
-    warning.
+    `unused` are hosts without tasks that may hold a `keep`. If one of them does not answer, that is
+    only a warning.
     """
     results = fleet.each((*hosts, *unused), lambda session: ask(session, asked, emit))
     spare, silent = split({host.name: results.pop(host.name) for host in unused})
     facts = all_or_error("probe", results)
     for name, error in silent.items():
-        words = (
+        text = (
             f"{name} has no role in this mode, and whether it holds a newer `keep` is unknown: "
             f"{error.what}"
         )
-        emit_note(emit, words, level="warning", host=name)
+        emit_note(emit, text, level="warning", host=name)
     return {**facts, **spare}

@@ -1,5 +1,4 @@
-"""`tfdeploy report`: all about one run, from its hosts and from what this machine remembers. Reads
-only."""
+"""Collect everything about one run, for `tfdeploy report`. Reads only."""
 
 from __future__ import annotations
 
@@ -14,25 +13,24 @@ from tfdeploy.operations.tasklogs.task_log import PIECE_S, LogQuery
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet
 
-LAST_LINES = 60  # of the task that died first
+LAST_LINES = 60  # lines of the task that died first
 
 
 def report(
     fleet: Fleet, plan: Plan, store: RunStore, only: frozenset[str] | None = None
 ) -> tuple[RunReport, Status]:
-    """The report, and the status that it is made from: its errors name the hosts that gave no
-    answer."""
+    """Return the report, and the status it is made from, which names hosts without an answer."""
     run_status = status(fleet, plan, only)
-    taken = samples(fleet, plan, only)
-    said = RunReport(
+    sampled = samples(fleet, plan, only)
+    run_report = RunReport(
         plan=plan,
         view=run_status.view,
         made=time.time(),
-        **vars(taken),
+        **vars(sampled),
         events=tuple(store.events(plan.run)),
         last_lines=_last_lines(fleet, plan, run_status),
     )
-    return said, run_status
+    return run_report, run_status
 
 
 def _last_lines(fleet: Fleet, plan: Plan, run_status: Status) -> tuple[LastLine, ...]:

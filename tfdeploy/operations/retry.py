@@ -1,4 +1,4 @@
-"""A fan-out that retries unreachable hosts for a time, for verbs that stop or abort a run."""
+"""Retry unreachable hosts for a limited time, for verbs that stop or abort a run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ def each_with_retries(
     on_done: Callable[[str, V | TfdeployError], None] | None = None,
     on_retry: OnRetry | None = None,
 ) -> dict[str, V | TfdeployError]:
-    """`fleet.each` of an idempotent action. Hosts whose answer was lost, or whose login was too
-    slow, are called again.
+    """Run an idempotent action on all hosts, and retry hosts that were unreachable or too slow.
 
-    No host is called again once none has answered for `patience_s`. `on_retry`: called before each
-    retry with the errors.
+    Stops retrying once no host has answered for `patience_s`. `on_retry` is called with the errors
+    before each retry.
     """
     answered = time.monotonic()
 

@@ -1,5 +1,5 @@
-"""`tfdeploy runs`: one row for each run that hosts hold, or that the store has for a host without
-an answer."""
+"""List the runs that hosts hold, and those in the store whose hosts did not answer (`tfdeploy
+runs`)."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from tfdeploy.transport.protocols import Fleet
 def list_runs(
     fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, job: str | None
 ) -> tuple[list[RunRow], dict[str, TfdeployError]]:
-    """(the rows, newest first; the hosts that gave no answer)."""
+    """Return the rows, newest first, and the errors of hosts without an answer."""
     known, silent = find_runs(fleet, hosts, job)
     answered = {host.name for host in hosts} - set(silent)
     rows = []
-    for one in known:
+    for known_run in known:
         row: RunRow
         try:
-            row = _row(one, read_plan(fleet, hosts, store, one), answered)
+            row = _row(known_run, read_plan(fleet, hosts, store, known_run), answered)
         except DifferentPlans as error:
-            row = {**_row(one, None, answered), "differ": error}
+            row = {**_row(known_run, None, answered), "differ": error}
         rows.append(
-            {**row, "started": None, "doubt": future_start_warning(one)}
-            if starts_in_future(one, store)
+            {**row, "started": None, "doubt": future_start_warning(known_run)}
+            if starts_in_future(known_run, store)
             else row
         )
-    listed_runs = {one.run for one in known}
+    listed_runs = {known_run.run for known_run in known}
     rows += [
         _remembered(plan) for plan in plans_on(silent, store, job) if plan.run not in listed_runs
     ]
@@ -52,15 +52,17 @@ def list_runs(
 
 
 def newest_first(rows: list[RunRow]) -> list[RunRow]:
-    """By `started`; rows without it last. "Z" is cut off: it would sort a time without a fraction
-    behind one with it."""
+    """Sort rows by `started`; rows without it come last.
+
+    "Z" is removed first: with it, a time without a fraction would sort after one with a fraction.
+    """
     return sorted(rows, key=lambda row: (row["started"] or "").rstrip("Z"), reverse=True)
 
 
-def chosen(
+def select_rows(
     rows: list[RunRow], states: Collection[str] = (), since: float | None = None
 ) -> list[RunRow]:
-    """Those in one of `states` (none given: in any), begun at `since` or later."""
+    """Return the rows in one of `states` (empty: any state) that started at `since` or later."""
     begin = (iso_z(since) or "").rstrip("Z")
     return [
         row

@@ -1,5 +1,4 @@
-"""What the tasks of a run have used and printed so far, and how busy its hosts were, as the hosts
-noted it."""
+"""Read the samples of a run's tasks and hosts, and the metrics that its tasks printed."""
 
 from __future__ import annotations
 
@@ -19,13 +18,13 @@ from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Session
 
-MOST_BYTES = 4 << 20  # of one file: twice what an agent sends
+MOST_BYTES = 4 << 20  # per file: twice what an agent sends
 SILENCE_S = 60.0
 S = TypeVar("S", TaskSample, HostSample)
 
 
 def samples(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Samples:
-    """Of all hosts of the run, or of `only` these."""
+    """Return the samples of all hosts of the run, or of `only` these hosts."""
     good, errors = split(fleet.each(hosts_of(plan, only), lambda session: _ask(session, plan)))
     gathered = Samples(errors=errors)
     for host, (tasks, own, machine) in good.items():
@@ -69,7 +68,8 @@ def _ask(
 
 
 def _read(content: bytes, kind: type[S]) -> Iterator[S]:
-    """By time. Lines that are no such sample are left out: a disk may have been full."""
+    """Yield the samples in the order of time. Invalid lines are skipped: a full disk may have cut
+    one."""
     last = float("-inf")
     for line in content.splitlines():
         try:

@@ -1,8 +1,8 @@
-"""`tfdeploy setup`: the job's Python environment on every host, and how they differ.
+"""Make the job's Python environment on every host, and compare the hosts (`tfdeploy setup`).
 
-A host that has the environment (by its digest) gets one call only. The others make it at the same
-time; versions on hosts with the same Python are pinned, so that a host added later does not get
-newer packages.
+A host that has the environment already (same digest) gets one call only. The other hosts make it at
+the same time. Hosts with the same Python get the same package versions, so that a host that is
+added later does not get newer packages.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import Recipe, read_recipe
 from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
-MAKE_S = 12 * 3600.0  # pip may compile for hours, and wait for another setup that does
-MAX_OUTPUT_BYTES = 64 << 20  # of the output of uv or pip
-ITEM_BYTES = 100  # counted for a line besides its text
+MAKE_S = 12 * 3600.0  # pip may compile for hours, or wait for another setup
+MAX_OUTPUT_BYTES = 64 << 20  # output of uv or pip
+ITEM_BYTES = 100  # overhead counted for each line
 
 
 @dataclass(frozen=True)
 class Environment:
-    """One host's environment. `made`: by this setup; `seconds` and `bytes_sent`: of this setup."""
+    """One host's environment. `made`, `seconds` and `bytes_sent` tell what this setup did."""
 
     folder: str
     python_version: str
@@ -53,10 +53,9 @@ class Environment:
 
 
 def recipe_of(job: Job, cache: Path | None, withhold: WithheldFiles = NONE) -> Recipe | None:
-    """The recipe of the job's environment; None for a job without one. `withhold`: files that must
-    not be sent.
+    """Return the recipe of the job's environment; None for a job without one.
 
-    Raises ConfigError, Refused.
+    `withhold` are files that must not be sent. Raises ConfigError, Refused.
     """
     if job.setup_requirements is None:
         return None
@@ -75,10 +74,10 @@ def setup_job(
     emit: Emit,
     known: tuple[Host, ...] = (),
 ) -> dict[str, Environment | TfdeployError]:
-    """Return every host's outcome. `known`: the hosts of the whole inventory, whose keys must not
-    be sent.
+    """Make the job's environment on all hosts, and return every host's outcome.
 
-    Raises UsageError for a job without `setup`.
+    `known` are the hosts of the whole inventory, whose keys must not be sent. Raises UsageError for
+    a job without `setup`.
     """
     recipe = recipe_of(job, cache, withheld_files(job, known or hosts))
     if recipe is None:
@@ -92,7 +91,7 @@ def setup_job(
     outcomes = {host: each for host, each in results.items() if each is not None}
     wanted = tuple(host for host in hosts if host.name not in outcomes)
     if wanted:
-        pins = agreed(split(outcomes)[0].values())
+        pins = common_versions(split(outcomes)[0].values())
         with locked_where_possible(fleet, wanted, job.name, "setup", holder, emit) as (
             lock,
             failed,
@@ -103,7 +102,7 @@ def setup_job(
 
 @dataclass(frozen=True)
 class _Setup:
-    """One job's environment, which hosts have or make."""
+    """Finds or makes one job's environment on hosts."""
 
     fleet: Fleet
     job: Job
@@ -111,7 +110,7 @@ class _Setup:
     emit: Emit
 
     def find(self, session: Session) -> Environment | None:
-        """Return the host's environment; None where it is not made yet."""
+        """Return the host's environment; None if it does not exist yet."""
         began = time.monotonic()
         state = self._state(session)
         return _environment(state, seconds=time.monotonic() - began) if state.ready else None
@@ -119,14 +118,17 @@ class _Setup:
     def make(
         self, lock: HostLocks, pins: Mapping[str, Mapping[str, str]]
     ) -> dict[str, Environment | TfdeployError]:
-        """Make the environment on the hosts of the lock. `pins`: by Python version, what it must
-        have."""
+        """Make the environment on the locked hosts.
+
+        `pins` are the package versions that it must have, by Python version.
+        """
         began = time.monotonic()
         sent, lost = split(self._send_wheels(lock.hosts))
 
-        def one(session: Session) -> Environment:
+        def make_on_host(session: Session) -> Environment:
             state = self._state(session)
-            made = not state.ready  # another setup may have made it during the wait for the lock
+            # Another setup may have made it while this one waited for the lock.
+            made = not state.ready
             if made:
                 state = self._install(session, pins.get(state.python_version, {}))
             lock.release_host(session)
@@ -139,7 +141,9 @@ class _Setup:
 
         return {
             **lost,
-            **self.fleet.each(tuple(host for host in lock.hosts if host.name in sent), one),
+            **self.fleet.each(
+                tuple(host for host in lock.hosts if host.name in sent), make_on_host
+            ),
         }
 
     def _args(self, host: Host) -> Args:
@@ -173,7 +177,7 @@ class _Setup:
                 weight += ITEM_BYTES + len(item.line or "")
                 if weight > MAX_OUTPUT_BYTES or time.monotonic() > give_up:
                     raise BadAnswer(
-                        "its output of making the environment is without end", where=host
+                        "it sends output without end while it makes the environment", where=host
                     )
                 if item.line is not None:
                     emit_note(self.emit, item.line, level="detail", host=host)
@@ -184,9 +188,7 @@ class _Setup:
                         host=host,
                     )
         if stream.value is None or not stream.value.ready:
-            raise BadAnswer(
-                "it reports that it made the environment and that there is none", where=host
-            )
+            raise BadAnswer("it reports that it made the environment, but has none", where=host)
         return stream.value
 
 
@@ -194,9 +196,8 @@ def _environment(state: EnvState, **more: Any) -> Environment:
     return Environment(state.folder, state.python_version, str(state.by), state.packages, **more)
 
 
-def agreed(environments: Iterable[Environment]) -> dict[str, dict[str, str]]:
-    """Return Python version -> the packages that all environments of that Python have in the same
-    version.
+def common_versions(environments: Iterable[Environment]) -> dict[str, dict[str, str]]:
+    """Return, for each Python version, the packages that have one version in all its environments.
 
     A package whose version differs between hosts is not pinned.
     """
@@ -207,7 +208,7 @@ def agreed(environments: Iterable[Environment]) -> dict[str, dict[str, str]]:
     return versions
 
 
-# package, or Python -> version -> hosts; "": those without it
+# {package or "Python": {version: hosts}}; the version "" stands for hosts without it
 Differences = dict[str, dict[str, list[str]]]
 
 

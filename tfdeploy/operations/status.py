@@ -1,4 +1,4 @@
-"""`tfdeploy status`: the tasks of a run and their metrics, as its hosts report them."""
+"""Read the state of a run's tasks and their metrics from its hosts (`tfdeploy status`)."""
 
 from __future__ import annotations
 
@@ -22,22 +22,26 @@ from tfdeploy.transport.protocols import Fleet
 
 TAIL_LINES = 40
 SETTLE_S = 2.0
-DEATH_LINES = 8  # of the task that died first
+DEATH_LINES = 8  # lines of the task that died first
 
 
 @dataclass(frozen=True)
 class Status:
+    """The state of a run, and the errors of hosts without an answer."""
+
     view: RunView
     errors: dict[str, TfdeployError] = field(default_factory=dict)
-    # hosts without a minder of a run that goes on, as after a reboot: see watch/resume.py
+    # Hosts whose minder is gone while the run goes on, as after a reboot: see watch/resume.py.
     abandoned: tuple[str, ...] = ()
-    # (host that knows the run's end, those that do not): watch/relay.py
+    # (host that knows the run's end, hosts that do not): see watch/relay.py.
     unheard: tuple[str, tuple[str, ...]] | None = None
 
 
 def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Status:
-    """The state of the run, asked once of all its hosts or of `only` these. Hosts without an answer
-    are in `errors`."""
+    """Return the state of the run, after one request to all its hosts or to `only` these.
+
+    Hosts without an answer are in `errors`.
+    """
     watch = Watch(fleet, plan, lambda event: None, only)
     watch.ask()
     run_status = measure(fleet, plan, watch)
@@ -56,9 +60,9 @@ def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Stat
 def lines_of_first_death(
     fleet: Fleet, plan: Plan, run_status: Status, fetched: FetchedLogs
 ) -> list[str]:
-    """Return the last lines of the task that died first, where the run has failed by it.
+    """Return the last lines of the task that died first, if the run failed because of it.
 
-    They come from its host; from what was fetched where the host gives none.
+    They come from the task's host; if the host gives none, from the fetched logs.
     """
     view = run_status.view
     if view.first_death not in {task.task for task in view.tasks} or view.state not in (
@@ -70,7 +74,7 @@ def lines_of_first_death(
 
 
 def _unheard(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
-    """Asks twice, SETTLE_S apart: the minders may be about to tell each other."""
+    """Compare twice, SETTLE_S apart, because the minders may be about to inform each other."""
     uninformed_hosts = _uninformed(watch)
     if uninformed_hosts is not None:
         time.sleep(SETTLE_S)
@@ -80,7 +84,7 @@ def _unheard(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
 
 
 def _uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
-    """`uninformed` of the hosts that answer and have a minder of the run."""
+    """Return `uninformed` for the hosts that answer and have a minder of the run."""
     return uninformed(
         {
             host: state
@@ -91,7 +95,7 @@ def _uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
 
 
 def measure(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, Measures]:
-    """task -> all metrics that its host knows; of a run of 0.1.0 also those of its last lines."""
+    """Return all metrics that hosts know, by task. For a run of 0.1.0, its last lines are read too."""
     patterns = patterns_of(plan)
     measures = {task.task: Measures(patterns) for task in plan.tasks}
     for task, sample in watch.samples.items():
@@ -109,7 +113,7 @@ def measure(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, Measures]:
 
 
 def _in_order(measures: Measures, first: Iterable[str]) -> dict[str, float]:
-    """Return the values, `first` those of the job. Counters that only paces need are left out."""
+    """Return the values, those of `first` at the front. Counters used only for rates are left out."""
     seen = measures.values()
     rest = (name for name in seen if name not in OTHER_STEPS)
     return {name: seen[name] for name in dict.fromkeys((*first, *rest)) if name in seen}

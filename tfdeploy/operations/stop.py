@@ -1,5 +1,4 @@
-"""`tfdeploy stop`: TERM to the process tree of every task, grace, KILL, verify, report; all hosts
-at once."""
+"""Stop a run on all hosts at once: TERM, grace, KILL, then verify (`tfdeploy stop`)."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet, Session
 
-SLACK_S = 60.0  # for the answer, beyond the grace
+SLACK_S = 60.0  # time for the answer after the grace period
 Outcome = RunEnded | TfdeployError | None  # None: the host does not know the run
 
 
@@ -28,10 +27,10 @@ def stop(
 ) -> dict[str, Outcome]:
     """Stop the run on all its hosts, and return every host's outcome.
 
-    A host whose answer was lost, or that was too slow, is called again: see `each_with_retries`.
+    A host whose answer was lost or too slow is called again: see `each_with_retries`.
     """
 
-    def one(session: Session) -> RunEnded | None:
+    def stop_on_host(session: Session) -> RunEnded | None:
         args = {"run": plan.run, "job": plan.job, "grace_s": grace_s}
         try:
             return session.agent().call(RUN_STOP, args, timeout_s=grace_s + SLACK_S)
@@ -42,13 +41,17 @@ def stop(
 
     patience_s = PATIENCE_S + grace_s
     return each_with_retries(
-        fleet, hosts_of(plan), one, patience_s=patience_s, on_done=on_done, on_retry=on_retry
+        fleet,
+        hosts_of(plan),
+        stop_on_host,
+        patience_s=patience_s,
+        on_done=on_done,
+        on_retry=on_retry,
     )
 
 
 def earlier_end(fleet: Fleet, plan: Plan, results: Mapping[str, Outcome]) -> str | None:
-    """Return how the run had ended before the stop. None: it was alive, or a host gave no
-    answer."""
+    """Return how the run had ended before the stop. None if it was alive, or a host did not answer."""
     known = [each for each in results.values() if each is not None]
     if not known or not all(isinstance(each, RunEnded) and each.had_ended for each in known):
         return None

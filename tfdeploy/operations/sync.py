@@ -1,7 +1,6 @@
-"""`tfdeploy sync`: code becomes a release on every host, data sets are made complete; all hosts at
-once.
+"""Send code and data sets to all hosts at once, each code as a release (`tfdeploy sync`).
 
-Digests are compared first: nothing is sent to a host that has the release and the data.
+Digests are compared first: a host that has the release and the data receives nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from tfdeploy.operations.sending.shipment import Shipment, whole_shipment
 from tfdeploy.transport.protocols import Fleet, Session
 
 HELD_TO_THE_END = JobLock()
-TRIES = 3  # a file that changes while it is sent is sent again this often
+TRIES = 3  # tries for a file that changes while it is sent
 
 
 def sync(
@@ -49,8 +48,11 @@ def sync(
     emit: Emit,
     lock: JobLock = HELD_TO_THE_END,
 ) -> dict[str, Synced | TfdeployError]:
-    """Every host's outcome. A host that fails does not stop the others. `lock`: released on each
-    host that has everything."""
+    """Send the shipment, and return every host's outcome. A host that fails does not stop the
+    others.
+
+    `lock` is released on each host that has everything.
+    """
     data = shipment.broadcasts()
     results = send_code(fleet, hosts, shipment, emit, HELD_TO_THE_END if shipment.data else lock)
     if shipment.by_rsync:
@@ -83,9 +85,9 @@ def _send_by_rsync(
     emit: Emit,
     lock: JobLock,
 ) -> dict[str, Synced | TfdeployError]:
-    """Send the data sets whose job asks for it: each host gets them from here."""
+    """Send the data sets with `via: rsync` from this machine to each host."""
 
-    def one(session: Session) -> Synced:
+    def send_to_host(session: Session) -> Synced:
         began, done = time.monotonic(), dones[session.host.name]
         for name in sorted(shipment.by_rsync):
             sent = push_data(session, shipment.job, name, shipment.data[name], emit)
@@ -96,7 +98,7 @@ def _send_by_rsync(
         lock.release_host(session)
         return done
 
-    return fleet.each(tuple(host for host in hosts if host.name in dones), one)
+    return fleet.each(tuple(host for host in hosts if host.name in dones), send_to_host)
 
 
 def sync_job(
@@ -112,10 +114,12 @@ def sync_job(
     *,
     allow_secrets: bool = False,
 ) -> dict[str, Synced | TfdeployError]:
-    """`tfdeploy sync`: locks, reads the tree, sends; reads it again for the hosts where it changed
-    meanwhile. `inventory`: the whole one, for data that comes from hosts or goes to the workers in
-    parts. `connected`: see begin_connecting, where that was done already. `allow_secrets`: see
-    read_shipment."""
+    """Lock the hosts, read the code and data, and send them. Return every host's outcome.
+
+    Reads the tree again for hosts where it changed meanwhile. `inventory`: the whole one, for data
+    that comes from hosts or is split among workers. `connected`: the result of begin_connecting, if
+    it was called. `allow_secrets`: see read_shipment.
+    """
     failed_to_connect = connected or begin_connecting(fleet, hosts)
     read = partial(whole_shipment, fleet, job, cache, inventory, allow_secrets=allow_secrets)
     shipment = read()
@@ -153,8 +157,10 @@ def sync_job(
 def _settled(
     fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit
 ) -> dict[str, Synced | TfdeployError]:
-    """The hosts that have all of it already, and those that cannot be asked: where nothing changes
-    nothing is locked."""
+    """Return the hosts that have everything already, and those that cannot be asked.
+
+    If nothing changes on any host, nothing is locked.
+    """
     if shipment.data:
         return {}
 
@@ -172,7 +178,7 @@ def _settled(
 def _refusals_by_host(
     fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, confirm: Confirm, emit: Emit
 ) -> dict[str, Synced | TfdeployError]:
-    """`data_refusals`, with what is not confirmed as the error of every host."""
+    """Return `data_refusals`; a deletion that is not confirmed becomes the error of every host."""
     try:
         return data_refusals(fleet, hosts, shipment, confirm, emit)
     except Refused as error:
@@ -182,11 +188,10 @@ def _refusals_by_host(
 def data_refusals(
     fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, confirm: Confirm, emit: Emit
 ) -> dict[str, Synced | TfdeployError]:
-    """Before anything is sent: host -> its refusal where data would change under a live run on any
-    host, else nothing.
+    """Return the errors of hosts where data would change under a live run. Sends nothing.
 
-    Emits a note for each data set of which files are deleted.
-    Raises Refused where most of a data set would be deleted and the operator does not confirm.
+    Emits a note for each data set that loses files. Raises Refused if most of a data set would be
+    deleted and the operator does not confirm.
     """
 
     losing: Losses = {}

@@ -1,8 +1,8 @@
-"""`tfdeploy tensorboard`: TensorBoard on the host of the run's deciding task, reached through a
-tunnel of the session.
+"""Run TensorBoard on the host of the run's deciding task, through a tunnel (`tfdeploy
+tensorboard`).
 
 It reads the run's working directory with its keep folders. Other users of that host and of this
-machine get 404: they do not know its path. It ends when this process ends, in any way.
+machine get 404, because they do not know its path. It ends when this process ends, in any way.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ USUAL_PORT = 6006
 
 @dataclass(frozen=True)
 class TensorBoard:
-    """A TensorBoard that is up; `url`: its address on this machine."""
+    """A TensorBoard that is up. `url` is its address on this machine."""
 
     host: str
     url: str
     stream: Stream[BoardUp, BoardEnd]
 
     def wait(self) -> None:
-        """Waits until TensorBoard ends by itself. Raises HostFailed with the last line of its
-        output, or HostUnreachable."""
+        """Wait until TensorBoard ends by itself.
+
+        Raises HostFailed with the last line of its output, or HostUnreachable.
+        """
         for _ in self.stream:
             continue
         output = (self.stream.value.said if self.stream.value else "").strip().splitlines()
@@ -46,22 +48,24 @@ class TensorBoard:
 def tensorboard(
     fleet: Fleet, plan: Plan, *, host: str | None = None, port: int | None = None
 ) -> Iterator[TensorBoard]:
-    """`host`: another host of the run; `port`: the port on this machine (None: 6006, or any free
-    one).
+    """Run TensorBoard while the context is open.
 
-    Raises UsageError, Refused (not installed, no port here), HostFailed, HostUnreachable.
+    `host` chooses another host of the run. `port` is the port on this machine (None: 6006, or any
+    free one). Raises UsageError, Refused (not installed, no port here), HostFailed,
+    HostUnreachable.
     """
-    session = session_of(fleet, _chosen(plan, host))
-    python = plan.host(session.host.name).python  # "": the host finds it in its own plan
+    session = session_of(fleet, _choose_host(plan, host))
+    # With "" the host reads it from its own plan.
+    python = plan.host(session.host.name).python
     stream = session.agent().stream(
         TENSORBOARD, {"run": plan.run, "job": plan.job, "python": python}
     )
     try:
-        there = _up(stream, session.host.name)
-        tunnel = session.tunnel(there.port, (port,) if port else (USUAL_PORT, 0))
+        board = _wait_until_up(stream, session.host.name)
+        tunnel = session.tunnel(board.port, (port,) if port else (USUAL_PORT, 0))
         try:
             yield TensorBoard(
-                session.host.name, f"http://127.0.0.1:{tunnel.port}{there.path}/", stream
+                session.host.name, f"http://127.0.0.1:{tunnel.port}{board.path}/", stream
             )
         finally:
             tunnel.close()
@@ -69,7 +73,7 @@ def tensorboard(
         stream.close()
 
 
-def _chosen(plan: Plan, wanted: str | None) -> Host:
+def _choose_host(plan: Plan, wanted: str | None) -> Host:
     name = wanted or deciding_host(plan) or plan.hosts[0].host
     chosen = next(iter(hosts_of(plan, {name})), None)
     if chosen is None:
@@ -80,8 +84,8 @@ def _chosen(plan: Plan, wanted: str | None) -> Host:
     return chosen
 
 
-def _up(stream: Stream[BoardUp, BoardEnd], host: str) -> BoardUp:
-    """Where it is on the host, once it is up."""
+def _wait_until_up(stream: Stream[BoardUp, BoardEnd], host: str) -> BoardUp:
+    """Wait until TensorBoard is up, and return its address on the host."""
     try:
         for item, _ in stream:
             return item

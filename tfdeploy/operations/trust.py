@@ -1,4 +1,4 @@
-"""`tfdeploy trust`: scan the host keys of machines, and record those that the user confirms.
+"""Scan the host keys of machines, and record those that the user confirms (`tfdeploy trust`).
 
 A changed key is only reported. `renew` replaces it, for one machine that the user names.
 """
@@ -27,7 +27,7 @@ Outcome = HostKey | TfdeployError
 class ScanResult:
     """The host key of one machine, or the error of the scan."""
 
-    host: str  # the name in the inventory; for a jump host its host name
+    host: str  # the name in the inventory; for a jump host, its host name
     found: Outcome
 
     @property
@@ -92,7 +92,7 @@ def _scan_by_distance(
 
 
 def _for_host(scans: dict[Target, Outcome], name: str, target: Target | TfdeployError) -> Outcome:
-    """Return the outcome of the host's machine, which several hosts of the inventory may be."""
+    """Return the outcome of the host's machine. Several hosts of the inventory may be one machine."""
     if isinstance(target, TfdeployError):
         return target
     outcome = scans[_machine(target)]
@@ -117,7 +117,7 @@ def _machine(target: Target) -> Target:
 
 
 def _distance(target: Target) -> int:
-    """Return the number of jump hosts on the way."""
+    """Return the number of jump hosts on the way to the machine."""
     return 0 if target.jump is None else 1 + _distance(target.jump)
 
 

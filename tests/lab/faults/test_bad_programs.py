@@ -111,7 +111,7 @@ def test_a_dry_run_says_that_the_name_is_taken(operator: Tfdeploy) -> None:
         error = operator.run("launch", *dry, "--name", "named-1", exit_code=3).stderr.partition(
             "error:"
         )[2]
-        assert "run named-1 is here already" in error and "--name" in error, error
+        assert "run named-1 exists already" in error and "--name" in error, error
         assert operator.run("logs", "named-1", "--task", "worker:0", exit_code=0).stdout, (
             "what it had stored is gone"
         )

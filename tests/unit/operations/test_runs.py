@@ -10,7 +10,7 @@ import pytest
 from tfdeploy.operations import runs
 from tfdeploy.operations.run_lookup.find_run import FoundRun
 from tfdeploy.operations.run_lookup.host_plans import DifferentPlans
-from tfdeploy.operations.runs import chosen, list_runs, newest_first
+from tfdeploy.operations.runs import list_runs, newest_first, select_rows
 from tfdeploy.store.runs import RunStore
 
 
@@ -40,7 +40,7 @@ def test_runs_are_chosen_by_state_and_beginning() -> None:
     ]
 
     def names(*states: str, since: float | None = None) -> str:
-        return "".join(row["run"] for row in chosen(rows, states, since))
+        return "".join(row["run"] for row in select_rows(rows, states, since))
 
     assert (names(), names("failed"), names("failed", "succeeded"), names("lost")) == (
         "abc",

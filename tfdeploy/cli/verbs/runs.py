@@ -13,7 +13,7 @@ from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.cli.state import open_run_store
 from tfdeploy.errors import worst
 from tfdeploy.model.output.rows import KnownRunRow
-from tfdeploy.operations.runs import chosen, list_runs
+from tfdeploy.operations.runs import list_runs, select_rows
 from tfdeploy.ui.reports import show_runs
 from tfdeploy.ui.sanitise import clean
 
@@ -30,7 +30,7 @@ def run(flags: Flags) -> int:
             open_run_store(),
             None if flags.all or scope.job is None else scope.job.name,
         )
-    total, rows = len(rows), chosen(rows, flags.state or (), flags.since)
+    total, rows = len(rows), select_rows(rows, flags.state or (), flags.since)
     if flags.json:
         keys = KnownRunRow.__annotations__
         runs: list[Any] = [{key: row.get(key) for key in keys} for row in rows]

@@ -1,7 +1,7 @@
-"""The code as it is sent: its manifest, and the contents of small files, packed once for all hosts.
+"""Pack the code for sending: its manifest, and the contents of small files, once for all hosts.
 
-No file that was sent may have another stat than when it was hashed. Packed contents are hashed
-again: a file that is written twice within one tick of the kernel's clock has the same stat.
+A file that was sent must still have the stat it had when it was hashed. Packed contents are hashed
+again, because a file that is written twice within one tick of the kernel's clock keeps its stat.
 """
 
 from __future__ import annotations
@@ -19,32 +19,38 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.manifest import Manifest
 from tfdeploy.tree.hash_cache import stamp
 
-# as much as goes in the call that commits a release: quicker than a start of rsync
+# Up to so many bytes go in the call that commits a release, which is faster than starting rsync.
 MOST_BYTES = 8 << 20
 NEXT = "let whatever writes into the code folder finish, or list it in .tfdeployignore"
-_MTIME = 1  # its place in a stamp
+_MTIME = 1  # index of the mtime in a stamp
 
 
 class TreeChanged(Refused):
-    """The code folder no longer matches its manifest and must be read again. `bytes_sent`: what
-    this try sent."""
+    """The code folder no longer matches its manifest and must be read again.
+
+    `bytes_sent` is what this try sent.
+    """
 
     bytes_sent = 0
 
 
 class CodeFiles:
-    """Thread-safe: a second caller waits for the first and gets the same bytes."""
+    """The manifest and contents of the code.
+
+    Thread-safe: a second caller waits for the first and gets the same bytes.
+    """
 
     def __init__(self, manifest: Manifest) -> None:
         self.root, self._manifest = manifest.root, manifest
         self._entries = {entry.path: entry for entry in manifest.entries if entry.kind != "link"}
-        self.paths = frozenset(self._entries)  # all that a host may ask for: links are made there
+        # What a host may ask for. Links are not sent, because the host makes them.
+        self.paths = frozenset(self._entries)
         self._lock = threading.Lock()
         self._packed: tuple[tuple[str, ...], bytes] | None = None
 
     @cached_property
     def manifest(self) -> bytes:
-        """The blob of release.begin: zlib of JSON rows [path, kind, bytes, sha256, target]."""
+        """Return the blob of release.begin: zlib of JSON rows [path, kind, bytes, sha256, target]."""
         rows = [
             [each.path, each.kind, each.size, each.sha256, each.target]
             for each in self._manifest.entries
@@ -58,8 +64,11 @@ class CodeFiles:
         return self._entries[path].stamp[_MTIME]
 
     def contents(self, paths: tuple[str, ...]) -> bytes:
-        """The blob of release.commit: zlib of the JSON list of their times, a newline, and what is
-        in them. Raises TreeChanged."""
+        """Return the blob of release.commit: zlib of a JSON list of mtimes, a newline, and the
+        contents.
+
+        Raises TreeChanged.
+        """
         with self._lock:
             if self._packed is None or self._packed[0] != paths:
                 times = json.dumps([self.mtime_ns(path) for path in paths]).encode("ascii")
@@ -74,12 +83,13 @@ class CodeFiles:
             return self._packed[1]
 
     def check_unchanged(self, paths: Iterable[str]) -> None:
-        """Raises TreeChanged unless the files are as they were when they were hashed."""
+        """Raise TreeChanged unless the files are as they were when they were hashed."""
         changed = [path for path in paths if not self._is_unchanged(path)]
         if changed:
             raise self.tree_changed(changed)
 
     def tree_changed(self, paths: list[str]) -> TreeChanged:
+        """Return the error that names the first of the changed paths."""
         more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
         return TreeChanged(
             f"{paths[0]} changed while it was sent{more}", where=self.root, next=NEXT
@@ -92,7 +102,7 @@ class CodeFiles:
             return False
 
     def _read(self, path: str) -> bytes:
-        with contextlib.suppress(OSError):  # then it is not unchanged
+        with contextlib.suppress(OSError):  # `check_unchanged` reports the file
             descriptor = os.open(
                 f"{self.root}/{path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             )

@@ -1,5 +1,4 @@
-"""How many bytes one host may still send: what the user allows, and what this machine's disk has
-free less a reserve."""
+"""Limit how many bytes one host may send: by --max, and by the free space of this machine's disk."""
 
 from __future__ import annotations
 
@@ -9,20 +8,22 @@ from pathlib import Path
 
 from tfdeploy.errors import HostFailed
 
-RESERVE_BYTES = 256 << 20  # stays free on the disk here
+RESERVE_BYTES = 256 << 20  # free space that a fetch must leave on this machine's disk
 
 
 @dataclass
 class FetchBudget:
-    """`most`: bytes that this host may send in all; None: as many as the disk here takes. One
-    thread."""
+    """The bytes that one host may send in total. Used by one thread.
+
+    `most` is the user's limit (None: as much as the disk of this machine takes).
+    """
 
     host: str
     most: int | None = None
     taken: int = 0
 
     def announce(self, total: int, folder: Path) -> None:
-        """Raises HostFailed where so many further bytes would be too many."""
+        """Raise HostFailed if so many further bytes would be too many."""
         if self.most is not None and self.taken + total > self.most:
             raise HostFailed(
                 f"{self.taken + total} bytes are to be fetched, more than --max {self.most} allows",
@@ -32,18 +33,18 @@ class FetchBudget:
         free = _free(folder)
         if total > free:
             raise HostFailed(
-                f"{self.host}: {total} bytes are to be fetched, and {free} may be written here",
+                f"{self.host}: {total} bytes are to be fetched, but only {free} may be written here",
                 where=str(folder),
                 next="--to DIR",
             )
 
     def left(self, folder: Path) -> int:
-        """How many bytes may still come."""
+        """Return how many bytes may still come."""
         allowed = _free(folder)
         return max(0, allowed if self.most is None else min(allowed, self.most - self.taken))
 
     def spend(self, count: int) -> None:
-        """Counts bytes that came. Raises HostFailed once they are too many."""
+        """Count received bytes. Raise HostFailed once they are too many."""
         self.taken += count
         if self.most is not None and self.taken > self.most:
             raise HostFailed(

@@ -1,7 +1,6 @@
-"""Moves checked files from a staging folder to their place, checkpoint records last. No link is
-followed.
+"""Move checked files from a staging folder to their destination, checkpoint records last.
 
-A newer file is replaced only on request.
+No link is followed. A newer file is replaced only on request.
 """
 
 from __future__ import annotations
@@ -21,8 +20,11 @@ _BLOCK_BYTES = 1 << 20
 
 @dataclass
 class Placed:
-    """`files`: how many were put in place; `newer_here`: not replaced; `left_there`: links that
-    would lead out, not made."""
+    """What was put in place.
+
+    `files` counts the files. `newer_here` are newer local files that were not replaced.
+    `left_there` are links that were not made, because they lead out of the folder.
+    """
 
     files: int = 0
     newer_here: list[str] = field(default_factory=list)
@@ -38,10 +40,10 @@ def put_in_place(
     *,
     overwrite: bool = False,
 ) -> Placed:
-    """Moves `paths` from `staging`, and makes the links of `found`. A record stays while a file of
-    its folder is `missing`.
+    """Move `paths` from `staging`, and make the links of `files`.
 
-    Raises Refused where a link or a folder is in the way, and OSError.
+    A checkpoint record is not moved while a file of its folder is `missing`. Raises Refused if a
+    link or a folder is in the way, and OSError.
     """
     placed = Placed()
     for path in sorted(
@@ -68,11 +70,11 @@ def _link(destination: SafeFolder, link: FoundFile, target: str, placed: Placed)
         placed.left_there.append(link.path)
         return
     _refuse_folder(destination, link.path)
-    here = destination.stat(link.path)
-    if here is not None and not stat.S_ISLNK(here.st_mode):
+    existing = destination.stat(link.path)
+    if existing is not None and not stat.S_ISLNK(existing.st_mode):
         placed.newer_here.append(link.path)
         return
-    if here is not None:
+    if existing is not None:
         if destination.readlink(link.path) == target:
             return
         destination.unlink(link.path)
@@ -81,8 +83,8 @@ def _link(destination: SafeFolder, link: FoundFile, target: str, placed: Placed)
 
 
 def _refuse_folder(destination: SafeFolder, path: str) -> None:
-    here = destination.stat(path)
-    if here is not None and stat.S_ISDIR(here.st_mode):
+    existing = destination.stat(path)
+    if existing is not None and stat.S_ISDIR(existing.st_mode):
         raise Refused(
             "a folder is in the way of a file",
             where=str(destination.path / path),
@@ -91,13 +93,13 @@ def _refuse_folder(destination: SafeFolder, path: str) -> None:
 
 
 def _is_newer(destination: SafeFolder, staging: SafeFolder, path: str) -> bool:
-    """Whether the file here was changed after the host's file and has other content."""
-    here, fetched = destination.stat(path), staging.stat(path)
+    """Return whether the local file is newer than the host's file and has other content."""
+    existing, fetched = destination.stat(path), staging.stat(path)
     if (
-        here is None
+        existing is None
         or fetched is None
-        or not stat.S_ISREG(here.st_mode)
-        or here.st_mtime_ns <= fetched.st_mtime_ns
+        or not stat.S_ISREG(existing.st_mode)
+        or existing.st_mtime_ns <= fetched.st_mtime_ns
     ):
         return False
     with os.fdopen(destination.open(path), "rb") as one, os.fdopen(staging.open(path), "rb") as two:

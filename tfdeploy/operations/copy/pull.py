@@ -1,9 +1,11 @@
-"""One folder of a host, fetched: listed, brought by rsync into a staging folder, checked by the
-host's hashes, put in place.
+"""Fetch one folder of a host.
 
-The program may write meanwhile: a changed file is fetched again, a file that only grew is taken as
-it was. The record that names a checkpoint comes last, after all that it names. Nothing here is
-deleted, and no newer file is overwritten.
+The host lists the folder, rsync brings the files into a staging folder, the host's hashes check
+them, and they are put in place.
+
+The program may write at the same time: a changed file is fetched again, and a file that only grew
+is accepted as it was. The record that names a checkpoint comes last, after all files that it names.
+Nothing on this machine is deleted, and no newer file is overwritten.
 """
 
 from __future__ import annotations
@@ -29,20 +31,22 @@ from tfdeploy.operations.emit import emit_transfer
 from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 from tfdeploy.transport.rsync.transfer import pull
 
-TRIES = 20  # lists of a folder that keeps changing
+TRIES = 20  # times that a changing folder is listed
 SUMS = 500  # files in one request for hashes
 SILENCE_S = 600.0  # while the host reads a folder or hashes a large file
 LIST_S = 1800.0  # for a whole list
-LEAST_BYTES_S = 4096  # a host that sends more slowly, beyond SILENCE_S, is given up
-SLACK_BYTES = 256 << 20  # files may grow while they are pulled
+LEAST_BYTES_S = 4096  # a host that sends more slowly for SILENCE_S has failed
+SLACK_BYTES = 256 << 20  # allowance for files that grow while they are pulled
 
 Stamp = tuple[int, int]  # size, mtime_ns
 
 
 @dataclass(frozen=True)
 class Source:
-    """What to fetch of a host: the arguments of fetch.list and fetch.sums. `what`: "keep" or
-    "files"."""
+    """What to fetch from a host: the arguments of fetch.list and fetch.sums.
+
+    `what` is "keep" or "files".
+    """
 
     what: str
     job: str
@@ -51,6 +55,7 @@ class Source:
 
     @property
     def args(self) -> Args:
+        """Return the arguments for fetch.list and fetch.sums."""
         run = {"run": self.run} if self.run else {}
         keep = {"keep": list(self.keep)} if self.what == "keep" else {}
         return {"what": self.what, "job": self.job, **run, **keep}
@@ -58,8 +63,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Listing:
-    """`root`: the folder's path on the host; `sharing`: the hosts of the run that share this
-    workdir."""
+    """A host's list of files.
+
+    `root` is the folder's path on the host. `sharing` are the hosts of the run that share this
+    workdir.
+    """
 
     root: str
     found: tuple[FoundFile, ...]
@@ -74,6 +82,7 @@ class HostFetch(Placed):
     seconds: float = 0.0
 
     def add(self, other: Placed) -> None:
+        """Add the counts and paths of another result."""
         self.files += other.files
         self.newer_here += other.newer_here
         self.left_there += other.left_there
@@ -81,8 +90,10 @@ class HostFetch(Placed):
 
 
 def list_files(session: Session, source: Source) -> Listing:
-    """The host's list of the files. Raises AgentError (unknown_run), HostUnreachable, and BadAnswer
-    for an invalid list."""
+    """Return the host's list of the files.
+
+    Raises AgentError (unknown_run), HostUnreachable, and BadAnswer for an invalid list.
+    """
     stream = session.agent().stream(FETCH_LIST, source.args, silence_s=SILENCE_S)
     try:
         files = checked(_rows(stream))
@@ -97,7 +108,7 @@ def list_files(session: Session, source: Source) -> Listing:
 
 
 def _rows(stream: Stream[Rows, Listed]) -> Iterator[FoundFile]:
-    """The rows as they come. Raises ValueError after LIST_S seconds."""
+    """Yield the rows as they come. Raise ValueError after LIST_S seconds."""
     give_up = time.monotonic() + LIST_S
     for item, _ in stream:
         if time.monotonic() > give_up:
@@ -116,12 +127,12 @@ def fetch_folder(
     within: Path | None = None,
     budget: FetchBudget | None = None,
 ) -> HostFetch:
-    """Fetches all files of the source (or `only` these) to `destination`, under the same paths.
-    Resumes an interrupted fetch.
+    """Fetch all files of the source (or `only` these) to the same paths below `destination`.
 
-    No link is followed below `within` (default: the parent of `destination`). `budget`: how much
-    may come (default: what the disk takes). Raises HostFailed (keeps changing, too much, disk full
-    here), Refused (a link in the way, no rsync), HostUnreachable.
+    Resumes an interrupted fetch. No link is followed below `within` (default: the parent of
+    `destination`). `budget` limits the bytes (default: what the disk takes). Raises HostFailed
+    (keeps changing, too much, disk of this machine full), Refused (a link in the way, no rsync),
+    HostUnreachable.
     """
     within = within or destination.parent
     *folders, name = destination.relative_to(within).parts
@@ -166,8 +177,11 @@ def fetch_folder(
 
 @dataclass
 class _FolderFetch:
-    """`checked`: path -> stamp of each file in `staging` whose hash is the host's; `received`:
-    bytes."""
+    """One fetch of a folder.
+
+    `checked` maps each file in `staging` whose hash equals the host's to its stamp. `received`
+    counts bytes.
+    """
 
     session: Session
     source: Source
@@ -182,7 +196,7 @@ class _FolderFetch:
     received: int = 0
 
     def complete(self) -> None:
-        """Lists and pulls until all files of one list are here. Files that kept changing are in
+        """List and pull until all files of one list are received. Files that kept changing are in
         `changing`."""
         for _ in range(TRIES):
             self.listing = list_files(self.session, self.source)
@@ -209,16 +223,19 @@ class _FolderFetch:
         return [one for one in wanted_files if not self._is_here(one)]
 
     def _is_here(self, one: FoundFile) -> bool:
-        """A checked file may be newer than the list and is complete; a record must be the listed
-        one."""
+        """Return whether the staging folder has the file already.
+
+        A checked file counts even if it is newer than the list, because it is complete. A record
+        must be the listed one.
+        """
         listed = (one.size, one.mtime_ns)
         if one.path in self.checked:
             return not one.is_record or self.checked[one.path] == listed
         return _stamp(self.destination, one.path) == listed
 
     def _check(self, files: list[tuple[str, int]]) -> None:
-        """A file is checked if the host's hash of as many first bytes is that of the file here;
-        others are deleted here."""
+        """Mark each file as checked if the host's hash of the same first bytes agrees; delete the
+        others."""
         for path, _ in files:
             self.checked.pop(path, None)
         for start in range(0, len(files), SUMS):
@@ -232,7 +249,7 @@ class _FolderFetch:
                     self.staging.unlink(path)
 
     def _pull(self, wanted: list[FoundFile]) -> None:
-        """Bring the files by rsync. What lies in `staging` as it is listed came before."""
+        """Bring the files by rsync. Files that `staging` has as they are listed are not sent again."""
         wanted = [
             one for one in wanted if _stamp(self.staging, one.path) != (one.size, one.mtime_ns)
         ]
@@ -274,8 +291,10 @@ class _FolderFetch:
 
 
 def _sums(agent: AgentChannel, source: Source, lengths: dict[str, int]) -> dict[str, str]:
-    """path -> the host's sha256 of its first `lengths[path]` bytes; shorter and missing files are
-    left out."""
+    """Return path -> the host's sha256 of the file's first `lengths[path]` bytes.
+
+    Shorter and missing files are left out.
+    """
     args = {**source.args, "files": [[path, size] for path, size in lengths.items()]}
     stream = agent.stream(FETCH_SUMS, args, silence_s=SILENCE_S)
     digests: dict[str, str] = {}
@@ -290,7 +309,7 @@ def _sums(agent: AgentChannel, source: Source, lengths: dict[str, int]) -> dict[
 
 
 def _stamp(folder: SafeFolder, path: str) -> Stamp | None:
-    """Size and mtime of a regular file; None for anything else."""
+    """Return size and mtime of a regular file; None for anything else."""
     about = folder.stat(path)
     return (
         (about.st_size, about.st_mtime_ns)

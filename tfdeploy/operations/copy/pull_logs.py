@@ -1,10 +1,9 @@
-"""The whole log of a task, fetched: `worker-0@n3.log`, the raw bytes of both pipes. A later fetch
-appends what is new.
+"""Fetch the whole log of each task: `worker-0@n3.log`, the raw bytes of both pipes.
 
-Where the beginning was rotated away before it was fetched, the rest is in
-`worker-0@n3.from-OFFSET.log`; offsets count from the run's beginning, and no byte is stored twice.
-The bytes here are checked by the host's hash of the same bytes. `worker-0@n3.times` says when they
-were written: see tasklogs/log_times.py.
+A later fetch appends what is new. If the beginning was rotated away before it was fetched, the rest
+is in `worker-0@n3.from-OFFSET.log`; offsets count from the run's beginning, and no byte is stored
+twice. The host's hash of the same bytes checks the local bytes. `worker-0@n3.times` has the times
+at which they were written: see tasklogs/log_times.py.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from tfdeploy.operations.copy.fetch_budget import FetchBudget
 from tfdeploy.operations.copy.pull import HostFetch
 from tfdeploy.operations.copy.safe_folder import SafeFolder
 from tfdeploy.operations.emit import emit_transfer
-from tfdeploy.operations.tasklogs.log_times import packed, times_name
+from tfdeploy.operations.tasklogs.log_times import pack_records, times_name
 from tfdeploy.transport.protocols import AgentChannel, Session
 
 SUM_S = 600.0  # while the host hashes a whole log
-SILENCE_S = 60.0  # of a log that is read without following it
-SLACK_BYTES = 64 << 20  # a log may rotate while it is read
-ITEM_BYTES = 100  # counted for a piece besides its bytes
-MOST_GAPS = 16  # rotations while one log is read; each begins a new file here
+SILENCE_S = 60.0  # longest pause while a log is read without following it
+SLACK_BYTES = 64 << 20  # allowance for a log that rotates while it is read
+ITEM_BYTES = 100  # overhead counted for each piece
+MOST_GAPS = 16  # rotations while one log is read; each begins a new local file
 LEAST_BYTES_S = 4096  # a slower host counts as unreachable
 
 
 @dataclass(frozen=True)
 class LocalLog:
-    """The part of a log that is here: `size` bytes from offset `base` on."""
+    """The part of a log that this machine has: `size` bytes from offset `base` on."""
 
     name: str
     base: int
@@ -46,19 +45,20 @@ class LocalLog:
 
     @property
     def end(self) -> int:
+        """Return the offset after the last byte."""
         return self.base + self.size
 
 
 def fetch_logs(
     session: Session, plan: Plan, folder: Path, emit: Emit, budget: FetchBudget | None = None
 ) -> HostFetch:
-    """Fetches the logs of this host's tasks. `budget`: how much may come.
+    """Fetch the logs of this host's tasks. `budget` limits the bytes.
 
     Raises AgentError (unknown_run), HostFailed (a hash differs, too much), HostUnreachable.
     """
     try:
-        with SafeFolder(folder) as here:
-            return _fetch(session, plan, here, emit, budget or FetchBudget(session.host.name))
+        with SafeFolder(folder) as local_log:
+            return _fetch(session, plan, local_log, emit, budget or FetchBudget(session.host.name))
     except OSError as error:
         raise Refused(
             f"cannot write here: {error.strerror}",
@@ -81,8 +81,8 @@ def _fetch(
         progress.report("begin")
     fetched = HostFetch()
     try:
-        for task, here in local_logs.items():
-            received = _append_new(agent, plan, task, folder, here, progress)
+        for task, local_log in local_logs.items():
+            received = _append_new(agent, plan, task, folder, local_log, progress)
             kept = _local_log(folder, task, host)
             if kept.size:
                 _check(agent, plan, task, folder, kept, host)
@@ -109,6 +109,7 @@ class _Progress:
     received: int = 0
 
     def report(self, state: str, more: int = 0) -> None:
+        """Emit the progress after `more` received bytes."""
         self.received += more
         emit_transfer(
             self.emit,
@@ -122,14 +123,14 @@ class _Progress:
 
 
 def _ends(agent: AgentChannel, plan: Plan) -> dict[str, int]:
-    """task of this host -> bytes of its log now."""
+    """Return task -> bytes of its log now, for the tasks of this host."""
     answer = agent.call(RUN_STATUS, {"run": plan.run, "job": plan.job})
     known = {task.task for task in plan.tasks}
     return {status.task: status.log_bytes for status in answer.tasks if status.task in known}
 
 
 def _local_log(folder: SafeFolder, task: str, host: str) -> LocalLog:
-    """The newest file here of a task's log; an empty one if there is none yet."""
+    """Return the newest local file of a task's log; an empty one if there is none yet."""
     stem = f"{task.replace(':', '-')}@{host}"
     named = re.compile(re.escape(stem) + r"(?:\.from-(\d+))?\.log\Z")
     numbered_names = [
@@ -145,18 +146,25 @@ def _append_new(
     plan: Plan,
     task: str,
     folder: SafeFolder,
-    here: LocalLog,
+    local_log: LocalLog,
     progress: _Progress,
 ) -> int:
-    """Appends what was written since the last fetch. Returns how many bytes."""
+    """Append what was written since the last fetch. Return how many bytes that is."""
     args = {
         "run": plan.run,
         "job": plan.job,
         "tasks": [task],
-        "cursors": {task: here.end},
+        "cursors": {task: local_log.end},
         "follow": False,
     }
-    name, end, received, weight, gaps, began = here.name, here.end, 0, 0, 0, time.monotonic()
+    name, end, received, weight, gaps, began = (
+        local_log.name,
+        local_log.end,
+        0,
+        0,
+        0,
+        time.monotonic(),
+    )
     times_bytes = 0
     with closing(agent.stream(LOGS, args, silence_s=SILENCE_S)) as stream:
         for item, blob in stream:
@@ -164,15 +172,15 @@ def _append_new(
             gaps += offset > end
             if item.task != task or offset < end or not blob or gaps > MOST_GAPS:
                 raise BadAnswer(
-                    f"what the host sends as the log of {task} makes no sense", where=progress.host
+                    f"the log of {task} that it sends makes no sense", where=progress.host
                 )
             progress.budget.spend(len(blob))
-            if offset > end:  # bytes before it were rotated away
+            if offset > end:  # the bytes between were rotated away
                 name = f"{task.replace(':', '-')}@{progress.host}.from-{offset}.log"
             _append(folder, name, blob)
-            # a host may say far more about its bytes than it has
+            # A host may send far more time records than its bytes need.
             if times_bytes < plan.logs_max_bytes + SLACK_BYTES:
-                times = packed(offset, item.records, len(blob))
+                times = pack_records(offset, item.records, len(blob))
                 _append(folder, times_name(task, progress.host), times)
                 times_bytes += len(times)
             end, received = offset + len(blob), received + len(blob)
@@ -196,17 +204,23 @@ def _append(folder: SafeFolder, name: str, blob: bytes) -> None:
 
 
 def _check(
-    agent: AgentChannel, plan: Plan, task: str, folder: SafeFolder, here: LocalLog, host: str
+    agent: AgentChannel, plan: Plan, task: str, folder: SafeFolder, local_log: LocalLog, host: str
 ) -> None:
-    """Raises HostFailed where the bytes here are not those of the host."""
-    args = {"run": plan.run, "job": plan.job, "task": task, "first": here.base, "end": here.end}
+    """Raise HostFailed if the local bytes differ from those of the host."""
+    args = {
+        "run": plan.run,
+        "job": plan.job,
+        "task": task,
+        "first": local_log.base,
+        "end": local_log.end,
+    }
     there = agent.call(FETCH_LOG_SUM, args, timeout_s=SUM_S)
     first = there.first
-    if not here.base <= first <= here.end or there.sha256 != folder.sha256(
-        here.name, first - here.base
+    if not local_log.base <= first <= local_log.end or there.sha256 != folder.sha256(
+        local_log.name, first - local_log.base
     ):
         raise HostFailed(
-            f"{folder.path / here.name} is not the log that the host holds",
+            f"{folder.path / local_log.name} is not the log that the host holds",
             where=host,
-            next=f"move {here.name} away, then again",
+            next=f"move {local_log.name} away, then again",
         )

@@ -1,5 +1,7 @@
-"""Data that rsync brings to one host from here: the folder is asked for, filled, and compared.
-`via: rsync`."""
+"""Send data to one host from this machine by rsync, for `via: rsync`.
+
+The host names a folder, rsync fills it, and the result is compared.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from tfdeploy.transport.rsync.transfer import push
 from tfdeploy.tree import DataListing
 from tfdeploy.tree.datasets import has_changed, read_again
 
-TRIES = 3  # data that changes while it is sent is sent again this often
+TRIES = 3  # tries for data that changes while it is sent
 LOOK_S = 600.0
 
 
@@ -29,8 +31,10 @@ class InUse(Refused):
 def push_data(
     session: Session, job: str, name: str, listing: DataListing, emit: Emit
 ) -> int | None:
-    """Makes the data set on this host complete, under the job's lock. Returns the bytes sent, None:
-    it had all of it."""
+    """Complete the data set on this host, under the job's lock.
+
+    Returns the bytes sent, or None if the host had everything.
+    """
     agent, where, sent = session.agent(), {"job": job, "name": name}, None
     for again in range(TRIES):
         there = agent.call(DATA_STATE, where, timeout_s=LOOK_S)
@@ -72,7 +76,7 @@ def begin_data(
     blob: bytes = b"",
     **more: Any,
 ) -> DataPlace:
-    """The folder to fill. Raises InUse."""
+    """Return the folder to fill. Raise InUse if a live run reads the data."""
     args = {"job": job, "name": name, "bytes": listing.total_bytes, **more}
     try:
         return agent.call(DATA_BEGIN, args, blob=blob, timeout_s=LOOK_S)
@@ -94,7 +98,7 @@ def push_shown(
     delete: bool,
     anew: bool = False,
 ) -> int:
-    """By rsync, with its progress as events. Returns the bytes sent."""
+    """Send files by rsync, with progress events. Return the bytes sent."""
     host = session.host.name
 
     def moving(done: int, _total: int | None = None) -> None:

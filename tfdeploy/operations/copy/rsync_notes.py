@@ -1,5 +1,4 @@
-"""What is said of this machine's rsync before it talks to hosts: its holes, and whether it is
-confined."""
+"""Emit notes about this machine's rsync: known security flaws, and whether it is confined."""
 
 from __future__ import annotations
 
@@ -12,14 +11,14 @@ from tfdeploy.transport.rsync import confinement, flaws
 
 @lru_cache(maxsize=1)
 def warn_of_flaws(emit: Emit) -> None:
-    """Once per command, for `emit` is one command's."""
+    """Warn of the known flaws of rsync, once per command (each command has its own `emit`)."""
     warning = flaws.describe_flaws()
     if warning is not None:
         emit_note(emit, f"{warning[0]}. next: {warning[1]}", level="warning")
 
 
 def note_rsync(emit: Emit) -> None:
-    """Before it receives: it is confined then, where the kernel can."""
+    """Note it if rsync cannot be confined to the folder it fills. Call this before rsync receives."""
     warn_of_flaws(emit)
     missing = confinement.missing()
     if missing is not None:

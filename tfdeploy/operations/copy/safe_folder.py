@@ -1,8 +1,7 @@
-"""Files below one folder of this machine, under names that hosts chose: no link is followed, and no
-name leads out.
+"""Access files below one folder under names that hosts chose.
 
-All access goes through directory descriptors, so that a link created at the same time has no
-effect.
+No link is followed, and no name leads out of the folder. All access goes through directory
+descriptors, so that a link created at the same time has no effect.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: opening a FIFO
 
 
 class SafeFolder:
-    """An open folder, created where it is missing. Paths are relative, with `/`.
+    """An open folder, created if missing. Paths are relative, with `/`.
 
     All methods raise Refused (a link or a folder in the way, a name that leads out) and OSError.
     """
@@ -47,7 +46,7 @@ class SafeFolder:
         os.close(self._fd)
 
     def folder(self, *names: str) -> SafeFolder:
-        """The folder at that path inside, created where it is missing. The caller closes it."""
+        """Open the folder at that path inside, and create it if missing. The caller closes it."""
         here = SafeFolder(self.path, os.dup(self._fd))
         for name in names:
             with here:
@@ -60,7 +59,7 @@ class SafeFolder:
         return os.listdir(self._fd)
 
     def stat(self, path: str) -> os.stat_result | None:
-        """lstat of the path; None: there is nothing."""
+        """Return lstat of the path; None if nothing exists there."""
         try:
             with self._parent(path, make=False) as (folder, name):
                 return os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -68,7 +67,7 @@ class SafeFolder:
             return None
 
     def open(self, path: str, flags: int = os.O_RDONLY) -> int:
-        """A descriptor of a regular file. Raises Refused for anything else."""
+        """Open a regular file and return its descriptor. Raise Refused for anything else."""
         with self._parent(path, make=bool(flags & os.O_CREAT)) as (folder, name):
             try:
                 fd = os.open(name, flags | _FILE, 0o600, dir_fd=folder)
@@ -85,7 +84,7 @@ class SafeFolder:
         return fd
 
     def sha256(self, path: str, first: int = 0) -> str:
-        """The hash of the file's bytes from offset `first` on, in hex."""
+        """Return the hash, in hex, of the file's bytes from offset `first` on."""
         with os.fdopen(self.open(path), "rb") as file:
             os.lseek(file.fileno(), first, os.SEEK_SET)
             return file_sum.of_open(file.fileno())[0]
@@ -103,8 +102,11 @@ class SafeFolder:
             os.symlink(target, name, dir_fd=folder)
 
     def move_from(self, other: SafeFolder, path: str) -> None:
-        """Moves the file at `path` in `other`, on the same file system, to the same path here.
-        Replaces a file there."""
+        """Move the file at `path` in `other`, on the same file system, to the same path in this
+        folder.
+
+        Replaces an existing file.
+        """
         with (
             other._parent(path, make=False) as (there, name),
             self._parent(path, make=True) as (here, _),
@@ -113,7 +115,7 @@ class SafeFolder:
 
     @contextlib.contextmanager
     def _parent(self, path: str, *, make: bool) -> Iterator[tuple[int, str]]:
-        """(descriptor of the folder that holds it, its name there)."""
+        """Open the folder that holds the path. Yield its descriptor and the name inside it."""
         *folders, name = _checked(path).split("/")
         fd, here = os.dup(self._fd), self.path
         try:

@@ -1,7 +1,7 @@
-"""A certificate authority for one run and a key pair for each of its hosts, made in memory.
+"""Make a certificate authority for one run and a key pair for each of its hosts, in memory.
 
-The only caller of `cryptography`. Valid from 1970 to 9999, so that a host with a wrong clock, even
-one at zero, can join.
+The only caller of `cryptography`. Certificates are valid from 1970 to 9999, so that a host with a
+wrong clock, even one at zero, can join.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 
 def certificates(run: str, hosts: Iterable[str]) -> dict[str, dict[str, str]]:
-    """host -> {"ca", "cert", "key"} in PEM; the common name of a certificate is its host's name."""
+    """Return {host: {"ca", "cert", "key"}} in PEM. The common name of a certificate is its host's
+    name."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -1,5 +1,7 @@
-"""How far each host's clock is ahead of the run's clock, which the hosts share: see
-agent/run/clock.py."""
+"""Measure how far each host's clock is ahead of the run's clock, which the hosts share.
+
+See agent/run/clock.py.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +16,24 @@ from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Session
 
-READINGS = 3  # the quickest answer has the smallest error
+READINGS = 3  # readings per host; the fastest answer has the smallest error
 
 
 class Reading(NamedTuple):
-    """Seconds ahead of this machine's clock, and its largest error: half the round-trip time."""
+    """Seconds ahead of this machine's clock, and the largest error: half the round-trip time."""
 
     ahead_s: float
     error_s: float
 
 
 def compare_clocks(fleet: Fleet, plan: Plan) -> dict[str, float]:
-    """host -> seconds ahead of the run's clock. Hosts without an answer are left out."""
+    """Return each host's seconds ahead of the run's clock. Hosts without an answer are left out."""
     readings: dict[str, Reading | TfdeployError] = fleet.each(hosts_of(plan), read_clock)
     return ahead_of_median(split(readings)[0])
 
 
 def read_clock(session: Session, times: int = READINGS) -> Reading:
-    """The reading with the smallest error. Raises what a call of the agent raises."""
+    """Return the reading with the smallest error. Raises what a call of the agent raises."""
     agent = session.agent()
     readings = []
     for _ in range(times):
@@ -43,11 +45,11 @@ def read_clock(session: Session, times: int = READINGS) -> Reading:
 
 
 def ahead_of_median(readings: Mapping[str, Reading]) -> dict[str, float]:
-    """host -> seconds ahead of the hosts' median clock, which is the run's; this machine's own
-    clock may be wrong.
+    """Return each host's seconds ahead of the median of the hosts' clocks, which is the run's
+    clock.
 
-    0.0 where the difference is within the error of measurement: NTP on the hosts is more exact than
-    this.
+    This machine's own clock may be wrong, so it does not count. The value is 0.0 if the difference
+    is within the error of measurement, because NTP on the hosts is more exact.
     """
     if not readings:
         return {}

@@ -1,8 +1,7 @@
-"""`launch --fresh`: hosts without a task of the run set aside their `keep` too, once the run is
-committed.
+"""Set aside `keep` on hosts without a task of the run, once it is committed (`launch --fresh`).
 
-Otherwise a later launch could take the checkpoints there for the newest. Before the commit nothing
-there is changed, so a failed launch has nothing to undo on these hosts.
+Otherwise a later launch could take the checkpoints there for the newest. Nothing there changes
+before the commit, so a failed launch has nothing to undo on these hosts.
 """
 
 from __future__ import annotations
@@ -22,8 +21,10 @@ from tfdeploy.transport.protocols import Fleet, Session
 def set_aside_elsewhere(
     fleet: Fleet, plan: Plan, hosts: tuple[Host, ...], holder: LockHolder, emit: Emit
 ) -> dict[str, TfdeployError]:
-    """Set `keep` aside on those of `hosts` that are not in the plan. Warn of the hosts that failed,
-    and return their errors."""
+    """Set `keep` aside on those of `hosts` that are not in the plan.
+
+    Warns of the hosts that failed, and returns their errors.
+    """
     used = {host.host for host in plan.hosts}
     others = tuple(host for host in hosts if host.name not in used)
     if not others or not plan.keep:
@@ -37,8 +38,6 @@ def set_aside_elsewhere(
     with locked_where_possible(fleet, others, plan.job, "launch", holder, emit) as (lock, failed):
         failed.update(split(fleet.each(lock.hosts, set_aside))[1])
     for name, error in failed.items():
-        words = (
-            f"`keep` there was not set aside, and a later launch may go on from it: {error.what}"
-        )
-        emit_note(emit, words, level="warning", host=name, run=plan.run)
+        text = f"`keep` there was not set aside, and a later launch may go on from it: {error.what}"
+        emit_note(emit, text, level="warning", host=name, run=plan.run)
     return failed

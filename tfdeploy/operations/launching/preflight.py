@@ -1,5 +1,7 @@
-"""The quick part of the preflight, as a launch makes it: from the facts of its own probe, about
-what no plan refuses or notes."""
+"""Check the facts of a launch's own probe: the fast part of the preflight.
+
+What a plan refuses or notes by itself is left to it.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,17 @@ from tfdeploy.operations.outcomes import together
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import BEYOND_PLAN, Probed, Seen, errors_only, judge
 
-NOTED = ("inodes", "logout")  # a plan notes these by itself: only their errors are told
+NOTED = ("inodes", "logout")  # the plan notes these itself, so only their errors are reported
 FORCE = "mend it (`tfdeploy check` shows all of it), or go on in spite of it with --force"
 
 
 def preflight(
     needs: Needs, inventory: Inventory, facts: Mapping[str, HostFacts], *, force: bool, emit: Emit
 ) -> None:
-    """Emits what it finds on the hosts of the plan of `needs`. Raises Refused for errors, unless
-    `force`."""
+    """Emit what the checks find on the hosts of the plan of `needs`.
+
+    Raises Refused for errors, unless `force`.
+    """
     plan = needs.plan
     assert plan is not None
     seen = {host.host: Seen(inventory.host(host.host), facts[host.host]) for host in plan.hosts}

@@ -1,5 +1,8 @@
-"""The blob of `run.prepare` for each host: its part of the plan, secrets, its certificate, and the
-plan that all hosts share."""
+"""Make the blob of `run.prepare` for each host.
+
+It holds the host's part of the plan, its secrets, its certificate, and the plan that all hosts
+share.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ from tfdeploy.planning.host_parts import host_parts, shared_part
 def prepare_blobs(
     plan: Plan, secrets: Mapping[str, Secret], ahead_s: Mapping[str, float]
 ) -> Callable[[str], bytes]:
-    """A function from a host's name to its blob; it raises Refused where the plan is longer than a
-    host accepts.
+    """Return a function from a host's name to its blob.
 
-    `ahead_s`: host -> seconds that its clock is ahead of the run's clock.
+    The function raises Refused if the plan is longer than a host accepts. `ahead_s` has each host's
+    seconds ahead of the run's clock.
     """
     parts = host_parts(plan, ahead_s)
     certs = certificates(plan.run, parts)
@@ -34,7 +37,7 @@ def prepare_blobs(
         own = _text({"part": wire.to_wire(parts[host]), "secrets": revealed, "certs": certs[host]})
         long_bytes, most_bytes = len(own) + len(shared), frames.MAX_PACKED_BYTES
         if long_bytes > most_bytes:
-            what = f"the plan has {long_bytes:,} bytes, and a host takes at most {most_bytes:,}"
+            what = f"the plan has {long_bytes:,} bytes, but a host accepts at most {most_bytes:,}"
             raise Refused(
                 what,
                 where=host,

@@ -1,5 +1,7 @@
-"""Between prepare and start: checks that all hosts of the run reach each other, and notes ports
-that this machine reaches."""
+"""Check between prepare and start that all hosts of the run reach each other.
+
+Also notes ports of the run that this machine reaches.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet
 
 WITHIN_S = 120.0
-FROM_HERE_S = 0.5  # what a firewall that drops packets costs a launch
-FROM_HERE = 16  # hosts that are tried; they are enough for the note
+FROM_HERE_S = 0.5  # a firewall that drops packets delays a launch by this time
+FROM_HERE = 16  # hosts to try, which is enough for the note
 MOST_LINES = 10
 _IN_WORDS = {"closed": "nobody listens"}
 _BEHIND_NAT = (
@@ -32,14 +34,14 @@ _BEHIND_NAT = (
 
 
 def check_links(fleet: Fleet, plan: Plan) -> None:
-    """Raises Refused with the pairs and ports, or the error of a host that does not answer."""
+    """Raise Refused with the pairs and ports that fail, or the error of a host without an answer."""
     if len(plan.hosts) < 2:
         return
     link_answers = ask_all(fleet, plan, RUN_LINKS, timeout_s=WITHIN_S)
     refuse_lapsed(link_answers)
     answers = all_or_error("links", link_answers)
     if any(answer.shut for answer in answers.values()):
-        # a port is also closed where the run has ended: that is reported first
+        # A port is also closed if the run has ended. That is reported first.
         refuse_lapsed(renew(fleet, plan))
         asked = Counter(to for answer in answers.values() for to in answer.asked)
         raise refusal(
@@ -48,8 +50,10 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
 
 
 def open_ports_note(plan: Plan) -> str | None:
-    """A note where this machine, no host of the run, reaches its ports: TensorFlow's servers
-    authenticate no client."""
+    """Return a note if this machine, which is no host of the run, reaches the run's ports.
+
+    TensorFlow's servers do not authenticate clients.
+    """
     serving = {
         task.host
         for task in plan.tasks
@@ -69,8 +73,8 @@ def open_ports_note(plan: Plan) -> str | None:
 
 
 def _local_address(host: HostPlan) -> str | None:
-    """This machine's address in a connection to the run's mesh port there; None: it does not
-    connect."""
+    """Return this machine's address in a connection to the host's mesh port; None without
+    connection."""
     try:
         with socket.create_connection(
             (host.address, host.mesh_port), timeout=FROM_HERE_S
@@ -83,9 +87,9 @@ def _local_address(host: HostPlan) -> str | None:
 def refusal(
     shut: Mapping[str, Sequence[ShutPort]], hosts: Sequence[Host], asked: Mapping[str, int]
 ) -> Refused:
-    """Return one line for each host that no other reaches, and one for each other pair.
+    """Return the error: one line for each host that no other reaches, and one for each other pair.
 
-    `shut`: host -> the ports that it does not reach; `asked`: host -> how many hosts tried it.
+    `shut` has the ports that each host does not reach. `asked` has how many hosts tried each host.
     """
     pairs: dict[tuple[str, str], list[ShutPort]] = {}
     for seen_from, ports in shut.items():
@@ -123,7 +127,7 @@ def _first_to(pairs: Mapping[tuple[str, str], list[ShutPort]], name: str) -> lis
 
 
 def _ports_in_words(ports: Sequence[ShutPort]) -> str:
-    """ "no answer at 10.0.0.3:2222, 10.0.0.3:2223 (worker:1)" """
+    """Describe ports, such as "no answer at 10.0.0.3:2222, 10.0.0.3:2223 (worker:1)"."""
     by_reason: dict[str, list[str]] = {}
     for each in ports:
         by_reason.setdefault(_IN_WORDS.get(each.why, each.why), []).append(

@@ -1,4 +1,4 @@
-"""The wait between start and commit: until every task is up, or one has failed."""
+"""Wait between start and commit until every task is up or one has failed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
 POLL_S = 0.2
-SLACK_S = 30.0  # beyond ready.timeout, which the hosts enforce
-SETTLE_S = 5.0  # once one host reports a first death, another host may still report an earlier one
+SLACK_S = 30.0  # wait after ready.timeout, which the hosts enforce
+SETTLE_S = 5.0  # after a first death, another host may report an earlier one for so long
 
 
 def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
-    """Returns once all tasks are up or have ended well. Raises RunFailed with the task's last
-    lines, or the error of an unreachable host."""
+    """Wait until all tasks are up or have ended successfully.
+
+    Raises RunFailed with the task's last lines, or the error of an unreachable host.
+    """
     watch = Watch(fleet, plan, emit)
     deadline = time.monotonic() + plan.ready_timeout_s + SLACK_S
     while True:
@@ -42,9 +44,11 @@ def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
 
 
 def check(fleet: Fleet, plan: Plan, emit: Emit) -> None:
-    """For a run that has ended on some host: raises RunFailed unless it succeeded. Waits until it
-    has ended on all hosts, but at most SETTLE_S once the cause is known: the rollback ends the
-    rest."""
+    """Raise RunFailed for a run that has ended on some host, unless it succeeded.
+
+    Waits until it has ended on all hosts, but at most SETTLE_S once the cause is known, because the
+    rollback ends the rest.
+    """
     watch = Watch(fleet, plan, emit)
     deadline = time.monotonic() + plan.stop_grace_s + SLACK_S
     while not (view := watch.refresh()).final and time.monotonic() < deadline:
@@ -56,20 +60,23 @@ def check(fleet: Fleet, plan: Plan, emit: Emit) -> None:
 
 
 def _is_ending(watch: Watch) -> bool:
-    """Before commit a run ends only by a failure, an operator, or a renewal that did not arrive."""
+    """Return whether the run is ending. Before the commit only a failure, an operator or a missed
+    renewal ends it."""
     return any(state.phase in ("ending", "ended") for state in watch.known_states)
 
 
 def _is_up(watch: Watch, task: str) -> bool:
-    """A stopped task counts as up once the deciding tasks have succeeded; before that an abort
-    stopped it."""
+    """Return whether the task counts as up.
+
+    A stopped task does so once the deciding tasks have succeeded; before that, an abort stopped it.
+    """
     status = watch.tasks.get(task)
     decided = any("decided" in state.marks for state in watch.known_states)
     return status is not None and (status.up or (decided and status.outcome == "stopped"))
 
 
 def failure(fleet: Fleet, plan: Plan, watch: Watch) -> RunFailed:
-    """Return the run's first death in words, with that task's last lines."""
+    """Return the error of the run's first death, with that task's last lines."""
     view = watch.view()
     task = view.first_death
     if task is None:

@@ -1,5 +1,4 @@
-"""What an error of `run.prepare` is for a launch: a taken port (plan again), a refusal, or a
-failure."""
+"""Classify errors of `run.prepare`: a taken port (plan again), a refusal, or a failure."""
 
 from __future__ import annotations
 
@@ -8,21 +7,21 @@ from collections.abc import Mapping
 from tfdeploy.errors import PortTaken, Refused, TfdeployError, has_code
 from tfdeploy.operations.outcomes import together
 
-# codes of the agent
+# Error codes of the agent that mean a refusal.
 REFUSED = ("live_run", "exists", "refused", "no_release", "no_program", "disk")
 
 
-def prepare_error(bad: Mapping[str, TfdeployError], of: int) -> TfdeployError:
-    """PortTaken where all errors are taken ports, Refused where all others are refusals, else one
-    error for all hosts.
+def prepare_error(bad: Mapping[str, TfdeployError], asked: int) -> TfdeployError:
+    """Return PortTaken if all errors are taken ports, Refused if all others are refusals.
 
-    `bad` is not empty; `of` is the number of hosts that were asked.
+    Otherwise it is one error for all hosts. `bad` is not empty; `asked` is the number of hosts that
+    were asked.
     """
     errors = {host: _as_refused(host, error) for host, error in bad.items()}
     other = [error for error in errors.values() if not isinstance(error, PortTaken)]
     if all(isinstance(error, Refused) for error in other):
         return next(iter(other or errors.values()))
-    return together("prepare", errors, of)
+    return together("prepare", errors, asked)
 
 
 def _as_refused(host: str, error: TfdeployError) -> TfdeployError:

@@ -1,8 +1,7 @@
-"""Renews a prepared run on its hosts: without a renewal, a host ends an uncommitted run after a
-minute.
+"""Renew a prepared run on its hosts until the commit.
 
-Renewals run on a thread of their own and call all hosts at once, so that a slow host delays no
-other.
+Without a renewal, a host ends an uncommitted run after a minute. Renewals run on their own thread
+and call all hosts at once, so that a slow host delays no other.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from tfdeploy.operations.outcomes import split, together
 from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.transport.protocols import Fleet
 
-EVERY_S = 15.0  # of the 60 s that a host waits
+EVERY_S = 15.0  # a host ends the run after 60 s without renewal
 ANSWER_S = 10.0
 
 
 @contextmanager
 def renewed(fleet: Fleet, plan: Plan) -> Iterator[None]:
-    """Renew the run every EVERY_S seconds."""
+    """Renew the run every EVERY_S seconds while the context is open."""
     closed = threading.Event()
 
     def renew_again() -> None:
-        while not closed.wait(EVERY_S):  # errors are left to the launch's next step
+        while not closed.wait(EVERY_S):  # the next step of the launch reports errors
             renew(fleet, plan, timeout_s=ANSWER_S, retry=False)
 
     threading.Thread(target=renew_again, name="renewal", daemon=True).start()
@@ -43,31 +42,32 @@ def renewed(fleet: Fleet, plan: Plan) -> Iterator[None]:
 def renew(
     fleet: Fleet, plan: Plan, *, timeout_s: float = 60.0, retry: bool = True
 ) -> dict[str, Nothing | TfdeployError]:
-    """Each host's answer: nothing, or the error that it has ended the run."""
+    """Renew the run once. Return nothing for each host, or the error that it has ended the run."""
     return ask_all(
         fleet, plan, RUN_RENEW, {"plan_digest": plan.digest}, retry=retry, timeout_s=timeout_s
     )
 
 
 def has_lapsed(error: TfdeployError) -> bool:
-    """Whether the host reports that the run has ended, or has removed it because no renewal
-    came."""
+    """Return whether the host has ended the run, or removed it because no renewal arrived."""
     return has_code(error, "ended", "unknown_run")
 
 
-def lapsed(ended: Mapping[str, TfdeployError], of: int) -> TfdeployError:
-    """One error for the hosts on which a run that was prepared has ended before its commit."""
-    return together("start", {host: _in_words(error) for host, error in ended.items()}, of)
+def lapsed_error(ended: Mapping[str, TfdeployError], asked: int) -> TfdeployError:
+    """Return one error for the hosts on which a prepared run has ended before its commit."""
+    return together(
+        "start", {host: _explain_unknown_run(error) for host, error in ended.items()}, asked
+    )
 
 
 def refuse_lapsed(answers: Mapping[str, Any | TfdeployError]) -> None:
-    """Raises one error for the hosts where the run has lapsed."""
+    """Raise one error for the hosts where the run has lapsed."""
     _, bad = split(answers)
     if ended := {host: error for host, error in bad.items() if has_lapsed(error)}:
-        raise lapsed(ended, len(answers))
+        raise lapsed_error(ended, len(answers))
 
 
-def _in_words(error: TfdeployError) -> TfdeployError:
+def _explain_unknown_run(error: TfdeployError) -> TfdeployError:
     if has_code(error, "unknown_run"):
         return HostFailed(
             "the prepared run has ended: this host heard nothing of the launch for a minute",

@@ -1,4 +1,4 @@
-"""Takes a prepared run back from its hosts when a later step of the launch fails before commit."""
+"""Roll a prepared run back on its hosts when a later step of the launch fails before the commit."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from tfdeploy.transport.protocols import Fleet
 
 
 class Prepared:
-    """The prepared run of `plan`. `step_begun`: the last step begun, which decides what a rollback
-    removes and reports."""
+    """The prepared run of `plan`.
+
+    `step_begun` is the last step that has begun. It decides what a rollback removes and reports.
+    """
 
     def __init__(self, fleet: Fleet, plan: Plan, emit: Emit) -> None:
         self.plan = plan
@@ -30,7 +32,7 @@ class Prepared:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """For an ExitStack: rolls back on an error, and does nothing without one."""
+        """Roll back on an error, and do nothing without one. For an ExitStack."""
         if error is not None:
             purge, committing = self.step_begun == "prepare", self.step_begun == "commit"
             roll_back(
@@ -46,8 +48,10 @@ class Prepared:
 def roll_back(
     fleet: Fleet, plan: Plan, emit: Emit, reason: str, *, purge: bool, committing: bool = False
 ) -> None:
-    """Ends the run on all hosts. On an unreachable host it ends by itself within a minute, unless
-    its commit arrived."""
+    """End the run on all hosts.
+
+    On an unreachable host it ends by itself within a minute, unless its commit arrived.
+    """
     otherwise = (
         f"if the commit reached it, it goes on: tfdeploy stop {plan.run}"
         if committing

@@ -1,4 +1,4 @@
-"""Every host probed for a preflight. One that fails is an outcome, and the others are served."""
+"""Probe every host for a preflight. A host that fails is an outcome and does not stop the others."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tfdeploy.operations.probe import Asked, ask
 from tfdeploy.planning.preflight.judge import Seen
 from tfdeploy.transport.protocols import Fleet, Session
 
-EXACT_S = 1.0  # a clock is read again where the first answer was slow, or is far off
+EXACT_S = 1.0  # a clock is read again if the first reading was slower or further off
 
 
-def look_at(
+def probe_hosts(
     fleet: Fleet, hosts: tuple[Host, ...], asked: Asked, emit: Emit
 ) -> dict[str, Seen | TfdeployError]:
-    """host -> what was found there, or why nothing was."""
+    """Return each host's facts and clock, or its error."""
 
     def read_facts(session: Session) -> Seen:
         facts = ask(session, asked, emit)

@@ -1,5 +1,7 @@
-"""Every host to every host: all listen on ports of their own, and each knocks at all others. No run
-is needed."""
+"""Test every connection between hosts: all hosts listen, and each connects to all others.
+
+No run is needed.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,20 @@ from tfdeploy.operations.outcomes import split
 from tfdeploy.planning.preflight.links import HostPorts, failed, rounds, with_slow
 from tfdeploy.transport.protocols import Fleet, Session
 
-LISTEN_S = 30.0  # until a host listens
+LISTEN_S = 30.0  # time for a host to begin to listen
 KNOCK_S = 120.0
 MEASURE_S = 90.0
-# how long hosts listen by themselves; with --deep so much longer for each round
+# Hosts listen for STAY_S; with --deep, for STAY_PAIR_S more per round.
 STAY_S, STAY_PAIR_S = 180.0, 25.0
 
 
 @dataclass(frozen=True)
 class Reached:
-    """`errors`: hosts that could not be asked. `taken`: host -> port -> why it could not listen
-    there."""
+    """The results of a trial.
+
+    `errors`: hosts that could not be asked. `taken`: for each host, why it could not listen on a
+    port.
+    """
 
     links: tuple[Link, ...] = ()
     errors: dict[str, TfdeployError] = field(default_factory=dict)
@@ -35,7 +40,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class _Listener:
-    """A host that listens. `token`: what it answers."""
+    """A host that listens. It answers with `token`."""
 
     address: str
     ports: tuple[int, ...]
@@ -46,9 +51,9 @@ class _Listener:
 def try_links(
     fleet: Fleet, hosts: tuple[Host, ...], ends: Mapping[str, HostPorts], *, deep: bool
 ) -> Reached:
-    """Try from each of `hosts` to each other one of `ends`.
+    """Test the connections from each of `hosts` to each other host of `ends`.
 
-    A host that cannot listen or knock is an error of its own, and the others are served.
+    A host that cannot listen or connect becomes an error and does not stop the others.
     """
     wanted = tuple(host for host in hosts if host.name in ends)
     if len(hosts) < 2 or not wanted:
@@ -69,7 +74,7 @@ def try_links(
 def _listen(
     session: Session, ends: Mapping[str, HostPorts], key: str, stay_s: float, streams: ExitStack
 ) -> _Listener:
-    """Have a host listen until `streams` is closed."""
+    """Let a host listen until `streams` is closed."""
     host, token = session.host.name, secrets.token_hex(16)
     end = ends[host]
     args = {"ports": end.ports, "token": token, "key": key, "seconds": stay_s}
@@ -77,7 +82,7 @@ def _listen(
     streams.callback(stream.close)
     said = next((item for item, _ in stream), None)
     if said is None or not set(said.ports) <= set(end.ports):
-        raise BadAnswer("it listens on ports that nobody asked for", where=host)
+        raise BadAnswer("it listens on ports that it was not asked for", where=host)
     taken = {port: said.taken.get(str(port), "") for port in end.ports if port not in said.ports}
     return _Listener(end.address, tuple(said.ports), token, taken)
 
@@ -92,22 +97,22 @@ class _Trial:
     key: str
 
     def knock(self, session: Session) -> list[Link]:
-        """Return the links from one host."""
+        """Connect from one host to all others, and return these links."""
         own, names = session.host.name, list(self.listening)
         at = names.index(own) if own in names else 0
-        # not all at one host first
+        # Start with the next host, so that not all hosts connect to the same host first.
         others = [name for name in (*names[at + 1 :], *names[:at]) if name != own]
         links = [Link(own, name, port) for name in others for port in self.listening[name].ports]
         asked = [self._target(link.to_host, link.port) for link in links]
         said = session.agent().call(CHECK_KNOCK, {"links": asked}, timeout_s=KNOCK_S)
         if said.asked != len(links) or any(number >= len(links) for number, _, _ in said.failed):
-            raise BadAnswer("it answers for links that nobody asked for", where=own)
+            raise BadAnswer("it answers for links that it was not asked for", where=own)
         answering = {each.token: name for name, each in self.listening.items()}
         for number, why, detail in said.failed:
             to = links[number].to_host
-            told = answering.get(detail, "") if why == "other" else detail
+            answering_host = answering.get(detail, "") if why == "other" else detail
             links[number] = failed(
-                links[number], why, told, self.hosts[to], self.listening[to].address
+                links[number], why, answering_host, self.hosts[to], self.listening[to].address
             )
         return links
 
@@ -115,8 +120,10 @@ class _Trial:
         return self.listening[host].address, port, self.listening[host].token
 
     def measured(self, links: tuple[Link, ...]) -> tuple[Link, ...]:
-        """Return the links with their latency and bandwidth: round after round, in each of which a
-        host is in one pair."""
+        """Return the links with their latency and bandwidth.
+
+        Pairs are measured in rounds. In each round a host is in one pair.
+        """
         good = {(link.from_host, link.to_host): link.port for link in reversed(links) if link.ok}
         figures: dict[tuple[str, str], tuple[float | None, float | None]] = {}
         for pairs in rounds(sorted({link.from_host for link in links} & set(self.listening))):

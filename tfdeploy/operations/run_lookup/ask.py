@@ -1,4 +1,4 @@
-"""One verb of the agent called on every host of a run, and once more where the reply was lost."""
+"""Call one verb of the agent on every host of a run, again where the reply was lost."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def ask_all(
     patience_s: float | None = None,
     only: Collection[str] | None = None,
 ) -> dict[str, V | TfdeployError]:
-    """Return host -> value or error. `args`: beside the run; `blob`: host name -> bytes; `only`:
-    call these hosts alone.
+    """Return each host's value or error, by host name.
 
-    The verb must be idempotent: an unreachable host is called once more (with `patience_s`: as
-    `each_with_retries` does).
+    `args` are the arguments besides the run. `blob` returns the bytes for a host name. `only`
+    limits the hosts. The verb must be idempotent: an unreachable host is called once more, or with
+    `patience_s` as `each_with_retries` does.
     """
 
     def ask(session: Session) -> V:

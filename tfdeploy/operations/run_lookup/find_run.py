@@ -1,5 +1,7 @@
-"""Finds the run that a verb is about: by id or unique prefix, or the newest of the job. The store
-is only a cache."""
+"""Find the run that a verb is about: by id or unique prefix, or the newest of the job.
+
+The hosts know best; the store is only a cache.
+"""
 
 from __future__ import annotations
 
@@ -27,29 +29,29 @@ from tfdeploy.operations.run_lookup.host_plans import (
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet
 
-CLOCK_TOLERANCE_S = 300.0  # a start that is further in the future is not believed
+CLOCK_TOLERANCE_S = 300.0  # a start that is further in the future counts as wrong
 
 
 @dataclass
 class FoundRun:
-    """One run as the hosts of the inventory report it. `starts`: when it began, as each host
-    reports it."""
+    """One run as the hosts of the inventory report it. `starts` has the start that each host
+    reports."""
 
     run: str
     job: str
     live: bool = False
     committed: bool = False
     starts: dict[str, float] = field(default_factory=dict)
-    # hosts that hold files of it, by their names in the inventory
+    # Hosts that hold files of the run, by their names in the inventory.
     holders: list[str] = field(default_factory=list)
     states: dict[str, wire.HostRunState | None] = field(default_factory=dict)
     tasks: dict[str, wire.TaskStatus] = field(default_factory=dict)
-    # host -> what is wrong with its files of the run
+    # {host: what is wrong with its files of the run}
     damaged: dict[str, str] = field(default_factory=dict)
 
     def add(self, host: str, row: ListedRun) -> None:
-        """Add what a host reports of the run. What it says of itself counts more than what others
-        say of it."""
+        """Add a host's report of the run. A host's report about itself outweighs those of other
+        hosts."""
         self.live = self.live or row.live
         self.committed = self.committed or row.committed
         self.holders.append(host)
@@ -68,14 +70,18 @@ class FoundRun:
 
     @property
     def started(self) -> float | None:
-        """The median of `starts` (of two, the earlier one), so that most hosts would have to
-        lie."""
+        """Return the median of `starts` (of two, the earlier one).
+
+        With the median, a false start needs false reports by most hosts.
+        """
         return sorted(self.starts.values())[(len(self.starts) - 1) // 2] if self.starts else None
 
     @property
     def hosts_ahead(self) -> list[str]:
-        """The hosts that report a start in the future, if the median does. Their clocks are ahead,
-        or they lie."""
+        """Return the hosts that report a start in the future, if the median is in the future.
+
+        Their clocks are ahead, or they lie.
+        """
         latest = time.time() + CLOCK_TOLERANCE_S
         return (
             [host for host, start in self.starts.items() if start > latest]
@@ -87,7 +93,7 @@ class FoundRun:
 def find_runs(
     fleet: Fleet, hosts: tuple[Host, ...], job: str | None
 ) -> tuple[list[FoundRun], dict[str, TfdeployError]]:
-    """Return all runs that the hosts hold, and the errors of the hosts that gave no answer."""
+    """Return all runs that the hosts hold, and the errors of hosts without an answer."""
     answers, silent = split(
         fleet.each(hosts, lambda session: session.agent().call(RUNS, {"job": job}))
     )
@@ -103,8 +109,10 @@ def find_runs(
 
 
 def newest_first(runs: Iterable[FoundRun], store: RunStore) -> list[FoundRun]:
-    """Sort by this machine's record if it launched the run, else by what hosts say. Runs that start
-    in the future come last."""
+    """Sort by this machine's record if it launched the run, else by the hosts' reports.
+
+    Runs that start in the future come last.
+    """
     now = time.time()
 
     def order(known: FoundRun) -> tuple[bool, float, str]:
@@ -117,15 +125,14 @@ def newest_first(runs: Iterable[FoundRun], store: RunStore) -> list[FoundRun]:
 
 
 def starts_in_future(known: FoundRun, store: RunStore) -> bool:
-    """Return whether the start is in the future by what hosts say, and this machine has no record
-    of the launch."""
+    """Return whether hosts report a future start, and this machine has no record of the launch."""
     return bool(known.hosts_ahead) and store.launched_at(known.run) is None
 
 
 def future_start_warning(known: FoundRun) -> str:
     hosts = fold_names(known.hosts_ahead)
     return (
-        f"{known.run} counts as the oldest: by the clock or word of {hosts} it begins at "
+        f"{known.run} counts as the oldest: according to {hosts} it starts in the future, at "
         f"{iso_z(known.started)}"
     )
 
@@ -142,13 +149,14 @@ def find_run(
     refused: dict[str, TfdeployError] | None = None,
     warnings: list[str] | None = None,
 ) -> Plan:
-    """The plan of the wanted run (`wanted` None: the newest). Raises UsageError (unknown, or
-    ambiguous) or the hosts' errors.
+    """Return the plan of the wanted run (`wanted` None: the newest).
 
-    `live_first`: a live run goes first, for stop; hosts that gave no answer are then added to the
-    plan. For a plan read from hosts: `metrics` are this machine's; `refused` receives host -> why
-    its plan could not be used. `warnings` receives a sentence for each run whose start is not
-    believed.
+    Raises UsageError (unknown, or ambiguous) or the hosts' errors.
+
+    `live_first`: prefer a live run, for stop; hosts without an answer are then added to the plan.
+    `metrics` are this machine's, for a plan that is read from hosts. `refused` receives, for each
+    host, why its plan could not be used. `warnings` receives a sentence for each run whose start
+    counts as wrong.
     """
     if wanted is not None and (local := store.plan(wanted, job)) is not None:
         return local
@@ -186,7 +194,7 @@ def find_run(
         and silent
         and not any(host.host in silent for host in plan_found.hosts)
     ):
-        # a live run may be on a host that gave no answer
+        # A live run may be on a host that did not answer.
         raise together("asking for a live run", silent, len(hosts))
     if live_first and own is None:
         return with_hosts(plan_found, (host for host in hosts if host.name in plan.damaged))
@@ -196,8 +204,10 @@ def find_run(
 def read_plan(
     fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, known: FoundRun
 ) -> Plan | None:
-    """The plan of a run that hosts hold: from the store, else from its hosts; None: unreadable.
-    Raises DifferentPlans."""
+    """Return the plan of a run that hosts hold, from the store or else from its hosts.
+
+    None if it is unreadable. Raises DifferentPlans.
+    """
     try:
         return store.plan(known.run, known.job) or fetch_plan(fleet, _plan_request(hosts, known))[0]
     except DifferentPlans:
@@ -231,7 +241,7 @@ def _choose_named(runs: list[FoundRun], store: RunStore, wanted: str) -> FoundRu
 def _choose_newest(
     runs: list[FoundRun], job: str | None, live_first: bool, store: RunStore
 ) -> FoundRun | None:
-    """`runs`: newest first."""
+    """Return the newest run of the job, or the live one. `runs` are sorted, newest first."""
     jobs = sorted({known.job for known in runs})
     if job is None and len(jobs) > 1:
         raise UsageError(
@@ -241,8 +251,8 @@ def _choose_newest(
     alive = [known for known in runs if known.live] if live_first else []
     alive = [known for known in alive if not starts_in_future(known, store)] or alive
     if len(alive) > 1:
-        said = ", ".join(f"{known.run} (on {fold_names(known.holders)})" for known in alive)
-        raise UsageError(f"{len(alive)} runs are live: {said}", next="name the run")
+        live_runs = ", ".join(f"{known.run} (on {fold_names(known.holders)})" for known in alive)
+        raise UsageError(f"{len(alive)} runs are live: {live_runs}", next="name the run")
     return next(iter(alive or runs), None)
 
 
@@ -256,8 +266,7 @@ def plans_on(hosts: Collection[str], store: RunStore, job: str | None) -> Iterat
 
 
 def _newer(known: FoundRun | None, stored: Plan | None, store: RunStore) -> FoundRun | Plan | None:
-    """Return the newer of both. A stored run counts because a host that gave no answer may hold
-    it."""
+    """Return the newer of both. A stored run counts, because a host without an answer may hold it."""
     if known is None or stored is None:
         return known or stored
     return (
@@ -280,8 +289,10 @@ def _from_hosts(
     silent: tuple[Host, ...] | None,
     refused: dict[str, TfdeployError] | None,
 ) -> Plan:
-    """`silent`: hosts that gave no answer, where the run is to be stopped; None: it is not to be
-    stopped."""
+    """Return the plan that the hosts hold.
+
+    `silent` are hosts without an answer, if the run is to be stopped; None if it is not.
+    """
     if silent is not None:
         return plan_to_stop(fleet, request, silent)
     plan, errors = fetch_plan(fleet, request)
@@ -291,9 +302,9 @@ def _from_hosts(
 
 
 def hosts_of(plan: Plan, only: Collection[str] | None = None) -> tuple[Host, ...]:
-    """Return the run's hosts as the plan recorded them, even where the inventory has changed since.
+    """Return the run's hosts as the plan recorded them, even if the inventory has changed since.
 
-    `only`: the names of those that are wanted; None: all.
+    `only` are the names of wanted hosts; None: all.
     """
     return tuple(
         convert(host.ssh, Host) for host in plan.hosts if only is None or host.host in only

@@ -1,8 +1,7 @@
-"""The plan of a run that is not in this machine's store, read from the hosts that hold it. Hosts
-are not trusted.
+"""Read the plan of a run from the hosts that hold it, if this machine's store lacks it.
 
-Each plan is checked (model/hostplan.py), hosts are reached as the inventory says, and different
-plans are an error.
+Hosts are not trusted: each plan is checked (model/hostplan.py), hosts are reached as the inventory
+says, and different plans are an error.
 """
 
 from __future__ import annotations
@@ -23,16 +22,19 @@ from tfdeploy.model.text.folding import fold_names
 from tfdeploy.operations.outcomes import split, together
 from tfdeploy.transport.protocols import Fleet, Session
 
-MOST_BYTES = 96 << 20  # of a plan's text: older ones of 1,000 hosts have 65 MiB
+MOST_BYTES = 96 << 20  # size of a plan's text; older plans of 1,000 hosts have 65 MiB
 SILENCE_S = 20.0
-FIRST = 3  # holders that are asked one after another, before all others at once
-_one_at_a_time = threading.Lock()  # a plan may be large: one is unpacked at a time
+FIRST = 3  # holders that are asked one by one, before all others at once
+_one_at_a_time = threading.Lock()  # plans are unpacked one at a time, because they may be large
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """A run whose plan is wanted: its holders, the inventory's `hosts`, and this machine's own
-    `metrics`."""
+    """A run whose plan is wanted.
+
+    `holders` are the hosts that hold it, `hosts` those of the inventory, and `metrics` this
+    machine's own.
+    """
 
     run: str
     job: str
@@ -47,17 +49,16 @@ class DifferentPlans(HostFailed):
 
 @dataclass(frozen=True)
 class HeldPlan:
-    """What a host holds: the plan, and the sha256 of its text."""
+    """The plan that a host holds, and the sha256 of its text."""
 
     sha256: str
     plan: Plan
 
 
 def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, dict[str, TfdeployError]]:
-    """Return the plan that the holders share, and host -> why its plan could not be read.
+    """Return the plan that the holders share, and {host: why its plan could not be read}.
 
-    Raises DifferentPlans where two holders differ, and the holders' errors where no plan can be
-    read.
+    Raises DifferentPlans if two holders differ, and the holders' errors if no plan can be read.
     """
     held, errors = _read_plans(fleet, request)
     if not held:
@@ -68,10 +69,10 @@ def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, dict[str, Tfde
 
 
 def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: tuple[Host, ...] = ()) -> Plan:
-    """Return the plan for stopping a run: it names every host that holds the run or that a holder's
-    plan names.
+    """Return a plan for stopping a run. It names every host that may hold the run.
 
-    It names the `silent` hosts too, which may hold the run, unless two holders have the same plan.
+    These are the holders and the hosts that a holder's plan names. It names the `silent` hosts too,
+    unless two holders have the same plan.
     """
     groups = _groups(_read_plans(fleet, request)[0])
     named = {each.host: each for plan, _ in groups for each in plan.hosts}
@@ -81,7 +82,7 @@ def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: tuple[Host, ...] = 
 
 
 def with_hosts(plan: Plan, hosts: Iterable[Host]) -> Plan:
-    """The plan with those of `hosts` (of the inventory) added that it does not name."""
+    """Return the plan with those of `hosts` (of the inventory) added that it does not name."""
     named = {each.host for each in plan.hosts}
     more = (
         HostPlan(host.name, "", 0, "", "", ssh=connection_settings(host))
@@ -94,9 +95,10 @@ def with_hosts(plan: Plan, hosts: Iterable[Host]) -> Plan:
 def _read_plans(
     fleet: Fleet, request: PlanRequest
 ) -> tuple[dict[str, HeldPlan], dict[str, TfdeployError]]:
-    """One host sends its plan; the others send theirs only if its sha256, computed here, differs.
+    """Read the holders' plans, and return them with the errors of hosts.
 
-    Where the first FIRST holders have no readable plan, all others send theirs.
+    One host sends its plan. The others send theirs only if its sha256, computed on this machine,
+    differs. If the first FIRST holders have no readable plan, all others send theirs.
     """
     outcomes: dict[str, HeldPlan | TfdeployError] = {}
     known = None
@@ -109,8 +111,10 @@ def _read_plans(
 
 
 def _ask(session: Session, request: PlanRequest, known: HeldPlan | None) -> HeldPlan:
-    """The host's plan, or `known` where it is the same. Raises HostFailed for an answer that is no
-    plan of that run."""
+    """Return the host's plan, or `known` if it is the same.
+
+    Raises HostFailed for an answer that is no plan of that run.
+    """
     args = {"run": request.run, "job": request.job, **({"unless": known.sha256} if known else {})}
     host = session.host.name
     with closing(session.agent().stream(RUN_PLAN, args, silence_s=SILENCE_S)) as stream:
@@ -148,7 +152,7 @@ def _different_plans(run: str, groups: list[list[str]]) -> DifferentPlans:
 
 
 def _empty_plan(request: PlanRequest) -> Plan:
-    """A plan without hosts and tasks, for a run whose plan is unreadable or ambiguous."""
+    """Return a plan without hosts and tasks, for a run whose plan is unreadable or ambiguous."""
     return Plan(
         run=request.run,
         job=request.job,

@@ -1,4 +1,4 @@
-"""Whether the name of a new run is taken on its hosts, by the same rule as in `run.prepare`."""
+"""Refuse the name of a new run that exists on its hosts, by the same rule as `run.prepare`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from tfdeploy.transport.protocols import Fleet
 
 
 def refuse_taken(fleet: Fleet, hosts: tuple[Host, ...], job: str, run: str) -> None:
-    """Raises Refused where a host has a run of this job and name, unless that was rolled back.
-    Hosts without an answer are left to the probe, which fails."""
+    """Raise Refused if a host has a run of this job and name, unless that run was rolled back.
+
+    Hosts without an answer are ignored, because the probe reports them.
+    """
     runs, _ = find_runs(fleet, hosts, job)
     for known in runs:
         if known.run == run and (known.live or known.committed or known.damaged):
             where = f"host {', '.join(known.states)}"
             raise Refused(
-                f"run {run} is here already", where=where, next="tfdeploy launch --name ANOTHER"
+                f"run {run} exists already", where=where, next="tfdeploy launch --name ANOTHER"
             )

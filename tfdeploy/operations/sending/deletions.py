@@ -1,5 +1,4 @@
-"""Before a sync deletes most of a data set on a host, the operator must confirm: the source may be
-wrong or incomplete."""
+"""Ask the operator before a sync deletes most of a data set: the source may be wrong or incomplete."""
 
 from __future__ import annotations
 
@@ -8,31 +7,33 @@ from collections.abc import Callable
 from tfdeploy.errors import Refused
 from tfdeploy.model.text.folding import fold_equal, fold_names
 
-A_FEW = 5  # as many files are deleted without a question
-# of names that are compared; a larger data set is sent without a question
+A_FEW = 5  # up to so many files are deleted without a question
+# Limit for names that are compared. A data set with more names is sent without a question.
 MOST_NAMES_BYTES = 32 << 20
 
-Confirm = Callable[[str], bool]  # a question -> whether the operator answers yes
-# data set -> host -> (files that would be deleted, files there)
+Confirm = Callable[[str], bool]  # asks a question, and returns whether the answer is yes
+# {data set: {host: (files that would be deleted, files on the host)}}
 Losses = dict[str, dict[str, tuple[int, int]]]
 
 
 def never_confirm(question: str) -> bool:
+    """Answer no to every question."""
     return False
 
 
 def is_most(losing: int, files: int) -> bool:
+    """Return whether losing so many of the files needs a question."""
     return losing > A_FEW and 2 * losing > files
 
 
 def refuse_losses(losing: Losses, confirm: Confirm) -> None:
-    """Raises Refused for the first loss of most of a data set that is not confirmed."""
+    """Raise Refused for the first loss of most of a data set that is not confirmed."""
     for name, hosts in losing.items():
         most = {host: loss for host, loss in hosts.items() if is_most(*loss)}
         if not most:
             continue
-        lost, there = max(most.values())
-        lacks, places = f"lacks {lost:,} of the {there:,} files", fold_names(sorted(most))
+        lost, total = max(most.values())
+        lacks, places = f"lacks {lost:,} of the {total:,} files", fold_names(sorted(most))
         if not confirm(f"data {name}: its source {lacks} on {places}. Delete them there?"):
             what = (
                 f"the source of data {name} {lacks} that lie on {places}: they would be deleted "
@@ -49,8 +50,8 @@ def loss_notes(losing: Losses) -> list[str]:
     """Return a line for each data set and number of files that a sync deletes."""
     lines = []
     for name, hosts in losing.items():
-        for same, (lost, there) in fold_equal(hosts):
-            files = f"{lost:,} of the {there:,} files"
+        for same, (lost, total) in fold_equal(hosts):
+            files = f"{lost:,} of the {total:,} files"
             lines.append(
                 f"data {name}: its source lacks {files} on {fold_names(sorted(same))}: they are "
                 "deleted there, "

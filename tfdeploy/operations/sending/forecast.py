@@ -1,4 +1,4 @@
-"""`tfdeploy sync --dry-run`: what a sync would send to each host, and who would feed whom.
+"""Predict what a sync would send to each host, and which host would feed which (`sync --dry-run`).
 
 Locks nothing, and sends nothing but the agent.
 """
@@ -29,14 +29,14 @@ from tfdeploy.operations.sending.shipment import Shipment, whole_shipment
 from tfdeploy.planning.broadcast.first_plan import first_plan
 from tfdeploy.transport.protocols import Fleet, Session
 
-A_PORT = 1  # of a host that would listen
+A_PORT = 1  # placeholder for the port of a host that would listen
 
 
 @dataclass
 class Expected:
-    """What one host would be sent: `what` -> bytes.
+    """What one host would receive: `sent` has bytes by name.
 
-    `source`: from whom it would have the last of them ("" and None: this machine).
+    `source` is the host that would send the last bytes ("" and None: this machine).
     """
 
     release: str
@@ -59,7 +59,7 @@ def forecast(
     *,
     allow_secrets: bool = False,
 ) -> tuple[dict[str, Expected | TfdeployError], list[ExpectedRow]]:
-    """Return what each host would be sent, and the broadcasts.
+    """Return what each host would receive, and the broadcasts.
 
     `allow_secrets`: see read_shipment. Raises what reading and planning raise.
     """
@@ -78,7 +78,7 @@ def forecast(
 
 @dataclass(frozen=True)
 class _MissingRows:
-    """`rows`: of the whole data set, that a host lacks; `wanting`: those that it is to have."""
+    """`rows` of the whole data set that a host lacks; `wanting` are the rows that it should have."""
 
     rows: NamedRows
     wanting: Sequence[int]
@@ -86,8 +86,7 @@ class _MissingRows:
 
 
 class _Forecast:
-    """What is expected of the hosts so far. One that cannot say what it has is an error from then
-    on."""
+    """Collects what hosts would receive. A host that cannot tell what it has becomes an error."""
 
     def __init__(self, fleet: Fleet, job: str) -> None:
         self._fleet, self._job = fleet, job
@@ -97,7 +96,7 @@ class _Forecast:
         self.broadcasts: list[ExpectedRow] = []
 
     def add_code(self, hosts: tuple[Host, ...], shipment: Shipment) -> None:
-        """Only large code goes from host to host."""
+        """Add the code. Only large code goes from host to host."""
 
         def ask(session: Session) -> tuple[Session, Expected]:
             return session, _expected_code(session, shipment)
@@ -111,13 +110,15 @@ class _Forecast:
             self._add_broadcast("code", large, max(large.values()), "")
 
     def add_data(self, name: str, data: DataSet, *, by_rsync: bool = False) -> None:
-        """Of hosts that share a folder, one receives the data."""
+        """Add a data set. Of hosts that share a folder, one receives the data."""
         what, sizes = f"data {name}", data.listing.rows.sizes
         hosts = tuple(
             self._sessions[host].host for host in self.expected if data.wanted(host) is not None
         )
         outcomes, failed = split(
-            self._fleet.each(hosts, lambda session: _lack(session, self._job, name, data))
+            self._fleet.each(
+                hosts, lambda session: _ask_missing_rows(session, self._job, name, data)
+            )
         )
         self.errors.update(failed)
         for host in failed:
@@ -127,7 +128,8 @@ class _Forecast:
             if lack is not None:
                 by_folder.setdefault(lack.folder, (host, lack))
         lacks = dict(by_folder.values())
-        origin = data.origin.name if data.origin else None  # it copies what it lacks
+        # The origin copies what it lacks from its own disk.
+        origin = data.origin.name if data.origin else None
         rows = {host: lack.rows for host, lack in lacks.items() if host != origin}
         for host, each in rows.items():
             self.expected[host].sent[what] = sum(sizes[row] for row in each.rows)
@@ -149,8 +151,11 @@ class _Forecast:
     def _add_broadcast(
         self, what: str, lacking: Mapping[str, int], total: int, lender: str
     ) -> None:
-        """`lacking`: bytes by host; `total`: bytes to a host that has nothing of it; `lender` "":
-        this machine."""
+        """Add a broadcast to hosts.
+
+        `lacking`: bytes by host. `total`: bytes for a host that has nothing of it. `lender` "":
+        this machine.
+        """
         counts = {**({lender: 0} if lender in self._sessions else {}), **lacking}
         members = [
             MemberSession(self._sessions[name], count, total, port=A_PORT)
@@ -185,17 +190,17 @@ def _expected_code(session: Session, shipment: Shipment) -> Expected:
     return expected
 
 
-def _lack(session: Session, job: str, name: str, data: DataSet) -> _MissingRows | None:
-    """Return what the host lacks of the data set; None: it has all."""
+def _ask_missing_rows(session: Session, job: str, name: str, data: DataSet) -> _MissingRows | None:
+    """Return what the host lacks of the data set; None if it has everything."""
     host, where = session.host.name, {"job": job, "name": name}
     wanted = data.wanted(host)
     assert wanted is not None
     if is_there(session, where, wanted):
         return None
-    said = session.agent().call(DATA_HELD, where, blob=wanted.packed, timeout_s=LOOK_S)
-    held = {row for _, packed in said.held for row in bitmaps.rows_of(packed, wanted.rows, host)}
+    answer = session.agent().call(DATA_HELD, where, blob=wanted.packed, timeout_s=LOOK_S)
+    held = {row for _, packed in answer.held for row in bitmaps.rows_of(packed, wanted.rows, host)}
     lacking = [
         row for row in range(len(wanted.rows)) if wanted.rows.is_content(row) and row not in held
     ]
     rows = NamedRows(host, [wanted.places[row] for row in lacking])
-    return _MissingRows(rows, wanted.places, said.folder_id or f"only {host}")
+    return _MissingRows(rows, wanted.places, answer.folder_id or f"only {host}")

@@ -1,7 +1,7 @@
-"""Code becomes a release on every host: each says what it lacks of the manifest, and that is
-brought and committed.
+"""Make the code a release on every host: ask what it lacks of the manifest, send that, and commit.
 
-A little goes in the call that commits; more by rsync; much that several hosts lack by a broadcast.
+A little goes in the call that commits, more by rsync, and much that several hosts lack by a
+broadcast.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ CALL_S = 600.0
 
 @dataclass
 class Synced:
-    """What happened on one host."""
+    """What was sent to one host."""
 
     release: str
     bytes_sent: int = 0
     seconds: float = 0.0
     sent: list[str] = field(default_factory=list)  # "code", "data digits"
-    source: str | None = None  # the host that fed it data; "" and None: this machine
+    source: str | None = None  # the host that sent it data; "" and None: this machine
 
 
 def send_code(
     fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit, lock: JobLock
 ) -> dict[str, Synced | TfdeployError]:
-    """Return every host's outcome.
+    """Send the code to all hosts, and return every host's outcome.
 
-    `lock`: released on each host as soon as it has the code; no host waits for another, but for a
+    `lock` is released on each host as soon as it has the code. Hosts wait for each other only in a
     broadcast.
     """
     began = time.monotonic()
@@ -67,7 +67,7 @@ def send_code(
         return finished(begun.session)
 
     def put_in_place(session: Session) -> None:
-        """Of a host that has all of a broadcast."""
+        """Commit the release on a host that has received the whole broadcast."""
         begun = waiting[session.host.name]
         shipment.code.check_unchanged(begun.wanted)
         _commit(begun, shipment)
@@ -120,7 +120,7 @@ def _begin(session: Session, shipment: Shipment, done: Synced) -> Begun:
 
 
 def _send(begun: Begun, shipment: Shipment, done: Synced, emit: Emit) -> None:
-    """From this machine. Raises TreeChanged."""
+    """Send the missing files from this machine. Raises TreeChanged."""
     code, session, wanted = shipment.code, begun.session, begun.wanted
     total = code.size_bytes(wanted)
     if not wanted:
@@ -140,7 +140,7 @@ def _send(begun: Begun, shipment: Shipment, done: Synced, emit: Emit) -> None:
 
 
 def _commit(begun: Begun, shipment: Shipment, contents: bytes = b"") -> None:
-    """Raises TreeChanged."""
+    """Commit the release, with the contents of small files. Raises TreeChanged."""
     where = {"job": shipment.job, "release": shipment.manifest.release, "staging": begun.staging}
     args = {**where, "keep_releases": KEEP_RELEASES}
     answer = begun.session.agent().call(RELEASE_COMMIT, args, blob=contents, timeout_s=CALL_S)

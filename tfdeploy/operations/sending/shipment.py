@@ -1,5 +1,4 @@
-"""What a launch or sync sends: one release, and data sets from here or from hosts, whole or in
-parts."""
+"""Read what a launch or sync sends: one release, and data sets of this machine or of hosts."""
 
 from __future__ import annotations
 
@@ -32,8 +31,11 @@ from tfdeploy.tree.secret_search import find_values
 
 @dataclass(frozen=True)
 class Shipment:
-    """What goes to every host. `data`: by name; `origins`: the hosts that data comes from;
-    `splits`: who gets what of those in parts; `by_rsync`: those that rsync sends."""
+    """What goes to every host.
+
+    `data` is by name. `origins` are the hosts that data comes from. `splits` tell which host gets
+    which files of a split data set. `by_rsync` names the data sets that rsync sends.
+    """
 
     job: str
     manifest: Manifest
@@ -42,16 +44,15 @@ class Shipment:
     origins: dict[str, Host] = field(default_factory=dict)
     splits: dict[str, Split] = field(default_factory=dict)
     by_rsync: frozenset[str] = frozenset()
-    _read: list[Program] = field(default_factory=list)  # at most one
+    _read: list[Program] = field(default_factory=list)  # cache with at most one entry
 
     @cached_property
     def sources(self) -> dict[str, str]:
-        """The text of the programs in the code."""
+        """Return the text of the programs in the code, by path."""
         return read_sources(self.manifest)
 
     def program(self, job: Job) -> Program:
-        """The job's program; several as one, where roles have commands of their own. It is read
-        once."""
+        """Return the job's program, read once. If roles have their own commands, they are combined."""
         if not self._read:
             self._read.append(source.merged(role_programs.read(job, self.sources)))
         return self._read[0]
@@ -69,8 +70,8 @@ class Shipment:
         }
 
 
-def inside(job: Job, source: str) -> str | None:
-    """The path of a data source relative to the code, or None where it lies outside."""
+def path_in_code(job: Job, source: str) -> str | None:
+    """Return the path of a data source relative to the code, or None if it is outside."""
     code = Path(job.code).resolve()
     path = Path(source).resolve()
     return path.relative_to(code).as_posix() if path != code and path.is_relative_to(code) else None
@@ -79,11 +80,11 @@ def inside(job: Job, source: str) -> str | None:
 def read_shipment(
     job: Job, cache: Path | None, hosts: Iterable[Host] = (), *, allow_secrets: bool = False
 ) -> Shipment:
-    """Reads code and data of this machine. `hosts`: of the whole inventory; their keys are never
-    sent. `allow_secrets`: accept other private keys in the code.
+    """Read the code and data of this machine.
 
-    Raises ConfigError (missing, a withheld file in a data set or tracked by git) or Refused (empty,
-    git missing, a private key).
+    `hosts` are those of the whole inventory, whose keys are never sent. `allow_secrets`: accept
+    other private keys in the code. Raises ConfigError (missing, a withheld file in a data set or
+    tracked by git) or Refused (empty, git missing, a private key).
     """
     withhold = withheld_files(job, hosts)
     here = {name: source for name, source in job.data.items() if source.from_host is None}
@@ -91,7 +92,7 @@ def read_shipment(
         *(source.path for source in here.values()),
         *([job.setup_wheels] if job.setup_wheels else []),
     ]
-    left_out = [*job.keep, *(path for source in sources if (path := inside(job, source)))]
+    left_out = [*job.keep, *(path for source in sources if (path := path_in_code(job, source)))]
     manifest = read_tree(Path(job.code), exclude=left_out, cache=cache, withhold=withhold)
     if manifest.private_keys and not allow_secrets:
         path, line = manifest.private_keys[0]
@@ -102,7 +103,7 @@ def read_shipment(
 
 
 def refuse_secret_values(shipment: Shipment, secrets: Mapping[str, Secret]) -> None:
-    """Raises Refused where a file of the code holds the value of a secret."""
+    """Raise Refused if a file of the code holds the value of a secret."""
     leaks = find_values(shipment.manifest, secrets)
     if leaks is not None:
         raise _refused_secret(
@@ -119,8 +120,10 @@ def _refused_secret(manifest: Manifest, path: str, line: int, what: str) -> Refu
 
 
 def with_origins(shipment: Shipment, fleet: Fleet, job: Job, hosts: Iterable[Host]) -> Shipment:
-    """With the data that comes from hosts. `hosts`: of the whole inventory. Raises Refused: missing
-    or unreadable there."""
+    """Return the shipment with the data sets that come from hosts, listed on these hosts.
+
+    `hosts` are those of the whole inventory. Raises Refused if data is missing or unreadable.
+    """
     known = {host.name: host for host in hosts}
     origins = {
         name: known[source.from_host]
@@ -142,10 +145,10 @@ def with_parts(
     tasks: Mapping[str, str],
     where: Mapping[str, str],
 ) -> Shipment:
-    """With who gets what of the data sets in parts. `hosts`: all that may have some of it; `tasks`:
-    the host of each task.
+    """Return the shipment with the decision which host gets which files of a split data set.
 
-    Raises UsageError: fewer files than workers.
+    `hosts` are all that may hold some of it; `tasks` has the host of each task. Raises UsageError
+    if there are fewer files than workers.
     """
     split_data = {}
     for name in splits(job):
@@ -170,8 +173,10 @@ def whole_shipment(
     *,
     allow_secrets: bool = False,
 ) -> Shipment:
-    """For a sync, with what only hosts can say: `inventory` is the whole one. Raises what reading
-    and planning raise."""
+    """Return the shipment of a sync, with data that only hosts can list.
+
+    `inventory` is the whole one. Raises what reading and planning raise.
+    """
     shipment = read_shipment(
         job, cache, inventory.hosts if inventory else (), allow_secrets=allow_secrets
     )

@@ -1,7 +1,7 @@
-"""The one list of this machine's files that a job, its inventory or ssh keeps from hosts.
+"""List this machine's files that must not be sent to hosts: secrets of a job, inventory or ssh.
 
-All that sends files, or looks for them on hosts, uses it. Only names and a few small files are
-read; no ssh is started.
+Everything that sends files, or searches for them on hosts, uses this list. Only names and a few
+small files are read; no ssh is started.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ _KNOWN_HOSTS = WithheldFile("a known_hosts file", secret=False)
 
 
 def withheld_files(job: Job, hosts: Iterable[Host]) -> WithheldFiles:
-    """Return the files that must not be sent. `hosts`: of the whole inventory, because no host may
-    get the key of another."""
+    """Return the files that must not be sent.
+
+    `hosts` are those of the whole inventory, because no host may get the key of another.
+    """
     hosts, withheld = tuple(hosts), dict[str, WithheldFile]()
     for name, source in job.secret_sources.items():
         if source.file is not None:
@@ -44,10 +46,9 @@ def withheld_files(job: Job, hosts: Iterable[Host]) -> WithheldFiles:
 
 
 def secret_paths(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str, list[str]]]:
-    """Return {job: {"code": [path below the code], "data": [data set/path]}} of the secret files
-    there.
+    """Return {job: {"code": [path below the code], "data": [data set/path]}} of secret files.
 
-    They are never sent now, but hosts may have them from an older version.
+    They are not sent now, but hosts may have them from an older version.
     """
     withhold = withheld_files(job, hosts)
     code = os.path.realpath(job.code)

@@ -1,4 +1,4 @@
-"""Which attempts of its tasks a run has had, as its hosts say now."""
+"""Ask hosts for the newest attempt of each task of a run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from tfdeploy.transport.protocols import Fleet
 def newest_attempts(
     fleet: Fleet, plan: Plan, tasks: Collection[str], lost: dict[str, TfdeployError]
 ) -> dict[str, int]:
-    """Return task -> its newest attempt, from 1 on. Adds hosts without an answer to `lost`; their
-    tasks are left out."""
+    """Return each task's newest attempt, from 1 on.
+
+    Adds hosts without an answer to `lost`, and leaves out their tasks.
+    """
     owners = {task.task: task.host for task in plan.tasks if task.task in tasks}
     answers, silent = split(ask_all(fleet, plan, RUN_STATUS, only=set(owners.values())))
     lost.update(silent)

@@ -1,5 +1,4 @@
-"""The logs that `tfdeploy fetch` brought here, for hosts that give no answer or no longer have the
-run."""
+"""Read the logs that `tfdeploy fetch` stored here, for hosts that do not answer or lost the run."""
 
 from __future__ import annotations
 
@@ -19,15 +18,19 @@ _BLOCK_BYTES = 256 << 10
 
 @dataclass
 class FetchedLogs:
-    """`folder`: that of one run, as fetch_logs fills it. `used`: host -> why its own logs were not
-    read."""
+    """The fetched logs of one run in `folder`, as fetch_logs stores them.
+
+    `used` receives, for each host, why its own logs were not read.
+    """
 
     folder: Path
     used: dict[str, TfdeployError] = field(default_factory=dict)
 
     def instead(self, task: str, host: str, error: TfdeployError) -> Iterator[Batch] | None:
-        """The lines of the task that are here; None: there are none, or `error` is no reason to
-        take them."""
+        """Return the fetched lines of the task.
+
+        None if there are none, or if `error` is no reason to use them.
+        """
         if not (isinstance(error, HostUnreachable) or has_code(error, "unknown_run")):
             return None
         files = self._files(task, host)
@@ -37,7 +40,7 @@ class FetchedLogs:
         return self._lines(task, host, files)
 
     def _files(self, task: str, host: str) -> list[tuple[int, Path]]:
-        """(offset of the first byte, file), in their order."""
+        """Return (offset of the first byte, file) in order."""
         named = re.compile(
             re.escape(f"{task.replace(':', '-')}@{host}") + r"(?:\.from-(\d+))?\.log"
         )
@@ -55,7 +58,7 @@ class FetchedLogs:
         times = _Times(self.folder / times_name(task, host))
         for base, path in files:
             with path.open("rb") as log:
-                # of what was fetched by a version that kept no times
+                # An older version fetched the log without its times.
                 written = path.stat().st_mtime
                 at = base
                 while block := log.read(_BLOCK_BYTES):
@@ -63,25 +66,27 @@ class FetchedLogs:
                         at, times.records_between(at, at + len(block), written), block
                     )
                     at += len(block)
-            yield from splitter.rest()  # what follows was rotated away
+            yield from splitter.rest()  # the bytes after it were rotated away
 
 
 class _Times:
-    """The records of one log, read from its beginning to its end once."""
+    """The time records of one log, read once from beginning to end."""
 
     def __init__(self, path: Path) -> None:
         self._records = read_records(path)
         self._next = next(self._records, None)
-        self._before: Record | None = None  # the latest one that was passed
+        self._before: Record | None = None  # the last record before the position
 
     def records_between(self, at: int, end: int, otherwise: float) -> list[Record]:
-        """The records of the bytes from `at` to `end`, with offsets from `at` on. `otherwise`: the
-        time of bytes without any."""
+        """Return the records of the bytes from `at` to `end`, with offsets relative to `at`.
+
+        `otherwise` is the time of bytes without a record.
+        """
         records: list[Record] = [(0, *(self._before or (0, otherwise, 0, 1))[1:])]
         while self._next is not None and self._next[0] < end:
             record, self._next = self._next, next(self._records, None)
             if self._before is not None and record[0] < self._before[0]:
-                continue  # fetched a second time
+                continue  # the record was fetched twice
             self._before = record
             if record[0] <= at:
                 records.clear()

@@ -1,4 +1,4 @@
-"""The last lines of one task, for an error."""
+"""Read the last lines of one task, for an error message."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def last_lines(
     fetched: FetchedLogs | None = None,
     lost: Mapping[str, TfdeployError] = MappingProxyType({}),
 ) -> list[str]:
-    """Return the lines, each cut; decoded but not sanitised.
+    """Return the last lines, each cut; decoded but not sanitised.
 
-    A host in `lost` is not asked. [] where the host gives no answer, and `fetched` has no log of
-    the task.
+    A host in `lost` is not asked. Returns [] if the host does not answer and `fetched` has no log
+    of the task.
     """
     query = LogQuery(tasks=(task,), last=count, within_s=PIECE_S)
     lines = stored_lines(fleet, plan, query, dict(lost), None, fetched)

@@ -1,9 +1,8 @@
-"""Which lines of one task a LogQuery wants: by time, attempt, stream and regular expressions, with
-lines around a match.
+"""Select the lines of one task that a LogQuery wants, with lines around a match.
 
-A slow expression holds up the whole interpreter, and only in the main thread does Ctrl-C end it:
-filters belong there. In a long line `re` may search for long before it checks for Ctrl-C: see
-model/text/patterns.py.
+A query selects by time, attempt, stream and regular expressions. A slow expression blocks the whole
+interpreter, and Ctrl-C ends it only in the main thread, so filters belong there. In a long line
+`re` may search for long before it checks for Ctrl-C: see model/text/patterns.py.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tfdeploy.model.text.patterns import interruptible
 if TYPE_CHECKING:
     from tfdeploy.operations.tasklogs.task_log import LogQuery
 
-GAP = b"--"  # as grep has it between two groups of lines
+GAP = b"--"  # separates two groups of lines, as in grep
 _MOST_CONTEXT_BYTES = 8 << 20  # lines may be a megabyte each
 _BYTES = attrgetter("line")
 Patterns = tuple[re.Pattern[bytes], ...]
@@ -29,15 +28,17 @@ Patterns = tuple[re.Pattern[bytes], ...]
 def filtered(
     query: LogQuery, task: str, batches: Iterator[list[LogLine]]
 ) -> Iterator[list[LogLine]]:
-    """The wanted lines of whole batches; `batches` itself where all are wanted."""
+    """Yield the wanted lines, batch by batch; `batches` itself if all lines are wanted."""
     if not query.drops and query.since is None:
         return batches
     return map(LineFilter(query, task), batches)
 
 
 class LineFilter:
-    """Called with one batch after another of one task. All lines of a batch have one time, attempt
-    and stream."""
+    """Selects the wanted lines of one task, batch after batch.
+
+    All lines of a batch have one time, attempt and stream.
+    """
 
     def __init__(self, query: LogQuery, task: str) -> None:
         self._query = query
@@ -58,7 +59,7 @@ class LineFilter:
         return batch if self._matches is None else self._matches.matching_lines(batch)
 
     def forget(self) -> None:
-        """The log is read from its beginning."""
+        """Reset the filter, because the log is read from its beginning."""
         self._matches = _Matches(self._query) if self._query.grep else None
 
     def _fits(self, line: LogLine) -> bool:
@@ -72,21 +73,23 @@ class LineFilter:
 
 
 def _search(patterns: Patterns) -> Callable[[bytes], object]:
-    """Whether any of the patterns is found."""
+    """Return a function that finds any of the patterns in a line."""
     if len(patterns) == 1:
         return patterns[0].search
     return lambda text: any(pattern.search(text) for pattern in patterns)
 
 
 class _Matches:
-    """Lines that are found, `context` lines before and after them, and between two groups a line
-    GAP of no stream."""
+    """Selects matching lines, and `context` lines before and after them.
+
+    Between two groups it adds a line GAP without a stream.
+    """
 
     def __init__(self, query: LogQuery) -> None:
         self._found, self._count, self._gaps = _search(query.grep), query.context, query.gaps
         self._before: deque[LogLine] = deque()
         self._before_bytes = 0
-        self._after = 0  # so many lines are still shown
+        self._after = 0  # lines of context that are still to show
         self._skipped = self._shown = False
 
     def matching_lines(self, batch: list[LogLine]) -> list[LogLine]:

@@ -1,8 +1,7 @@
-"""When, on which stream and in which attempt the bytes of a fetched log were written:
-`worker-0@n3.times` beside it.
+"""Store when, on which stream and in which attempt the bytes of a fetched log were written.
 
-Records of !QdBxH, as on hosts (agent/log/format.py), by the run's clock: offset of the first byte,
-UTC seconds, stream, attempt.
+The file is `worker-0@n3.times` next to the log. Its records are !QdBxH, as on hosts
+(agent/log/format.py), by the run's clock: offset of the first byte, UTC seconds, stream, attempt.
 """
 
 from __future__ import annotations
@@ -15,17 +14,20 @@ from tfdeploy.model.answers.runs import Record
 
 RECORD = struct.Struct("!QdBxH")
 _BLOCK_RECORDS = 4096
-_MOST_TIME = 1e11  # UTC seconds
+_MOST_TIME = 1e11  # later UTC seconds are invalid
 _MOST_ATTEMPT = (1 << 16) - 1
 
 
 def times_name(task: str, host: str) -> str:
+    """Return the name of the file with the times of a task's log."""
     return f"{task.replace(':', '-')}@{host}.times"
 
 
-def packed(offset: int, records: Iterable[Record], length: int) -> bytes:
-    """The records of a piece of `length` bytes from `offset` on; at most one for each byte,
-    whatever the host says."""
+def pack_records(offset: int, records: Iterable[Record], length: int) -> bytes:
+    """Return the records of a piece of `length` bytes from `offset` on, as bytes.
+
+    At most one record for each byte, whatever the host sends.
+    """
     chunks: dict[int, bytes] = {}
     latest = -1
     for begin, time, stream, attempt in records:
@@ -36,14 +38,17 @@ def packed(offset: int, records: Iterable[Record], length: int) -> bytes:
 
 
 def _is_sound(record: Record) -> bool:
-    """A disk that was full may have cut a record, and those behind it are read wrongly."""
+    """Return whether the record is valid. A full disk may have cut a record, which shifts all later
+    ones."""
     _, time, stream, _ = record
     return 0 <= time < _MOST_TIME and stream in (0, 1)
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """All records, as they were appended. What a fetch that was cut off left half written is passed
-    over."""
+    """Yield all records in the order in which they were appended.
+
+    A half-written record of an interrupted fetch is skipped.
+    """
     try:
         with path.open("rb") as times:
             while block := times.read(_BLOCK_RECORDS * RECORD.size):

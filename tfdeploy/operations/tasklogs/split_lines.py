@@ -1,5 +1,7 @@
-"""Raw bytes of one task's log -> lines with their time, stream and attempt. No decoding: bytes stay
-bytes."""
+"""Split the raw bytes of one task's log into lines with time, stream and attempt.
+
+Nothing is decoded: bytes stay bytes.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ STREAMS = ("out", "err")
 
 
 class LineSplitter:
-    """One per task. The two streams are joined separately, so that their lines never mix."""
+    """Splits the bytes of one task. The two streams are joined separately, so that lines never mix."""
 
     def __init__(self, task: str, host: str) -> None:
         self.task = task
         self.host = host
-        # stream -> (time, attempt, offset, bytes so far)
+        # {stream: (time, attempt, offset, bytes so far)}
         self._open: dict[int, tuple[float, int, int, bytearray]] = {}
 
     def feed(self, offset: int, records: Sequence[Record], blob: bytes) -> Iterator[Batch]:
@@ -64,7 +66,7 @@ class LineSplitter:
         if before is not None:
             text, offset = before[3], before[2]
             if not whole and len(text) + len(chunk) <= MAX_LINE_BYTES:
-                text += chunk  # in place: a line may come in a million chunks
+                text += chunk  # appends in place, because a line may come in a million chunks
                 self._open[stream] = (time, attempt, offset, text)
                 return
             whole += len(text) if whole else 0

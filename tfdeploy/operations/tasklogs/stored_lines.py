@@ -1,6 +1,6 @@
-"""The lines of a run that are stored on its hosts now, merged by time.
+"""Read the lines of a run that are stored on its hosts now, merged by time.
 
-Every log is pulled in pieces, so that memory stays bounded with a slow reader.
+Every log is pulled in pieces, so that memory stays bounded even if the reader is slow.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tfdeploy.operations.tasklogs.line_filter import filtered
 from tfdeploy.operations.tasklogs.task_log import PULL_BYTES, LogQuery, TaskLog
 from tfdeploy.transport.protocols import Fleet, Session
 
-SLACK_BYTES = 64 << 20  # a log may rotate, and grow, while it is read
-# "task@host" -> bytes of its log that were rotated away before they could be read
+SLACK_BYTES = 64 << 20  # allowance for a log that rotates or grows while it is read
+# {"task@host": bytes of its log that were rotated away before they could be read}
 Gone = dict[str, int]
 
 
@@ -32,7 +32,7 @@ def stored_lines(
     gone: Gone | None = None,
     fetched: FetchedLogs | None = None,
 ) -> Iterator[LogLine]:
-    """`stored_batches`, line by line."""
+    """Yield the lines of `stored_batches` one by one."""
     return chain.from_iterable(
         map(lines_of, stored_batches(fleet, plan, query, lost, gone, fetched))
     )
@@ -46,11 +46,11 @@ def stored_batches(
     gone: Gone | None = None,
     fetched: FetchedLogs | None = None,
 ) -> Iterator[Batch]:
-    """Return all lines stored now, merged by time.
+    """Yield all lines stored now, merged by time.
 
     Adds hosts without an answer to `lost`, and rotated bytes to `gone`. Hosts in `lost` are not
-    asked. `fetched`: the logs that are taken where a host gives none; such hosts are not in `lost`
-    at the end.
+    asked. `fetched` logs replace those of a host that gives none; such a host is removed from
+    `lost`.
     """
     tasks = [task for task in plan.tasks if task.task in query.tasks]
     sessions = {
@@ -66,7 +66,7 @@ def stored_batches(
 
 
 def _whole(log: TaskLog, batches: Iterator[Batch], gone: Gone) -> Iterator[Batch]:
-    """One task's lines in their order. A time before the last one is raised to it."""
+    """Yield one task's lines in order. A time earlier than the last one is raised to it."""
     query, wanted = log.query, batches
     if query.drops or query.since is not None or query.last is not None:
         lists = filtered(query, log.task, map(lines_of, batches))
@@ -80,12 +80,13 @@ def _whole(log: TaskLog, batches: Iterator[Batch], gone: Gone) -> Iterator[Batch
 
 
 def count_gone(log: TaskLog, gone: Gone) -> None:
+    """Add the rotated bytes of the log to `gone`."""
     if log.gone_bytes:
         gone[f"{log.task}@{log.host}"] = log.gone_bytes
 
 
 def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLine]]:
-    """The last `count` lines; memory holds little more than those."""
+    """Return the last `count` lines. Memory holds little more than those."""
     kept: deque[list[LogLine]] = deque()
     held = 0
     for batch in batches:
@@ -98,7 +99,7 @@ def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLin
     if kept:
         kept[0] = kept[0][max(0, held - count) :]
         if kept[0] and not kept[0][0].stream:
-            del kept[0][0]  # between a group that is left out and the first one
+            del kept[0][0]  # a GAP before the first group separates nothing
     return list(kept)
 
 
@@ -108,9 +109,9 @@ def _whole_log(
     lost: dict[str, TfdeployError],
     fetched: FetchedLogs | None,
 ) -> Iterator[Batch]:
-    """`stored_pieces` and the unfinished lines; what was fetched where the host gives nothing.
+    """Yield `stored_pieces` and the unfinished lines, or the fetched lines if the host gives none.
 
-    A host in `lost` is not asked for its other logs: each request would time out again.
+    A host in `lost` is not asked for its other logs, because each request would time out again.
     """
     failed = lost.get(log.host) or (fetched.used.get(log.host) if fetched is not None else None)
     try:
@@ -134,8 +135,10 @@ def _whole_log(
 
 
 def stored_pieces(log: TaskLog, session: Session) -> Iterator[Batch]:
-    """The lines stored at the first request, all of them. The next piece is requested while one is
-    read. Raises TfdeployError."""
+    """Yield the lines that were stored at the first request.
+
+    The next piece is requested while one is read. Raises TfdeployError.
+    """
     agent = session.agent()
     stream, end, read = log.ask(agent, follow=False), None, 0
     while parts := list(log.receive(stream)):

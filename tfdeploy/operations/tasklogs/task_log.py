@@ -1,5 +1,7 @@
-"""The log of one task, pulled piece by piece from its host. The only state is the offset where the
-last piece ended."""
+"""Pull the log of one task from its host, piece by piece.
+
+The only state is the offset where the last piece ended.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +19,22 @@ from tfdeploy.operations.tasklogs.split_lines import LineSplitter
 from tfdeploy.transport.protocols import AgentChannel, Stream
 
 PULL_BYTES = 1 << 20
-ITEM_BYTES = 100  # counted for a part besides its bytes
-SILENCE_S = 60.0  # of a log that is read without following it
-PIECE_S = 240.0  # for a whole piece, also from a host that sends slowly
+ITEM_BYTES = 100  # overhead counted for each part
+SILENCE_S = 60.0  # longest pause while a log is read without following it
+PIECE_S = 240.0  # time limit for a whole piece from a slow host
 Part = tuple[LogPiece, bytes]
 LogStream = Stream[LogPiece, LogEnd]
 
 
 @dataclass(frozen=True)
 class LogQuery:
-    """What is wanted. `since`, `until`: UTC seconds, both included; `last`: lines per task, of
-    those that are wanted.
+    """Which lines are wanted.
 
-    `grep`: lines that any of these finds, with `context` lines around each and, with `gaps`, a line
-    between two groups. `exclude`: not what any of these finds. `attempts`: task -> the one wanted.
-    `within_s`: the time limit for one task's log.
+    `since` and `until` are UTC seconds, both included. `last` counts wanted lines per task.
+
+    `grep`: lines that any of these patterns matches, with `context` lines around each and, with
+    `gaps`, a line between two groups. `exclude`: no lines that any of these matches. `attempts`:
+    the wanted attempt of each task. `within_s`: the time limit for one task's log.
     """
 
     tasks: tuple[str, ...]
@@ -48,8 +51,10 @@ class LogQuery:
 
     @property
     def drops(self) -> bool:
-        """Whether lines behind the first wanted one may be dropped. Then no host can count the last
-        ones."""
+        """Return whether lines after the first wanted one may be dropped.
+
+        If so, no host can count the last lines.
+        """
         return (
             bool(self.grep or self.exclude or self.stream)
             or self.until is not None
@@ -63,15 +68,15 @@ class TaskLog:
     def __init__(self, plan: Plan, task: str, host: str, query: LogQuery) -> None:
         self.plan, self.task, self.host, self.query = plan, task, host, query
         self.splitter = LineSplitter(task, host)
-        self.cursor: int | None = None  # None: nothing read yet
+        self.cursor: int | None = None  # offset; None: nothing read yet
         self.ended = False
-        self.abandoned = False  # the host has no minder of the run: see watch/resume.py
+        self.abandoned = False  # True if the host has no minder of the run: see watch/resume.py
         self.gone_bytes = 0
         self.followed = False  # whether the last request follows the log
         self._give_up: float | None = None
 
     def ask(self, agent: AgentChannel, *, follow: bool) -> LogStream:
-        """Requests the next piece."""
+        """Request the next piece."""
         args: dict[str, object] = {
             "run": self.plan.run,
             "job": self.plan.job,
@@ -91,12 +96,12 @@ class TaskLog:
         return agent.stream(LOGS, args, silence_s=None if follow else SILENCE_S)
 
     def receive(self, stream: LogStream) -> Iterator[Part]:
-        """The parts of the piece as they come. The next piece may be requested after the last
+        """Yield the parts of the piece as they come. The next piece may be requested after the last
         part."""
         received, began = 0, time.monotonic()
         try:
             for item, blob in stream:
-                # a followed line may come as a part of its own
+                # A followed line may come in a part of its own, so parts have no overhead then.
                 received += len(blob) if self.followed else len(blob) + ITEM_BYTES
                 if (
                     item.task != self.task
@@ -105,7 +110,7 @@ class TaskLog:
                     or received > 2 * PULL_BYTES
                 ):
                     raise BadAnswer(
-                        f"what it sends as the log of {self.task} makes no sense", where=self.host
+                        f"the log of {self.task} that it sends makes no sense", where=self.host
                     )
                 if not self.followed:
                     self._refuse_slow(began)
@@ -123,13 +128,15 @@ class TaskLog:
             )
 
     def batches(self, part: Part) -> Iterator[Batch]:
-        """Return all lines of a part: see line_filter.py for which are wanted."""
+        """Return all lines of a part. See line_filter.py for the selection."""
         item, blob = part
         return self.splitter.feed(item.offset, item.records, blob)
 
     def pull(self, agent: AgentChannel) -> Iterator[list[LogLine]]:
-        """The lines of the next piece of a log that may still grow. Sets `ended` once it is
-        complete and read."""
+        """Yield the lines of the next piece of a log that may still grow.
+
+        Sets `ended` once the log is complete and read.
+        """
         stream = self.ask(agent, follow=True)
         moved = self.abandoned = False
         for part in self.receive(stream):

@@ -1,5 +1,4 @@
-"""A run followed until it ends: its tasks' states as events and their lines in batches, across lost
-connections."""
+"""Follow a run until it ends, across lost connections: states as events, and lines in batches."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
 POLL_S = 0.2
-SILENT_S = 90.0  # how long an unreachable host is waited for after all others have ended
-LINES_S = 20.0  # how long the last lines are waited for after the end
+SILENT_S = 90.0  # wait for an unreachable host after all other hosts have ended
+LINES_S = 20.0  # wait for the last lines after the end
 
 
 def follow(
@@ -34,12 +33,11 @@ def follow(
     last: int | None = None,
     only: frozenset[str] | None = None,
 ) -> RunView:
-    """Returns once the run has ended everywhere, or `stop` is set. A host that misses the end is
-    told of it.
+    """Return once the run has ended everywhere, or `stop` is set.
 
-    `take_lines`: gets the tasks' lines, in lists of one task and time, from any thread; None: they
-    are not followed. `last`: begin with so many lines of each task (None: all). `only`: ask these
-    hosts alone.
+    A host that missed the end is informed. `take_lines` receives the tasks' lines, in lists of one
+    task and time, from any thread (None: lines are not followed). `last`: begin with so many lines
+    of each task (None: all). `only`: ask these hosts alone.
     """
     watch = Watch(fleet, plan, emit, only)
     follower = None
@@ -58,7 +56,7 @@ def follow(
         end_relay.relay_if_due()
         view = watch.view()
         if view.final and not watch.settled():
-            continue  # a host may still resume it
+            continue  # a host may still resume the run
         if view.final and follower is not None and not watch.errors:
             follower.join(LINES_S)
         watch.emit_run(view)
@@ -66,7 +64,7 @@ def follow(
             ended_since = None
             continue
         ended_since = ended_since or time.monotonic()
-        # Only unreachable hosts are waited for: hosts with invalid answers would give no others.
+        # Waiting helps only with unreachable hosts: a host with an invalid answer repeats it.
         invalid = all(isinstance(error, BadAnswer) for error in watch.errors.values())
         if invalid or time.monotonic() - ended_since > SILENT_S:
             return view

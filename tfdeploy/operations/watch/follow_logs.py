@@ -1,4 +1,4 @@
-"""The lines of a run as they are written, from all its hosts at once, across lost connections."""
+"""Follow the lines of a run on all its hosts at once, across lost connections."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from tfdeploy.operations.tasklogs.task_log import LogQuery, TaskLog
 from tfdeploy.operations.watch.resume import resume_patiently
 from tfdeploy.transport.protocols import Fleet
 
-RECONNECT_S = 0.5  # a try without an answer takes 10 s already
+RECONNECT_S = 0.5  # short, because a try without an answer already takes 10 s
 
 
 class Follower:
-    """Passes live lines of many tasks to one function, in lists of one task and time, also those
-    that the query would drop. One thread per task; a reconnect continues from the last offset.
-    `begun`: task -> its log, where it has been read to a place already."""
+    """Delivers live lines of many tasks to one function, in lists of one task and time.
+
+    Lines that the query would drop are delivered too. One thread per task; a reconnect continues
+    from the last offset. `begun` has the logs of tasks that were read up to some offset already.
+    """
 
     def __init__(
         self,
@@ -63,7 +65,7 @@ class Follower:
             thread.start()
 
     def join(self, timeout_s: float | None = None) -> bool:
-        """True once every task has ended and all its lines are delivered."""
+        """Wait. Return True once every task has ended and all its lines are delivered."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for thread in self.threads:
             while thread.is_alive() and not self.stop.is_set():
@@ -95,7 +97,7 @@ class Follower:
                 count_gone(log, self.gone)
             except TfdeployError as error:
                 self.lost[host.name] = error
-                # a host that was reached before may only be busy, or booting
+                # A host that was reached before may only be busy or booting.
                 reached = reached or isinstance(error, HostUnreachable)
                 if isinstance(error, (AgentError, BadAnswer)) or not reached or not host.address:
                     return

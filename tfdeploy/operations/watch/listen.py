@@ -1,5 +1,7 @@
-"""Receives `run.watch` from every host of a run on a thread of its own, so that a slow host delays
-no other."""
+"""Receive `run.watch` from every host of a run, each on its own thread.
+
+So a slow host delays no other.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,12 @@ from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.watch.resume import resume_patiently
 from tfdeploy.operations.watch.watch import Watch
 
-BAD_ANSWER_S = 5.0  # pause before a host is called again after an invalid answer
-AGAIN_S = 0.5  # pause after a lost connection; a try without an answer takes 10 s already
+BAD_ANSWER_S = 5.0  # pause after an invalid answer before the host is called again
+AGAIN_S = 0.5  # pause after a lost connection; a try without an answer already takes 10 s
 
 
 def listen(watch: Watch, stop: threading.Event) -> None:
-    """Feeds the watch, from one thread per host, until the run has ended there or `stop` is set."""
+    """Feed the watch, from one thread per host, until the run has ended there or `stop` is set."""
     for host in hosts_of(watch.plan, watch.asked):
         threading.Thread(
             target=_listen_to, args=(watch, host, stop), name=f"watch {host.name}", daemon=True
@@ -44,8 +46,10 @@ def _listen_to(watch: Watch, host: Host, stop: threading.Event) -> None:
 
 
 def _resumed(watch: Watch, host: str, stop: threading.Event) -> bool:
-    """For a host without a minder of a run that has not ended: whether the run was resumed there.
-    Raises HostUnreachable."""
+    """Try to resume the run on a host that lost its minder. Return whether it was resumed.
+
+    Raises HostUnreachable.
+    """
 
     def report(text: str) -> None:
         emit_note(watch.emit, text, level="warning", host=host, run=watch.plan.run)
@@ -54,7 +58,7 @@ def _resumed(watch: Watch, host: str, stop: threading.Event) -> bool:
 
 
 def _receive(watch: Watch, host: Host, stop: threading.Event) -> None:
-    """Returns when the run has ended there. Raises the host's error when the connection is lost."""
+    """Receive until the run has ended there. Raise the host's error when the connection is lost."""
     agent = session_of(watch.fleet, host).agent()
     agent.hurry()
     with closing(agent.stream(RUN_WATCH, {"run": watch.plan.run, "job": watch.plan.job})) as stream:
@@ -63,4 +67,6 @@ def _receive(watch: Watch, host: Host, stop: threading.Event) -> None:
             if stop.is_set():
                 return
         if host.name not in watch.states:
-            raise BadAnswer("its news end before it said how the run stands there", where=host.name)
+            raise BadAnswer(
+                "its reports end before it reported the state of the run", where=host.name
+            )

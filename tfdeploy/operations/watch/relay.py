@@ -1,8 +1,7 @@
-"""Relays the end of a run from a host that knows it to hosts that cannot reach that host, but that
-this machine reaches.
+"""Relay the end of a run to hosts that cannot reach a host that knows it.
 
-Minders tell each other within seconds. What a host has not received after WAIT_S is relayed by any
-process that follows the run.
+Minders inform each other within seconds. What a host has not received after WAIT_S is relayed by
+any process that follows the run.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
-WAIT_S = 10.0  # for the minders to tell each other, and between two tries
+WAIT_S = 10.0  # time for the minders to inform each other, and pause between two tries
 ANSWER_S = 15.0
 
 
 class Relay:
-    """Relays the end of the run that a watch follows. One thread calls `look` repeatedly."""
+    """Relays the end of the run that a watch follows. One thread calls `relay_if_due` repeatedly."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -32,7 +31,7 @@ class Relay:
         self._noted: tuple[str, ...] = ()
 
     def relay_if_due(self, now: float | None = None) -> None:
-        """Relays the end, with a note, where a host has missed it for WAIT_S. `now`: monotonic
+        """Relay the end, with a note, if a host has missed it for WAIT_S. `now` is in monotonic
         seconds."""
         now = time.monotonic() if now is None else now
         answering = {
@@ -63,7 +62,7 @@ class Relay:
 
 
 def relay_end(fleet: Fleet, plan: Plan, informed: str, hosts: tuple[str, ...]) -> None:
-    """Relays it once. A host that does not answer gets it the next time."""
+    """Relay the end once. A host that does not answer gets it the next time."""
     answer = ask_all(fleet, plan, RUN_KNOWN, retry=False, timeout_s=ANSWER_S, only=(informed,))[
         informed
     ]
@@ -75,6 +74,7 @@ def relay_end(fleet: Fleet, plan: Plan, informed: str, hosts: tuple[str, ...]) -
 
 
 def in_words(informed: str, hosts: tuple[str, ...]) -> str:
+    """Describe which hosts have not heard of the end from the informed host."""
     return (
         f"{fold_names(hosts)} {'has' if len(hosts) == 1 else 'have'} not heard from {informed} "
         "that the run is over"

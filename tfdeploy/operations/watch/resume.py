@@ -1,8 +1,7 @@
-"""Resumes a run on a host that lost all its processes of it, as by a reboot, when a follower of the
-run finds that.
+"""Resume a run on a host that lost all its processes of the run, for example by a reboot.
 
 The host is called only while no other host reports that the run is over; its minder then decides
-which tasks start again. Where another host reports that an operator stopped the run, this host is
+which tasks start again. If another host reports that an operator stopped the run, this host is
 stopped too, and deletes the run's secrets.
 """
 
@@ -21,12 +20,12 @@ from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet
 
-# error codes after which a later try cannot succeed
+# After these error codes a later try cannot succeed.
 NEVER = ("ended", "superseded", "live_run", "unknown_run", "unknown_verb")
 
 TRIES, AGAIN_S = 60, 1.0
-# state of the run -> verb for a host that was away; all but run.resume also delete the run's
-# secrets
+# {state of the run: verb and arguments for a host that was away}. All verbs but run.resume also
+# delete the run's secrets.
 VERBS: dict[str, tuple[Verb[Any], dict[str, str]]] = {
     "goes on": (RUN_RESUME, {}),
     "stopped": (RUN_STOP, {}),
@@ -35,8 +34,10 @@ VERBS: dict[str, tuple[Verb[Any], dict[str, str]]] = {
 
 
 def resume(fleet: Fleet, plan: Plan, host: str) -> bool:
-    """Whether the host has a minder of the run now. Raises TfdeployError where a later try may
-    succeed."""
+    """Resume the run on the host. Return whether the host has a minder of the run now.
+
+    Raises TfdeployError if a later try may succeed.
+    """
     state = _state_of_run(fleet, plan)
     verb, more = VERBS[state]
     (one,) = hosts_of(plan, {host})
@@ -52,7 +53,7 @@ def resume(fleet: Fleet, plan: Plan, host: str) -> bool:
 def resume_patiently(
     fleet: Fleet, plan: Plan, host: str, report: Callable[[str], None], stop: threading.Event
 ) -> bool:
-    """`resume`, tried for up to a minute while its error may pass. Raises HostUnreachable."""
+    """Call `resume` for up to a minute while its error may pass. Raises HostUnreachable."""
     reported: str | None = None
     for _ in range(TRIES):
         try:
@@ -72,8 +73,7 @@ def resume_patiently(
 
 
 def _state_of_run(fleet: Fleet, plan: Plan) -> str:
-    """The state of the run as the answering hosts know it: "goes on", "stopped", or "ended" (well
-    or not)."""
+    """Return the state of the run as the answering hosts know it: "goes on", "stopped" or "ended"."""
     answers, _ = split(ask_all(fleet, plan, RUN_STATUS, retry=False, timeout_s=15.0))
     states = [answer.host_state for answer in answers.values()]
     if any(state.stop_requested for state in states):

@@ -1,4 +1,4 @@
-"""The state of a run as its hosts report it, as one view and as events of what changed."""
+"""Keep the state of a run as its hosts report it, and emit events of what changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tfdeploy.operations.emit import emit_host, emit_note
 from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.transport.protocols import Fleet
 
-# what a task's event is emitted for, where it changed
+# A change of any of these fields emits an event of the task.
 _SHOWN = attrgetter("state", "up", "outcome", "attempt", "pid", "reason", "health_reason")
 
 
@@ -34,7 +34,7 @@ class Watch:
     def __init__(
         self, fleet: Fleet, plan: Plan, emit: Emit, only: frozenset[str] | None = None
     ) -> None:
-        """`only`: these hosts alone are asked; None: all hosts of the run."""
+        """Watch all hosts of the run, or `only` these."""
         self.fleet, self.plan, self.emit, self.only = fleet, plan, emit, only
         self.asked = tuple(host.host for host in plan.hosts if only is None or host.host in only)
         self.unasked = frozenset(host.host for host in plan.hosts) - frozenset(self.asked)
@@ -44,7 +44,7 @@ class Watch:
         self.stopped: dict[str, list[str]] = {}  # task -> metrics that its host has stopped reading
         self.errors: dict[str, TfdeployError] = {}
         self.reached: set[str] = set()
-        # hosts without a minder of a run that has not ended: see watch/resume.py
+        # Hosts that lost their minder before the run ended: see watch/resume.py.
         self.abandoned: set[str] = set()
         self._settled: set[str] = set()
         self._emitted_ends: set[tuple[str, int]] = set()  # (task, attempt)
@@ -53,13 +53,13 @@ class Watch:
         self._lock = threading.Lock()
 
     def refresh(self) -> RunView:
-        """Asks all hosts once, and emits all changes."""
+        """Ask all hosts once, and emit all changes."""
         view = self.ask()
         self.emit_run(view)
         return view
 
     def ask(self) -> RunView:
-        """Asks all hosts once. Emits changes of hosts and tasks, not of the run."""
+        """Ask all hosts once. Emit changes of hosts and tasks, but not of the run."""
         for host, answer in ask_all(
             self.fleet, self.plan, RUN_STATUS, retry=False, timeout_s=15.0, only=self.only
         ).items():
@@ -70,7 +70,7 @@ class Watch:
         return self.view()
 
     def emit_run(self, view: RunView) -> None:
-        """Emits the run's state where it changed, and where its cause is gone."""
+        """Emit the run's state if it changed, or if its cause is gone."""
         if view.state == self._state and (self._cause is None or view.cause is not None):
             return
         self._state, self._cause = view.state, view.cause
@@ -81,7 +81,7 @@ class Watch:
         )
 
     def view(self, **figures: Any) -> RunView:
-        """`figures`: see run_view."""
+        """Return the state of the run as one view. `figures`: see run_view."""
         with self._lock:
             return run_view(
                 self.plan,
@@ -94,24 +94,24 @@ class Watch:
 
     @property
     def known_states(self) -> list[wire.HostRunState]:
-        """The states of the hosts that know the run."""
+        """Return the states of the hosts that know the run."""
         return [state for state in self.states.values() if state is not None]
 
     def complete(self) -> bool:
-        """True once every host has answered, or has been found unreachable."""
+        """True once every host has answered, or is known to be unreachable."""
         return all(host in self.states or host in self.errors for host in self.asked)
 
     def has_ended(self, host: str) -> bool:
-        """Whether the run has ended on that host, by its last report, or is unknown there."""
+        """Return whether the host's last report says that the run has ended or is unknown there."""
         state = self.states.get(host)
         return state is None or state.phase == "ended"
 
     def settle(self, host: str) -> None:
-        """Notes that the host will report nothing more."""
+        """Record that the host will report nothing more."""
         self._settled.add(host)
 
     def settled(self) -> bool:
-        """Whether no reachable host will report anything more."""
+        """Return whether no reachable host will report anything more."""
         return all(host in self._settled or host in self.errors for host in self.asked)
 
     def receive(self, host: str, answer: RunOnHost | RunChange | TfdeployError) -> None:
@@ -156,7 +156,7 @@ class Watch:
         self.errors[host] = error
 
     def _forget(self, host: str, why: str) -> None:
-        """The run's folder was removed on that host: its unfinished tasks there count as lost."""
+        """Count the host's unfinished tasks as lost, because the run's folder was removed there."""
         for task in [
             task
             for task in self.tasks.values()
@@ -200,8 +200,10 @@ class Watch:
     def _emit_missed_ends(
         self, status: wire.TaskStatus, before: wire.TaskStatus | None, rows: Iterable[AttemptRow]
     ) -> None:
-        """Emit the ends of attempts that no status has shown. At the first look only the newest
-        attempts count."""
+        """Emit the ends of attempts that no status has shown.
+
+        At the first report only the newest attempts count.
+        """
         since = status.attempt - 1 if before is None else before.attempt
         for row in rows:
             if (

@@ -13,7 +13,7 @@ from tfdeploy.errors import AgentError, BadAnswer, HostUnreachable
 from tfdeploy.model.loglines import LogLine, lines_of
 from tfdeploy.operations.tasklogs import fetched_logs
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
-from tfdeploy.operations.tasklogs.log_times import RECORD, packed, times_name
+from tfdeploy.operations.tasklogs.log_times import RECORD, pack_records, times_name
 
 OFF = HostUnreachable("gives no answer", where="n1")
 
@@ -32,8 +32,8 @@ def test_lines_have_the_times_of_their_pieces(
         (12, [(0, 3.0, 0, 2)], b"out 2\nnot end"),
     ]
     # its log was removed here, and a fetch of it again was cut off
-    again = packed(0, [(0, 1.0, 0, 1)], 6)
-    times = b"".join(packed(offset, records, len(blob)) for offset, records, blob in pieces)
+    again = pack_records(0, [(0, 1.0, 0, 1)], 6)
+    times = b"".join(pack_records(offset, records, len(blob)) for offset, records, blob in pieces)
     (tmp_path / times_name("worker:0", "n1")).write_bytes(times + again + b"half")
     (tmp_path / "worker-0@n1.log").write_bytes(b"".join(blob for *_, blob in pieces))
     (tmp_path / "worker-0@n1.from-1000.log").write_bytes(b"after a gap\n")
@@ -58,7 +58,7 @@ def test_damaged_times_are_no_bug(tmp_path: Path) -> None:
         os.urandom(4000),
         b"\xff" * 4000,
         b"x",
-        packed(0, [(0, 1.0, 0, 1)], 9)[:7] + packed(0, [(2, 5.0, 0, 1)], 9),
+        pack_records(0, [(0, 1.0, 0, 1)], 9)[:7] + pack_records(0, [(2, 5.0, 0, 1)], 9),
     ):
         (tmp_path / times_name("worker:0", "n1")).write_bytes(times)
         found = read(tmp_path)
@@ -95,7 +95,7 @@ def test_only_what_a_host_cannot_give_is_taken_from_here(tmp_path: Path) -> None
 def test_whatever_a_host_says_there_is_at_most_one_record_for_each_byte(
     records: list[tuple[int, float, int, int]],
 ) -> None:
-    times = packed(100, records, 20)
+    times = pack_records(100, records, 20)
     assert len(times) <= 20 * RECORD.size
     offsets = [record[0] for record in RECORD.iter_unpack(times)]
     assert offsets == sorted(set(offsets)) and all(100 <= offset < 120 for offset in offsets)
