@@ -98,8 +98,8 @@ ASKED_FOR = {  # verb and answer, and what is said of it
         {**LACKING, "lacking": bitmap(0b0001)},
         "rows that are no files",
     ),
-    "more than the data": ("data.lack", {**LACKING, "lacking": bitmap(1 << 40)}, "no bitmap"),
-    "what cannot be read": ("data.lack", {**LACKING, "lacking": "????"}, "no bitmap"),
+    "more than the data": ("data.lack", {**LACKING, "lacking": bitmap(1 << 40)}, "its bitmap of files"),
+    "what cannot be read": ("data.lack", {**LACKING, "lacking": "????"}, "its bitmap of files"),
 }
 
 
@@ -466,7 +466,7 @@ def test_no_host_says_which_files_run_as_the_account_of_the_others() -> None:
     packed = rows.pack()
     told = HonestAnswer([({"bytes": len(packed)}, packed)], {"folder": True, "stamp": "1"})
     (host,) = (host for host in hosts_of(PLAN) if host.name == LIAR)
-    found = origin.look_at(lying("data.look", told), host, "/data")
+    found = origin.list_origin_data(lying("data.look", told), host, "/data")
     assert [row.mode for row in found.rows] == [0o755, 0o755]
     assert found.attributes == found.rows.attributes() != rows.attributes()
 

@@ -1,4 +1,4 @@
-"""Throw-away hosts on one machine, with real sshds, for trying tfdeploy out and for its tests."""
+"""Run throw-away hosts with real sshds on one machine, to try tfdeploy out and for its tests."""
 
 from tfdeploy.lab.lab import Lab
 from tfdeploy.lab.labs import down, load, names, up

@@ -1,7 +1,6 @@
-"""Brings hosts up, run as `python -m tfdeploy.lab.boot` with a JSON order on stdin; one JSON answer
-line on stdout.
+"""Start the hosts of a lab. Run as `python -m tfdeploy.lab.boot`: JSON order in, one JSON line out.
 
-It is a process of its own because it forks: `lab up` may run inside a threaded program. Each host
+It is its own process because it forks, and `lab up` may run inside a threaded program. Each host
 and each network is a forked, orphaned process, so that a lab ends with its processes, and no two
 labs share a name.
 """
@@ -24,8 +23,7 @@ HOST_NAMESPACES = NEWNS | NEWUTS | NEWIPC | NEWPID | NEWNET
 
 @dataclass
 class ForkedProcess:
-    """A forked process that reports one line per step and waits in between until `release` is
-    called."""
+    """A forked process that reports one line per step, and waits for `release` after each step."""
 
     name: str
     pid: int
@@ -33,7 +31,7 @@ class ForkedProcess:
     go_fd: int
 
     def read_report(self) -> str:
-        """Its next line, without the newline. Raises OSError with its reason where it failed."""
+        """Return its next line, without the newline. Raise OSError with its reason if it failed."""
         line = b""
         while not line.endswith(b"\n"):
             if not (byte := os.read(self.report_fd, 1)):
@@ -82,7 +80,8 @@ def fork_process(name: str, namespaces: int, main: Main) -> ForkedProcess:
     if middle == 0:
         try:
             child()
-        except BaseException as error:  # noqa: BLE001 - a forked child must never return into its parent's code
+        # A forked child must never return into the code of its parent.
+        except BaseException as error:  # noqa: BLE001
             report(f"!{error}")
         finally:
             os._exit(0)
@@ -132,8 +131,10 @@ def _start_host(host: HostOrder, inherited: list[int]) -> ForkedProcess:
 
 
 def carry_out(order: Order) -> Outcome:
-    """Starts every network and host. `errors` of the outcome say why a host did not start. Raises
-    OSError."""
+    """Start every network and host.
+
+    `errors` of the outcome tell why a host did not start. Raises OSError.
+    """
     pids: dict[str, int] = {}
     errors: dict[str, str] = {}
     networks = [_start_network(name, spec) for name, spec in order["networks"].items()]

@@ -1,8 +1,7 @@
-"""An isolated host's view of the file system: this machine's, or another root's, written to in a
-layer of its own.
+"""Give an isolated host its own file system: a writable layer over this machine's or another root.
 
-Runs inside the host's fresh namespaces. Own /tmp, /run, /root, /home, /dev, /proc, /sys;
-/home/<user> lies on the host's disk.
+Runs inside the host's new namespaces. The host has its own /tmp, /run, /root, /home, /dev, /proc
+and /sys; /home/<user> is on the host's disk.
 """
 
 from __future__ import annotations
@@ -38,14 +37,16 @@ def _bind(source: Path, target: Path, *, read_only: bool) -> None:
 
 
 def must_be_bound(path: str) -> bool:
-    """Whether a host would not see path by itself: hidden there, or on another mount, which an
-    overlay does not cross."""
+    """Return whether a host needs a bind mount to see the path.
+
+    It does if the path is hidden on the host, or on another mount, which an overlay does not cross.
+    """
     hidden = any(path.startswith(f"/{folder}/") for folder, _ in HIDDEN)
     return hidden or os.stat(path).st_dev != os.stat("/").st_dev
 
 
 def _open_way(root: Path, path: Path) -> None:
-    """Gives every user the right to enter the folders down to path, in the host's own layer."""
+    """Let every user enter the folders down to `path`, in the host's own layer."""
     for parent in reversed((path, *path.parents)):
         inside = root / str(parent).lstrip("/")
         mode = stat.S_IMODE(inside.stat().st_mode)
@@ -74,7 +75,7 @@ def _devices(dev: Path) -> None:
 
 
 def _accounts(etc: Path, spec: DiskOrder) -> None:
-    """Adds the host's own user, in place of any with that name or number on this machine."""
+    """Add the host's own user. It replaces any user of this machine with that name or number."""
     user, uid = spec["user"], str(spec["uid"])
     for file, line in (
         ("passwd", f"{user}:*:{uid}:{uid}::/home/{user}:{spec['shell']}"),
@@ -116,7 +117,7 @@ def lay_over_machine(folder: Path, root: Path, rootfs: str = "/") -> None:
 
 
 def _new_boot(root: Path) -> None:
-    """A new boot id, by which files from before a reboot are recognised."""
+    """Write a new boot id, which marks files from before a reboot."""
     file = root / "run/boot_id"
     file.write_text(f"{uuid.uuid4()}\n")
     file.chmod(0o444)
@@ -124,7 +125,7 @@ def _new_boot(root: Path) -> None:
 
 
 def enter(name: str, spec: DiskOrder) -> None:
-    """Makes the host's root and moves this process into it. Raises OSError."""
+    """Make the host's root, and move this process into it. Raises OSError."""
     folder = Path(spec["folder"])
     socket.sethostname(name)
     mount("none", "/", flags=RECURSIVE | PRIVATE)

@@ -1,8 +1,7 @@
-"""The first process of a host: starts its sshd, adopts and reaps orphans, and ends when it has no
-children left.
+"""Run as the first process of a host: start its sshd, adopt and reap orphans, end with the host.
 
-Isolated, it is PID 1 of the host's PID namespace; on loopback a subreaper, so that every process of
-the host stays below it.
+In an isolated lab it is PID 1 of the host's PID namespace. On loopback it is a subreaper, so that
+every process of the host stays below it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def _start(argv: list[str]) -> int:
 
 
 def _wait_until_listening(pid_file: Path, sshd: int) -> None:
-    """sshd writes its pid file once it listens."""
+    """Wait for sshd's pid file, which it writes once it listens."""
     deadline = time.monotonic() + LISTEN_S
     while not pid_file.exists():
         if os.waitpid(sshd, os.WNOHANG)[0] or time.monotonic() > deadline:
@@ -40,7 +39,7 @@ def _wait_until_listening(pid_file: Path, sshd: int) -> None:
 
 
 def take_over_streams(console: str) -> None:
-    """Standard input from /dev/null, output to the file `console`."""
+    """Read standard input from /dev/null, and write output to the file `console`."""
     for path, flags, targets in (
         ("/dev/null", os.O_RDONLY, (0,)),
         (console, os.O_WRONLY | os.O_CREAT | os.O_APPEND, (1, 2)),
@@ -52,8 +51,10 @@ def take_over_streams(console: str) -> None:
 
 
 def start_sshd(host: HostOrder) -> int:
-    """Starts the host's sshd and returns its pid once it listens. Raises OSError after LISTEN_S
-    seconds or when it ends."""
+    """Start the host's sshd, and return its pid once it listens.
+
+    Raises OSError after LISTEN_S seconds, or if sshd ends.
+    """
     if os.getpid() != 1:
         become_subreaper()
     pid_file = Path(host["pid_file"])
@@ -64,7 +65,8 @@ def start_sshd(host: HostOrder) -> int:
 
 
 def reap_until_the_end(sshd: int) -> NoReturn:
-    """Isolated, the host ends with its sshd; on loopback when its last process has ended."""
+    """Reap processes until the host ends: isolated, with its sshd; on loopback, with its last
+    process."""
     while True:
         try:
             ended, _ = os.wait()

@@ -1,7 +1,7 @@
-"""A lab's folder: $XDG_STATE_HOME/tfdeploy/lab/<name>/ holds all files of a lab, its disks too.
+"""Manage a lab's folder $XDG_STATE_HOME/tfdeploy/lab/<name>/, which holds all its files and disks.
 
-lab.json inventory.yaml known_hosts id_ed25519 hosts/<host>/{console.log,host_key,sshd_config,...}.
-Starts and ends nothing.
+It has lab.json, inventory.yaml, known_hosts, id_ed25519 and
+hosts/<host>/{console.log,host_key,sshd_config,...}. This module starts and ends no process.
 """
 
 from __future__ import annotations
@@ -26,15 +26,17 @@ from tfdeploy.store.places import check_state_root, state_root
 KNOWN_HOSTS = "known_hosts"
 INVENTORY = "inventory.yaml"
 IDENTITY = "id_ed25519"
-ASIDE = ".gone-"  # and the pid of who removes it: no name of a lab
-# a tmpfs: hosts' layers lie there where the lab's own file system, itself an overlay, can hold none
+ASIDE = ".gone-"  # followed by the pid of the process that removes it; not a valid name of a lab
+# A tmpfs for the hosts' layers, if the lab's own file system is an overlay and cannot hold layers.
 SPARE = "/dev/shm"
 LAYERS = "layers"
 
 
 def labs_folder() -> Path:
-    """Where the labs of this user lie, made if need be. Absolute, without symbolic links. Raises
-    Refused."""
+    """Return the folder of this user's labs, created if missing. Absolute, without symbolic links.
+
+    Raises Refused.
+    """
     root = state_root(os.environ)
     check_state_root(root)
     folder = root / "lab"
@@ -43,23 +45,25 @@ def labs_folder() -> Path:
 
 
 def lab_folder(name: str) -> Path:
-    """The folder of that lab. Raises UsageError for a name that no lab can have."""
+    """Return the folder of that lab. Raise UsageError for an invalid name."""
     if not NAME.match(name) or len(name) > 40:
-        what = f"{name!r:.80} is no name for a lab: letters, digits, '_', '.', '-', at most 40"
+        what = f"{name!r:.80} is not a valid lab name: letters, digits, '_', '.', '-', at most 40"
         raise UsageError(what, where="--name", next="tfdeploy lab up 3 --name mine")
     folder = labs_folder() / name
     if any(not letter.isprintable() or letter in "\"'\\:, " for letter in str(folder)):
         raise UsageError(
-            f"a lab cannot live in {folder}: spaces and the like",
-            next="set XDG_STATE_HOME to a plainer folder",
+            f"a lab cannot be in {folder}: its path has spaces or special characters",
+            next="set XDG_STATE_HOME to a folder without them",
         )
     return folder
 
 
 @contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """One lab command at a time for all labs of this user. The lock is on the folder above `root`,
-    so it leaves no file."""
+    """Hold the lock that admits one lab command at a time for this user.
+
+    The lock is on the folder above `root`, so it leaves no file.
+    """
     handle = os.open(root.parent, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -77,7 +81,7 @@ def identity(root: Path) -> Path:
 
 
 def make_keys(root: Path, state: LabState) -> None:
-    """The operator's key, each host's key, and known_hosts."""
+    """Make the operator's key, each host's key, and known_hosts."""
     public = make_key(identity(root), f"tfdeploy lab {state.name}")
     (root / "authorized_keys").write_text(public + "\n")
     lines = []
@@ -92,16 +96,16 @@ def make_keys(root: Path, state: LabState) -> None:
 
 
 def _host_line(host: HostState) -> str:
-    words = [f"address: {host.address}"]
+    fields = [f"address: {host.address}"]
     if host.port != 22:
-        words.append(f"port: {host.port}")
+        fields.append(f"port: {host.port}")
     if host.ports:
-        words.append(f"ports: {host.ports[0]}-{host.ports[1]}")
-    return f"  {host.name}: {{{', '.join(words)}}}"
+        fields.append(f"ports: {host.ports[0]}-{host.ports[1]}")
+    return f"  {host.name}: {{{', '.join(fields)}}}"
 
 
 def write_inventory(root: Path, state: LabState, user: str, workdir: str | None) -> None:
-    """n1 is ps, the rest workers; a lab of one host is both."""
+    """Write the inventory: n1 is ps, the rest are workers; a lab of one host is both."""
     names = [host.name for host in state.hosts]
     settings = {
         "user": user,
@@ -127,8 +131,10 @@ def write_inventory(root: Path, state: LabState, user: str, workdir: str | None)
 
 
 def make_layers(root: Path, hosts: Iterable[str], *, spare: bool) -> None:
-    """The folders `layer` and `work` of each host. spare: they are links to folders below SPARE,
-    which a reboot empties."""
+    """Make the folders `layer` and `work` of each host.
+
+    `spare`: they are links to folders below SPARE, which a reboot empties.
+    """
     layers = root / LAYERS
     if spare and not layers.exists():
         layers.unlink(missing_ok=True)
@@ -144,8 +150,10 @@ def make_layers(root: Path, hosts: Iterable[str], *, spare: bool) -> None:
 
 
 def put_aside(root: Path) -> Path:
-    """Takes the lab's folder away from its name, under the lock, for `remove`. Raises Refused when
-    something is still mounted below it."""
+    """Rename the lab's folder for `remove`, under the lock.
+
+    Raises Refused if something is still mounted below it.
+    """
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     if below := [path for path in mounts if path.startswith(f"{root}/")]:
         raise Refused(f"{below[0]} is still mounted", where=str(root), next=f"umount {below[0]}")
@@ -156,8 +164,11 @@ def put_aside(root: Path) -> Path:
 
 
 def remove(aside: Path) -> None:
-    """Deletes what was put aside, here or by a process that was killed meanwhile. Without the lock:
-    the disks of many hosts take minutes, and other labs do not wait for that."""
+    """Delete what was put aside, by this process or by one that was killed meanwhile.
+
+    The lock is not needed: the disks of many hosts take minutes, and other labs must not wait for
+    that.
+    """
     for each in aside.parent.glob(f"{ASIDE}*"):
         pid = each.name[len(ASIDE) :].partition("-")[0]
         if each == aside or not Path("/proc", pid).exists():

@@ -1,5 +1,7 @@
-"""The folders that an isolated host needs to run a Python interpreter: its environment, its base,
-and the links between."""
+"""Find the folders that an isolated host needs to run a Python interpreter.
+
+These are its environment, its base, and the folders of links between them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _ASK = (
 
 
 def _links(path: str) -> list[str]:
-    """The folders of every link that leads from path to the program itself."""
+    """Return the folders of every link that leads from `path` to the program itself."""
     folders = []
     while True:
         folders.append(os.path.dirname(path))
@@ -26,8 +28,10 @@ def _links(path: str) -> list[str]:
 
 
 def folders(python: str) -> list[str]:
-    """Folders to bind read-only at their own paths, outermost first. Raises Refused when python
-    does not run."""
+    """Return the folders to bind read-only at their own paths, outermost first.
+
+    Raises Refused if the interpreter does not run.
+    """
     try:
         done = subprocess.run(
             [python, "-I", "-c", _ASK], capture_output=True, text=True, timeout=60, check=True

@@ -1,7 +1,8 @@
-"""A lab of namespaces (`capabilities` says what that needs): each host has its own network
-interface, disk, processes, names and users. The operator has a network of its own, which reaches
-the hosts and nothing else. `cut` sets a link down, `kill` is a power cut. Hosts may be at several
-sites, with a router between them; the operator is at the first.
+"""A lab of namespaces: each host has its own network interface, disk, processes, names and users.
+
+`capabilities` tells what this needs. The operator has its own network, which reaches the hosts and
+nothing else. `cut` sets a link down, and `kill` is a power cut. Hosts may be at several sites with
+a router between them; the operator is at the first site.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tfdeploy.lab.orders import HostOrder, NetworkOrder, Plug
 from tfdeploy.lab.state import HostState
 
 USER = "lab"
-# between the ranges of users and of services, so that no user here is the hosts' user too
+# Between the ranges of users and of services, so that it is no user of this machine.
 UID = 60600
 HOME = f"/home/{USER}"
 ENTERED = ("--mount", "--net", "--pid", "--uts", "--ipc", "--root")
@@ -28,7 +29,7 @@ ENTERED = ("--mount", "--net", "--pid", "--uts", "--ipc", "--root")
 class IsolatedLab(Lab):
     @staticmethod
     def plan_hosts(root: Path, count: int, sites: int) -> list[HostState]:
-        """As many at each site, those with low numbers at the first."""
+        """Plan the same number of hosts at each site, with the lowest numbers at the first site."""
         at = [index * sites // count for index in range(count)]
         return [
             HostState(f"n{n}", f"{network.subnet(root, site)}.{n}", 22, site=site)
@@ -42,11 +43,11 @@ class IsolatedLab(Lab):
             self.root, self.hosts, spare=not capabilities.can_stack_in(str(folder.labs_folder()))
         )
         for host in self.state.hosts:
-            place = folder.host_folder(self.root, host.name)
+            host_folder = folder.host_folder(self.root, host.name)
             for name in ("root", "home"):
-                (place / name).mkdir(exist_ok=True)
-            self._write_sshd(host, place)
-            _give_to_user(place / "home")
+                (host_folder / name).mkdir(exist_ok=True)
+            self._write_sshd(host, host_folder)
+            _give_to_user(host_folder / "home")
         if self.state.shared_workdir:
             shared.mkdir(exist_ok=True)
             _give_to_user(shared)
@@ -128,7 +129,7 @@ class IsolatedLab(Lab):
 
     def _start(self, hosts: list[HostState]) -> None:
         read_only = interpreter.folders(self.state.python) if self.state.rootfs == "/" else []
-        orders = [self._order(host, read_only) for host in hosts]
+        orders = [self._host_order(host, read_only) for host in hosts]
         if not self.state.networks:
             self._bring_up(orders, self._networks())
         elif hosts:
@@ -150,7 +151,7 @@ class IsolatedLab(Lab):
         return networks
 
     def _router(self) -> NetworkOrder:
-        """Its interfaces have the names of its links."""
+        """Return the order for the router. Its interfaces have the names of its links."""
         between = self.state.between
         router: NetworkOrder = {"plugs": [], "ip": [], "tc": [], "forwards": True}
         for site in range(self.state.sites):
@@ -186,7 +187,7 @@ class IsolatedLab(Lab):
             + network.neighbour_lines(str(self.root), near)
         )
 
-    def _write_sshd(self, host: HostState, place: Path) -> None:
+    def _write_sshd(self, host: HostState, host_folder: Path) -> None:
         config = sshd.config(
             address="0.0.0.0",
             port=host.port,
@@ -195,17 +196,17 @@ class IsolatedLab(Lab):
             pid_file=Path("/run/sshd.pid"),
             env={"PATH": sshd.login_path()},
         )
-        (place / "sshd_config").write_text(config)
+        (host_folder / "sshd_config").write_text(config)
 
-    def _order(self, host: HostState, read_only: list[str]) -> HostOrder:
-        place = folder.host_folder(self.root, host.name)
+    def _host_order(self, host: HostState, read_only: list[str]) -> HostOrder:
+        host_folder = folder.host_folder(self.root, host.name)
         names = "".join(f"{other.address} {other.name}\n" for other in self.state.hosts)
         shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
         return {
             "name": host.name,
             "disk": {
                 "rootfs": self.state.rootfs,
-                "folder": str(place),
+                "folder": str(host_folder),
                 "user": USER,
                 "uid": UID,
                 "shell": shell,
@@ -213,12 +214,12 @@ class IsolatedLab(Lab):
                 "read_only": read_only,
                 "shared": str(self.root / "shared") if self.state.shared_workdir else None,
                 "files": {
-                    "/etc/ssh/lab_host_key": str(place / "host_key"),
+                    "/etc/ssh/lab_host_key": str(host_folder / "host_key"),
                     "/etc/ssh/lab_authorized_keys": str(self.root / "authorized_keys"),
-                    "/etc/ssh/lab_sshd_config": str(place / "sshd_config"),
+                    "/etc/ssh/lab_sshd_config": str(host_folder / "sshd_config"),
                 },
             },
-            "console": str(place / "console.log"),
+            "console": str(host_folder / "console.log"),
             "pid_file": "/run/sshd.pid",
             "sshd": sshd.command(Path("/etc/ssh/lab_sshd_config")),
             "reserved": None,

@@ -1,5 +1,4 @@
-"""Fresh ed25519 keys in OpenSSH's own format, made in memory: 64 of them cost less than one
-ssh-keygen."""
+"""Make ed25519 keys in OpenSSH's format, in memory: 64 of them cost less than one ssh-keygen."""
 
 from __future__ import annotations
 
@@ -8,8 +7,10 @@ from pathlib import Path
 
 
 def make_key(path: Path, comment: str) -> str:
-    """Writes path (0600) and path.pub. Returns the public line without its comment. An existing key
-    is kept."""
+    """Write `path` (0600) and path.pub, and return the public line without its comment.
+
+    An existing key is kept.
+    """
     public_path = path.with_name(path.name + ".pub")
     if public_path.exists():
         return " ".join(public_path.read_text().split()[:2])

@@ -1,4 +1,4 @@
-"""A lab in its folder: what both kinds share, and what tests and the command line use of each."""
+"""Define a lab in its folder: what both kinds share, and what tests and the command line use."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from tfdeploy.lab.state import HostState, LabState
 
 
 class HostStatus(TypedDict):
+    """One row of `lab status`."""
+
     host: str
     address: str
     port: int
     state: str  # up, off, cut
     pid: int | None  # None: it is off
-    python: str  # of the training programs
+    python: str  # interpreter of the training programs
 
 
 class Lab(ABC):

@@ -1,4 +1,4 @@
-"""Labs: bring one up, find one again, list them."""
+"""Bring labs up, load them by name, and list them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tfdeploy.lab.state import LabState
 
 KINDS = ("loopback", "isolated")
 DEFAULT_NAME = "lab"
-_RATE = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([kmgt]i?)?(bit|bps)\Z", re.IGNORECASE)  # what tc takes
+# The rates that tc accepts.
+_RATE = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([kmgt]i?)?(bit|bps)\Z", re.IGNORECASE)
 
 
 class Shape(TypedDict):
@@ -40,11 +41,10 @@ def _lab(root: Path, lab_state: LabState) -> LoopbackLab | IsolatedLab:
 
 
 def _check(kind: str, count: int, shape: Shape) -> None:
-    """Raises UsageError for words that no lab is made of, Refused for a kind that this machine
-    cannot hold."""
+    """Raise UsageError for invalid settings, and Refused for a kind that this machine cannot run."""
     if kind not in KINDS:
         raise UsageError(
-            f"no kind of lab {kind!r}", where="--kind", next=f"one of: {', '.join(KINDS)}"
+            f"unknown kind of lab {kind!r}", where="--kind", next=f"one of: {', '.join(KINDS)}"
         )
     if kind == "loopback" and shape["rate"]:
         raise UsageError(
@@ -60,7 +60,7 @@ def _check(kind: str, count: int, shape: Shape) -> None:
         raise UsageError("a loopback lab has one site", where="--sites", next="--kind isolated")
     for flag, rate in (("--rate", shape["rate"]), ("--between", shape["between"])):
         if rate and not _RATE.match(rate):
-            raise UsageError(f"{rate!r:.80} is no rate", where=flag, next=f"{flag} 100mbit")
+            raise UsageError(f"{rate!r:.80} is not a rate", where=flag, next=f"{flag} 100mbit")
     most = network.MOST_HOSTS
     if not 1 <= count <= most:
         raise UsageError(
@@ -100,7 +100,7 @@ def _refuse_another_shape(lab_state: LabState, kind: str, count: int, shape: Sha
     for key, wanted in {"hosts": count, "kind": kind, **shape}.items():
         if existing[key] != wanted:
             raise UsageError(
-                f"the lab {lab_state.name!r} is there with {key} {existing[key]}, not {wanted}",
+                f"the lab {lab_state.name!r} exists with {key} {existing[key]}, not {wanted}",
                 where=str(folder.lab_folder(lab_state.name)),
                 next=f"tfdeploy lab down --name {lab_state.name}",
             )
@@ -119,12 +119,15 @@ def up(
     between: str | None = None,
     rootfs: str = "/",
 ) -> Lab:
-    """Brings a lab up, or starts again the hosts that died. rate: as tc writes it (100mbit), each
-    way of each link, the operator's too; between: the same of the link from each of the `sites` to
-    the others. python: the interpreter of the training programs. rootfs: the folder of the file
-    system that isolated hosts boot from, with a `python`, an sshd and an rsync of its own. Raises
-    UsageError for a lab of that name but another shape, Refused (privileges, programs, ports),
-    HostFailed (a host did not start)."""
+    """Bring a lab up, or start the hosts of an existing lab that died.
+
+    `rate`: as tc writes it (100mbit), for each direction of each link, also the operator's.
+    `between`: the rate of the link from each of the `sites` to the others. `python`: the
+    interpreter of the training programs. `rootfs`: the folder of the file system that isolated
+    hosts boot from, with its own `python`, sshd and rsync. Raises UsageError for an existing lab of
+    that name with another shape, Refused (privileges, programs, ports), HostFailed (a host did not
+    start).
+    """
     shape: Shape = {
         "rate": rate,
         "python": python,
@@ -150,7 +153,7 @@ def up(
 
 
 def load(name: str = DEFAULT_NAME) -> Lab:
-    """The lab of that name. Raises UsageError."""
+    """Return the lab of that name. Raises UsageError if there is none."""
     root = folder.lab_folder(name)
     lab_state = state.read(root)
     if lab_state is None:
@@ -164,8 +167,10 @@ def load(name: str = DEFAULT_NAME) -> Lab:
 
 
 def down(name: str = DEFAULT_NAME) -> None:
-    """Removes a lab, also one of which only processes or half a folder are left. Raises UsageError
-    when there is nothing."""
+    """Remove a lab, even if only processes or some of its files are left.
+
+    Raises UsageError if there is nothing.
+    """
     root = folder.lab_folder(name)
     if state.read(root) or not (root.exists() or processes.marked(str(root))):
         load(name).down()
@@ -181,7 +186,7 @@ def down(name: str = DEFAULT_NAME) -> None:
 
 
 def names() -> list[str]:
-    """The names of this user's labs."""
+    """Return the names of this user's labs."""
     labs = folder.labs_folder()
     lab_names = [path.name for path in labs.iterdir() if not path.name.startswith(folder.ASIDE)]
     return sorted(name for name in lab_names if (labs / name / state.FILE).exists())

@@ -1,10 +1,9 @@
-"""A lab without root: each host is an unprivileged sshd on 127.0.0.1 with a home folder and ports
-of its own.
+"""A lab without root: each host is an unprivileged sshd on 127.0.0.1 with its own home and ports.
 
-All hosts share this machine's network, processes and disk. A block of 16 ports belongs to a host:
-the first is its sshd's, the next ten are its `ports:`. The host's first process holds the block's
-first port for *UDP*: other labs on this machine, of any checkout, see that the block is taken,
-while TensorFlow can use its TCP ports.
+All hosts share this machine's network, processes and disk. Each host has a block of 16 ports: the
+first is its sshd's, the next ten are its `ports:`. The host's first process holds the block's first
+port for *UDP*. So other labs on this machine, of any checkout, see that the block is taken, while
+TensorFlow can use its TCP ports.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ FIRST_PORT, LAST_PORT, BLOCK, PORTS = 20000, 32000, 16, 10  # below the kernel's
 def _bound(kind: socket.SocketKind, address: str, port: int) -> socket.socket:
     held = socket.socket(socket.AF_INET, kind)
     if kind is socket.SOCK_STREAM:
-        # connections that are closing do not count
+        # A port with connections that are closing counts as free.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         held.bind((address, port))
@@ -43,8 +42,8 @@ def _bound(kind: socket.SocketKind, address: str, port: int) -> socket.socket:
 
 
 def reserve(port: int) -> socket.socket:
-    """Takes the block that begins at port. Raises OSError when it is taken, or one of its ports is
-    in use."""
+    """Take the block that begins at `port`. Raise OSError if the block or one of its ports is in
+    use."""
     held = _bound(socket.SOCK_DGRAM, ADDRESS, port)
     try:
         for each in range(port, port + PORTS + 1):
@@ -76,7 +75,7 @@ def choose_ports(root: Path, count: int) -> list[int]:
 
 
 def hosts(root: Path, count: int) -> list[HostState]:
-    """`count` hosts with the ports that they will use. Raises Refused."""
+    """Return `count` hosts with the ports that they will use. Raises Refused."""
     return [
         HostState(f"n{number}", ADDRESS, port, ports=(port + 1, port + PORTS))
         for number, port in enumerate(choose_ports(root, count), start=1)
@@ -109,9 +108,9 @@ class LoopbackLab(Lab):
     def on(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
         host_state = self.host(host)
         if root and os.geteuid() != 0:
-            raise UsageError("on loopback nobody is root", where=host)
-        words = [f"{name}={value}" for name, value in self._environment(host_state).items()]
-        return ["env", "-C", str(self._home(host_state)), *words, *argv]
+            raise UsageError("a loopback lab has no root", where=host)
+        variables = [f"{name}={value}" for name, value in self._environment(host_state).items()]
+        return ["env", "-C", str(self._home(host_state)), *variables, *argv]
 
     def cut(self, host: str) -> None:
         self.host(host)
@@ -151,20 +150,20 @@ class LoopbackLab(Lab):
         }
 
     def _config(self, host: HostState) -> str:
-        place = self.folder_of(host)
+        host_folder = self.folder_of(host)
         return sshd.config(
             address=ADDRESS,
             port=host.port,
-            host_key=place / "host_key",
+            host_key=host_folder / "host_key",
             authorized_keys=self.root / "authorized_keys",
-            pid_file=place / "sshd.pid",
+            pid_file=host_folder / "sshd.pid",
             env=self._environment(host),
         )
 
     def _is_up(self, host: HostState) -> bool:
-        """Whether its sshd runs: `_start` has waited until it listens.
+        """Return whether its sshd runs. `_start` has waited until it listens.
 
-        Nobody connects to find out, because sshd penalises connections without a login.
+        This opens no connection, because sshd penalises connections without a login.
         """
         if host.process is None or not processes.is_alive(host.process):
             return False
@@ -172,8 +171,8 @@ class LoopbackLab(Lab):
         return sshd.read_pid(self.folder_of(host) / "sshd.pid") in running
 
     def _end(self, hosts: list[HostState]) -> None:
-        """End all processes of these hosts: those with their mark, and those below their first
-        ones.
+        """End all processes of these hosts: those with the hosts' marks, and descendants of first
+        processes.
 
         The first processes end last, because they reap the others.
         """
@@ -195,7 +194,7 @@ class LoopbackLab(Lab):
             return
         self._end(hosts)
         with ExitStack() as held:
-            self._bring_up([self._order(host, self._reserved(host, held)) for host in hosts])
+            self._bring_up([self._host_order(host, self._reserved(host, held)) for host in hosts])
 
     def _reserved(self, host: HostState, held: ExitStack) -> int:
         try:
@@ -208,14 +207,14 @@ class LoopbackLab(Lab):
                 next=f"tfdeploy lab down --name {self.name}, and up again",
             ) from error
 
-    def _order(self, host: HostState, reserved: int) -> HostOrder:
-        place = self.folder_of(host)
+    def _host_order(self, host: HostState, reserved: int) -> HostOrder:
+        host_folder = self.folder_of(host)
         return {
             "name": host.name,
             "disk": None,
-            "console": str(place / "console.log"),
-            "pid_file": str(place / "sshd.pid"),
-            "sshd": sshd.command(place / "sshd_config"),
+            "console": str(host_folder / "console.log"),
+            "pid_file": str(host_folder / "sshd.pid"),
+            "sshd": sshd.command(host_folder / "sshd_config"),
             "reserved": reserved,
             "ip": [],
             "tc": [],

@@ -1,8 +1,8 @@
-"""The isolated lab's network: a bridge for each site in a namespace of its own, a veth to each host
-and to the operator, shaped links, and a router between sites.
+"""Build the isolated lab's network.
 
-Lines for `ip` and `tc`, and the two functions that run them. All names exist inside the lab's own
-namespaces only.
+It has a bridge for each site in its own namespace, a veth to each host and to the operator, shaped
+links, and a router between sites. This module has lines for `ip` and `tc`, and the two functions
+that run them. All names exist only inside the lab's own namespaces.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ from tfdeploy.lab.orders import Plug
 from tfdeploy.lab.syscalls import NEWNS, PRIVATE, RECURSIVE, mount, unshare
 
 INTERFACE = "eth0"
-OPERATOR, ROUTER = 254, 253  # last numbers of their addresses
+OPERATOR, ROUTER = 254, 253  # last number of the address
 MOST_HOSTS = 250
 MANY_HOSTS = 16
 COMMAND_S = 30.0
 
 
 class Carried(TypedDict):
-    """Bytes over one link, with their headers."""
+    """Bytes over one link, including headers."""
 
     to_bytes: int  # towards the host
     from_bytes: int
 
 
 def subnet(root: Path, site: int = 0) -> str:
-    """The first three numbers of a site's 10.x.y.0/24. Two labs may have the same, because they
-    share no namespace."""
+    """Return the first three numbers of a site's 10.x.y.0/24.
+
+    Two labs may have the same subnet, because they share no namespace.
+    """
     digest = hashlib.sha256(str(root).encode()).digest()
     return f"10.{64 + digest[0] % 128}.{(digest[1] + site) % 256}"
 
@@ -43,7 +45,7 @@ def bridge(site: int) -> str:
 
 
 def inside(pid: int, argv: Sequence[str]) -> list[str]:
-    """A command line that runs argv in the network namespace of that process."""
+    """Return a command line that runs argv in the network namespace of that process."""
     return ["nsenter", f"--net=/proc/{pid}/ns/net", "--", *argv]
 
 
@@ -67,6 +69,7 @@ def tc(lines: Iterable[str]) -> None:
 
 
 def shape(card: str, rate: str | None) -> list[str]:
+    """Return the tc lines that limit the rate of an interface."""
     return [f"qdisc add dev {card} root tbf rate {rate} burst 256kb latency 100ms"] if rate else []
 
 
@@ -75,7 +78,7 @@ def interface_lines(address: str, interface: str = INTERFACE) -> list[str]:
 
 
 def route_lines(root: Path, site: int, sites: int) -> list[str]:
-    """From a site to all others. There is no way out of the lab."""
+    """Return the routes from a site to all others. No route leads out of the lab."""
     others = [other for other in range(sites) if other != site]
     return [
         f"route add {subnet(root, other)}.0/24 via {subnet(root, site)}.{ROUTER}"
@@ -84,8 +87,10 @@ def route_lines(root: Path, site: int, sites: int) -> list[str]:
 
 
 def forward() -> None:
-    """Makes a router of the namespace of this process. By a /proc of its own: in a container,
-    /proc/sys is read-only."""
+    """Let the namespace of this process forward packets.
+
+    It mounts its own /proc, because /proc/sys is read-only in a container.
+    """
     unshare(NEWNS)
     mount("none", "/", flags=RECURSIVE | PRIVATE)
     mount("proc", "/proc", "proc")
@@ -93,9 +98,12 @@ def forward() -> None:
 
 
 def neighbour_lines(root: str, addresses: dict[str, str]) -> list[str]:
-    """With more than MANY_HOSTS, permanent neighbour entries for all `addresses` (by name). Learned
-    ones fill one table of the kernel for all labs together, and the 4,032 pairs of 64 hosts are
-    four times what it holds."""
+    """Return permanent neighbour entries for all `addresses` (by name), for more than MANY_HOSTS
+    hosts.
+
+    Learned entries fill one kernel table for all labs together, and the 4,032 pairs of 64 hosts are
+    four times its size.
+    """
     if len(addresses) <= MANY_HOSTS:
         return []
     return [
@@ -114,14 +122,14 @@ def bridge_lines(sites: int) -> list[str]:
 
 
 def mac_address(root: str, name: str) -> str:
-    """The MAC address of that host: the same after each boot, so that neighbours' ARP entries stay
-    valid."""
+    """Return the host's MAC address. It is the same after each boot, so neighbours' ARP entries
+    stay valid."""
     digest = hashlib.sha256(f"{root}/{name}".encode()).digest()
     return ":".join(f"{byte:02x}" for byte in (0x02, *digest[:5]))
 
 
 def attach(switch: int, root: str, plugs: Sequence[tuple[int, Plug]]) -> None:
-    """Gives each process (by its pid) the veth of its plug, whose other end is on a bridge of the
+    """Give each process (by its pid) the veth of its plug. The other end is on a bridge of the
     switch."""
     lines = []
     for pid, plug in plugs:
@@ -139,12 +147,14 @@ def attach(switch: int, root: str, plugs: Sequence[tuple[int, Plug]]) -> None:
 
 
 def carried(switch: int) -> dict[str, Carried]:
-    """What each link has carried, by name, as the kernel counts it at the switch. Raises
-    OSError."""
-    words = inside(switch, ["ip", "-json", "-statistics", "link"])
-    done = subprocess.run(words, text=True, capture_output=True, timeout=COMMAND_S, check=False)
+    """Return the bytes of each link by name, as the kernel counts them at the switch.
+
+    Raises OSError.
+    """
+    columns = inside(switch, ["ip", "-json", "-statistics", "link"])
+    done = subprocess.run(columns, text=True, capture_output=True, timeout=COMMAND_S, check=False)
     if done.returncode:
-        raise OSError(f"{' '.join(words)}: {done.stderr.strip()}")
+        raise OSError(f"{' '.join(columns)}: {done.stderr.strip()}")
     counted = {row["ifname"]: row["stats64"] for row in json.loads(done.stdout) if "master" in row}
     return {
         name: {"to_bytes": row["tx"]["bytes"], "from_bytes": row["rx"]["bytes"]}
@@ -157,8 +167,7 @@ def set_link(switch: int, name: str, *, up: bool) -> None:
 
 
 def detach(switch: int, name: str) -> None:
-    """Deletes the host's link, so that a host that is killed sends nothing to its peers. Does
-    nothing where there is none."""
+    """Delete the host's link, if any, so that a killed host sends nothing to its peers."""
     subprocess.run(
         inside(switch, ["ip", "link", "del", name]),
         capture_output=True,

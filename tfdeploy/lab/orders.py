@@ -1,4 +1,4 @@
-"""The JSON between a lab and the process that starts its hosts; see `boot`."""
+"""Define the JSON between a lab and the process that starts its hosts; see `boot`."""
 
 from __future__ import annotations
 
@@ -6,28 +6,30 @@ from typing import TypedDict
 
 
 class Plug(TypedDict):
-    """A link: `interface` in the namespace of its host (or operator, router), the other end `name`
-    on a bridge of the switch."""
+    """A link. `interface` is in the namespace of its host (or operator, router).
+
+    The other end, `name`, is on a bridge of the switch.
+    """
 
     name: str
     interface: str
     bridge: str
-    rate: str | None  # as tc writes it, for what the switch sends
+    rate: str | None  # limit of what the switch sends, as tc writes it
     up: bool
 
 
 class NetworkOrder(TypedDict, total=False):
-    """A namespace without a host: the switch, the operator's end, the router."""
+    """A namespace without a host: the switch, the operator's end, or the router."""
 
-    bridges: list[str]  # lines of an `ip` batch, before its links are there
+    bridges: list[str]  # lines of an `ip` batch that run before the links exist
     plugs: list[Plug]
-    ip: list[str]  # after that
+    ip: list[str]  # lines of an `ip` batch that run after that
     tc: list[str]
-    forwards: bool  # packets from one of its links to another
+    forwards: bool  # forward packets from one link to another
 
 
 class DiskOrder(TypedDict):
-    """A host's own root over `rootfs`. Paths are this machine's."""
+    """A host's own root over `rootfs`. Paths are those of this machine."""
 
     rootfs: str
     folder: str
@@ -37,7 +39,7 @@ class DiskOrder(TypedDict):
     hosts_file: str  # its lines
     read_only: list[str]
     shared: str | None
-    files: dict[str, str]  # path on the host -> path here
+    files: dict[str, str]  # {path on the host: path on this machine}
 
 
 class HostOrder(TypedDict):
@@ -47,7 +49,7 @@ class HostOrder(TypedDict):
     pid_file: str
     sshd: list[str]
     reserved: int | None  # loopback: the file descriptor that holds its ports' block
-    ip: list[str]  # lines of a batch, as `tc`
+    ip: list[str]  # lines of an `ip` batch
     tc: list[str]
     plugs: list[Plug]
 
@@ -55,7 +57,7 @@ class HostOrder(TypedDict):
 class Order(TypedDict):
     root: str
     networks: dict[str, NetworkOrder]
-    switch: int | None  # the pid of the switch that runs already
+    switch: int | None  # pid of the switch, if it runs already
     hosts: list[HostOrder]
 
 

@@ -1,4 +1,4 @@
-"""Which processes belong to a lab, and how they end. By identity and by mark, never by name.
+"""Identify the processes of a lab, and end them. By identity and by mark, never by name.
 
 The mark is TFDEPLOY_LAB in the environment: the lab's root folder, or <root>/<host>.
 """
@@ -78,8 +78,8 @@ def _describe(pid: int) -> str:
     """Return why it may not end: "24691 (D, in zap_pid_ns_processes, above 24702 24705)"."""
     process = processes.entry(pid)
     try:
-        place = Path(f"/proc/{pid}/wchan").read_text() or "user space"
+        waits_in = Path(f"/proc/{pid}/wchan").read_text() or "user space"
     except OSError:
-        place = "unknown"
+        waits_in = "unknown"
     below = " ".join(map(str, sorted(with_descendants({pid}) - {pid}))) or "nothing"
-    return f"{pid} ({process.state if process else 'gone'}, in {place}, above {below})"
+    return f"{pid} ({process.state if process else 'gone'}, in {waits_in}, above {below})"

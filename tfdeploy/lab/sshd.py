@@ -1,4 +1,4 @@
-"""One host's sshd: where the program is, and its configuration. Starts nothing."""
+"""Find the sshd program, and write one host's configuration. Starts nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STANDARD_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
 def program(name: str, package: str) -> str:
-    """Where a program is, also outside PATH (sbin). Raises Refused that names the package."""
+    """Return where a program is, also outside PATH (sbin). Raise Refused that names its package."""
     path = shutil.which(name) or shutil.which(name, path=STANDARD_PATH)
     if path is None:
         raise Refused(
@@ -29,7 +29,7 @@ def command(config_file: Path) -> list[str]:
 
 
 def login_path() -> str:
-    """The hosts' PATH: the standard folders, and after them the folder of this machine's rsync."""
+    """Return the hosts' PATH: the standard folders, then the folder of this machine's rsync."""
     rsync = Path(program("rsync", "rsync")).parent
     return STANDARD_PATH if str(rsync) in STANDARD_PATH.split(":") else f"{STANDARD_PATH}:{rsync}"
 
@@ -47,10 +47,10 @@ def config(
     pid_file: Path,
     env: dict[str, str],
 ) -> str:
-    """The whole sshd_config.
+    """Return the whole sshd_config.
 
-    Limits (MaxStartups, MaxSessions, PerSourcePenalties) stay at sshd's defaults: what shuts an
-    operator out of a real host must show in a lab too.
+    Limits (MaxStartups, MaxSessions, PerSourcePenalties) keep sshd's defaults, so that what locks
+    an operator out of a real host also shows in a lab.
     """
     lines = [
         f"ListenAddress {address}",
@@ -71,14 +71,17 @@ def config(
 
 
 def make_privilege_folder() -> None:
-    """sshd started by root wants this folder, and only the distribution's service makes it. Others
-    cannot and need not."""
+    """Make the folder that an sshd started by root needs.
+
+    Otherwise only the distribution's service makes it. Other users cannot make it and do not need
+    it.
+    """
     with suppress(PermissionError):
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
 
 
 def read_pid(pid_file: Path) -> int | None:
-    """The process id that sshd wrote once it listened; None: it has not, or has ended in order."""
+    """Return the pid that sshd wrote once it listened; None before that, or after a normal end."""
     try:
         return int(pid_file.read_text())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Run `tfdeploy.lab.boot`, a process of its own, with an order, and read its answer."""
+"""Run `tfdeploy.lab.boot` in its own process with an order, and read its answer."""
 
 from __future__ import annotations
 

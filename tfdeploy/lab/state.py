@@ -1,4 +1,4 @@
-"""The state of a lab in its folder: one JSON file, replaced as a whole."""
+"""Store the state of a lab in its folder: one JSON file, replaced as a whole."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LabState:
     sites: int
     between: str | None  # bandwidth from one site to another
     rootfs: str  # isolated: the file system that hosts boot from
-    # isolated: holders of their namespaces
+    # Isolated labs: the processes that hold the networks' namespaces.
     networks: dict[str, Identity] = field(default_factory=dict)
 
 

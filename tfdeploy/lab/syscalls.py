@@ -1,5 +1,7 @@
-"""The system calls that Python's library lacks (os.unshare is 3.12's): namespaces, mounts. Linux,
-libc only."""
+"""Call Linux's namespaces and mounts through libc, because Python's library lacks them.
+
+os.unshare exists from Python 3.12 on.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,12 @@ def unshare(flags: int) -> None:
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
-    words = [
+    pointers = [
         ctypes.c_char_p(os.fsencode(word)) if word else None for word in (source, target, kind)
     ]
     _checked(
         _libc.mount(
-            *words,
+            *pointers,
             ctypes.c_ulong(flags),
             ctypes.c_char_p(os.fsencode(options)) if options else None,
         ),
@@ -38,7 +40,7 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
 
 
 def switch_root(root: str) -> None:
-    """Makes `root` (a mount point) the root of this mount namespace, and unmounts the old one."""
+    """Make `root` (a mount point) the root of this mount namespace, and unmount the old one."""
     os.chdir(root)
     _checked(_libc.pivot_root(b".", b"."), "pivot_root")
     _checked(_libc.umount2(b".", ctypes.c_int(_DETACH)), "umount of the old root")

@@ -165,7 +165,7 @@ def _report_and_exit(trial: Trial, scratch: Path, write_fd: int) -> NoReturn:
 def run_all(trials: dict[str, Trial], folder: str) -> dict[str, str]:
     """Run the trials at once, with scratch files in `folder`. Return {name: why it failed, or
     ""}."""
-    # `lab down` removes what has this prefix if this process is killed.
+    # If this process is killed, `lab down` removes folders with this prefix.
     prefix = f"{ASIDE}{os.getpid()}-"
     with tempfile.TemporaryDirectory(prefix=prefix, dir=folder) as scratch:
         started = [start(trial, Path(scratch, str(n))) for n, trial in enumerate(trials.values())]

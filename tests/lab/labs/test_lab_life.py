@@ -243,7 +243,7 @@ def test_the_command_line(tmp_path: Path) -> None:
     [
         (("../up", "loopback", 3), "no name for a lab"),
         (("-x", "loopback", 3), "no name for a lab"),
-        (("ok", "cloud", 3), "no kind of lab"),
+        (("ok", "cloud", 3), "unknown kind of lab"),
         (("ok", "loopback", 0), "1 to 250 hosts"),
         (("ok", "loopback", 251), "1 to 250 hosts"),
     ],
@@ -260,7 +260,7 @@ def test_nonsense_is_refused(args: tuple[str, str, int], what: str, alone: Path)
 )
 def test_what_is_no_rate_is_refused(rate: str, alone: Path) -> None:
     for wish in ({"rate": rate}, {"sites": 2, "between": rate}):
-        with pytest.raises(UsageError, match="is no rate"):
+        with pytest.raises(UsageError, match="is not a rate"):
             lab.up("ok", "isolated", 2, **wish)  # type: ignore[arg-type]
     assert left_of(alone / "ok")[2] == []
 

@@ -28,7 +28,7 @@ from tfdeploy.operations.audit import Subject, audit
 from tfdeploy.operations.broadcast.copy_keep import KeepCopy, copy_keep
 from tfdeploy.operations.broadcast.delivery import listing_of
 from tfdeploy.operations.broadcast.held_source import HeldSource
-from tfdeploy.operations.broadcast.origin import look_at
+from tfdeploy.operations.broadcast.origin import list_origin_data
 from tfdeploy.operations.check import check
 from tfdeploy.operations.clean import find, remove
 from tfdeploy.operations.copy.pull import Source, fetch_folder, list_files
@@ -288,7 +288,7 @@ def ask_verb(verb: str) -> Operation:
 def look_at_data(fleet: Any, folder: Path, job: Job) -> Any:
     def look(host: Any) -> object:
         try:
-            return look_at(fleet, host, "/data").digest
+            return list_origin_data(fleet, host, "/data").digest
         except TfdeployError as error:
             return error
 

@@ -1,4 +1,4 @@
-"""Rows of a listing as hosts name them by a bitmap; see agent/bitmap.py."""
+"""Read bitmaps in which hosts name rows of a listing; see agent/bitmap.py."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from tfdeploy.errors import BadAnswer
 
 @dataclass(frozen=True)
 class NamedRows:
-    """Some rows of a listing. Hosts that lack the same share them: equal names, equal rows."""
+    """Some rows of a listing. Hosts that lack the same rows share one: equal names mean equal rows."""
 
     name: str
     rows: Sequence[int] = field(compare=False, repr=False)
 
 
 class RowSet(Collection[int]):
-    """Some rows of a listing of so many: a byte each, where a set of a million takes 100 MB."""
+    """A set of rows of a listing with `total_rows` rows.
 
-    def __init__(self, rows: Iterable[int], of: int) -> None:
-        self._marks = bytearray(of)
+    It takes one byte per row; a set of a million ints would take 100 MB.
+    """
+
+    def __init__(self, rows: Iterable[int], total_rows: int) -> None:
+        self._marks = bytearray(total_rows)
         for row in rows:
             self._marks[row] = 1
 
@@ -38,19 +41,20 @@ class RowSet(Collection[int]):
 
 
 def rows_of(packed: str, rows: Listing, host: str) -> array[int]:
-    """The rows that it names: files with content. Raises BadAnswer."""
-    content = unpacked(packed, host)
+    """Return the rows that a host's bitmap names. Raise BadAnswer unless they are files with
+    content."""
+    content = unpack_bitmap(packed, host)
     if len(content) != (len(rows) + 7) // 8:
-        raise BadAnswer("what it says of its files is no bitmap of the listing", where=host)
+        raise BadAnswer("its bitmap of files does not fit the listing", where=host)
     numbers = array("I", bitmap.numbers_of(content))
     if any(row >= len(rows) or not rows.is_content(row) for row in numbers):
-        raise BadAnswer("what it says of its files names rows that are no files", where=host)
+        raise BadAnswer("its bitmap of files names rows that are not files", where=host)
     return numbers
 
 
-def unpacked(packed: str, host: str) -> bytes:
-    """Raises BadAnswer."""
+def unpack_bitmap(packed: str, host: str) -> bytes:
+    """Return the unpacked bitmap. Raise BadAnswer if it is invalid."""
     try:
         return bitmap.unpack(packed)
     except ValueError as error:
-        raise BadAnswer(f"what it says of its files is no bitmap: {error}", where=host) from error
+        raise BadAnswer(f"its bitmap of files is invalid: {error}", where=host) from error

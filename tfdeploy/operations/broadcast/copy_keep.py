@@ -1,8 +1,7 @@
-"""The keep folders of one host are copied to other hosts, from host to host: before a mirrored run,
-and for `fetch --onto`.
+"""Copy the keep folders of one host to other hosts, from host to host.
 
-All hosts list theirs first, so that only missing files are sent; a second launch after the same
-training sends nothing.
+Used before a mirrored run, and for `fetch --onto`. All hosts list their folders first, so that only
+missing files are sent; a second launch after the same training sends nothing.
 """
 
 from __future__ import annotations
@@ -26,27 +25,32 @@ from tfdeploy.operations.emit import emit_note
 from tfdeploy.operations.outcomes import all_or_error, split, together
 from tfdeploy.transport.protocols import Fleet, Session
 
-# temporary copies of TensorFlow's non-chief workers
+# Temporary copies that TensorFlow's non-chief workers write.
 _OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")
 
 
 @dataclass(frozen=True)
 class KeepDifference:
-    """What makes a host the same as the source: files to send, and `checkpoint` records to set
-    aside, which the source lacks."""
+    """What makes a host equal to the source.
+
+    `files` are to be sent. `aside` are `checkpoint` records that the source lacks and that must be
+    set aside.
+    """
 
     files: tuple[FoundFile, ...]
     aside: tuple[str, ...]
 
     @property
     def total_bytes(self) -> int:
-        return sum(one.size for one in self.files)
+        return sum(file.size for file in self.files)
 
 
 @dataclass(frozen=True)
 class KeepCopy:
-    """Which keep folders of which job are copied from `source`. `run`: the run they are copied for,
-    if any."""
+    """Which keep folders of which job are copied from `source`.
+
+    `run` is the run that they are copied for, if any.
+    """
 
     job: str
     keep: tuple[str, ...]
@@ -55,8 +59,10 @@ class KeepCopy:
 
 
 def copy_keep(fleet: Fleet, copy: KeepCopy, hosts: tuple[Host, ...], emit: Emit) -> None:
-    """Copies the job's keep folders from the source to each of `hosts`. Raises one error for the
-    hosts that failed."""
+    """Copy the job's keep folders from the source to each of `hosts`.
+
+    Raises one error for the hosts that failed.
+    """
     source = copy.source
     others = tuple(host for host in hosts if host.name != source.name)
     wanted = FetchSource("keep", copy.job, keep=copy.keep)
@@ -87,23 +93,29 @@ def copy_keep(fleet: Fleet, copy: KeepCopy, hosts: tuple[Host, ...], emit: Emit)
     )
 
 
-def keep_difference(source: tuple[FoundFile, ...], there: tuple[FoundFile, ...]) -> KeepDifference:
-    """Compares by path, size and mtime in whole seconds. Links are not copied."""
-    ours = [one for one in source if one.target is None and not _OF_A_WORKER.search(one.path)]
-    theirs = {one.path: _stamp(one) for one in there if one.target is None}
-    paths = {one.path for one in ours}
+def keep_difference(
+    source: tuple[FoundFile, ...], existing: tuple[FoundFile, ...]
+) -> KeepDifference:
+    """Compare by path, size and mtime in whole seconds. Links are not copied."""
+    ours = [file for file in source if file.target is None and not _OF_A_WORKER.search(file.path)]
+    theirs = {file.path: _stamp(file) for file in existing if file.target is None}
+    paths = {file.path for file in ours}
     aside = tuple(
-        one.path for one in there if one.is_record and one.target is None and one.path not in paths
+        file.path
+        for file in existing
+        if file.is_record and file.target is None and file.path not in paths
     )
-    return KeepDifference(tuple(one for one in ours if theirs.get(one.path) != _stamp(one)), aside)
+    return KeepDifference(
+        tuple(file for file in ours if theirs.get(file.path) != _stamp(file)), aside
+    )
 
 
-def _stamp(one: FoundFile) -> tuple[int, int]:
-    return one.size, one.mtime_ns // 10**9
+def _stamp(file: FoundFile) -> tuple[int, int]:
+    return file.size, file.mtime_ns // 10**9
 
 
 def _begin(session: Session, copy: KeepCopy, differences: Mapping[str, KeepDifference]) -> Session:
-    """The session of a host that has room for what it lacks."""
+    """Return the session of the host, after the host reserved space for what it lacks."""
     difference = differences.get(session.host.name)
     if difference is not None:
         below_workdir(
@@ -121,9 +133,14 @@ def _broadcast(
     differences: Mapping[str, KeepDifference],
     emit: Emit,
 ) -> dict[str, TfdeployError]:
-    """The hosts that failed. Raises SourceChanged."""
+    """Send the missing files. Return the errors of hosts. Raises SourceChanged."""
     lacking = sorted(
-        {_named(one) for difference in differences.values() for one in difference.files if one.size}
+        {
+            _named_file(file)
+            for difference in differences.values()
+            for file in difference.files
+            if file.size
+        }
     )
     if not lacking:
         return {}
@@ -141,7 +158,7 @@ def _broadcast(
 
 def _place_keep(session: Session, difference: KeepDifference, copy: KeepCopy, emit: Emit) -> None:
     agent, host = session.agent(), session.host.name
-    files = [list(_named(one)) for one in difference.files]
+    files = [list(_named_file(file)) for file in difference.files]
     args = {
         "job": copy.job,
         "keep": list(copy.keep),
@@ -149,13 +166,13 @@ def _place_keep(session: Session, difference: KeepDifference, copy: KeepCopy, em
         "aside": list(difference.aside),
     }
     missing = only_of(
-        {one.path for one in difference.files},
+        {file.path for file in difference.files},
         agent.call(KEEP_PLACE, args, timeout_s=600).missing,
         host,
     )
     if missing:
         raise HostFailed(
-            f"{missing[0]} of `keep` did not arrive whole",
+            f"{missing[0]} of `keep` is incomplete after the copy",
             where=host,
             next="the same command again",
         )
@@ -168,5 +185,5 @@ def _place_keep(session: Session, difference: KeepDifference, copy: KeepCopy, em
     )
 
 
-def _named(one: FoundFile) -> NamedFile:
-    return one.path, one.size, one.mtime_ns
+def _named_file(file: FoundFile) -> NamedFile:
+    return file.path, file.size, file.mtime_ns

@@ -1,5 +1,4 @@
-"""One data set: what each host is to have of it, whether it has that, and from where what hosts
-lack would come."""
+"""Decide for one data set what each host should have, and where missing files come from."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from tfdeploy.model.answers.files import DATA_STATE
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.broadcast.bitmaps import NamedRows, RowSet
-from tfdeploy.operations.broadcast.origin import has_changed_there, look_at
+from tfdeploy.operations.broadcast.origin import has_changed_there, list_origin_data
 from tfdeploy.operations.broadcast.split import Split
 from tfdeploy.operations.broadcast.wanted import Wanted, whole
 from tfdeploy.planning.broadcast.streams import Stream, streams
@@ -19,33 +18,37 @@ from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing
 from tfdeploy.tree.datasets import has_changed, read_again
 
-# from so many on, a host that has all of the data feeds the others, and not this machine
+# From so many bytes on, a host that has all of the data feeds the others instead of this machine.
 LENT_BYTES = 64 << 20
 LOOK_S = 600.0
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """`listing`: of all of it. `origin`: the host that it comes from; None: this machine. `split`:
-    who gets which files."""
+    """A data set.
+
+    `listing` lists all of it. `origin` is the host that it comes from (None: this machine). `split`
+    tells which host gets which files.
+    """
 
     listing: DataListing
     origin: Host | None = None
     split: Split | None = None
 
     def wanted(self, host: str) -> Wanted | None:
-        """What a host is to have; None: nothing of it."""
+        """Return what a host should have; None if it should have nothing of it."""
         return whole(self.listing) if self.split is None else self.split.wanted.get(host)
 
     def read_again(self, fleet: Fleet) -> DataListing:
+        """Return a new listing of the data."""
         return (
             read_again(self.listing)
             if self.origin is None
-            else look_at(fleet, self.origin, self.listing.source)
+            else list_origin_data(fleet, self.origin, self.listing.source)
         )
 
     def has_changed(self, fleet: Fleet) -> bool:
-        """Since it was listed."""
+        """Return whether the data has changed since it was listed."""
         return (
             has_changed(self.listing)
             if self.origin is None
@@ -58,15 +61,18 @@ class DataSet:
         wanting: Mapping[str, Sequence[int]],
         complete: Iterable[Host],
     ) -> list[Stream]:
-        """`lacks`, `wanting`: rows of the whole data set, of hosts that lack some; `complete`:
-        hosts that have what they are to have."""
+        """Return the streams that bring every host what it lacks.
+
+        `lacks` and `wanting` are rows of the whole data set, for hosts that lack some. `complete`
+        are the hosts that have everything they should have.
+        """
         sizes, origin = self.listing.rows.sizes, self.origin.name if self.origin else None
         lacking = {name: each.rows for name, each in lacks.items() if each.rows}
         if self.split is not None:
-            # what the origin has is right by itself
+            # The origin's files are correct by definition, so what others hold does not matter.
             held = {} if origin is not None else self.split.held
             return streams({name: wanting[name] for name in lacking}, lacking, sizes, held, origin)
-        different = set(lacks.values())  # most hosts lack the same
+        different = set(lacks.values())  # most hosts lack the same rows
         moved = array(
             "I", RowSet((row for each in different for row in each.rows if sizes[row]), len(sizes))
         )
@@ -78,12 +84,12 @@ class DataSet:
         return [Stream(tuple(lacking), origin or lender, moved)] if moved else []
 
 
-def is_there(session: Session, where: Args, wanted: Wanted) -> bool:
-    """`where`: job and name."""
-    there = session.agent().call(DATA_STATE, where, timeout_s=LOOK_S)
-    if there is None:
+def has_data_set(session: Session, where: Args, wanted: Wanted) -> bool:
+    """Return whether the host has the data set as wanted. `where` has the job and the name."""
+    answer = session.agent().call(DATA_STATE, where, timeout_s=LOOK_S)
+    if answer is None:
         return False
-    return (there.digest, there.attributes, there.parts) == (
+    return (answer.digest, answer.attributes, answer.parts) == (
         wanted.digest,
         wanted.attributes,
         wanted.parts_name,

@@ -1,8 +1,7 @@
-"""A data set to all hosts of a job: what each lacks is found first, then broadcasts bring it, then
-each puts it in place.
+"""Send data sets to all hosts of a job: ask what each lacks, broadcast it, then put it in place.
 
 The caller holds the job's lock on every host. What runs read does not change before the whole data
-set is there.
+set has arrived.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.bitmaps import NamedRows, RowSet
-from tfdeploy.operations.broadcast.data_set import LOOK_S, DataSet, is_there
+from tfdeploy.operations.broadcast.data_set import LOOK_S, DataSet, has_data_set
 from tfdeploy.operations.broadcast.delivery import DataSent, Delivery, Outcome, add_outcomes
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.source import SourceChanged
@@ -33,14 +32,14 @@ from tfdeploy.operations.lock import JobLock
 from tfdeploy.planning.broadcast.streams import Stream
 from tfdeploy.transport.protocols import Fleet, Session
 
-TRIES = 3  # a source that changes while it is sent is sent again this often
+TRIES = 3  # tries for a source that changes while it is sent
 COPY_S = 24 * 3600.0
 STREAMS_AT_ONCE = 16
 
 
 @dataclass
 class _MissingRows:
-    """`lacking`: rows of the whole data set."""
+    """What a host lacks. `lacking` names rows of the whole data set."""
 
     session: Session
     wanted: Wanted
@@ -57,8 +56,11 @@ def send_data_sets(
     emit: Emit,
     lock: JobLock | None = None,
 ) -> dict[str, Outcome]:
-    """Every host's outcome. A host that fails does not stop the others. `lock`: released on each
-    host that has its last set."""
+    """Send the data sets, and return every host's outcome. A host that fails does not stop the
+    others.
+
+    `lock` is released on each host that has its last data set.
+    """
     outcomes: dict[str, Outcome] = {host.name: DataSent() for host in hosts}
     last = {
         host.name: name
@@ -91,9 +93,11 @@ def _send_changing(
     lock: JobLock,
     done: frozenset[str],
 ) -> dict[str, Outcome]:
-    """One data set; again where it changed meanwhile. Parts are not made anew: the launch or sync
-    has planned with them. `done`: hosts for which it is the last set: the lock is released
-    there."""
+    """Send one data set, and send it again if it changed meanwhile.
+
+    Parts are not divided again, because the launch or sync has planned with them. `done` are the
+    hosts for which this is the last data set: the lock is released there.
+    """
     lost: dict[str, Outcome] = {}
 
     def release(session: Session) -> None:
@@ -102,7 +106,7 @@ def _send_changing(
 
     for _ in range(1 if data.split else TRIES):
         try:
-            return {**_Sending(fleet, job, name, data, emit, release).to(hosts), **lost}
+            return {**_Sending(fleet, job, name, data, emit, release).send_to(hosts), **lost}
         except SourceChanged as error:
             changed = error
         lost.update(lock.reacquire())
@@ -121,7 +125,7 @@ def _send_changing(
 
 
 class _Sending:
-    """Of one data set in one state."""
+    """Sends one listing of one data set."""
 
     def __init__(
         self,
@@ -132,7 +136,7 @@ class _Sending:
         emit: Emit,
         release: Callable[[Session], None],
     ) -> None:
-        """`release`: called for each host that has it."""
+        """`release` is called for each host that has the data set."""
         self._fleet, self._name, self._data, self._emit, self._release = (
             fleet,
             name,
@@ -143,38 +147,39 @@ class _Sending:
         self._where = {"job": job, "name": name}
         self._what = f"data {name}"
         self._whole = whole(data.listing)
-        self._complete: list[Host] = []  # they had all of it before
+        self._complete: list[Host] = []  # hosts that had everything before
         self._placed: set[str] = set()
-        self._arrived: dict[str, dict[int, int]] = {}  # of what it lacked: received, or found there
-        # by name: what a host is to have, and what it says that it lacks
+        # {host: {stream: bytes it lacked that it has received or found on its disk}}
+        self._arrived: dict[str, dict[int, int]] = {}
+        # The missing rows, by the digest of what a host should have and the bitmap of what it lacks.
         self._rows: dict[str, NamedRows] = {}
         self._lock = Lock()
 
-    def to(self, hosts: tuple[Host, ...]) -> dict[str, Outcome]:
-        """Raises SourceChanged."""
+    def send_to(self, hosts: tuple[Host, ...]) -> dict[str, Outcome]:
+        """Send to all hosts, and return every host's outcome. Raises SourceChanged."""
         outcomes: dict[str, Outcome] = dict(_split(self._fleet.each(hosts, self._state))[1])
         self._complete = [host for host in hosts if isinstance(outcomes.get(host.name), DataSent)]
         waiting = tuple(host for host in hosts if host.name not in outcomes)
-        alone: set[str] = set()  # hosts that were taken for sharing another's folder, and do not
+        alone: set[str] = set()  # hosts that seemed to share another host's folder, but do not
         while waiting:
-            lacks, failed = _split(self._fleet.each(waiting, self._lack))
+            lacks, failed = _split(self._fleet.each(waiting, self._ask_missing_rows))
             outcomes.update(failed)
             groups = _groups(lacks, alone)
             outcomes.update(self._bring({group[0]: lacks[group[0]] for group in groups}))
             others = [name for group in groups for name in group[1:]]
             alone.update(others)
             waiting = tuple(
-                host for host in hosts if host.name in others and not self._has(host, outcomes)
+                host for host in hosts if host.name in others and not self._has_now(host, outcomes)
             )
         return {host.name: outcomes[host.name] for host in hosts}
 
-    # --- what hosts have
+    # --- The state of hosts.
 
     def _wanted(self, host: str) -> Wanted:
         return self._whole if self._data.split is None else self._data.split.wanted[host]
 
     def _is_there(self, session: Session) -> bool:
-        return is_there(session, self._where, self._wanted(session.host.name))
+        return has_data_set(session, self._where, self._wanted(session.host.name))
 
     def _state(self, session: Session) -> DataSent | None:
         if not self._is_there(session):
@@ -182,30 +187,33 @@ class _Sending:
         self._release(session)
         return DataSent()
 
-    def _has(self, host: Host, outcomes: dict[str, Outcome]) -> bool:
-        """Whether another host brought it there too: they share the folder."""
-        there = self._fleet.each((host,), self._state)[host.name]
-        if isinstance(there, DataSent):
+    def _has_now(self, host: Host, outcomes: dict[str, Outcome]) -> bool:
+        """Return whether the host has the data set now, because it shares a folder with another
+        host."""
+        state = self._fleet.each((host,), self._state)[host.name]
+        if isinstance(state, DataSent):
             outcomes[host.name] = DataSent(sets=[self._what])
-        elif isinstance(there, TfdeployError):
-            outcomes[host.name] = there
-        return there is not None
+        elif isinstance(state, TfdeployError):
+            outcomes[host.name] = state
+        return state is not None
 
-    def _lack(self, session: Session) -> _MissingRows:
+    def _ask_missing_rows(self, session: Session) -> _MissingRows:
         wanted = self._wanted(session.host.name)
         args = {**self._where, "reserve": session.host.reserve}
-        said = session.agent().call(DATA_LACK, args, blob=wanted.packed, timeout_s=LOOK_S)
-        name = f"{wanted.digest} {said.lacking}"
+        answer = session.agent().call(DATA_LACK, args, blob=wanted.packed, timeout_s=LOOK_S)
+        name = f"{wanted.digest} {answer.lacking}"
         with self._lock:
             if name not in self._rows:
-                own = bitmaps.rows_of(said.lacking, wanted.rows, session.host.name)
+                own = bitmaps.rows_of(answer.lacking, wanted.rows, session.host.name)
                 self._rows[name] = NamedRows(name, array("I", (wanted.places[row] for row in own)))
-        return _MissingRows(session, wanted, self._rows[name], said.lacking_bytes, said.folder_id)
+        return _MissingRows(
+            session, wanted, self._rows[name], answer.lacking_bytes, answer.folder_id
+        )
 
-    # --- what they get
+    # --- Sending.
 
     def _bring(self, lacks: dict[str, _MissingRows]) -> dict[str, Outcome]:
-        """Raises SourceChanged."""
+        """Send to these hosts what they lack, and put it in place. Raises SourceChanged."""
         outcomes: dict[str, Outcome] = {**self._copy_at_origin(lacks)}
         streams = self._data.streams(
             {name: lack.lacking for name, lack in lacks.items() if name not in outcomes},
@@ -219,7 +227,7 @@ class _Sending:
             self._send_all(streams, lacks, outcomes)
         finally:
             for name, lack in lacks.items():
-                self._tell_end(name, lack.lacking_bytes, outcomes.get(name))
+                self._emit_end(name, lack.lacking_bytes, outcomes.get(name))
         waiting = [
             name
             for name in lacks
@@ -232,7 +240,7 @@ class _Sending:
         return outcomes
 
     def _copy_at_origin(self, lacks: Mapping[str, _MissingRows]) -> dict[str, TfdeployError]:
-        """The host that the data comes from has no need of a network."""
+        """Let the origin copy the data from its own disk, which needs no network."""
         lack = lacks.get(self._data.origin.name) if self._data.origin else None
         if lack is None or not lack.lacking.rows:
             return {}
@@ -248,7 +256,7 @@ class _Sending:
     def _send_all(
         self, streams: list[Stream], lacks: Mapping[str, _MissingRows], results: dict[str, Outcome]
     ) -> None:
-        """Adds the outcomes to `found`. Raises SourceChanged."""
+        """Send all streams at once, and add the outcomes to `results`. Raises SourceChanged."""
         with ThreadPoolExecutor(STREAMS_AT_ONCE) as pool:
             sendings = [
                 pool.submit(self._send, number, stream, lacks, len(streams) == 1)
@@ -264,7 +272,7 @@ class _Sending:
             add_outcomes(results, {name: outcomes[name] for name in stream.receivers})
 
     def _without_origin(self, error: TfdeployError, host: str) -> TfdeployError:
-        """For a host that waits for data of a host that is lost."""
+        """Return the error for a host that waits for data of a lost origin."""
         if self._data.origin is None:
             raise error
         kind = HostUnreachable if isinstance(error, HostUnreachable) else HostFailed
@@ -277,11 +285,14 @@ class _Sending:
     def _send(
         self, number: int, stream: Stream, lacks: Mapping[str, _MissingRows], is_only: bool
     ) -> dict[str, Outcome]:
-        """Return the outcomes of hosts. `is_only`: what its members have then is put in place at
-        once. Raises SourceChanged."""
+        """Send one stream, and return the outcomes of hosts.
+
+        `is_only`: there is no other stream, so each host puts the data in place as soon as it has
+        it. Raises SourceChanged.
+        """
         rows = RowSet(stream.rows, len(self._data.listing.rows))
         mine = {name: lacks[name] for name in stream.receivers}
-        # once for all hosts that are to have the same
+        # Packed once for all hosts that should have the same.
         wanted = {lack.wanted.digest: lack.wanted for lack in mine.values()}
         moved = {digest: bitmap.pack(each.bitmap(rows)) for digest, each in wanted.items()}
 
@@ -302,10 +313,10 @@ class _Sending:
             place=lambda member: (
                 self._commit(member.session) if is_only and not member.lends else None
             ),
-            look_again=self._look_again,
+            look_again=self._check_unchanged,
             reconnect=self._reconnect,
         )
-        members = self._takers(stream, mine, rows, delivery)
+        members = self._make_members(stream, mine, rows, delivery)
         broadcast, outcomes = delivery.broadcast(
             members,
             lambda host, arrived, _: self._progress(number, host, arrived, lacks),
@@ -314,24 +325,27 @@ class _Sending:
         broadcast.report.done(broadcast.here_bytes)
         return outcomes
 
-    def _takers(
+    def _make_members(
         self, stream: Stream, lacks: Mapping[str, _MissingRows], rows: RowSet, delivery: Delivery
     ) -> dict[str, MemberSession]:
-        """With the host that lends, the first: those that are near it are fed first."""
+        """Return the members of the broadcast. The lending host is the first, so that hosts near it
+        are fed first."""
         total, sizes = delivery.total_bytes, self._data.listing.rows.sizes
         members: dict[str, MemberSession] = {}
         if stream.lender is not None:
             try:
-                members[stream.lender] = self._lender(stream.lender, delivery.id, rows, total)
+                members[stream.lender] = self._connect_lender(
+                    stream.lender, delivery.id, rows, total
+                )
             except TfdeployError as error:
                 if self._data.origin is not None:
                     raise
                 emit_note(
                     self._emit,
-                    f"{stream.lender} does not lend what it has: {error.what}",
+                    f"{stream.lender} cannot send what it has: {error.what}",
                     host=stream.lender,
                 )
-        # Once for all hosts that lack the same.
+        # Added up once for all hosts that lack the same rows.
         lacking_bytes = {
             each: sum(sizes[row] for row in each.rows if row in rows)
             for each in {lack.lacking for lack in lacks.values()}
@@ -341,7 +355,7 @@ class _Sending:
         return members
 
     def _reconnect(self, member: MemberSession) -> Session:
-        """Raises TfdeployError."""
+        """Return a new session of the member. Raises TfdeployError."""
 
         def connected(session: Session) -> Session:
             session.agent()
@@ -352,13 +366,13 @@ class _Sending:
             raise outcome
         return outcome
 
-    def _look_again(self) -> None:
-        """Raises SourceChanged."""
+    def _check_unchanged(self) -> None:
+        """Raise SourceChanged if the source has changed."""
         if self._data.has_changed(self._fleet):
             raise SourceChanged("it changed while it was sent", where=self._data.listing.source)
 
-    def _lender(self, host: str, id_: str, rows: RowSet, total: int) -> MemberSession:
-        """It is told which of its files are moved."""
+    def _connect_lender(self, host: str, id_: str, rows: RowSet, total: int) -> MemberSession:
+        """Tell the lending host which of its files are sent, and return it as a member."""
         known = [
             *self._complete,
             *([self._data.origin] if self._data.origin else []),
@@ -384,14 +398,14 @@ class _Sending:
         blob = wanted.parts_packed if wanted.parts else b""
         if not session.agent().call(DATA_COMMIT, args, blob=blob, timeout_s=LOOK_S).ok:
             raise HostFailed(
-                f"data {self._name} did not arrive whole",
+                f"data {self._name} is incomplete after the transfer",
                 where=session.host.name,
                 next="the same command again",
             )
         self._placed.add(session.host.name)
         self._release(session)
 
-    # --- what is shown
+    # --- Progress events.
 
     def _progress(
         self, number: int, host: str, arrived: int, lacks: Mapping[str, _MissingRows]
@@ -403,7 +417,7 @@ class _Sending:
             lacking = lacks[host].lacking_bytes
             emit_transfer(self._emit, host, self._what, "moving", min(total, lacking), lacking)
 
-    def _tell_end(self, host: str, lacking: int, outcome: Outcome | None) -> None:
+    def _emit_end(self, host: str, lacking: int, outcome: Outcome | None) -> None:
         if not lacking:
             return
         if isinstance(outcome, TfdeployError):
@@ -413,13 +427,13 @@ class _Sending:
                 self._emit, host, self._what, "done", lacking, lacking, done="copied there"
             )
         else:
-            # not what was found there, or is a hole
+            # Files that were on the host and holes do not count as received.
             received = outcome.received_bytes if outcome else 0
             emit_transfer(self._emit, host, self._what, "done", received, received)
 
 
 def _groups(lacks: Mapping[str, _MissingRows], alone: set[str]) -> list[list[str]]:
-    """Hosts by the folder that they share; only the first of a group receives."""
+    """Return the hosts in groups that share a folder. Only the first of a group receives data."""
     groups: dict[str, list[str]] = {}
     for name, lack in lacks.items():
         groups.setdefault(

@@ -1,7 +1,7 @@
-"""One broadcast and what came of it: files of a listing, to hosts that lack some of them.
+"""Run one broadcast of some files of a listing, and collect every host's outcome.
 
-Data sets, wheels, code and `keep` differ in how a host is asked what it lacks, in the arguments
-with which it joins, and in the verb that puts the files in place.
+Data sets, wheels, code and `keep` use it. They differ in how a host is asked what it lacks, in the
+arguments with which it joins, and in the verb that puts the files in place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NamedFile = tuple[str, int, int]  # path, bytes, mtime_ns
 
 @dataclass
 class DataSent:
-    """What one host was sent: bytes that it received, and from whom it had the last of them."""
+    """What one host was sent: the bytes received, and the host that sent the last of them."""
 
     received_bytes: int = 0
     sets: list[str] = field(default_factory=list)
@@ -38,7 +38,7 @@ Outcome = DataSent | TfdeployError
 
 
 def add_outcomes(results: dict[str, Outcome], outcomes: Mapping[str, Outcome]) -> None:
-    """Add to what `found` has of each host. Its first error stays."""
+    """Add `outcomes` to the `results` of each host. The first error of a host stays."""
     for host, outcome in outcomes.items():
         before = results.setdefault(host, outcome)
         if isinstance(before, DataSent) and before is not outcome:
@@ -53,10 +53,10 @@ def _sum(one: DataSent, other: DataSent) -> DataSent:
 
 @dataclass(frozen=True)
 class Delivery:
-    """`rows`: those of `listing` that are moved. They lie below `root` here, or on `held_by`.
+    """A broadcast of the `rows` of `listing`, whose files are below `root` here or on `held_by`.
 
-    `what`: as events call it. `join`: arguments of broadcast.join for a host. `place`: puts what a
-    host has in place. `look_again` and `reconnect`: see Broadcast.
+    `what` is the name in events. `join` returns the arguments of broadcast.join for a host. `place`
+    puts the files of a host in place. `look_again` and `reconnect`: see Broadcast.
     """
 
     listing: Listing
@@ -78,8 +78,10 @@ class Delivery:
     def broadcast(
         self, members: Mapping[str, MemberSession], progress: Progress, *, shown: str
     ) -> tuple[Broadcast, dict[str, Outcome]]:
-        """Return every host's outcome. `shown`: what events say of the broadcast itself, "" for
-        nothing. Raises SourceChanged."""
+        """Run the broadcast, and return every host's outcome.
+
+        `shown` is the name of the broadcast in events, or "" for no events. Raises SourceChanged.
+        """
         if self.held_by is None:
             source = Source(self.root, self.listing, self.rows)
         else:
@@ -104,20 +106,22 @@ class Delivery:
         return broadcast, outcomes
 
     def send(self, members: Mapping[str, MemberSession]) -> dict[str, Outcome]:
-        """`broadcast`, with its progress as events."""
-        self._tell(members.values(), "begin")
+        """Run `broadcast`, with its progress as events."""
+        self._emit_transfers(members.values(), "begin")
         try:
-            _, outcomes = self.broadcast(members, self._moving, shown=self.what)
+            _, outcomes = self.broadcast(members, self._emit_moving, shown=self.what)
         finally:
-            self._tell((member for member in members.values() if not member.complete), "failed")
-        self._tell((member for member in members.values() if member.complete), "done")
+            self._emit_transfers(
+                (member for member in members.values() if not member.complete), "failed"
+            )
+        self._emit_transfers((member for member in members.values() if member.complete), "done")
         return outcomes
 
-    def _moving(self, host: str, received: int, lacking: int) -> None:
+    def _emit_moving(self, host: str, received: int, lacking: int) -> None:
         if lacking:
             emit_transfer(self.emit, host, self.what, "moving", min(received, lacking), lacking)
 
-    def _tell(self, members: Iterable[MemberSession], state: str) -> None:
+    def _emit_transfers(self, members: Iterable[MemberSession], state: str) -> None:
         for member in members:
             if lacking := member.lacking_bytes:
                 emit_transfer(
@@ -131,13 +135,13 @@ class Delivery:
 
 
 def joining(args: Args, files: Iterable[NamedFile]) -> Callable[[MemberSession], Args]:
-    """`join` of a Delivery whose files broadcast.join names one by one."""
+    """Return `join` of a Delivery whose files broadcast.join names one by one."""
     given = {**args, "files": [list(each) for each in files]}
     return lambda member: given
 
 
 def listing_of(files: Iterable[NamedFile]) -> Listing:
-    """One row for each, in the same order."""
+    """Return a listing with one row for each file, in the same order."""
     listing = Listing()
     for path, size, mtime_ns in files:
         listing.add(Row(os.fsencode(path), FILE, size, mtime_ns, 0o600, b"", NOT_LINKED, size))

@@ -1,5 +1,7 @@
-"""Feeds one host from this machine, over its SSH session: the head of a chain, or a host that no
-other reaches."""
+"""Feed one host from this machine over its SSH session.
+
+The host is the head of a chain, or one that no other host reaches.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +12,20 @@ from collections.abc import Callable
 from tfdeploy.agent import pieces
 from tfdeploy.agent.pieces import Piece
 from tfdeploy.model.answers.broadcast import BROADCAST_LEAVES, BROADCAST_PUT
-from tfdeploy.operations.broadcast.bitmaps import unpacked
+from tfdeploy.operations.broadcast.bitmaps import unpack_bitmap
 from tfdeploy.operations.broadcast.source import Source
 from tfdeploy.transport.protocols import AgentChannel
 
-AT_ONCE = 8  # pieces on their way: 2 MiB
+AT_ONCE = 8  # pieces sent at the same time: 2 MiB
 PUT_S = 120.0
 _LOOK_S = 0.2
 
 
 class Feeder:
-    """Begins at once. `sent(bytes)` is called for each piece that has arrived; `failed(error)` at
-    most once."""
+    """Feeds one host, from its creation on.
+
+    `sent(bytes)` is called for each piece that has arrived; `failed(error)` at most once.
+    """
 
     def __init__(
         self,
@@ -44,6 +48,7 @@ class Feeder:
             ).start()
 
     def close(self) -> None:
+        """Stop sending."""
         with self._lock:
             self._closed = True
             self._lock.notify_all()
@@ -51,7 +56,7 @@ class Feeder:
     def _guard(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception as error:  # noqa: BLE001 - the coordinator raises what is a bug
+        except Exception as error:  # noqa: BLE001 - the coordinator raises unexpected errors
             with self._lock:
                 first, self._closed = not self._closed, True
                 self._lock.notify_all()
@@ -59,7 +64,7 @@ class Feeder:
                 self._failed(error)
 
     def _ask(self) -> None:
-        """Which pieces the host wants, segment by segment, not far ahead of what was sent."""
+        """Ask segment by segment which pieces the host wants, not far ahead of what was sent."""
         for segment in range(self._source.cut.segments):
             leaves = None
             while leaves is None:
@@ -68,7 +73,7 @@ class Feeder:
                 leaves = self._source.wait_for(segment, _LOOK_S)
             args = {"id": self._id, "segment": segment}
             answer = self._agent.call(BROADCAST_LEAVES, args, blob=leaves, timeout_s=PUT_S)
-            wanted = pieces.bitmap_from(unpacked(answer.wanted, self._host))
+            wanted = pieces.bitmap_from(unpack_bitmap(answer.wanted, self._host))
             wanted &= (1 << self._source.cut.count_in(segment)) - 1
             extents = self._source.cut.segment(segment)
             with self._lock:
@@ -80,6 +85,7 @@ class Feeder:
                     self._lock.wait(_LOOK_S)
 
     def _put(self) -> None:
+        """Send the wanted pieces one after another."""
         while True:
             with self._lock:
                 while not self._ready and not self._closed:

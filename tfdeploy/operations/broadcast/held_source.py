@@ -1,5 +1,6 @@
-"""A broadcast whose files lie on a host: it sums them and feeds the others. Nothing passes through
-here, but to a host that no other reaches.
+"""Broadcast files of a host: the host computes the checksums and feeds the others.
+
+Nothing passes through this machine, except for a host that no other host reaches.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from tfdeploy.model.answers.broadcast import BROADCAST_READ, BROADCAST_SUMS
 from tfdeploy.operations.broadcast.source import Source, SourceChanged
 from tfdeploy.transport.protocols import Session
 
-BEGIN_S = 30.0  # until it takes part
+BEGIN_S = 30.0  # time for the host to join the broadcast
 SUM_S = 600.0  # for one segment
 _AGAIN_S = 0.02
 
 
 class HeldSource(Source):
-    """`rows`: those of `listing` that are moved. The host has to take part in the broadcast
-    `id_`."""
+    """A source on a host, which must join the broadcast `id_`.
+
+    `rows` are those of `listing` that are sent.
+    """
 
     def __init__(self, session: Session, id_: str, listing: Listing, rows: Sequence[int]) -> None:
         super().__init__("", listing, rows)
@@ -38,14 +41,14 @@ class HeldSource(Source):
                 break
             except AgentError as error:
                 if error.code == "changed":
-                    raise self._is_other(error.what) from error
+                    raise self._source_changed(error.what) from error
                 if error.code != "not_begun" or time.monotonic() > self._begin_by:
                     raise
                 time.sleep(_AGAIN_S)
         leaves = bytes.fromhex(answer.leaves)
         if len(leaves) != self.cut.count_in(segment) * pieces.LEAF_BYTES:
             raise BadAnswer(
-                f"its sums of segment {segment} are not those of all its pieces", where=self.held_by
+                f"its checksums of segment {segment} do not cover all pieces", where=self.held_by
             )
         return leaves
 
@@ -56,13 +59,13 @@ class HeldSource(Source):
             for _, content in stream:
                 return content
         except AgentError as error:
-            raise self._is_other(error.what) from error
+            raise self._source_changed(error.what) from error
         finally:
             stream.close()
         raise BadAnswer("it sent no piece", where=self.held_by)
 
     def _changed(self, piece: Piece) -> SourceChanged:
-        return self._is_other(f"{self._path(piece)} changed while it was sent")
+        return self._source_changed(f"{self._path(piece)} changed while it was sent")
 
-    def _is_other(self, what: str) -> SourceChanged:
+    def _source_changed(self, what: str) -> SourceChanged:
         return SourceChanged(what, where=self.held_by, next="let whatever writes it finish")

@@ -1,29 +1,32 @@
-"""How much a host has of something, over the last seconds: its rate, and since when nothing
-came."""
+"""Measure the rate at which a host receives data, and how long it has received nothing."""
 
 from __future__ import annotations
 
 import time
 
-RATE_S = 3.0  # over which a rate is measured
-BREAK_S = 1.5  # nothing for so long is a break
-LEAST_S = 1.0  # a shorter time says nothing about a rate
-BEST_S = 2.0  # nor does it about what a link can do: what its buffers hold comes at once
+RATE_S = 3.0  # a rate is measured over this time
+BREAK_S = 1.5  # receiving nothing for so long is a break
+LEAST_S = 1.0  # a shorter time is too short for a rate
+# The best rate needs more time, because the contents of a link's buffers arrive at once.
+BEST_S = 2.0
 
 
 class IntakeLog:
+    """The amounts that one host had, over the last seconds."""
+
     def __init__(self) -> None:
         self.have_bytes = 0
-        self.best_rate: float | None = None  # over some seconds
+        self.best_rate: float | None = None  # the best rate over at least BEST_S
         self._samples: list[tuple[float, int]] = []
         self._moved_at = time.monotonic()
         self._flowing_since: float | None = None
 
     def begin(self) -> None:
-        """From now on something may come."""
+        """Start to measure: from now on the host may receive data."""
         self._moved_at = time.monotonic()
 
     def record(self, have_bytes: int) -> None:
+        """Record how many bytes the host has now."""
         now = time.monotonic()
         if have_bytes != self.have_bytes:
             if self._flowing_since is None or now - self._moved_at > BREAK_S:
@@ -38,7 +41,7 @@ class IntakeLog:
 
     @property
     def rate(self) -> float | None:
-        """Bytes a second; None: not known yet."""
+        """Return bytes per second; None if not known yet."""
         if not self._samples:
             return None
         (began, first), (ended, last) = self._samples[0], self._samples[-1]
@@ -46,10 +49,10 @@ class IntakeLog:
 
     @property
     def still_s(self) -> float:
-        """For how long nothing has come."""
+        """Return for how long nothing has been received."""
         return time.monotonic() - self._moved_at
 
     @property
     def flowing_s(self) -> float:
-        """For how long something has come without a break, until the last time that it did."""
+        """Return for how long data was received without a break, up to the last receipt."""
         return self._moved_at - self._flowing_since if self._flowing_since is not None else 0.0

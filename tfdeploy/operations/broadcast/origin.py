@@ -1,5 +1,4 @@
-"""Data that begins on a host of the inventory: its listing is asked for, and nothing else of it
-passes through here."""
+"""List data on a host of the inventory. Only the listing passes through this machine."""
 
 from __future__ import annotations
 
@@ -14,12 +13,14 @@ from tfdeploy.tree import DataListing
 from tfdeploy.tree.datasets import listed
 
 LOOK_S = 600.0
-MOST_BYTES = 256 << 20  # of a packed listing
+MOST_BYTES = 256 << 20  # size of a packed listing
 
 
-def look_at(fleet: Fleet, host: Host, path: str) -> DataListing:
-    """What lies at `path` of that host. Raises Refused (missing, unreadable, empty) and what a
-    session raises."""
+def list_origin_data(fleet: Fleet, host: Host, path: str) -> DataListing:
+    """List the data at `path` of the host.
+
+    Raises Refused (missing, unreadable, empty) and what a session raises.
+    """
     outcome = fleet.each((host,), lambda session: _list_origin(session, path))[host.name]
     if isinstance(outcome, TfdeployError):
         outcome.where = outcome.where or host.name
@@ -28,7 +29,7 @@ def look_at(fleet: Fleet, host: Host, path: str) -> DataListing:
 
 
 def has_changed_there(fleet: Fleet, host: Host, data: DataListing) -> bool:
-    """Since it was listed. Raises what a session raises."""
+    """Return whether the data has changed since it was listed. Raises what a session raises."""
 
     def state_digest(session: Session) -> str | None:
         with closing(
@@ -67,7 +68,8 @@ def _list_origin(session: Session, path: str) -> DataListing:
         raise
     try:
         rows = listing.unpack(bytes(packed))
-        rows.drop_special_modes()  # no host says which programs run as the account of the others
+        # A setuid bit from one host must not let programs run as another user on the others.
+        rows.drop_special_modes()
     except listing.BadListing as error:
         raise BadAnswer(f"its listing of the data cannot be read: {error}", where=host) from error
     if looked is None:

@@ -1,7 +1,7 @@
-"""The files of a large release, to all hosts that lack the same ones, by one broadcast.
+"""Send the files of a large release to all hosts that lack the same files, by one broadcast.
 
-Small releases do not come here: each host has its own copy from this machine before it would have
-found its parent.
+Small releases do not use it: each host would have its copy from this machine before it had found
+its parent.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tfdeploy.operations.broadcast.source import SourceChanged
 from tfdeploy.operations.copy.code_files import CodeFiles
 from tfdeploy.transport.protocols import Session
 
-LEAST_BYTES = 8 << 20  # of all files that a host lacks
+LEAST_BYTES = 8 << 20  # size of all files that a host lacks
 
 
 @dataclass(frozen=True)
 class Begun:
-    """A host that lacks files of a release. `staging`: the folder there that they go to."""
+    """A host that lacks files of a release. `staging` is the folder on the host that receives them."""
 
     session: Session
     staging: str
@@ -34,11 +34,10 @@ Place = Callable[[Session], None]
 def send_release_files(
     job: str, release: str, code: CodeFiles, begun: Mapping[str, Begun], emit: Emit, place: Place
 ) -> dict[str, Outcome]:
-    """Return the outcomes by host. `place`: called for each host as soon as it has all of its
-    files.
+    """Send the missing files, and return the outcomes by host.
 
-    Hosts without an outcome were sent nothing: no other host lacks the same files, or these are
-    small.
+    `place` is called for each host as soon as it has all of its files. Hosts without an outcome
+    were sent nothing, because their files are small or no other host lacks the same files.
     """
     groups: dict[tuple[str, ...], dict[str, Begun]] = {}
     for name, each in begun.items():

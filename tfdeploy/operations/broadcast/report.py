@@ -1,5 +1,4 @@
-"""What a broadcast says of itself while it runs and at its end: who feeds whom, how fast it was,
-which link was the slowest."""
+"""Report who feeds whom in a broadcast, how fast it is, and which link is the slowest."""
 
 from __future__ import annotations
 
@@ -12,24 +11,24 @@ from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.emit import emit_broadcast
 from tfdeploy.planning.broadcast.feeds import FeedPlan
 
-# links whose rates are this near are as slow as each other: the first of a chain slows down all
-# behind it
+# Links whose rates differ by less than this factor count as equally slow, because the first slow
+# link of a chain slows down all links after it.
 ALIKE = 1.05
 
-Fed = dict[str, dict[int, str]]  # child -> stripe -> its parent
+Fed = dict[str, dict[int, str]]  # {child: {stripe: parent}}
 
 
 @dataclass
 class Report:
-    """`what`: as in the transfers' events; "": nothing is said."""
+    """Emits the progress of one broadcast. `what` is its name in events; "" for no events."""
 
     what: str
     members: Mapping[str, MemberSession]
     emit: Emit
-    fed: Fed = field(default_factory=dict)  # by whom each host is, or was at its end
+    fed: Fed = field(default_factory=dict)  # the parents of each host, also after it has ended
     _began: float = field(default_factory=time.monotonic)
     _plan: FeedPlan | None = None
-    _said: BroadcastFields | None = None
+    _last_emitted: BroadcastFields | None = None
 
     def planned(self, plan: FeedPlan) -> None:
         if plan is not self._plan:
@@ -38,7 +37,7 @@ class Report:
                 self.fed.setdefault(feed.child, {})[feed.stripe] = feed.parent
 
     def moving(self) -> None:
-        """Says what has changed."""
+        """Emit what has changed."""
         if not self.what or self._plan is None:
             return
         stuck = [
@@ -47,12 +46,12 @@ class Report:
             if member.error is None and member.is_stuck
         ]
         fields = self._fields("moving", stuck)
-        if fields != self._said:
-            self._said = fields
+        if fields != self._last_emitted:
+            self._last_emitted = fields
             emit_broadcast(self.emit, fields)
 
     def done(self, sent_bytes: int) -> None:
-        """`sent_bytes`: by this machine. Nothing is said where all was there already."""
+        """Emit the end. `sent_bytes` were sent by this machine. Emits nothing if nothing was sent."""
         whole = {
             name: member
             for name, member in self.members.items()
@@ -96,8 +95,10 @@ class Report:
 
 
 def slowest_link(members: Mapping[str, MemberSession], fed: Fed) -> SlowestLink | None:
-    """By what each host received in its best seconds; of links that are alike the one nearest to
-    the source."""
+    """Return the slowest link, by what each host received in its best seconds.
+
+    Of links that are equally slow it is the one nearest to the source.
+    """
     rates = {name: member.best_rate for name, member in members.items() if member.best_rate}
     if not rates:
         return None
@@ -109,7 +110,7 @@ def slowest_link(members: Mapping[str, MemberSession], fed: Fed) -> SlowestLink 
 
 
 def _depths(fed: Fed) -> dict[str, int]:
-    """How many hosts the pieces of each host pass before it, at the least."""
+    """Return how many hosts the pieces of each host pass before they reach it, at least."""
     level = [host for host, parents in fed.items() if not parents or "" in parents.values()]
     children: dict[str, list[str]] = {}
     for child, parents in fed.items():
@@ -117,7 +118,7 @@ def _depths(fed: Fed) -> dict[str, int]:
             children.setdefault(parent, []).append(child)
     level += [parent for parent in children if parent and parent not in fed]
     depths = dict.fromkeys(level, 0)
-    for host in level:  # it grows meanwhile
+    for host in level:  # the list grows during the loop
         new = [child for child in children.get(host, ()) if child not in depths]
         depths.update(dict.fromkeys(new, depths[host] + 1))
         level += new

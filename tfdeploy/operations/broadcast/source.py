@@ -1,8 +1,7 @@
-"""What a broadcast sends, read on this machine: pieces, and the sums by which every host knows
-them.
+"""Read the pieces of a broadcast on this machine, and compute the checksums that identify them.
 
-The sums are made segment by segment while the first pieces are on their way already. A piece that
-no longer has its sum when it is sent shows that the source changed.
+Checksums are computed segment by segment, while the first pieces are already being sent. A piece
+whose checksum differs when it is sent shows that the source changed.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ from tfdeploy.errors import Refused
 
 
 class SourceChanged(Refused):
-    """A file of the source is no longer what it was when it was listed."""
+    """A file of the source has changed since it was listed."""
 
 
 class Source:
-    """`rows`: those of `listing` that are moved; `root`: the folder that they lie in."""
+    """The `rows` of `listing` that are sent. `root` is the folder with the files."""
 
-    held_by: str | None = None  # the host that it lies on; None: this machine
+    held_by: str | None = None  # the host that has the files; None: this machine
 
     def __init__(self, root: str, listing: Listing, rows: Sequence[int]) -> None:
         self._root, self._listing, self._rows = os.fsencode(root), listing, rows
         self.cut = Pieces(array("Q", (listing.size(row) for row in rows)))
-        self.leaves: list[bytes] = []  # of the segments that were summed so far
+        self.leaves: list[bytes] = []  # checksums of the segments computed so far
         self._summed = threading.Condition()
         self.error: Exception | None = None
 
     def sum_next(self) -> bytes:
-        """Sums the next segment: its root. Raises SourceChanged."""
+        """Compute the checksums of the next segment, and return their root. Raises SourceChanged."""
         leaves = self._leaves_of(len(self.leaves))
         with self._summed:
             self.leaves.append(leaves)
@@ -43,14 +42,14 @@ class Source:
         return pieces.root_of(leaves)
 
     def wait_for(self, segment: int, within_s: float) -> bytes | None:
-        """The leaves of a segment; None: they are not made yet."""
+        """Return the checksums of a segment; None if they are not computed within `within_s`."""
         with self._summed:
             if len(self.leaves) <= segment:
                 self._summed.wait(within_s)
             return self.leaves[segment] if len(self.leaves) > segment else None
 
     def piece(self, segment: int, index: int, piece: Piece) -> bytes:
-        """Its content. Raises SourceChanged."""
+        """Return the content of a piece. Raise SourceChanged if its checksum differs."""
         content = self._content(segment, index, piece)
         if pieces.leaf_of(content) != pieces.leaf(self.leaves[segment], index):
             raise self._changed(piece)

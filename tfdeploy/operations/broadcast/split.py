@@ -1,5 +1,7 @@
-"""Which host gets which files of a data set with `split: worker`: files stay where they are as far
-as the balance allows."""
+"""Decide which host gets which files of a data set with `split: worker`.
+
+Files stay on their hosts as far as the balance allows.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tfdeploy.model.answers.broadcast import DATA_HELD
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.units import count
 from tfdeploy.operations.broadcast import bitmaps
-from tfdeploy.operations.broadcast.wanted import NO_PART, Wanted, row_owners, some
+from tfdeploy.operations.broadcast.wanted import NO_PART, Wanted, row_owners, wanted_part
 from tfdeploy.operations.outcomes import split as divided
 from tfdeploy.operations.outcomes import together
 from tfdeploy.planning.parts import NOBODY, Held, parts_of
@@ -26,9 +28,11 @@ HELD_S = 600.0
 
 @dataclass(frozen=True)
 class Split:
-    """`wanted`: what each host gets; a host without an entry gets nothing. `held`: the rows of
-    files that hosts have already, of all hosts that were asked. `parts`: files and bytes of each
-    part, by number."""
+    """Who gets which files.
+
+    `wanted`: what each host gets; a host without an entry gets nothing. `held`: the rows of files
+    that each asked host has already. `parts`: files and bytes of each part, by number.
+    """
 
     wanted: Mapping[str, Wanted] = field(default_factory=dict)
     held: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -37,29 +41,37 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Ask:
-    """`workers`: the host of each worker, by its number; `whole`: hosts where tasks of other roles
-    get all of it."""
+class SplitRequest:
+    """A data set that is to be divided.
+
+    `workers`: the host of each worker, by its number. `whole`: hosts where tasks of other roles get
+    all of it.
+    """
 
     job: str
     name: str
     workers: tuple[str, ...]
     whole: frozenset[str]
-    where: str | None = None  # in the job file
+    where: str | None = None  # position in the job file
 
 
 @dataclass(frozen=True)
 class _HostRows:
-    """What lies on one host: rows of the whole data set, and the part that each was in."""
+    """What one host has: rows of the whole data set, and the part that each row was in."""
 
     rows: Sequence[int]
     parts: Sequence[int]
     folder: str
 
 
-def decide(fleet: Fleet, hosts: tuple[Host, ...], ask: Ask, listing: DataListing) -> Split:
-    """`hosts`: all that may have some of it; those without a task may fail. Raises UsageError:
-    fewer files than workers."""
+def decide_split(
+    fleet: Fleet, hosts: tuple[Host, ...], ask: SplitRequest, listing: DataListing
+) -> Split:
+    """Divide the files among the workers.
+
+    `hosts` are all hosts that may have some files; those without a task may fail. Raises UsageError
+    if there are fewer files than workers.
+    """
     rows = listing.rows
     files = array("Q", (index for index in range(len(rows)) if rows.is_content(index)))
     if len(files) < len(ask.workers):
@@ -69,58 +81,60 @@ def decide(fleet: Fleet, hosts: tuple[Host, ...], ask: Ask, listing: DataListing
             where=ask.where,
             next=f"--workers {len(files)}, or more and smaller files, or no `split`",
         )
-    there = _ask_host_data(fleet, hosts, ask, rows)
-    folders = {host: host_state.folder for host, host_state in there.items()}
+    host_rows = _ask_host_data(fleet, hosts, ask, rows)
+    folders = {host: each.folder for host, each in host_rows.items()}
     number = {row: file for file, row in enumerate(files)}
     held = {
-        host_state.folder: Held([number[row] for row in host_state.rows], host_state.parts)
-        for host_state in there.values()
+        each.folder: Held([number[row] for row in each.rows], each.parts)
+        for each in host_rows.values()
     }
     owners = parts_of(
         [rows.size(row) for row in files], [folders[host] for host in ask.workers], held
     )
     return Split(
         wanted=_wanted(listing, ask, folders, owners, files),
-        held={host: host_state.rows for host, host_state in there.items()},
-        lenders=tuple(host for host in hosts if host.name in there),
+        held={host: each.rows for host, each in host_rows.items()},
+        lenders=tuple(host for host in hosts if host.name in host_rows),
         parts=_parts([rows.size(row) for row in files], owners, len(ask.workers)),
     )
 
 
 def _ask_host_data(
-    fleet: Fleet, hosts: tuple[Host, ...], ask: Ask, rows: Listing
+    fleet: Fleet, hosts: tuple[Host, ...], ask: SplitRequest, rows: Listing
 ) -> dict[str, _HostRows]:
     packed = rows.pack()
 
-    def one(session: Session) -> _HostRows:
-        return _held(session, ask, packed, rows)
+    def ask_host(session: Session) -> _HostRows:
+        return _ask_held_rows(session, ask, packed, rows)
 
-    answers, failed = divided(fleet.each(hosts, one))
+    answers, failed = divided(fleet.each(hosts, ask_host))
     needed = {*ask.workers, *ask.whole}
     if bad := {host: error for host, error in failed.items() if host in needed}:
         raise together(f"looking at data {ask.name}", bad, len(hosts))
     return answers
 
 
-def _held(session: Session, ask: Ask, packed: bytes, rows: Listing) -> _HostRows:
+def _ask_held_rows(session: Session, ask: SplitRequest, packed: bytes, rows: Listing) -> _HostRows:
     host = session.host.name
-    said = session.agent().call(
+    answer = session.agent().call(
         DATA_HELD, {"job": ask.job, "name": ask.name}, blob=packed, timeout_s=HELD_S
     )
-    parts = {row: part for part, packed in said.held for row in bitmaps.rows_of(packed, rows, host)}
-    there = sorted(parts)
-    numbers = [NOBODY if parts[row] == NO_PART else parts[row] for row in there]
-    return _HostRows(array("I", there), numbers, said.folder_id or f"only {host}")
+    parts = {
+        row: part for part, packed in answer.held for row in bitmaps.rows_of(packed, rows, host)
+    }
+    host_rows = sorted(parts)
+    numbers = [NOBODY if parts[row] == NO_PART else parts[row] for row in host_rows]
+    return _HostRows(array("I", host_rows), numbers, answer.folder_id or f"only {host}")
 
 
 def _wanted(
     listing: DataListing,
-    ask: Ask,
+    ask: SplitRequest,
     folders: Mapping[str, str],
     owners: Sequence[int],
     files: Sequence[int],
 ) -> dict[str, Wanted]:
-    """By host. Hosts that share a folder have the files of all of them."""
+    """Return what each host should have. Hosts that share a folder have the files of all of them."""
     parts = row_owners(listing.rows, owners)
     workers_of: dict[str, set[int]] = {}
     for worker, host in enumerate(ask.workers):
@@ -130,7 +144,7 @@ def _wanted(
     for folder in {**workers_of, **dict.fromkeys(wholes)}:
         mine: Collection[int] = range(len(ask.workers)) if folder in wholes else workers_of[folder]
         rows = (row for row, part in zip(files, owners, strict=True) if part in mine)
-        wanted_by_host[folder] = some(
+        wanted_by_host[folder] = wanted_part(
             listing, parts, len(ask.workers), bitmap_of(rows, len(listing.rows))
         )
     return {

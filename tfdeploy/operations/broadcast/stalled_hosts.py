@@ -1,8 +1,8 @@
-"""Hosts of a broadcast that make no progress. Progress is a piece that a host has, not a figure of
-what it received.
+"""Find hosts of a broadcast that make no progress. Progress means that a host has another piece.
 
-A parent that lies may be the reason. So for the second half of its time a stalled host is fed by
-this machine alone; if no piece arrives even then, the host itself is at fault.
+A figure of received bytes does not count. A lying parent may be the reason. So for the second half
+of its time only this machine feeds a stalled host; if no piece arrives even then, the host itself
+is at fault.
 """
 
 from __future__ import annotations
@@ -14,27 +14,31 @@ from dataclasses import dataclass, field
 from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.operations.broadcast.member_session import MemberSession
 
-STALL_TIMEOUT_S = 120.0  # a host without a further piece for so long has failed
-MIN_PIECES = 8  # with a low `bwlimit` the timeout is what this many pieces take
+STALL_TIMEOUT_S = 120.0  # a host without another piece for so long has failed
+MIN_PIECES = 8  # a low `bwlimit` extends the timeout to the time for so many pieces
 
 
 @dataclass
 class StalledHosts:
-    """`summed_at`: when the last segment of the source was summed. Before that, nobody had more to
-    give."""
+    """The stalled hosts of a broadcast.
+
+    `summed_at` is when the last segment of the source was summed. Before that, nobody had more to
+    send.
+    """
 
     members: Mapping[str, MemberSession]
     summed_at: float = field(default_factory=time.monotonic)
-    _fed_from_here: dict[str, float] = field(default_factory=dict)  # host -> since when
+    _fed_from_here: dict[str, float] = field(default_factory=dict)  # {host: monotonic seconds}
 
     @property
     def timeout_s(self) -> float:
+        """Return after how many seconds without a piece a host has failed."""
         rates = [member.host.bwlimit for member in self.members.values() if member.host.bwlimit]
         return max(STALL_TIMEOUT_S, MIN_PIECES * PIECE_BYTES / min(rates) if rates else 0.0)
 
     @property
     def shut(self) -> set[tuple[str, str]]:
-        """(child, parent) pairs that the planner must not use: no host feeds a stalled one."""
+        """Return (child, parent) pairs that the planner must not use: no host feeds a stalled one."""
         return {(child, parent) for child in self._fed_from_here for parent in self.members}
 
     def timed_out(self, waiting: Iterable[MemberSession]) -> list[MemberSession]:

@@ -1,4 +1,4 @@
-"""What one host is to have of a data set: all of it, or with `split` some of its files. Pure."""
+"""Describe what one host should have of a data set: all of it, or with `split` some files. Pure."""
 
 from __future__ import annotations
 
@@ -14,61 +14,70 @@ from tfdeploy.agent.bitmap import bitmap_of
 from tfdeploy.agent.listing import FILE, NOT_LINKED, Listing
 from tfdeploy.tree import DataListing
 
-NO_PART = 0xFFFF  # of a row that is no file: folders and links are in all parts
+NO_PART = 0xFFFF  # marks a row that is no file, because folders and links are in all parts
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """`places`: for each row its row in the whole data set. `parts`: how many parts there are, 0
-    where the set is not split; `of`: the part of each row."""
+    """What one host should have.
+
+    `places` maps each row to its row in the whole data set. `parts` is the number of parts, 0 if
+    the set is not split. `part_of_row` has the part of each row.
+    """
 
     rows: Listing = field(repr=False)
     digest: str
     attributes: str
     places: Sequence[int] = field(repr=False)
     parts: int = 0
-    of: array[int] | None = field(default=None, repr=False)
+    part_of_row: array[int] | None = field(default=None, repr=False)
 
     @cached_property
     def packed(self) -> bytes:
+        """Return the packed listing."""
         return self.rows.pack()
 
     @cached_property
     def parts_packed(self) -> bytes:
-        return zlib.compress(self._of_bytes, 1)
+        """Return the packed part of each row."""
+        return zlib.compress(self._part_bytes, 1)
 
     @cached_property
     def parts_name(self) -> str:
-        """As the agent's serve/datasets/parts.py makes it."""
+        """Return the digest of the parts, computed as in the agent's serve/datasets/parts.py."""
         return (
-            hashlib.sha256(b"%d " % self.parts + self._of_bytes).hexdigest()
-            if self.of is not None
+            hashlib.sha256(b"%d " % self.parts + self._part_bytes).hexdigest()
+            if self.part_of_row is not None
             else ""
         )
 
     @property
-    def _of_bytes(self) -> bytes:
-        of = array("H", self.of or ())
+    def _part_bytes(self) -> bytes:
+        part_of_row = array("H", self.part_of_row or ())
         if sys.byteorder == "big":
-            of.byteswap()
-        return of.tobytes()
+            part_of_row.byteswap()
+        return part_of_row.tobytes()
 
     def bitmap(self, rows: Collection[int]) -> bytes:
-        """Of its own rows: those that are `rows` of the whole data set."""
-        same = isinstance(self.places, range)  # then most of a large set is not looked at
+        """Return the bitmap of this host's rows that are among `rows` of the whole data set."""
+        # With equal numbering only the rows in `rows` are visited, not all of a large set.
+        same = isinstance(self.places, range)
         own = rows if same else (own for own, place in enumerate(self.places) if place in rows)
         return bytes(bitmap_of(own, len(self.rows)))
 
 
 def whole(listing: DataListing) -> Wanted:
+    """Return what a host with the whole data set should have."""
     return Wanted(listing.rows, listing.digest, listing.attributes, range(len(listing.rows)))
 
 
-def some(
+def wanted_part(
     listing: DataListing, owners: Sequence[int], parts: int, files: bytes | bytearray
 ) -> Wanted:
-    """Those files that the bitmap names. `owners`: the part of each row of the whole data set,
-    NO_PART for what is no file."""
+    """Return what a host with the files of the bitmap should have.
+
+    `owners` has the part of each row of the whole data set, NO_PART for a row that is no file.
+    """
     rows, places = listing.rows.only(files)
     return Wanted(
         rows,
@@ -81,7 +90,7 @@ def some(
 
 
 def row_owners(listing: Listing, owners: Sequence[int]) -> array[int]:
-    """The part of each row, from the part of each file with content, in order."""
+    """Return the part of each row, from the part of each file with content, in order."""
     owner_of_row = array("H", [NO_PART]) * len(listing)
     given = iter(owners)
     for index, row in enumerate(listing):

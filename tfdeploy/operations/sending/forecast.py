@@ -18,7 +18,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.output.rows import ExpectedRow
 from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.bitmaps import NamedRows
-from tfdeploy.operations.broadcast.data_set import LOOK_S, DataSet, is_there
+from tfdeploy.operations.broadcast.data_set import LOOK_S, DataSet, has_data_set
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.release_files import LEAST_BYTES
 from tfdeploy.operations.confine import only_of
@@ -195,7 +195,7 @@ def _ask_missing_rows(session: Session, job: str, name: str, data: DataSet) -> _
     host, where = session.host.name, {"job": job, "name": name}
     wanted = data.wanted(host)
     assert wanted is not None
-    if is_there(session, where, wanted):
+    if has_data_set(session, where, wanted):
         return None
     answer = session.agent().call(DATA_HELD, where, blob=wanted.packed, timeout_s=LOOK_S)
     held = {row for _, packed in answer.held for row in bitmaps.rows_of(packed, wanted.rows, host)}

@@ -13,8 +13,8 @@ from tfdeploy.model.job import Job, Secret
 from tfdeploy.model.manifest import Manifest
 from tfdeploy.model.report.code_size import large_code
 from tfdeploy.operations.broadcast.data_set import DataSet
-from tfdeploy.operations.broadcast.origin import look_at
-from tfdeploy.operations.broadcast.split import Ask, Split, decide
+from tfdeploy.operations.broadcast.origin import list_origin_data
+from tfdeploy.operations.broadcast.split import Split, SplitRequest, decide_split
 from tfdeploy.operations.copy.code_files import CodeFiles
 from tfdeploy.operations.probe import Asked, probe
 from tfdeploy.operations.sending.withheld_files import withheld_files
@@ -132,7 +132,9 @@ def with_origins(shipment: Shipment, fleet: Fleet, job: Job, hosts: Iterable[Hos
     }
     if not origins:
         return shipment
-    listings = {name: look_at(fleet, host, job.data[name].path) for name, host in origins.items()}
+    listings = {
+        name: list_origin_data(fleet, host, job.data[name].path) for name, host in origins.items()
+    }
     data = {name: listings.get(name) or shipment.data[name] for name in job.data}
     return replace(shipment, data=data, origins=origins)
 
@@ -158,10 +160,10 @@ def with_parts(
         whole = frozenset(
             host for task, host in tasks.items() if others and not task.startswith("worker:")
         )
-        ask = Ask(
+        ask = SplitRequest(
             job.name, name, tuple(host for _, host in workers), whole, where.get(f"data.{name}")
         )
-        split_data[name] = decide(fleet, hosts, ask, shipment.data[name])
+        split_data[name] = decide_split(fleet, hosts, ask, shipment.data[name])
     return replace(shipment, splits=split_data) if split_data else shipment
 
 

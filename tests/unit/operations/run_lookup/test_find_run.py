@@ -188,7 +188,7 @@ def test_most_hosts_say_when_a_run_began_and_never_that_it_will(
     found = find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", warnings=warnings)
     assert found.run == ("asked" if is_newest else "usual")
     assert bool(warnings) == ("n1" in asked.hosts_ahead) and all(
-        "word of n1" in text for text in warnings
+        "according to n1" in text for text in warnings
     )
 
 

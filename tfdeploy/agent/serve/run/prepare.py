@@ -111,7 +111,7 @@ def _is_prepared(paths: RunPaths, part: wire.HostPart) -> bool:
 
 
 def _exists_error(paths: RunPaths) -> VerbError:
-    what = "run %s is here already" % paths.run
+    what = "run %s exists already" % paths.run
     return VerbError("exists", what, where=paths.run_dir, advice="another_run_name")
 
 
