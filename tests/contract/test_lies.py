@@ -96,7 +96,7 @@ ASKED_FOR = {  # verb and answer, and what is said of it
     "a folder of the data": (
         "data.lack",
         {**LACKING, "lacking": bitmap(0b0001)},
-        "rows that are no files",
+        "rows that are not files",
     ),
     "more than the data": ("data.lack", {**LACKING, "lacking": bitmap(1 << 40)}, "its bitmap of files"),
     "what cannot be read": ("data.lack", {**LACKING, "lacking": "????"}, "its bitmap of files"),

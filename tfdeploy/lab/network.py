@@ -151,10 +151,10 @@ def carried(switch: int) -> dict[str, Carried]:
 
     Raises OSError.
     """
-    columns = inside(switch, ["ip", "-json", "-statistics", "link"])
-    done = subprocess.run(columns, text=True, capture_output=True, timeout=COMMAND_S, check=False)
+    argv = inside(switch, ["ip", "-json", "-statistics", "link"])
+    done = subprocess.run(argv, text=True, capture_output=True, timeout=COMMAND_S, check=False)
     if done.returncode:
-        raise OSError(f"{' '.join(columns)}: {done.stderr.strip()}")
+        raise OSError(f"{' '.join(argv)}: {done.stderr.strip()}")
     counted = {row["ifname"]: row["stats64"] for row in json.loads(done.stdout) if "master" in row}
     return {
         name: {"to_bytes": row["tx"]["bytes"], "from_bytes": row["rx"]["bytes"]}

@@ -1,8 +1,8 @@
 """Find hosts of a broadcast that make no progress. Progress means that a host has another piece.
 
-A figure of received bytes does not count. A lying parent may be the reason. So for the second half
-of its time only this machine feeds a stalled host; if no piece arrives even then, the host itself
-is at fault.
+The bytes that a host claims to have received do not count. A host may be stalled because its parent
+lies, so for the second half of the timeout only this machine feeds it. If no piece arrives even
+then, the host itself is at fault.
 """
 
 from __future__ import annotations
