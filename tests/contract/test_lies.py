@@ -98,7 +98,11 @@ ASKED_FOR = {  # verb and answer, and what is said of it
         {**LACKING, "lacking": bitmap(0b0001)},
         "rows that are not files",
     ),
-    "more than the data": ("data.lack", {**LACKING, "lacking": bitmap(1 << 40)}, "its bitmap of files"),
+    "more than the data": (
+        "data.lack",
+        {**LACKING, "lacking": bitmap(1 << 40)},
+        "its bitmap of files",
+    ),
     "what cannot be read": ("data.lack", {**LACKING, "lacking": "????"}, "its bitmap of files"),
 }
 

@@ -48,7 +48,7 @@ class ForkedProcess:
 Main = Callable[[Callable[[str], None], Callable[[], None]], None]
 
 
-def fork_process(name: str, namespaces: int, main: Main) -> ForkedProcess:
+def fork_orphan(name: str, namespaces: int, main: Main) -> ForkedProcess:
     """Fork twice. `main(report, wait)` runs in the orphan, in `namespaces`; it must not return."""
     report_fd, write_fd = os.pipe()
     wait_fd, go_fd = os.pipe()
@@ -107,7 +107,7 @@ def _start_network(name: str, spec: NetworkOrder) -> ForkedProcess:
         while True:
             signal.pause()
 
-    return fork_process(name, NEWNET, main)
+    return fork_orphan(name, NEWNET, main)
 
 
 def _start_host(host: HostOrder, inherited: list[int]) -> ForkedProcess:
@@ -127,7 +127,7 @@ def _start_host(host: HostOrder, inherited: list[int]) -> ForkedProcess:
         report("up")
         firstprocess.reap_until_the_end(sshd)
 
-    return fork_process(host["name"], HOST_NAMESPACES if own_disk is not None else 0, main)
+    return fork_orphan(host["name"], HOST_NAMESPACES if own_disk is not None else 0, main)
 
 
 def carry_out(order: Order) -> Outcome:

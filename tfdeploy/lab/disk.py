@@ -54,7 +54,7 @@ def _open_way(root: Path, path: Path) -> None:
             inside.chmod(mode | stat.S_IXOTH)
 
 
-def _devices(dev: Path) -> None:
+def _make_devices(dev: Path) -> None:
     mount("tmpfs", str(dev), "tmpfs", NO_SUID, "mode=755")
     names = [*DEVICES, *(name for name in os.listdir("/dev") if name.startswith("nvidia"))]
     for name in names:
@@ -74,7 +74,7 @@ def _devices(dev: Path) -> None:
         (dev / name).symlink_to(f"fd/{number}")
 
 
-def _accounts(etc: Path, spec: DiskOrder) -> None:
+def _write_accounts(etc: Path, spec: DiskOrder) -> None:
     """Add the host's own user. It replaces any user of this machine with that name or number."""
     user, uid = spec["user"], str(spec["uid"])
     for file, line in (
@@ -143,11 +143,11 @@ def enter(name: str, spec: DiskOrder) -> None:
     _bind(folder / "home", home, read_only=False)
     if spec["shared"]:
         _bind(Path(spec["shared"]), home / "tfdeploy", read_only=False)
-    _devices(root / "dev")
+    _make_devices(root / "dev")
     mount("proc", str(root / "proc"), "proc")
     _new_boot(root)
     mount("sysfs", str(root / "sys"), "sysfs", READ_ONLY)
-    _accounts(root / "etc", spec)
+    _write_accounts(root / "etc", spec)
     _write_names(root / "etc", name, spec)
     for target, source in spec["files"].items():
         inside = root / target.lstrip("/")

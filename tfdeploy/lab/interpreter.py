@@ -19,15 +19,15 @@ _ASK = (
 
 def _links(path: str) -> list[str]:
     """Return the folders of every link that leads from `path` to the program itself."""
-    folders = []
+    interpreter_folders = []
     while True:
-        folders.append(os.path.dirname(path))
+        interpreter_folders.append(os.path.dirname(path))
         if not os.path.islink(path):
-            return folders
+            return interpreter_folders
         path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
 
 
-def folders(python: str) -> list[str]:
+def interpreter_folders(python: str) -> list[str]:
     """Return the folders to bind read-only at their own paths, outermost first.
 
     Raises Refused if the interpreter does not run.

@@ -128,7 +128,9 @@ class IsolatedLab(Lab):
                 network.set_link(self._switch, name, up=not cut)
 
     def _start(self, hosts: list[HostState]) -> None:
-        read_only = interpreter.folders(self.state.python) if self.state.rootfs == "/" else []
+        read_only = (
+            interpreter.interpreter_folders(self.state.python) if self.state.rootfs == "/" else []
+        )
         orders = [self._host_order(host, read_only) for host in hosts]
         if not self.state.networks:
             self._bring_up(orders, self._networks())
@@ -143,7 +145,7 @@ class IsolatedLab(Lab):
             "operator": {
                 "plugs": [self._plug("operator", 0)],
                 "ip": self._interface(self._address(0, network.OPERATOR), 0),
-                "tc": network.shape(network.INTERFACE, self.state.rate),
+                "tc": network.rate_limit_lines(network.INTERFACE, self.state.rate),
             },
         }
         if self.state.sites > 1:
@@ -159,7 +161,7 @@ class IsolatedLab(Lab):
             plug = self._plug(name, site)
             router["plugs"].append({**plug, "interface": name, "rate": between})
             router["ip"] += network.interface_lines(self._address(site, network.ROUTER), name)
-            router["tc"] += network.shape(name, between)
+            router["tc"] += network.rate_limit_lines(name, between)
         return router
 
     def _address(self, site: int, number: int) -> str:
@@ -224,7 +226,7 @@ class IsolatedLab(Lab):
             "sshd": sshd.command(Path("/etc/ssh/lab_sshd_config")),
             "reserved": None,
             "ip": self._interface(host.address, host.site),
-            "tc": network.shape(network.INTERFACE, self.state.rate),
+            "tc": network.rate_limit_lines(network.INTERFACE, self.state.rate),
             "plugs": [{**self._plug(host.name, host.site), "up": not host.cut}],
         }
 

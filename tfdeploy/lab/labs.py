@@ -83,7 +83,7 @@ def _check(kind: str, count: int, shape: Shape) -> None:
 def _create(name: str, kind: str, count: int, shape: Shape) -> LabState:
     root = folder.lab_folder(name)
     hosts = (
-        loopback.hosts(root, count)
+        loopback.plan_hosts(root, count)
         if kind == "loopback"
         else IsolatedLab.plan_hosts(root, count, shape["sites"])
     )

@@ -28,7 +28,7 @@ ADDRESS = "127.0.0.1"
 FIRST_PORT, LAST_PORT, BLOCK, PORTS = 20000, 32000, 16, 10  # below the kernel's ephemeral ports
 
 
-def _bound(kind: socket.SocketKind, address: str, port: int) -> socket.socket:
+def _bind_socket(kind: socket.SocketKind, address: str, port: int) -> socket.socket:
     held = socket.socket(socket.AF_INET, kind)
     if kind is socket.SOCK_STREAM:
         # A port with connections that are closing counts as free.
@@ -44,10 +44,10 @@ def _bound(kind: socket.SocketKind, address: str, port: int) -> socket.socket:
 def reserve(port: int) -> socket.socket:
     """Take the block that begins at `port`. Raise OSError if the block or one of its ports is in
     use."""
-    held = _bound(socket.SOCK_DGRAM, ADDRESS, port)
+    held = _bind_socket(socket.SOCK_DGRAM, ADDRESS, port)
     try:
         for each in range(port, port + PORTS + 1):
-            _bound(socket.SOCK_STREAM, "", each).close()
+            _bind_socket(socket.SOCK_STREAM, "", each).close()
     except OSError:
         held.close()
         raise
@@ -74,7 +74,7 @@ def choose_ports(root: Path, count: int) -> list[int]:
     return chosen
 
 
-def hosts(root: Path, count: int) -> list[HostState]:
+def plan_hosts(root: Path, count: int) -> list[HostState]:
     """Return `count` hosts with the ports that they will use. Raises Refused."""
     return [
         HostState(f"n{number}", ADDRESS, port, ports=(port + 1, port + PORTS))

@@ -68,7 +68,7 @@ def tc(lines: Iterable[str]) -> None:
     _batch(["tc", "-batch", "-"], lines)
 
 
-def shape(card: str, rate: str | None) -> list[str]:
+def rate_limit_lines(card: str, rate: str | None) -> list[str]:
     """Return the tc lines that limit the rate of an interface."""
     return [f"qdisc add dev {card} root tbf rate {rate} burst 256kb latency 100ms"] if rate else []
 
@@ -142,7 +142,7 @@ def attach(switch: int, root: str, plugs: Sequence[tuple[int, Plug]]) -> None:
     _batch(inside(switch, ["ip", "-batch", "-"]), lines)
     _batch(
         inside(switch, ["tc", "-batch", "-"]),
-        [line for _, plug in plugs for line in shape(plug["name"], plug["rate"])],
+        [line for _, plug in plugs for line in rate_limit_lines(plug["name"], plug["rate"])],
     )
 
 

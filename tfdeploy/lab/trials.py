@@ -94,7 +94,7 @@ def try_links(scratch: Path) -> None:
     unshare(NEWNET)
     add_pair = "link add left type veth peer name right"
     network.ip([*network.bridge_lines(1), add_pair, f"link set left master {network.bridge(0)}"])
-    network.tc(network.shape("right", "1gbit"))
+    network.tc(network.rate_limit_lines("right", "1gbit"))
 
 
 def try_accounts(scratch: Path) -> None:

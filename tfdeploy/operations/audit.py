@@ -30,7 +30,7 @@ from tfdeploy.model.output.rows import (
 )
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.text.words import iso_z
-from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.transport.protocols import Fleet, Session
 
 MOST_LOG_BYTES = 4 << 20  # per file: twice what an agent sends
@@ -71,7 +71,7 @@ def audit(
     fleet: Fleet, hosts: tuple[Host, ...], subject: Subject
 ) -> tuple[AuditAnswer, dict[str, TfdeployError]]:
     """Return the merged answer of the hosts, and the errors of hosts without an answer."""
-    good, bad = split(fleet.each(hosts, lambda session: _ask_host(session, subject)))
+    good, bad = split_outcomes(fleet.each(hosts, lambda session: _ask_host(session, subject)))
     left = [(host, each) for host, one in good.items() for each in one.here.left]
     faults = [(host, *fault) for host, one in good.items() for fault in one.log.faults]
     answer: AuditAnswer = {

@@ -15,11 +15,11 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.output.check import Check, Checked
 from tfdeploy.operations.emit import step
-from tfdeploy.operations.launch import Launch, needs_of, planned, questions_of
-from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.launch import Launch, launch_needs, plan_launch, probe_questions
+from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.preflight.hosts import probe_hosts
 from tfdeploy.operations.preflight.links import try_links
-from tfdeploy.operations.probe import Asked
+from tfdeploy.operations.probe import ProbeQuestions
 from tfdeploy.operations.sending.shipment import Shipment, read_shipment
 from tfdeploy.operations.setup import recipe_of
 from tfdeploy.planning.preflight.case import Needs
@@ -40,9 +40,9 @@ def check(
     cannot be used.
     """
     refused = list[Refused]()
-    shipment, questions = _prepared(hosts, launch, refused)
+    shipment, questions = _prepare_questions(hosts, launch, refused)
     with step(emit, "probe"):
-        seen, lost = split(probe_hosts(fleet, hosts, questions, emit))
+        seen, lost = split_outcomes(probe_hosts(fleet, hosts, questions, emit))
     needs = _needs(launch, shipment, seen, refused)
     checks = judge(Probed(seen, needs, refused[0] if refused else None))
     facts = {host: each.facts for host, each in seen.items()}
@@ -54,7 +54,7 @@ def check(
         host for host, error in errors.items() if isinstance(error, HostUnreachable)
     )
     whole = {
-        host.name: _whole(
+        host.name: _all_checks(
             checks.get(host.name, ()), errors.get(host.name), reached.taken.get(host.name)
         )
         for host in hosts
@@ -62,7 +62,7 @@ def check(
     return Checked(whole, reached.links, unreached)
 
 
-def _tried(make: Callable[[], V], refused: list[Refused]) -> V | None:
+def _try_or_collect(make: Callable[[], V], refused: list[Refused]) -> V | None:
     """Return the result of `make`. If it raises Refused, add the error to `refused` and return
     None."""
     try:
@@ -72,15 +72,17 @@ def _tried(make: Callable[[], V], refused: list[Refused]) -> V | None:
         return None
 
 
-def _prepared(
+def _prepare_questions(
     hosts: tuple[Host, ...], launch: Launch | None, refused: list[Refused]
-) -> tuple[Shipment | None, Asked]:
+) -> tuple[Shipment | None, ProbeQuestions]:
     """Return what a launch would send, and the questions for every host."""
     if launch is None:
-        return None, Asked.for_hosts(hosts, preflight=True)
-    recipe = _tried(lambda: recipe_of(launch.job, launch.cache), refused)
-    shipment = _tried(lambda: read_shipment(launch.job, launch.cache, launch.known), refused)
-    return shipment, questions_of(launch.job, hosts, shipment, recipe)
+        return None, ProbeQuestions.for_hosts(hosts, preflight=True)
+    recipe = _try_or_collect(lambda: recipe_of(launch.job, launch.cache), refused)
+    shipment = _try_or_collect(
+        lambda: read_shipment(launch.job, launch.cache, launch.known), refused
+    )
+    return shipment, probe_questions(launch.job, hosts, shipment, recipe)
 
 
 def _needs(
@@ -92,13 +94,17 @@ def _needs(
     """Return what the job needs of each host, with its plan if one can be made."""
     if launch is None or shipment is None:
         return Needs()
-    needs = _tried(lambda: needs_of(launch, shipment), refused) or Needs()
-    facts = _plannable(launch, seen)
-    plan = None if facts is None else _tried(lambda: planned(launch, shipment, facts), refused)
+    needs = _try_or_collect(lambda: launch_needs(launch, shipment), refused) or Needs()
+    facts = _facts_for_plan(launch, seen)
+    plan = (
+        None
+        if facts is None
+        else _try_or_collect(lambda: plan_launch(launch, shipment, facts), refused)
+    )
     return replace(needs, plan=plan)
 
 
-def _whole(
+def _all_checks(
     checks: tuple[Check, ...], error: TfdeployError | None, taken: Mapping[int, str] | None
 ) -> tuple[Check, ...]:
     """Return a host's checks with those of its session and of its ports.
@@ -113,7 +119,7 @@ def _whole(
     return (*(not_probed(error) if error else (Check("ssh"), Check("agent"))), *checks)
 
 
-def _plannable(launch: Launch, seen: Mapping[str, Seen]) -> dict[str, HostFacts] | None:
+def _facts_for_plan(launch: Launch, seen: Mapping[str, Seen]) -> dict[str, HostFacts] | None:
     """Return the facts for a plan; None if no plan can be made.
 
     A plan needs a mode, a command and the facts of every host. A live run of the job has its own

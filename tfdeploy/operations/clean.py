@@ -27,7 +27,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.lock import locked_where_possible
-from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet, Session, Stream
@@ -69,26 +69,29 @@ class Removed:
     runs_left: frozenset[tuple[str, str]] = frozenset()
 
 
-def find(
+def find_candidates(
     fleet: Fleet, hosts: tuple[Host, ...], jobs: tuple[str, ...] | None, rules: Rules, now: float
 ) -> Candidates:
     """Return what no run needs, for these `jobs` (None: all jobs). `now` is in UTC seconds."""
     args = {"jobs": jobs, "named": rules.named, "secret_files": rules.secret_paths}
-    listed, errors, shared = _list(fleet, hosts, args)
+    listed, errors, shared = _list_items(fleet, hosts, args)
     stay = runs_that_stay(listed, rules, now)
-    going = _only(listed, lambda item: goes(item, stay))
-    return Candidates(going, _only(listed, _stays), errors, shared, frozenset(stay))
+    going = _filter_items(listed, lambda item: goes(item, stay))
+    return Candidates(going, _filter_items(listed, _stays), errors, shared, frozenset(stay))
 
 
 def find_everything(fleet: Fleet, hosts: tuple[Host, ...]) -> Candidates:
     """Return everything that tfdeploy put on the hosts. Live runs and foreign files stay."""
-    listed, errors, shared = _list(fleet, hosts, {"everything": True})
+    listed, errors, shared = _list_items(fleet, hosts, {"everything": True})
     return Candidates(
-        _only(listed, lambda item: not item.stays), _only(listed, _stays), errors, shared
+        _filter_items(listed, lambda item: not item.stays),
+        _filter_items(listed, _stays),
+        errors,
+        shared,
     )
 
 
-def _list(
+def _list_items(
     fleet: Fleet, hosts: tuple[Host, ...], args: Args
 ) -> tuple[Items, dict[str, TfdeployError], dict[str, str]]:
     """Return (items by host, errors, {host: another host with the same workdir}).
@@ -98,10 +101,10 @@ def _list(
 
     def ask(session: Session) -> tuple[str, tuple[CleanItem, ...]]:
         stream = session.agent().stream(CLEAN_LIST, args, silence_s=SILENCE_S)
-        items = tuple(_items(session, stream))
+        items = tuple(_receive_items(session, stream))
         return (stream.value.workdir_id if stream.value is not None else ""), items
 
-    good, errors = split(fleet.each(hosts, ask))
+    good, errors = split_outcomes(fleet.each(hosts, ask))
     first: dict[str, str] = {}
     listed, shared = {}, {}
     for host, (workdir, items) in good.items():
@@ -111,14 +114,14 @@ def _list(
     return listed, errors, shared
 
 
-def _items(session: Session, stream: Stream[CleanItem, Any]) -> Iterator[CleanItem]:
+def _receive_items(session: Session, stream: Stream[CleanItem, Any]) -> Iterator[CleanItem]:
     for count, (item, _) in enumerate(stream):
         if count >= MOST_ITEMS:
             raise BadAnswer(f"it lists more than {MOST_ITEMS:,} items", where=session.host.name)
         yield item
 
 
-def _only(listed: Items, is_wanted: Callable[[CleanItem], bool]) -> Items:
+def _filter_items(listed: Items, is_wanted: Callable[[CleanItem], bool]) -> Items:
     return {host: tuple(filter(is_wanted, items)) for host, items in listed.items()}
 
 
@@ -187,10 +190,10 @@ class _Removal:
             host = session.host.name
             named = {} if job is None else {"things": self._named_items(host, job)}
             stream = session.agent().stream(verb, {**args, **named}, silence_s=SILENCE_S)
-            for item in _items(session, stream):
+            for item in _receive_items(session, stream):
                 self._reported[host].append(item)
 
-        self.errors = {**split(self._fleet.each(hosts, remove_on_host))[1], **self.errors}
+        self.errors = {**split_outcomes(self._fleet.each(hosts, remove_on_host))[1], **self.errors}
 
     def _named_items(self, host: str, job: str) -> list[tuple[str, str]]:
         return [(item.kind, item.name) for item in self._going[host] if item.job == job]

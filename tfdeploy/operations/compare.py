@@ -32,7 +32,7 @@ PULL_S = 60.0
 SLACK_BYTES = 1 << 20  # allowance for file names
 
 
-def compared(
+def collect_runs(
     fleet: Fleet, plans: Sequence[Plan], store: RunStore
 ) -> tuple[list[ComparedRun], Errors]:
     """Return the runs in the order of `plans`, and the hosts without an answer."""

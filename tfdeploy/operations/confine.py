@@ -9,7 +9,7 @@ from tfdeploy.errors import BadAnswer
 from tfdeploy.transport.protocols import Session
 
 
-def only_of(ours: Collection[str], named: list[str], host: str) -> list[str]:
+def check_requested_paths(ours: Collection[str], named: list[str], host: str) -> list[str]:
     """Return the paths that a host asks for. Raise BadAnswer unless each is in `ours`, once."""
     seen: set[str] = set()
     for path in named:
@@ -20,7 +20,7 @@ def only_of(ours: Collection[str], named: list[str], host: str) -> list[str]:
     return named
 
 
-def below_workdir(session: Session, folder: str) -> str:
+def check_below_workdir(session: Session, folder: str) -> str:
     """Return the folder that a host names for our files. Raise BadAnswer if it is outside its
     workdir."""
     workdir = session.agent().hello.workdir

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.outcomes import split_outcomes
 
 if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
@@ -28,7 +28,7 @@ def begin_connecting(
 
     def failed() -> dict[str, TfdeployError]:
         thread.join()
-        return split(outcomes)[1]
+        return split_outcomes(outcomes)[1]
 
     thread = threading.Thread(target=connect, name="connect", daemon=True)
     thread.start()

@@ -51,9 +51,9 @@ def emit_transfer(
     emit(Event("transfer", time.time(), host=host, data=data))
 
 
-def shown_transfer(emit: Emit, host: str, what: str, total: int) -> AbstractContextManager[None]:
+def transfer_events(emit: Emit, host: str, what: str, total: int) -> AbstractContextManager[None]:
     """Emit the begin of a transfer to one host, then that it is done or has failed."""
-    return _bracketed(
+    return _emit_around(
         lambda state: emit_transfer(emit, host, what, state, total if state == "done" else 0, total)
     )
 
@@ -69,11 +69,11 @@ def step(emit: Emit, name: str, run: str | None = None) -> AbstractContextManage
         data: StepFields = {"step": name, "state": state}
         emit(Event("step", time.time(), run=run, data=data))
 
-    return _bracketed(emit_state)
+    return _emit_around(emit_state)
 
 
 @contextmanager
-def _bracketed(emit_state: Callable[[str], None]) -> Iterator[None]:
+def _emit_around(emit_state: Callable[[str], None]) -> Iterator[None]:
     emit_state("begin")
     try:
         yield

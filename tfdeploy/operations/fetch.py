@@ -25,7 +25,7 @@ from tfdeploy.operations.copy.pull import HostFetch, Listing, Source, fetch_fold
 from tfdeploy.operations.copy.pull_logs import fetch_logs
 from tfdeploy.operations.copy.rsync_notes import note_rsync
 from tfdeploy.operations.emit import emit_note, emit_transfer
-from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Session
 
@@ -79,7 +79,7 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetche
         written = list_files(session, files) if "files" in options.parts else None
         return HostListings(kept, written, session.agent().clock_skew_s)
 
-    seen, failed = split(fleet.each(hosts, list_host))
+    seen, failed = split_outcomes(fleet.each(hosts, list_host))
     chosen = newest_host(seen, deciding_host(plan))
     with_files = _one_per_workdir(seen)
 

@@ -16,7 +16,7 @@ from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.operations.broadcast.copy_keep import KeepCopy, copy_keep
 from tfdeploy.operations.lock import locked
-from tfdeploy.operations.probe import Asked, probe
+from tfdeploy.operations.probe import ProbeQuestions, probe
 from tfdeploy.planning.keep import HostKeep, newest
 from tfdeploy.transport.protocols import Fleet
 
@@ -43,7 +43,7 @@ def copy_onto(
     facts = probe(
         fleet,
         inventory.hosts,
-        Asked.for_hosts(inventory.hosts, job=job.name, keep=job.keep),
+        ProbeQuestions.for_hosts(inventory.hosts, job=job.name, keep=job.keep),
         emit=emit,
     )
     kept = newest(job, facts, (), host)

@@ -33,13 +33,13 @@ from tfdeploy.operations.launching.keep_elsewhere import set_aside_elsewhere
 from tfdeploy.operations.launching.preflight import preflight
 from tfdeploy.operations.launching.prepare_blobs import prepare_blobs
 from tfdeploy.operations.launching.reachability import check_links, open_ports_note
-from tfdeploy.operations.launching.readiness import await_up, check
+from tfdeploy.operations.launching.readiness import await_up, check_succeeded
 from tfdeploy.operations.launching.refusals import prepare_error
 from tfdeploy.operations.launching.renewal import has_lapsed, lapsed_error, renewed
 from tfdeploy.operations.launching.rollback import Prepared
 from tfdeploy.operations.lock import locked
-from tfdeploy.operations.outcomes import all_or_error, split, together
-from tfdeploy.operations.probe import Asked, probe
+from tfdeploy.operations.outcomes import combine_errors, split_outcomes, values_or_error
+from tfdeploy.operations.probe import ProbeQuestions, probe
 from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.sending.deletions import Confirm, never_confirm
@@ -110,7 +110,7 @@ def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
     steps = _steps(asked, fleet, emit)
     with ExitStack() as undo:
         steps.lock(undo)
-        prepared = _prepared(steps, store, undo)
+        prepared = _prepare_with_retries(steps, store, undo)
         steps.start(prepared)
         steps.commit(prepared)
         held = undo.pop_all()
@@ -142,7 +142,7 @@ def _steps(asked: Launch, fleet: Fleet, emit: Emit) -> Steps:
     return Steps(used, fleet, emit, unused, recipe_of(asked.job, asked.cache))
 
 
-def _prepared(steps: Steps, store: RunStore, undo: ExitStack) -> Prepared:
+def _prepare_with_retries(steps: Steps, store: RunStore, undo: ExitStack) -> Prepared:
     """Probe, plan, sync and prepare, then save the run in the store.
 
     Tries again if a port was taken or a file changed in the meantime.
@@ -209,7 +209,7 @@ class Steps:
         asked, hosts = self.asked, self.asked.inventory.hosts
         unused = self.unused if asked.job.keep and not asked.options.ignore_keep else ()
         with step(self.emit, "probe", asked.run):
-            questions = questions_of(asked.job, hosts, shipment, self.recipe)
+            questions = probe_questions(asked.job, hosts, shipment, self.recipe)
             return probe(self.fleet, hosts, questions, unused=unused, emit=self.emit)
 
     def read(self) -> Shipment:
@@ -228,10 +228,10 @@ class Steps:
         Returns it with the shipment, in which data sets are divided as the plan says.
         """
         with step(self.emit, "plan", self.asked.run):
-            plan = planned(self.asked, shipment, facts)
+            plan = plan_launch(self.asked, shipment, facts)
             plan, shipment = self._divided(plan, shipment)
             preflight(
-                needs_of(self.asked, shipment, plan),
+                launch_needs(self.asked, shipment, plan),
                 self.asked.inventory,
                 facts,
                 force=self.asked.force,
@@ -257,18 +257,18 @@ class Steps:
         tasks = {task.task: task.host for task in plan.tasks}
         shipment = with_parts(shipment, self.fleet, asked.job, self.hosts, tasks, asked.job.places)
         return with_sizes(
-            plan, {name: split.parts for name, split in shipment.splits.items()}
+            plan, {name: split_outcomes.parts for name, split_outcomes in shipment.splits.items()}
         ), shipment
 
     def sync(self, plan: Plan, shipment: Shipment) -> None:
         """Send code and data to every host of the plan. Raise TreeChanged if a file changed
         meanwhile."""
         with step(self.emit, "sync", plan.run):
-            all_or_error(
+            values_or_error(
                 "sync",
                 data_refusals(self.fleet, hosts_of(plan), shipment, self.asked.confirm, self.emit),
             )
-            all_or_error("sync", sync(self.fleet, hosts_of(plan), shipment, self.emit))
+            values_or_error("sync", sync(self.fleet, hosts_of(plan), shipment, self.emit))
 
     def prepare(self, plan: Plan, undo: ExitStack) -> Prepared:
         """Prepare the run on all hosts or on none, and renew it until the commit.
@@ -281,7 +281,7 @@ class Steps:
             blob = prepare_blobs(plan, self.asked.secrets, compare_clocks(self.fleet, plan))
             prepared = Prepared(self.fleet, plan, self.emit)
             undo_here.push(prepared.on_exit)
-            good, bad = split(
+            good, bad = split_outcomes(
                 ask_all(self.fleet, plan, RUN_PREPARE, blob=blob, timeout_s=PREPARE_S)
             )
             self._emit_hosts(good, "prepared", plan)
@@ -297,12 +297,12 @@ class Steps:
         """Start all tasks and wait until they are up. Nothing starts unless all hosts answer."""
         plan = prepared.plan
         with step(self.emit, "start", plan.run):
-            all_or_error("start", ask_all(self.fleet, plan, PING, timeout_s=PING_S))
+            values_or_error("start", ask_all(self.fleet, plan, PING, timeout_s=PING_S))
             prepared.step_begun = "start"
             if ended := self._call_all(plan, RUN_START, "started"):
                 # A host that has ended the run knows the cause.
                 if any(has_code(error, "ended") for error in ended.values()):
-                    check(self.fleet, plan, self.emit)
+                    check_succeeded(self.fleet, plan, self.emit)
                 raise lapsed_error(ended, len(plan.hosts))
             await_up(self.fleet, plan, self.emit)
 
@@ -311,7 +311,7 @@ class Steps:
         plan, prepared.step_begun = prepared.plan, "commit"
         with step(self.emit, "commit", plan.run):
             if self._call_all(plan, RUN_COMMIT, "committed"):
-                check(self.fleet, plan, self.emit)
+                check_succeeded(self.fleet, plan, self.emit)
 
     def _copy_keep(self, plan: Plan) -> None:
         if plan.keep_from is not None:
@@ -326,11 +326,11 @@ class Steps:
 
         Raises one error for all other failures.
         """
-        good, bad = split(ask_all(self.fleet, plan, verb))
+        good, bad = split_outcomes(ask_all(self.fleet, plan, verb))
         self._emit_hosts(good, state, plan)
         ended = {host: error for host, error in bad.items() if has_lapsed(error)}
         if broken := {host: error for host, error in bad.items() if host not in ended}:
-            raise together(verb.name.removeprefix("run."), broken, len(plan.hosts))
+            raise combine_errors(verb.name.removeprefix("run."), broken, len(plan.hosts))
         return ended
 
     def _emit_hosts(self, hosts: Iterable[str], state: str, plan: Plan) -> None:
@@ -338,12 +338,12 @@ class Steps:
             emit_host(self.emit, host, state, run=plan.run)
 
 
-def questions_of(
+def probe_questions(
     job: Job, hosts: tuple[Host, ...], shipment: Shipment | None, recipe: Recipe | None
-) -> Asked:
+) -> ProbeQuestions:
     """Return what a launch's probe asks each host. `recipe` is that of the job's environment, if
     any."""
-    return Asked.for_hosts(
+    return ProbeQuestions.for_hosts(
         hosts,
         job=job.name,
         keep=job.keep,
@@ -360,7 +360,7 @@ def _protect(job: Job) -> AskedLevel:
     return "none" if job.mode and rules(job.mode).single else job.protect
 
 
-def needs_of(asked: Launch, shipment: Shipment, plan: Plan | None = None) -> Needs:
+def launch_needs(asked: Launch, shipment: Shipment, plan: Plan | None = None) -> Needs:
     """Return what the launch needs of each host, for the preflight."""
     job, manifest, program = asked.job, shipment.manifest, shipment.program(asked.job)
     linked = (f"{path}/" for path in (*links(job), *job.keep))
@@ -396,7 +396,7 @@ def _requirements(job: Job) -> str | None:
     return os.path.relpath(file, job.folder or job.code) if os.path.isfile(file) else None
 
 
-def planned(asked: Launch, shipment: Shipment, facts: dict[str, HostFacts]) -> Plan:
+def plan_launch(asked: Launch, shipment: Shipment, facts: dict[str, HostFacts]) -> Plan:
     """Return the plan. Raises what `make_plan` raises."""
     manifest = shipment.manifest
     options = replace(

@@ -18,7 +18,7 @@ from tfdeploy.model.answers.reading import BadShape, read
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.emit import emit_note
-from tfdeploy.operations.outcomes import all_or_error, split
+from tfdeploy.operations.outcomes import split_outcomes, values_or_error
 from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
 
 PATIENCE_S = 3600.0
@@ -37,9 +37,9 @@ def locked(
     its session, so nothing stays locked when tfdeploy is killed.
     """
     lock = HostLocks(fleet, hosts, job, operation, holder, emit)
-    all_or_error("reaching all hosts", lock.connect())
+    values_or_error("reaching all hosts", lock.connect())
     try:
-        all_or_error("lock", lock.acquire_all(hosts, all_or_none=True))
+        values_or_error("lock", lock.acquire_all(hosts, all_or_none=True))
         yield
     finally:
         lock.release()
@@ -103,9 +103,9 @@ class HostLocks(JobLock):
 
     def acquire(self) -> dict[str, TfdeployError]:
         """Acquire as many locks as possible. Keep their hosts, and return the errors of the others."""
-        _, failed = split(self.connect())
+        _, failed = split_outcomes(self.connect())
         ready = tuple(host for host in self.hosts if host.name not in failed)
-        failed.update(split(self.acquire_all(ready, all_or_none=False))[1])
+        failed.update(split_outcomes(self.acquire_all(ready, all_or_none=False))[1])
         self.hosts = tuple(host for host in self.hosts if host.name not in failed)
         return failed
 
@@ -119,7 +119,7 @@ class HostLocks(JobLock):
         """
         hosts = tuple(sorted(hosts, key=lambda host: host.name))
         outcomes = self.fleet.each(hosts[:1], lambda session: self._acquire(session, 0.0))
-        if all_or_none and split(outcomes)[1]:
+        if all_or_none and split_outcomes(outcomes)[1]:
             return outcomes
         outcomes.update(self.fleet.each(hosts[1:], self._request))
         at = next(

@@ -14,7 +14,7 @@ from tfdeploy.transport.protocols import Fleet, Session
 V = TypeVar("V")
 
 
-def split(
+def split_outcomes(
     results: Mapping[str, V | TfdeployError],
 ) -> tuple[dict[str, V], dict[str, TfdeployError]]:
     """Return (values of hosts that succeeded, errors of hosts that failed), by host name."""
@@ -28,7 +28,7 @@ def split(
     return good, bad
 
 
-def together(doing: str, errors: Mapping[str, TfdeployError], asked: int) -> TfdeployError:
+def combine_errors(doing: str, errors: Mapping[str, TfdeployError], asked: int) -> TfdeployError:
     """Return one error for several hosts: the worst exit code, and the text of each host's error.
 
     `errors` is not empty. `asked` is the number of hosts that were asked.
@@ -57,9 +57,9 @@ def session_of(fleet: Fleet, host: Host) -> Session:
     return session
 
 
-def all_or_error(doing: str, results: Mapping[str, V | TfdeployError]) -> dict[str, V]:
+def values_or_error(doing: str, results: Mapping[str, V | TfdeployError]) -> dict[str, V]:
     """Return all values, or raise one error for all hosts that failed."""
-    good, bad = split(results)
+    good, bad = split_outcomes(results)
     if bad:
-        raise together(doing, bad, len(results))
+        raise combine_errors(doing, bad, len(results))
     return good

@@ -12,12 +12,12 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import PROBE, HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.emit import emit_host, emit_note
-from tfdeploy.operations.outcomes import all_or_error, split
+from tfdeploy.operations.outcomes import split_outcomes, values_or_error
 from tfdeploy.transport.protocols import Fleet, Session
 
 
 @dataclass(frozen=True)
-class Asked:
+class ProbeQuestions:
     """The arguments of the probe that are the same for all hosts.
 
     `names`: how the hosts address each other. `setup`: digest of the job's recipe, if any.
@@ -37,7 +37,7 @@ class Asked:
     modules: tuple[str, ...] = ()
 
     @classmethod
-    def for_hosts(cls, hosts: tuple[Host, ...], **more: Any) -> Asked:
+    def for_hosts(cls, hosts: tuple[Host, ...], **more: Any) -> ProbeQuestions:
         names = tuple(
             host.advertise
             for host in hosts
@@ -50,7 +50,7 @@ class Asked:
         return {**vars(self), "python": host.python, "ports": host.ports, "gpus": host.gpus}
 
 
-def ask(session: Session, asked: Asked, emit: Emit) -> HostFacts:
+def probe_host(session: Session, asked: ProbeQuestions, emit: Emit) -> HostFacts:
     """Return the facts of one host.
 
     Raises BadAnswer for invalid facts, and what a call of the agent raises.
@@ -70,7 +70,7 @@ def ask(session: Session, asked: Asked, emit: Emit) -> HostFacts:
 def probe(
     fleet: Fleet,
     hosts: tuple[Host, ...],
-    asked: Asked,
+    asked: ProbeQuestions,
     *,
     unused: tuple[Host, ...] = (),
     emit: Emit,
@@ -80,9 +80,9 @@ def probe(
     `unused` are hosts without tasks that may hold a `keep`. If one of them does not answer, that is
     only a warning.
     """
-    results = fleet.each((*hosts, *unused), lambda session: ask(session, asked, emit))
-    spare, silent = split({host.name: results.pop(host.name) for host in unused})
-    facts = all_or_error("probe", results)
+    results = fleet.each((*hosts, *unused), lambda session: probe_host(session, asked, emit))
+    spare, silent = split_outcomes({host.name: results.pop(host.name) for host in unused})
+    facts = values_or_error("probe", results)
     for name, error in silent.items():
         text = (
             f"{name} has no role in this mode, and whether it holds a newer `keep` is unknown: "

@@ -14,7 +14,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.progress.samples import Samples
 from tfdeploy.model.status.attempts import attempt_of_host
 from tfdeploy.model.typed import decode
-from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Session
 
@@ -25,7 +25,9 @@ S = TypeVar("S", TaskSample, HostSample)
 
 def samples(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Samples:
     """Return the samples of all hosts of the run, or of `only` these hosts."""
-    good, errors = split(fleet.each(hosts_of(plan, only), lambda session: _ask(session, plan)))
+    good, errors = split_outcomes(
+        fleet.each(hosts_of(plan, only), lambda session: _read_host_samples(session, plan))
+    )
     gathered = Samples(errors=errors)
     for host, (tasks, own, machine) in good.items():
         gathered.tasks.update(tasks)
@@ -39,7 +41,7 @@ def samples(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Sam
     return gathered
 
 
-def _ask(
+def _read_host_samples(
     session: Session, plan: Plan
 ) -> tuple[dict[str, list[TaskSample]], list[HostSample], SampledHost]:
     name = session.host.name
@@ -57,9 +59,9 @@ def _ask(
         except frames.WireError as error:
             raise BadAnswer(f"its samples cannot be read: {error}", where=name) from error
         if item.task:
-            tasks[item.task] = list(_read(content, TaskSample))
+            tasks[item.task] = list(_decode_samples(content, TaskSample))
         else:
-            of_host = list(_read(content, HostSample))
+            of_host = list(_decode_samples(content, HostSample))
     if stream.value is None:
         raise BadAnswer("its samples have no end", where=name)
     if not stream.value.attempts.keys() <= own:
@@ -67,7 +69,7 @@ def _ask(
     return tasks, of_host, stream.value
 
 
-def _read(content: bytes, kind: type[S]) -> Iterator[S]:
+def _decode_samples(content: bytes, kind: type[S]) -> Iterator[S]:
     """Yield the samples in the order of time. Invalid lines are skipped: a full disk may have cut
     one."""
     last = float("-inf")

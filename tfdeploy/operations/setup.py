@@ -28,7 +28,7 @@ from tfdeploy.operations.broadcast.data_sets import send_data_sets
 from tfdeploy.operations.broadcast.delivery import DataSent, Outcome
 from tfdeploy.operations.emit import emit_host, emit_note
 from tfdeploy.operations.lock import HostLocks, locked_where_possible
-from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.sending.withheld_files import withheld_files
 from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import Recipe, read_recipe
@@ -91,7 +91,7 @@ def setup_job(
     outcomes = {host: each for host, each in results.items() if each is not None}
     wanted = tuple(host for host in hosts if host.name not in outcomes)
     if wanted:
-        pins = common_versions(split(outcomes)[0].values())
+        pins = common_versions(split_outcomes(outcomes)[0].values())
         with locked_where_possible(fleet, wanted, job.name, "setup", holder, emit) as (
             lock,
             failed,
@@ -123,7 +123,7 @@ class _Setup:
         `pins` are the package versions that it must have, by Python version.
         """
         began = time.monotonic()
-        sent, lost = split(self._send_wheels(lock.hosts))
+        sent, lost = split_outcomes(self._send_wheels(lock.hosts))
 
         def make_on_host(session: Session) -> Environment:
             state = self._state(session)
@@ -229,7 +229,7 @@ def differences(environments: Mapping[str, Environment]) -> Differences:
     return differing
 
 
-def difference_words(package: str, versions: Mapping[str, list[str]]) -> str:
+def describe_difference(package: str, versions: Mapping[str, list[str]]) -> str:
     return f"{package}: " + ", ".join(
         f"{version or 'none'} on {fold_names(on)}" for version, on in versions.items()
     )

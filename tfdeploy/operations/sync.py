@@ -24,7 +24,7 @@ from tfdeploy.operations.copy.code_files import TreeChanged
 from tfdeploy.operations.copy.push_data import InUse, begin_data, push_data
 from tfdeploy.operations.emit import emit_note, emit_transfer
 from tfdeploy.operations.lock import JobLock, locked_where_possible
-from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.sending.deletions import (
     MOST_NAMES_BYTES,
     Confirm,
@@ -56,11 +56,11 @@ def sync(
     data = shipment.broadcasts()
     results = send_code(fleet, hosts, shipment, emit, HELD_TO_THE_END if shipment.data else lock)
     if shipment.by_rsync:
-        done, _ = split(results)
+        done, _ = split_outcomes(results)
         results.update(
             _send_by_rsync(fleet, hosts, shipment, done, emit, HELD_TO_THE_END if data else lock)
         )
-    done, _ = split(results)
+    done, _ = split_outcomes(results)
     began, live = time.monotonic(), tuple(host for host in hosts if host.name in done)
     for name, outcome in (
         send_data_sets(fleet, live, shipment.job, data, emit, lock).items() if data else ()
@@ -72,7 +72,7 @@ def sync(
             done[name].sent += outcome.sets
             done[name].source = outcome.source
             done[name].seconds += time.monotonic() - began
-    for name, result in split(results)[0].items():
+    for name, result in split_outcomes(results)[0].items():
         emit_transfer(emit, name, "all", "done", result.bytes_sent, result.bytes_sent)
     return results
 
@@ -129,7 +129,7 @@ def sync_job(
     before = Counter[str]()
     wanted = tuple(host for host in hosts if host.name not in results)
     for _ in range(TRIES):
-        settled = _settled(fleet, wanted, shipment, emit)
+        settled = _complete_hosts(fleet, wanted, shipment, emit)
         results.update(settled)
         wanted = tuple(host for host in wanted if host.name not in settled)
         soon = (DATA_LACK.name, BROADCAST_JOIN.name) if shipment.data else ()
@@ -149,12 +149,12 @@ def sync_job(
         if not wanted:
             break
         shipment = read()
-    for name, result in split(results)[0].items():
+    for name, result in split_outcomes(results)[0].items():
         result.bytes_sent += before[name]
     return {host.name: results[host.name] for host in hosts}
 
 
-def _settled(
+def _complete_hosts(
     fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit
 ) -> dict[str, Synced | TfdeployError]:
     """Return the hosts that have everything already, and those that cannot be asked.

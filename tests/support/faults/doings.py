@@ -30,7 +30,7 @@ from tfdeploy.operations.broadcast.delivery import listing_of
 from tfdeploy.operations.broadcast.held_source import HeldSource
 from tfdeploy.operations.broadcast.origin import list_origin_data
 from tfdeploy.operations.check import check
-from tfdeploy.operations.clean import find, remove
+from tfdeploy.operations.clean import find_candidates, remove
 from tfdeploy.operations.copy.pull import Source, fetch_folder, list_files
 from tfdeploy.operations.copy.pull_logs import fetch_logs
 from tfdeploy.operations.launching.clocks import compare_clocks
@@ -38,7 +38,7 @@ from tfdeploy.operations.launching.keep_elsewhere import set_aside_elsewhere
 from tfdeploy.operations.launching.reachability import check_links
 from tfdeploy.operations.launching.rollback import roll_back
 from tfdeploy.operations.lock import locked
-from tfdeploy.operations.probe import Asked, probe
+from tfdeploy.operations.probe import ProbeQuestions, probe
 from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.operations.run_lookup.find_run import find_runs, hosts_of
 from tfdeploy.operations.runs import list_runs
@@ -200,7 +200,7 @@ def probe_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
         facts = probe(
             fleet,
             hosts_of(PLAN),
-            Asked.for_hosts(hosts_of(PLAN), job=JOB, keep=("sub",), preflight=True),
+            ProbeQuestions.for_hosts(hosts_of(PLAN), job=JOB, keep=("sub",), preflight=True),
             emit=ignore_event,
         )
         assert all(2222 <= port <= 2299 for each in facts.values() for port in each.free_ports)
@@ -271,7 +271,7 @@ def collect_samples(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]
 
 
 def clean_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
-    found = find(fleet, hosts_of(PLAN), (JOB,), Rules(), 100.0)
+    found = find_candidates(fleet, hosts_of(PLAN), (JOB,), Rules(), 100.0)
     # a host that says the run is alive keeps it everywhere
     going = [item.name for item in found.going[OTHER]]
     assert going == [RUN] or LIAR in found.staying

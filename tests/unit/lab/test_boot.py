@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tfdeploy.lab.boot import fork_process
+from tfdeploy.lab.boot import fork_orphan
 
 
 def test_a_pid_is_heard_before_the_first_word_whoever_is_quicker(
@@ -28,7 +28,7 @@ def test_a_pid_is_heard_before_the_first_word_whoever_is_quicker(
         os._exit(0)
 
     monkeypatch.setattr(os, "fork", slow)
-    process = fork_process("one", 0, main)
+    process = fork_orphan("one", 0, main)
     assert process.pid > 1
     assert process.read_report() == "up"
     os.close(process.report_fd)

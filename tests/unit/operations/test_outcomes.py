@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError, worst
-from tfdeploy.operations.outcomes import all_or_error, split, together
+from tfdeploy.operations.outcomes import combine_errors, split_outcomes, values_or_error
 
 
 def test_one_host_keeps_its_own_error() -> None:
     error = HostUnreachable("timed out", next="is it on?")
-    assert together("probe", {"n2": error}, 3) is error
+    assert combine_errors("probe", {"n2": error}, 3) is error
     assert error.where == "n2"
 
 
@@ -19,7 +19,7 @@ def test_many_hosts_are_named_each_with_its_words() -> None:
         "n1": Refused("no rsync", next="apt install rsync"),
         "n2": HostUnreachable("timed out"),
     }
-    error = together("sync", errors, 8)
+    error = combine_errors("sync", errors, 8)
     assert error.exit_code == 4
     assert error.what.splitlines() == [
         "sync failed on 2 of 8 hosts:",
@@ -34,16 +34,16 @@ def test_what_to_type_for_many_hosts_is_one_line_and_drops_none() -> None:
         f"n{n}": HostUnreachable("key not known", next=f"tfdeploy trust --limit n{n}")
         for n in range(1, 201)
     }
-    error = together("probe", errors, 200)
+    error = combine_errors("probe", errors, 200)
     assert error.next == "tfdeploy trust --limit 'n[1-200]'"
     assert error.where == "n[1-200]"
 
 
 def test_all_or_error() -> None:
-    assert all_or_error("x", {"n1": 1}) == {"n1": 1}
+    assert values_or_error("x", {"n1": 1}) == {"n1": 1}
     with pytest.raises(HostFailed):
-        all_or_error("x", {"n1": 1, "n2": HostFailed("no")})
-    assert split({"n1": 1, "n2": HostFailed("no")})[0] == {"n1": 1}
+        values_or_error("x", {"n1": 1, "n2": HostFailed("no")})
+    assert split_outcomes({"n1": 1, "n2": HostFailed("no")})[0] == {"n1": 1}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,13 @@ from tfdeploy.errors import UsageError, worst
 from tfdeploy.model.clean import Rules
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import CleanRow
-from tfdeploy.operations.clean import find, find_everything, local_runs, remove, remove_everything
+from tfdeploy.operations.clean import (
+    find_candidates,
+    find_everything,
+    local_runs,
+    remove,
+    remove_everything,
+)
 from tfdeploy.ui.amounts import in_bytes
 from tfdeploy.ui.cleaning import record_words, show_things, staying_words
 from tfdeploy.ui.question import agrees, ask
@@ -52,7 +58,7 @@ def run(flags: Flags) -> int:
         removable = (
             find_everything(fleet, hosts)
             if flags.everything
-            else find(fleet, hosts, jobs, rules, now)
+            else find_candidates(fleet, hosts, jobs, rules, now)
         )
         local_records = local_runs(store, removable, hosts, jobs, rules, now)
         rows = _make_rows(removable.going, local_records.bytes)

@@ -16,7 +16,7 @@ from tfdeploy.cli.written_page import check_page_target, write_page
 from tfdeploy.errors import UsageError, worst
 from tfdeploy.model.report.compare import code_lines, differences, finals
 from tfdeploy.model.text.units import count
-from tfdeploy.operations.compare import compared
+from tfdeploy.operations.compare import collect_runs
 from tfdeploy.ui.comparison import show_comparison
 from tfdeploy.ui.report.comparison_page import comparison_page
 
@@ -39,7 +39,7 @@ def run(flags: Flags) -> int:
             raise UsageError(
                 f"{twice} is named twice", where="RUN", next="tfdeploy runs lists the others"
             )
-        runs, errors = compared(fleet, [each.plan for each in chosen], open_run_store())
+        runs, errors = collect_runs(fleet, [each.plan for each in chosen], open_run_store())
     differences_found, final_metrics, code = differences(runs), finals(runs), code_lines(runs)
     if target is not None:
         write_page(

@@ -14,8 +14,8 @@ from tfdeploy.errors import TfdeployError, worst
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import SetupRow
 from tfdeploy.model.selection import select
-from tfdeploy.operations.outcomes import split
-from tfdeploy.operations.setup import difference_words, differences, setup_job
+from tfdeploy.operations.outcomes import split_outcomes
+from tfdeploy.operations.setup import describe_difference, differences, setup_job
 from tfdeploy.ui.environments import show_setup
 from tfdeploy.ui.reports import show_next
 
@@ -34,7 +34,7 @@ def run(flags: Flags) -> int:
             fleet, inventory.hosts, job, lock_holder(), cache, emit, all_hosts.hosts
         )
     rows = [_make_row(host, result) for host, result in results.items()]
-    different = differences(split(results)[0])
+    different = differences(split_outcomes(results)[0])
     ok = all(row["ok"] for row in rows)
     if flags.json:
         differing: list[PackageRow] = [
@@ -43,7 +43,7 @@ def run(flags: Flags) -> int:
         answer: SetupAnswer = {"ok": ok, "hosts": rows, "differences": differing}
         print_json(answer)
     elif not flags.quiet or not ok:
-        show_setup(flags.err, rows, [difference_words(*each) for each in different.items()])
+        show_setup(flags.err, rows, [describe_difference(*each) for each in different.items()])
         show_next(flags.err, flags.next_commands(results))
     return worst(results.values())
 

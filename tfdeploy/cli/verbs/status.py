@@ -17,7 +17,7 @@ from tfdeploy.errors import TfdeployError, worst
 from tfdeploy.model.status.run_status import run_view_json
 from tfdeploy.operations.status import lines_of_first_death, status
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
-from tfdeploy.operations.watch.relay import in_words, relay_end
+from tfdeploy.operations.watch.relay import describe_uninformed, relay_end
 from tfdeploy.operations.watch.resume import resume
 from tfdeploy.ui.reports import show_status
 from tfdeploy.ui.sanitise import clean
@@ -43,7 +43,7 @@ def run(flags: Flags) -> int:
             _show_status(flags, fleet, plan, current)
             resumed = flags.watch and _resume_run_on(fleet, plan, current.abandoned)
             if flags.watch and current.unheard is not None:
-                print_message(in_words(*current.unheard) + ": this machine tells them")
+                print_message(describe_uninformed(*current.unheard) + ": this machine tells them")
                 relay_end(fleet, plan, *current.unheard)
             if not flags.watch or (current.view.final and not resumed):
                 break
@@ -62,7 +62,7 @@ def _list_fixes_by_watch(current: Status) -> Iterator[str]:
         for host in current.abandoned:
             yield f"[{host}] no process of the run is left (rebooted or killed); this resumes it"
     if current.unheard is not None:
-        yield in_words(*current.unheard) + "; this tells them from here"
+        yield describe_uninformed(*current.unheard) + "; this tells them from here"
 
 
 def _unreachable_code(

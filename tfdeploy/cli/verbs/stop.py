@@ -13,7 +13,7 @@ from tfdeploy.model.answers.runs import RunEnded
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import Survivor
 from tfdeploy.model.text.folding import fold_names
-from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.stop import earlier_end, stop
 from tfdeploy.ui.headway import Headway
 from tfdeploy.ui.reports import show_stop
@@ -55,7 +55,7 @@ def run(flags: Flags) -> int:
                 *results.values(),
                 *(
                     5
-                    for report_done in split(results)[0].values()
+                    for report_done in split_outcomes(results)[0].values()
                     if report_done and report_done.survivors
                 ),
             ]

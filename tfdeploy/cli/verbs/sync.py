@@ -18,7 +18,7 @@ from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import SyncRow
 from tfdeploy.model.selection import select
 from tfdeploy.operations.connecting import begin_connecting
-from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.planning.datasets import splits
 from tfdeploy.ui.reports import show_forecast, show_next, show_sync
 
@@ -79,7 +79,7 @@ def _show_forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inven
         cache, allow = tree_cache_folder(), flags.allow_secrets_in_code
         forecasts, broadcasts = forecast(fleet, hosts, job, cache, emit, whole, allow_secrets=allow)
     rows = [_make_row(host, each) for host, each in forecasts.items()]
-    expected, errors = split(forecasts)
+    expected, errors = split_outcomes(forecasts)
     if flags.json:
         answer: ForecastAnswer = {
             "ok": not errors,

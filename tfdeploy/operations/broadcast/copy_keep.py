@@ -16,13 +16,13 @@ from tfdeploy.model.answers.listing import FoundFile
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.units import count
-from tfdeploy.operations.broadcast.delivery import Delivery, NamedFile, joining, listing_of
+from tfdeploy.operations.broadcast.delivery import Delivery, NamedFile, listing_of, make_join
 from tfdeploy.operations.broadcast.member_session import MemberSession
-from tfdeploy.operations.confine import below_workdir, only_of
+from tfdeploy.operations.confine import check_below_workdir, check_requested_paths
 from tfdeploy.operations.copy.pull import Source as FetchSource
 from tfdeploy.operations.copy.pull import list_files
 from tfdeploy.operations.emit import emit_note
-from tfdeploy.operations.outcomes import all_or_error, split, together
+from tfdeploy.operations.outcomes import combine_errors, split_outcomes, values_or_error
 from tfdeploy.transport.protocols import Fleet, Session
 
 # Temporary copies that TensorFlow's non-chief workers write.
@@ -66,7 +66,7 @@ def copy_keep(fleet: Fleet, copy: KeepCopy, hosts: tuple[Host, ...], emit: Emit)
     source = copy.source
     others = tuple(host for host in hosts if host.name != source.name)
     wanted = FetchSource("keep", copy.job, keep=copy.keep)
-    listings = all_or_error(
+    listings = values_or_error(
         "looking at keep",
         fleet.each((source, *others), lambda session: list_files(session, wanted).found),
     )
@@ -79,12 +79,12 @@ def copy_keep(fleet: Fleet, copy: KeepCopy, hosts: tuple[Host, ...], emit: Emit)
     if not needing:
         emit_note(emit, f"`keep` of {source.name} is on all hosts already", run=copy.run)
         return
-    sessions = all_or_error(
+    sessions = values_or_error(
         "keep", fleet.each((source, *needing), lambda session: _begin(session, copy, differences))
     )
     if failed := _broadcast(copy, sessions, differences, emit):
-        raise together("keep", failed, len(needing))
-    all_or_error(
+        raise combine_errors("keep", failed, len(needing))
+    values_or_error(
         "keep",
         fleet.each(
             needing,
@@ -118,7 +118,7 @@ def _begin(session: Session, copy: KeepCopy, differences: Mapping[str, KeepDiffe
     """Return the session of the host, after the host reserved space for what it lacks."""
     difference = differences.get(session.host.name)
     if difference is not None:
-        below_workdir(
+        check_below_workdir(
             session,
             session.agent()
             .call(KEEP_BEGIN, {"job": copy.job, "bytes": difference.total_bytes})
@@ -144,7 +144,7 @@ def _broadcast(
     )
     if not lacking:
         return {}
-    join = joining({"job": copy.job, "keep": list(copy.keep)}, lacking)
+    join = make_join({"job": copy.job, "keep": list(copy.keep)}, lacking)
     moved = Delivery(
         listing_of(lacking), range(len(lacking)), "keep", emit, join, held_by=copy.source.name
     )
@@ -153,7 +153,7 @@ def _broadcast(
         name: MemberSession(sessions[name], lacks.get(name, 0), moved.total_bytes)
         for name in (copy.source.name, *lacks)
     }
-    return split(moved.send(members))[1]
+    return split_outcomes(moved.send(members))[1]
 
 
 def _place_keep(session: Session, difference: KeepDifference, copy: KeepCopy, emit: Emit) -> None:
@@ -165,7 +165,7 @@ def _place_keep(session: Session, difference: KeepDifference, copy: KeepCopy, em
         "files": files,
         "aside": list(difference.aside),
     }
-    missing = only_of(
+    missing = check_requested_paths(
         {file.path for file in difference.files},
         agent.call(KEEP_PLACE, args, timeout_s=600).missing,
         host,

@@ -12,7 +12,7 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.operations.broadcast.bitmaps import NamedRows, RowSet
 from tfdeploy.operations.broadcast.origin import has_changed_there, list_origin_data
 from tfdeploy.operations.broadcast.split import Split
-from tfdeploy.operations.broadcast.wanted import Wanted, whole
+from tfdeploy.operations.broadcast.wanted import Wanted, wanted_whole
 from tfdeploy.planning.broadcast.streams import Stream, streams
 from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing
@@ -37,7 +37,7 @@ class DataSet:
 
     def wanted(self, host: str) -> Wanted | None:
         """Return what a host should have; None if it should have nothing of it."""
-        return whole(self.listing) if self.split is None else self.split.wanted.get(host)
+        return wanted_whole(self.listing) if self.split is None else self.split.wanted.get(host)
 
     def read_again(self, fleet: Fleet) -> DataListing:
         """Return a new listing of the data."""

@@ -26,7 +26,7 @@ from tfdeploy.operations.broadcast.delivery import DataSent, Delivery, Outcome, 
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.source import SourceChanged
 from tfdeploy.operations.broadcast.split import Split
-from tfdeploy.operations.broadcast.wanted import Wanted, whole
+from tfdeploy.operations.broadcast.wanted import Wanted, wanted_whole
 from tfdeploy.operations.emit import emit_note, emit_transfer
 from tfdeploy.operations.lock import JobLock
 from tfdeploy.planning.broadcast.streams import Stream
@@ -146,7 +146,7 @@ class _Sending:
         )
         self._where = {"job": job, "name": name}
         self._what = f"data {name}"
-        self._whole = whole(data.listing)
+        self._whole = wanted_whole(data.listing)
         self._complete: list[Host] = []  # hosts that had everything before
         self._placed: set[str] = set()
         # {host: {stream: bytes it lacked that it has received or found on its disk}}

@@ -134,7 +134,7 @@ class Delivery:
                 )
 
 
-def joining(args: Args, files: Iterable[NamedFile]) -> Callable[[MemberSession], Args]:
+def make_join(args: Args, files: Iterable[NamedFile]) -> Callable[[MemberSession], Args]:
     """Return `join` of a Delivery whose files broadcast.join names one by one."""
     given = {**args, "files": [list(each) for each in files]}
     return lambda member: given

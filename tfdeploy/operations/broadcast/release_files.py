@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tfdeploy.model.events import Emit
-from tfdeploy.operations.broadcast.delivery import Delivery, Outcome, joining, listing_of
+from tfdeploy.operations.broadcast.delivery import Delivery, Outcome, listing_of, make_join
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.source import SourceChanged
 from tfdeploy.operations.copy.code_files import CodeFiles
@@ -51,7 +51,7 @@ def send_release_files(
                 range(len(files)),
                 "code",
                 emit,
-                joining({"job": job, "release": release}, files),
+                make_join({"job": job, "release": release}, files),
                 root=code.root,
                 place=lambda member: place(member.session),
             )

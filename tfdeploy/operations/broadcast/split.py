@@ -17,8 +17,8 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.units import count
 from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.wanted import NO_PART, Wanted, row_owners, wanted_part
-from tfdeploy.operations.outcomes import split as divided
-from tfdeploy.operations.outcomes import together
+from tfdeploy.operations.outcomes import combine_errors
+from tfdeploy.operations.outcomes import split_outcomes as divided
 from tfdeploy.planning.parts import NOBODY, Held, parts_of
 from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing
@@ -110,7 +110,7 @@ def _ask_host_data(
     answers, failed = divided(fleet.each(hosts, ask_host))
     needed = {*ask.workers, *ask.whole}
     if bad := {host: error for host, error in failed.items() if host in needed}:
-        raise together(f"looking at data {ask.name}", bad, len(hosts))
+        raise combine_errors(f"looking at data {ask.name}", bad, len(hosts))
     return answers
 
 

@@ -66,7 +66,7 @@ class Wanted:
         return bytes(bitmap_of(own, len(self.rows)))
 
 
-def whole(listing: DataListing) -> Wanted:
+def wanted_whole(listing: DataListing) -> Wanted:
     """Return what a host with the whole data set should have."""
     return Wanted(listing.rows, listing.digest, listing.attributes, range(len(listing.rows)))
 

@@ -61,11 +61,11 @@ def put_in_place(
             placed.files += 1
     for link in files:
         if link.target is not None:
-            _link(destination, link, link.target, placed)
+            _make_link(destination, link, link.target, placed)
     return placed
 
 
-def _link(destination: SafeFolder, link: FoundFile, target: str, placed: Placed) -> None:
+def _make_link(destination: SafeFolder, link: FoundFile, target: str, placed: Placed) -> None:
     if not stays_inside(link):
         placed.left_there.append(link.path)
         return

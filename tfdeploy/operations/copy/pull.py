@@ -240,7 +240,7 @@ class _FolderFetch:
             self.checked.pop(path, None)
         for start in range(0, len(files), SUMS):
             batch = dict(files[start : start + SUMS])
-            there = _sums(self.session.agent(), self.source, batch)
+            there = _host_checksums(self.session.agent(), self.source, batch)
             for path in batch:
                 stamp = _stamp(self.staging, path)
                 if stamp is not None and there.get(path) == self.staging.sha256(path):
@@ -290,7 +290,7 @@ class _FolderFetch:
         report("done", total)
 
 
-def _sums(agent: AgentChannel, source: Source, lengths: dict[str, int]) -> dict[str, str]:
+def _host_checksums(agent: AgentChannel, source: Source, lengths: dict[str, int]) -> dict[str, str]:
     """Return path -> the host's sha256 of the file's first `lengths[path]` bytes.
 
     Shorter and missing files are left out.

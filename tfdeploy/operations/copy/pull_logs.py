@@ -71,7 +71,7 @@ def _fetch(
     session: Session, plan: Plan, folder: SafeFolder, emit: Emit, budget: FetchBudget
 ) -> HostFetch:
     host, agent = session.host.name, session.agent()
-    ends = _ends(agent, plan)
+    ends = _log_sizes(agent, plan)
     local_logs = {task: _local_log(folder, task, host) for task in ends}
     progress = _Progress(
         emit, host, sum(max(0, end - local_logs[task].end) for task, end in ends.items()), budget
@@ -122,7 +122,7 @@ class _Progress:
         )
 
 
-def _ends(agent: AgentChannel, plan: Plan) -> dict[str, int]:
+def _log_sizes(agent: AgentChannel, plan: Plan) -> dict[str, int]:
     """Return task -> bytes of its log now, for the tasks of this host."""
     answer = agent.call(RUN_STATUS, {"run": plan.run, "job": plan.job})
     known = {task.task for task in plan.tasks}

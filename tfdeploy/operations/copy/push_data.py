@@ -12,9 +12,9 @@ from typing import Any
 from tfdeploy.errors import AgentError, Refused
 from tfdeploy.model.answers.files import DATA_BEGIN, DATA_COMMIT, DATA_STATE, DataPlace
 from tfdeploy.model.events import Emit
-from tfdeploy.operations.confine import below_workdir
+from tfdeploy.operations.confine import check_below_workdir
 from tfdeploy.operations.copy.rsync_notes import warn_of_flaws
-from tfdeploy.operations.emit import emit_note, emit_transfer, shown_transfer
+from tfdeploy.operations.emit import emit_note, emit_transfer, transfer_events
 from tfdeploy.transport.protocols import AgentChannel, Session
 from tfdeploy.transport.rsync.transfer import push
 from tfdeploy.tree import DataListing
@@ -40,12 +40,12 @@ def push_data(
         there = agent.call(DATA_STATE, where, timeout_s=LOOK_S)
         if there is not None and there.digest == listing.digest:
             return sent
-        folder = below_workdir(
+        folder = check_below_workdir(
             session, begin_data(agent, job, name, listing, session.host.name).folder
         )
         names = None if listing.is_folder else [os.fsencode(Path(listing.source).name)]
         how = {"delete": listing.is_folder, "anew": again > 0}
-        sent = (sent or 0) + push_shown(
+        sent = (sent or 0) + push_with_progress(
             session, listing.root, names, folder, listing.total_bytes, f"data {name}", emit, **how
         )
         if (
@@ -86,7 +86,7 @@ def begin_data(
         raise InUse(error.what, where=host, next=error.next) from error
 
 
-def push_shown(
+def push_with_progress(
     session: Session,
     root: str,
     names: list[bytes] | None,
@@ -105,7 +105,7 @@ def push_shown(
         emit_transfer(emit, host, what, "moving", done, total)
 
     warn_of_flaws(emit)
-    with shown_transfer(emit, host, what, total):
+    with transfer_events(emit, host, what, total):
         return push(
             session.target,
             root,

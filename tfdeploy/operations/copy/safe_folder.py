@@ -31,7 +31,7 @@ class SafeFolder:
         self.path = path
         if fd is None:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            fd = _enter(None, str(path), path, make=True)
+            fd = _open_folder(None, str(path), path, make=True)
         self._fd = fd
 
     def __enter__(self) -> SafeFolder:
@@ -51,7 +51,8 @@ class SafeFolder:
         for name in names:
             with here:
                 here = SafeFolder(
-                    here.path / name, _enter(here._fd, _checked(name), here.path / name, make=True)
+                    here.path / name,
+                    _open_folder(here._fd, _check_path(name), here.path / name, make=True),
                 )
         return here
 
@@ -116,12 +117,12 @@ class SafeFolder:
     @contextlib.contextmanager
     def _parent(self, path: str, *, make: bool) -> Iterator[tuple[int, str]]:
         """Open the folder that holds the path. Yield its descriptor and the name inside it."""
-        *folders, name = _checked(path).split("/")
+        *folders, name = _check_path(path).split("/")
         fd, here = os.dup(self._fd), self.path
         try:
             for step in folders:
                 here = here / step
-                fd, before = _enter(fd, step, here, make=make), fd
+                fd, before = _open_folder(fd, step, here, make=make), fd
                 os.close(before)
             yield fd, name
         finally:
@@ -130,16 +131,16 @@ class SafeFolder:
     def _refuse_link(self, folder: int, name: str, path: str) -> None:
         with contextlib.suppress(OSError):
             if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-                raise _link(self.path / path)
+                raise _link_error(self.path / path)
 
 
-def _checked(path: str) -> str:
+def _check_path(path: str) -> str:
     if not is_inside(path):
         raise Refused(f"{path!r} leads out of its folder")
     return path
 
 
-def _enter(folder: int | None, name: str, path: Path, *, make: bool) -> int:
+def _open_folder(folder: int | None, name: str, path: Path, *, make: bool) -> int:
     if make:
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=folder)
@@ -147,11 +148,11 @@ def _enter(folder: int | None, name: str, path: Path, *, make: bool) -> int:
         return os.open(name, _FOLDER, dir_fd=folder)
     except OSError:
         if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            raise _link(path) from None
+            raise _link_error(path) from None
         raise
 
 
-def _link(path: Path) -> Refused:
+def _link_error(path: Path) -> Refused:
     return Refused(
         f"a link is in the way: {path.name}", where=str(path), next="move it away, or --to DIR"
     )

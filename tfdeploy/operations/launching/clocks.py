@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.hosts import PING
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Session
 
@@ -29,7 +29,7 @@ class Reading(NamedTuple):
 def compare_clocks(fleet: Fleet, plan: Plan) -> dict[str, float]:
     """Return each host's seconds ahead of the run's clock. Hosts without an answer are left out."""
     readings: dict[str, Reading | TfdeployError] = fleet.each(hosts_of(plan), read_clock)
-    return ahead_of_median(split(readings)[0])
+    return ahead_of_median(split_outcomes(readings)[0])
 
 
 def read_clock(session: Session, times: int = READINGS) -> Reading:

@@ -14,7 +14,7 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.emit import emit_note
 from tfdeploy.operations.lock import locked_where_possible
-from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.transport.protocols import Fleet, Session
 
 
@@ -36,7 +36,7 @@ def set_aside_elsewhere(
         )
 
     with locked_where_possible(fleet, others, plan.job, "launch", holder, emit) as (lock, failed):
-        failed.update(split(fleet.each(lock.hosts, set_aside))[1])
+        failed.update(split_outcomes(fleet.each(lock.hosts, set_aside))[1])
     for name, error in failed.items():
         text = f"`keep` there was not set aside, and a later launch may go on from it: {error.what}"
         emit_note(emit, text, level="warning", host=name, run=plan.run)

@@ -15,7 +15,7 @@ from tfdeploy.model.output.check import Check
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.nexts import with_names, without_name
 from tfdeploy.operations.emit import emit_note
-from tfdeploy.operations.outcomes import together
+from tfdeploy.operations.outcomes import combine_errors
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import BEYOND_PLAN, Probed, Seen, errors_only, judge
 
@@ -36,7 +36,7 @@ def preflight(
     checks = judge(Probed(seen, needs), BEYOND_PLAN)
     errors = {} if force else errors_only(checks)
     if errors:
-        raise together(
+        raise combine_errors(
             "check",
             {host: _refused(host, errors_of_host[0]) for host, errors_of_host in errors.items()},
             len(seen),

@@ -17,7 +17,7 @@ from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.units import count
 from tfdeploy.operations.launching.renewal import refuse_lapsed, renew
-from tfdeploy.operations.outcomes import all_or_error
+from tfdeploy.operations.outcomes import values_or_error
 from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet
@@ -39,12 +39,12 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
         return
     link_answers = ask_all(fleet, plan, RUN_LINKS, timeout_s=WITHIN_S)
     refuse_lapsed(link_answers)
-    answers = all_or_error("links", link_answers)
+    answers = values_or_error("links", link_answers)
     if any(answer.shut for answer in answers.values()):
         # A port is also closed if the run has ended. That is reported first.
         refuse_lapsed(renew(fleet, plan))
         asked = Counter(to for answer in answers.values() for to in answer.asked)
-        raise refusal(
+        raise unreachable_error(
             {host: answer.shut for host, answer in answers.items()}, hosts_of(plan), asked
         )
 
@@ -84,7 +84,7 @@ def _local_address(host: HostPlan) -> str | None:
         return None
 
 
-def refusal(
+def unreachable_error(
     shut: Mapping[str, Sequence[ShutPort]], hosts: Sequence[Host], asked: Mapping[str, int]
 ) -> Refused:
     """Return the error: one line for each host that no other reaches, and one for each other pair.

@@ -7,7 +7,7 @@ import time
 from tfdeploy.errors import RunFailed
 from tfdeploy.model.events import Emit
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.outcomes import together
+from tfdeploy.operations.outcomes import combine_errors
 from tfdeploy.operations.tasklogs.last_lines import last_lines
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
@@ -27,11 +27,11 @@ def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
     while True:
         view = watch.refresh()
         if watch.errors:
-            raise together("waiting for the tasks", watch.errors, len(plan.hosts))
+            raise combine_errors("waiting for the tasks", watch.errors, len(plan.hosts))
         if view.final or any(state is None for state in watch.states.values()):
-            raise failure(fleet, plan, watch)
+            raise first_death_error(fleet, plan, watch)
         if _is_ending(watch):
-            check(fleet, plan, emit)
+            check_succeeded(fleet, plan, emit)
         waiting = [task.task for task in plan.tasks if not _is_up(watch, task.task)]
         if not waiting:
             return
@@ -43,7 +43,7 @@ def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
         time.sleep(POLL_S)
 
 
-def check(fleet: Fleet, plan: Plan, emit: Emit) -> None:
+def check_succeeded(fleet: Fleet, plan: Plan, emit: Emit) -> None:
     """Raise RunFailed for a run that has ended on some host, unless it succeeded.
 
     Waits until it has ended on all hosts, but at most SETTLE_S once the cause is known, because the
@@ -56,7 +56,7 @@ def check(fleet: Fleet, plan: Plan, emit: Emit) -> None:
             deadline = min(deadline, time.monotonic() + SETTLE_S)
         time.sleep(POLL_S)
     if view.state != "succeeded":
-        raise failure(fleet, plan, watch)
+        raise first_death_error(fleet, plan, watch)
 
 
 def _is_ending(watch: Watch) -> bool:
@@ -75,7 +75,7 @@ def _is_up(watch: Watch, task: str) -> bool:
     return status is not None and (status.up or (decided and status.outcome == "stopped"))
 
 
-def failure(fleet: Fleet, plan: Plan, watch: Watch) -> RunFailed:
+def first_death_error(fleet: Fleet, plan: Plan, watch: Watch) -> RunFailed:
     """Return the error of the run's first death, with that task's last lines."""
     view = watch.view()
     task = view.first_death

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tfdeploy.errors import PortTaken, Refused, TfdeployError, has_code
-from tfdeploy.operations.outcomes import together
+from tfdeploy.operations.outcomes import combine_errors
 
 # Error codes of the agent that mean a refusal.
 REFUSED = ("live_run", "exists", "refused", "no_release", "no_program", "disk")
@@ -21,7 +21,7 @@ def prepare_error(bad: Mapping[str, TfdeployError], asked: int) -> TfdeployError
     other = [error for error in errors.values() if not isinstance(error, PortTaken)]
     if all(isinstance(error, Refused) for error in other):
         return next(iter(other or errors.values()))
-    return together("prepare", errors, asked)
+    return combine_errors("prepare", errors, asked)
 
 
 def _as_refused(host: str, error: TfdeployError) -> TfdeployError:

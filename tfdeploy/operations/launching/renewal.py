@@ -15,7 +15,7 @@ from tfdeploy.errors import HostFailed, TfdeployError, has_code
 from tfdeploy.model.answers.runs import RUN_RENEW
 from tfdeploy.model.answers.verb import Nothing
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.outcomes import split, together
+from tfdeploy.operations.outcomes import combine_errors, split_outcomes
 from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.transport.protocols import Fleet
 
@@ -55,14 +55,14 @@ def has_lapsed(error: TfdeployError) -> bool:
 
 def lapsed_error(ended: Mapping[str, TfdeployError], asked: int) -> TfdeployError:
     """Return one error for the hosts on which a prepared run has ended before its commit."""
-    return together(
+    return combine_errors(
         "start", {host: _explain_unknown_run(error) for host, error in ended.items()}, asked
     )
 
 
 def refuse_lapsed(answers: Mapping[str, Any | TfdeployError]) -> None:
     """Raise one error for the hosts where the run has lapsed."""
-    _, bad = split(answers)
+    _, bad = split_outcomes(answers)
     if ended := {host: error for host, error in bad.items() if has_lapsed(error)}:
         raise lapsed_error(ended, len(answers))
 

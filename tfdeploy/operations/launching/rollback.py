@@ -10,7 +10,7 @@ from tfdeploy.model.answers.runs import RUN_ABORT
 from tfdeploy.model.events import Emit
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.emit import emit_note, step
-from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.transport.protocols import Fleet
 
@@ -59,7 +59,7 @@ def roll_back(
     )
     with step(emit, "rollback", plan.run):
         args = {"reason": reason, "purge": purge, "plan_digest": plan.digest}
-        _, bad = split(ask_all(fleet, plan, RUN_ABORT, args, patience_s=30, timeout_s=90))
+        _, bad = split_outcomes(ask_all(fleet, plan, RUN_ABORT, args, patience_s=30, timeout_s=90))
         for host, error in bad.items():
             emit_note(
                 emit,

@@ -6,7 +6,7 @@ from tfdeploy.errors import TfdeployError
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.launching.clocks import read_clock
-from tfdeploy.operations.probe import Asked, ask
+from tfdeploy.operations.probe import ProbeQuestions, probe_host
 from tfdeploy.planning.preflight.judge import Seen
 from tfdeploy.transport.protocols import Fleet, Session
 
@@ -14,12 +14,12 @@ EXACT_S = 1.0  # a clock is read again if the first reading was slower or furthe
 
 
 def probe_hosts(
-    fleet: Fleet, hosts: tuple[Host, ...], asked: Asked, emit: Emit
+    fleet: Fleet, hosts: tuple[Host, ...], asked: ProbeQuestions, emit: Emit
 ) -> dict[str, Seen | TfdeployError]:
     """Return each host's facts and clock, or its error."""
 
     def read_facts(session: Session) -> Seen:
-        facts = ask(session, asked, emit)
+        facts = probe_host(session, asked, emit)
         return Seen(session.host, facts, _skew_s(session), session.agent().noise)
 
     return fleet.each(hosts, read_facts)

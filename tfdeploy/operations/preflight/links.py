@@ -14,7 +14,7 @@ from tfdeploy.errors import BadAnswer, TfdeployError
 from tfdeploy.model.answers.links import CHECK_KNOCK, CHECK_LISTEN, CHECK_MEASURE, Measured
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.output.check import Link
-from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.planning.preflight.links import HostPorts, failed, rounds, with_slow
 from tfdeploy.transport.protocols import Fleet, Session
 
@@ -60,11 +60,11 @@ def try_links(
         return Reached()
     key, stay_s = secrets.token_hex(16), STAY_S + (STAY_PAIR_S * len(wanted) if deep else 0)
     with ExitStack() as streams:
-        listening, errors = split(
+        listening, errors = split_outcomes(
             fleet.each(wanted, lambda session: _listen(session, ends, key, stay_s, streams))
         )
         trial = _Trial(fleet, {host.name: host for host in hosts}, listening, key)
-        knocked, more = split(fleet.each(hosts, trial.knock, waits=True))
+        knocked, more = split_outcomes(fleet.each(hosts, trial.knock, waits=True))
         links = tuple(link for answer in knocked.values() for link in answer)
         links = trial.measured(links) if deep else links
     taken = {name: each.taken for name, each in listening.items() if each.taken}
@@ -138,7 +138,7 @@ class _Trial:
                 args = {"link": self._target(to, good[host, to]), "key": self.key}
                 return session.agent().call(CHECK_MEASURE, args, timeout_s=MEASURE_S)
 
-            outcomes, _ = split(
+            outcomes, _ = split_outcomes(
                 self.fleet.each(tuple(self.hosts[name] for name in asked), measure, waits=True)
             )
             for name, said in outcomes.items():

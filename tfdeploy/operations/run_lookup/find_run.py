@@ -18,7 +18,7 @@ from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.units import count
 from tfdeploy.model.text.words import iso_z
 from tfdeploy.model.typed import convert
-from tfdeploy.operations.outcomes import split, together
+from tfdeploy.operations.outcomes import combine_errors, split_outcomes
 from tfdeploy.operations.run_lookup.host_plans import (
     DifferentPlans,
     PlanRequest,
@@ -94,7 +94,7 @@ def find_runs(
     fleet: Fleet, hosts: tuple[Host, ...], job: str | None
 ) -> tuple[list[FoundRun], dict[str, TfdeployError]]:
     """Return all runs that the hosts hold, and the errors of hosts without an answer."""
-    answers, silent = split(
+    answers, silent = split_outcomes(
         fleet.each(hosts, lambda session: session.agent().call(RUNS, {"job": job}))
     )
     runs_by_name: dict[tuple[str, str], FoundRun] = {}
@@ -176,7 +176,7 @@ def find_run(
         return plan
     if plan is None:
         if silent:
-            raise together("asking for runs", silent, len(hosts))
+            raise combine_errors("asking for runs", silent, len(hosts))
         what = f"no run {wanted!r}" if wanted else "no run of this job" if job else "no run"
         next_line = "tfdeploy runs" if wanted or runs else "`tfdeploy launch` starts one"
         raise UsageError(
@@ -195,7 +195,7 @@ def find_run(
         and not any(host.host in silent for host in plan_found.hosts)
     ):
         # A live run may be on a host that did not answer.
-        raise together("asking for a live run", silent, len(hosts))
+        raise combine_errors("asking for a live run", silent, len(hosts))
     if live_first and own is None:
         return with_hosts(plan_found, (host for host in hosts if host.name in plan.damaged))
     return plan_found

@@ -19,7 +19,7 @@ from tfdeploy.model.hostplan import connection_settings, printable, read_shown, 
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.model.text.folding import fold_names
-from tfdeploy.operations.outcomes import split, together
+from tfdeploy.operations.outcomes import combine_errors, split_outcomes
 from tfdeploy.transport.protocols import Fleet, Session
 
 MOST_BYTES = 96 << 20  # size of a plan's text; older plans of 1,000 hosts have 65 MiB
@@ -62,7 +62,7 @@ def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, dict[str, Tfde
     """
     held, errors = _read_plans(fleet, request)
     if not held:
-        raise together(f"reading the plan of {request.run}", errors, len(request.holders))
+        raise combine_errors(f"reading the plan of {request.run}", errors, len(request.holders))
     if len(groups := _groups(held)) > 1:
         raise _different_plans(request.run, [hosts for _, hosts in groups])
     return with_connections(groups[0][0], request.hosts), errors
@@ -104,10 +104,12 @@ def _read_plans(
     known = None
     for holder in request.holders[:FIRST]:
         outcomes.update(fleet.each((holder,), lambda session: _ask(session, request, None)))
-        if (known := next(iter(split(outcomes)[0].values()), None)) is not None:
+        if (known := next(iter(split_outcomes(outcomes)[0].values()), None)) is not None:
             break
     rest = request.holders[len(outcomes) :]
-    return split({**outcomes, **fleet.each(rest, lambda session: _ask(session, request, known))})
+    return split_outcomes(
+        {**outcomes, **fleet.each(rest, lambda session: _ask(session, request, known))}
+    )
 
 
 def _ask(session: Session, request: PlanRequest, known: HeldPlan | None) -> HeldPlan:

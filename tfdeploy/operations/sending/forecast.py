@@ -21,9 +21,9 @@ from tfdeploy.operations.broadcast.bitmaps import NamedRows
 from tfdeploy.operations.broadcast.data_set import LOOK_S, DataSet, has_data_set
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.release_files import LEAST_BYTES
-from tfdeploy.operations.confine import only_of
+from tfdeploy.operations.confine import check_requested_paths
 from tfdeploy.operations.emit import emit_note
-from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.sending.send_code import CALL_S, is_present
 from tfdeploy.operations.sending.shipment import Shipment, whole_shipment
 from tfdeploy.planning.broadcast.first_plan import first_plan
@@ -101,7 +101,7 @@ class _Forecast:
         def ask(session: Session) -> tuple[Session, Expected]:
             return session, _expected_code(session, shipment)
 
-        outcomes, self.errors = split(self._fleet.each(hosts, ask))
+        outcomes, self.errors = split_outcomes(self._fleet.each(hosts, ask))
         for name, (session, expected) in outcomes.items():
             self._sessions[name], self.expected[name] = session, expected
         sent = {name: each.sent.get("code", 0) for name, each in self.expected.items()}
@@ -115,7 +115,7 @@ class _Forecast:
         hosts = tuple(
             self._sessions[host].host for host in self.expected if data.wanted(host) is not None
         )
-        outcomes, failed = split(
+        outcomes, failed = split_outcomes(
             self._fleet.each(
                 hosts, lambda session: _ask_missing_rows(session, self._job, name, data)
             )
@@ -185,7 +185,7 @@ def _expected_code(session: Session, shipment: Shipment) -> Expected:
         args = {"job": shipment.job, "release": expected.release}
         answer = session.agent().call(RELEASE_MISSING, args, blob=code.manifest, timeout_s=CALL_S)
         expected.sent["code"] = code.size_bytes(
-            only_of(code.paths, answer.missing, session.host.name)
+            check_requested_paths(code.paths, answer.missing, session.host.name)
         )
     return expected
 

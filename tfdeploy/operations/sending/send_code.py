@@ -16,10 +16,10 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.broadcast.release_files import LEAST_BYTES, Begun, send_release_files
 from tfdeploy.operations.broadcast.source import SourceChanged
-from tfdeploy.operations.confine import below_workdir, only_of
+from tfdeploy.operations.confine import check_below_workdir, check_requested_paths
 from tfdeploy.operations.copy.code_files import MOST_BYTES, TreeChanged
-from tfdeploy.operations.copy.push_data import push_shown
-from tfdeploy.operations.emit import shown_transfer
+from tfdeploy.operations.copy.push_data import push_with_progress
+from tfdeploy.operations.emit import transfer_events
 from tfdeploy.operations.lock import JobLock
 from tfdeploy.operations.sending.shipment import Shipment
 from tfdeploy.transport.protocols import Fleet, Session
@@ -113,10 +113,10 @@ def _begin(session: Session, shipment: Shipment, done: Synced) -> Begun:
     begun = session.agent().call(RELEASE_BEGIN, args, blob=code.manifest, timeout_s=CALL_S)
     done.bytes_sent += len(code.manifest)
     done.sent.append("code")
-    wanted = only_of(code.paths, begun.missing, session.host.name)
+    wanted = check_requested_paths(code.paths, begun.missing, session.host.name)
     if code.size_bytes(wanted) > MOST_BYTES and not begun.rsync:
         raise rsync_missing(session.target)
-    return Begun(session, below_workdir(session, begun.staging), tuple(wanted))
+    return Begun(session, check_below_workdir(session, begun.staging), tuple(wanted))
 
 
 def _send(begun: Begun, shipment: Shipment, done: Synced, emit: Emit) -> None:
@@ -126,13 +126,13 @@ def _send(begun: Begun, shipment: Shipment, done: Synced, emit: Emit) -> None:
     if not wanted:
         _commit(begun, shipment)
     elif total <= MOST_BYTES:
-        with shown_transfer(emit, session.host.name, "code", total):
+        with transfer_events(emit, session.host.name, "code", total):
             contents = code.contents(wanted)
             _commit(begun, shipment, contents)
         done.bytes_sent += len(contents)
     else:
         names = [os.fsencode(path) for path in wanted]
-        done.bytes_sent += push_shown(
+        done.bytes_sent += push_with_progress(
             session, code.root, names, begun.staging, total, "code", emit, delete=False
         )
         code.check_unchanged(wanted)
@@ -144,6 +144,6 @@ def _commit(begun: Begun, shipment: Shipment, contents: bytes = b"") -> None:
     where = {"job": shipment.job, "release": shipment.manifest.release, "staging": begun.staging}
     args = {**where, "keep_releases": KEEP_RELEASES}
     answer = begun.session.agent().call(RELEASE_COMMIT, args, blob=contents, timeout_s=CALL_S)
-    changed = only_of(shipment.code.paths, answer.changed, begun.session.host.name)
+    changed = check_requested_paths(shipment.code.paths, answer.changed, begun.session.host.name)
     if changed:
         raise shipment.code.tree_changed(changed)

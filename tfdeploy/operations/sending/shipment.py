@@ -16,7 +16,7 @@ from tfdeploy.operations.broadcast.data_set import DataSet
 from tfdeploy.operations.broadcast.origin import list_origin_data
 from tfdeploy.operations.broadcast.split import Split, SplitRequest, decide_split
 from tfdeploy.operations.copy.code_files import CodeFiles
-from tfdeploy.operations.probe import Asked, probe
+from tfdeploy.operations.probe import ProbeQuestions, probe
 from tfdeploy.operations.sending.withheld_files import withheld_files
 from tfdeploy.planning.datasets import check_splits, splits
 from tfdeploy.planning.flags import role_programs
@@ -190,6 +190,8 @@ def whole_shipment(
     check_splits(job)
     names = hosts_to_probe(inventory, job.mode)
     asked = tuple(host for host in inventory.hosts if host.name in names)
-    facts = probe(fleet, asked, Asked.for_hosts(asked, job=job.name), emit=lambda event: None)
+    facts = probe(
+        fleet, asked, ProbeQuestions.for_hosts(asked, job=job.name), emit=lambda event: None
+    )
     tasks = {seat.task: seat.host for seat in seats_of(inventory, job, facts)}
     return with_parts(shipment, fleet, job, inventory.hosts, tasks, job.places)

@@ -25,7 +25,7 @@ _BYTES = attrgetter("line")
 Patterns = tuple[re.Pattern[bytes], ...]
 
 
-def filtered(
+def filter_batches(
     query: LogQuery, task: str, batches: Iterator[list[LogLine]]
 ) -> Iterator[list[LogLine]]:
     """Yield the wanted lines, batch by batch; `batches` itself if all lines are wanted."""

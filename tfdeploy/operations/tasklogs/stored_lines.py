@@ -15,7 +15,7 @@ from tfdeploy.model.loglines import Batch, LogLine, lines_of, time_of, with_time
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
-from tfdeploy.operations.tasklogs.line_filter import filtered
+from tfdeploy.operations.tasklogs.line_filter import filter_batches
 from tfdeploy.operations.tasklogs.task_log import PULL_BYTES, LogQuery, TaskLog
 from tfdeploy.transport.protocols import Fleet, Session
 
@@ -61,15 +61,15 @@ def stored_batches(
     for task in tasks:
         log = TaskLog(plan, task.task, task.host, query)
         batches = _whole_log(log, sessions[task.host], lost, fetched)
-        readers.append(_whole(log, batches, {} if gone is None else gone))
+        readers.append(_ordered_batches(log, batches, {} if gone is None else gone))
     return heapq.merge(*readers, key=time_of)
 
 
-def _whole(log: TaskLog, batches: Iterator[Batch], gone: Gone) -> Iterator[Batch]:
+def _ordered_batches(log: TaskLog, batches: Iterator[Batch], gone: Gone) -> Iterator[Batch]:
     """Yield one task's lines in order. A time earlier than the last one is raised to it."""
     query, wanted = log.query, batches
     if query.drops or query.since is not None or query.last is not None:
-        lists = filtered(query, log.task, map(lines_of, batches))
+        lists = filter_batches(query, log.task, map(lines_of, batches))
         wanted = iter(lists if query.last is None else last_lines(lists, query.last))
     latest = 0.0
     for batch in wanted:

@@ -54,7 +54,7 @@ class Relay:
             self._noted = hosts
             emit_note(
                 watch.emit,
-                in_words(informed, hosts) + ": told from here",
+                describe_uninformed(informed, hosts) + ": told from here",
                 level="warning",
                 run=watch.plan.run,
             )
@@ -73,7 +73,7 @@ def relay_end(fleet: Fleet, plan: Plan, informed: str, hosts: tuple[str, ...]) -
     )
 
 
-def in_words(informed: str, hosts: tuple[str, ...]) -> str:
+def describe_uninformed(informed: str, hosts: tuple[str, ...]) -> str:
     """Describe which hosts have not heard of the end from the informed host."""
     return (
         f"{fold_names(hosts)} {'has' if len(hosts) == 1 else 'have'} not heard from {informed} "

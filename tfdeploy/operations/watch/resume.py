@@ -15,7 +15,7 @@ from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.runs import RUN_ABORT, RUN_RESUME, RUN_STATUS, RUN_STOP
 from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.outcomes import session_of, split
+from tfdeploy.operations.outcomes import session_of, split_outcomes
 from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet
@@ -74,7 +74,7 @@ def resume_patiently(
 
 def _state_of_run(fleet: Fleet, plan: Plan) -> str:
     """Return the state of the run as the answering hosts know it: "goes on", "stopped" or "ended"."""
-    answers, _ = split(ask_all(fleet, plan, RUN_STATUS, retry=False, timeout_s=15.0))
+    answers, _ = split_outcomes(ask_all(fleet, plan, RUN_STATUS, retry=False, timeout_s=15.0))
     states = [answer.host_state for answer in answers.values()]
     if any(state.stop_requested for state in states):
         return "stopped"

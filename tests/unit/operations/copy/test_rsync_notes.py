@@ -29,7 +29,10 @@ def test_an_old_rsync_that_sends_is_warned_about_once() -> None:
     for name in ("n1", "n2"):
         session: Any = SimpleNamespace(host=SimpleNamespace(name=name), target=None)
         assert (
-            push_data.push_shown(session, "/code", None, "/w", 7, "code", emit, delete=False) == 7
+            push_data.push_with_progress(
+                session, "/code", None, "/w", 7, "code", emit, delete=False
+            )
+            == 7
         )
     assert texts(events) == ["rsync 3.2.7 is old. next: update it"]
 

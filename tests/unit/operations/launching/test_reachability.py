@@ -5,7 +5,7 @@ from __future__ import annotations
 from tfdeploy.errors import Refused
 from tfdeploy.model.answers.runs import ShutPort
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.launching.reachability import refusal
+from tfdeploy.operations.launching.reachability import unreachable_error
 
 ASKED = {"n1": 3, "n2": 3, "n3": 3, "n4": 3}
 HOSTS = [Host(name=f"n{number}", address=f"10.0.0.{number}") for number in range(1, 33)]
@@ -21,7 +21,7 @@ def refused(ports: list[tuple[str, ShutPort]], hosts: list[Host], asked: dict[st
     found: dict[str, list[ShutPort]] = {}
     for seen_from, port in ports:
         found.setdefault(seen_from, []).append(port)
-    return refusal(found, hosts, asked)
+    return unreachable_error(found, hosts, asked)
 
 
 def test_a_pair_is_one_line_with_all_its_ports() -> None:

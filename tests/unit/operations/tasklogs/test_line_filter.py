@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from tfdeploy.model.loglines import LogLine
-from tfdeploy.operations.tasklogs.line_filter import GAP, filtered
+from tfdeploy.operations.tasklogs.line_filter import GAP, filter_batches
 from tfdeploy.operations.tasklogs.task_log import LogQuery
 
 
@@ -36,7 +36,7 @@ def line(text: bytes, **fields: Any) -> LogLine:
 def kept(batches: list[list[LogLine]], **query: Any) -> list[bytes]:
     return [
         each.line
-        for batch in filtered(LogQuery(tasks=("w:0",), **query), "w:0", iter(batches))
+        for batch in filter_batches(LogQuery(tasks=("w:0",), **query), "w:0", iter(batches))
         for each in batch
     ]
 
@@ -48,7 +48,8 @@ def any_of(*texts: bytes) -> tuple[re.Pattern[bytes], ...]:
 def test_what_is_not_asked_for_costs_nothing() -> None:
     batches = iter([[line(b"a")]])
     assert (
-        filtered(LogQuery(tasks=("w:0",), last=3, context=2, gaps=True), "w:0", batches) is batches
+        filter_batches(LogQuery(tasks=("w:0",), last=3, context=2, gaps=True), "w:0", batches)
+        is batches
     )
 
 
@@ -87,7 +88,7 @@ def test_lines_around_matches_are_those_within_reach(
     lines = [line(text, offset=number) for number, text in enumerate(texts)]
     batches = [lines[at : at + size] for at in range(0, len(lines), size)]
     query = LogQuery(tasks=("w:0",), grep=any_of(b"hit"), context=count, gaps=True)
-    shown = [each for batch in filtered(query, "w:0", iter(batches)) for each in batch]
+    shown = [each for batch in filter_batches(query, "w:0", iter(batches)) for each in batch]
     hits = [number for number, text in enumerate(texts) if text == b"hit"]
     near = [
         number for number in range(len(texts)) if any(abs(number - hit) <= count for hit in hits)
