@@ -94,6 +94,8 @@ def fork_orphan(name: str, namespaces: int, main: Main) -> ForkedProcess:
 
 
 def _start_network(name: str, spec: NetworkOrder) -> ForkedProcess:
+    """Start a network's namespace, with its bridges and links."""
+
     def main(report: Callable[[str], None], wait: Callable[[], None]) -> None:
         firstprocess.take_over_streams(os.devnull)
         network.ip(["link set lo up", *spec.get("bridges", ())])
@@ -110,11 +112,12 @@ def _start_network(name: str, spec: NetworkOrder) -> ForkedProcess:
     return fork_orphan(name, NEWNET, main)
 
 
-def _start_host(host: HostOrder, inherited: list[int]) -> ForkedProcess:
+def _start_host(host: HostOrder, kept_descriptors: list[int]) -> ForkedProcess:
+    """Start a host's first process. It keeps only `kept_descriptors` open."""
     own_disk = host["disk"]
 
     def main(report: Callable[[str], None], wait: Callable[[], None]) -> None:
-        for descriptor in inherited:
+        for descriptor in kept_descriptors:
             if descriptor != host["reserved"]:
                 os.close(descriptor)
         firstprocess.take_over_streams(host["console"])
@@ -142,8 +145,8 @@ def carry_out(order: Order) -> Outcome:
     switch = order["switch"] or pids.get("switch")
     for each in networks:
         each.read_report()
-    inherited = reserved_descriptors(order["hosts"])
-    hosts = [_start_host(host, inherited) for host in order["hosts"]]
+    kept_descriptors = reserved_descriptors(order["hosts"])
+    hosts = [_start_host(host, kept_descriptors) for host in order["hosts"]]
     pids.update({each.name: each.pid for each in hosts})
     if switch:
         plugs = {name: spec.get("plugs", []) for name, spec in order["networks"].items()}

@@ -55,6 +55,7 @@ def _open_way(root: Path, path: Path) -> None:
 
 
 def _make_devices(dev: Path) -> None:
+    """Make the few devices of a host's /dev."""
     mount("tmpfs", str(dev), "tmpfs", NO_SUID, "mode=755")
     names = [*DEVICES, *(name for name in os.listdir("/dev") if name.startswith("nvidia"))]
     for name in names:
@@ -92,6 +93,7 @@ def _write_accounts(etc: Path, spec: DiskOrder) -> None:
 
 
 def _write_names(etc: Path, name: str, spec: DiskOrder) -> None:
+    """Write the files below /etc that name this host and the others."""
     for file in ("hosts", "hostname", "resolv.conf"):
         (etc / file).unlink(missing_ok=True)
     (etc / "hosts").write_text(f"127.0.0.1 localhost\n{spec['hosts_file']}")
@@ -100,6 +102,7 @@ def _write_names(etc: Path, name: str, spec: DiskOrder) -> None:
 
 
 def lay_over_machine(folder: Path, root: Path, rootfs: str = "/") -> None:
+    """Mount the host's layer in `folder` over `rootfs`, at `root`."""
     try:
         mount(
             "overlay",

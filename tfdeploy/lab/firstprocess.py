@@ -18,7 +18,7 @@ LISTEN_S = 20.0
 POLL_S = 0.005
 
 
-def _start(argv: list[str]) -> int:
+def _start_process(argv: list[str]) -> int:
     pid = os.fork()
     if pid == 0:
         try:
@@ -59,7 +59,7 @@ def start_sshd(host: HostOrder) -> int:
         become_subreaper()
     pid_file = Path(host["pid_file"])
     pid_file.unlink(missing_ok=True)
-    sshd = _start(host["sshd"])
+    sshd = _start_process(host["sshd"])
     _wait_until_listening(pid_file, sshd)
     return sshd
 

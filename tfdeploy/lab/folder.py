@@ -76,13 +76,13 @@ def host_folder(root: Path, host: str) -> Path:
     return root / "hosts" / host
 
 
-def identity(root: Path) -> Path:
+def operator_key(root: Path) -> Path:
     return root / IDENTITY
 
 
 def make_keys(root: Path, state: LabState) -> None:
     """Make the operator's key, each host's key, and known_hosts."""
-    public = make_key(identity(root), f"tfdeploy lab {state.name}")
+    public = make_key(operator_key(root), f"tfdeploy lab {state.name}")
     (root / "authorized_keys").write_text(public + "\n")
     lines = []
     for host in state.hosts:
@@ -109,7 +109,7 @@ def write_inventory(root: Path, state: LabState, user: str, workdir: str | None)
     names = [host.name for host in state.hosts]
     settings = {
         "user": user,
-        "identity_file": str(identity(root)),
+        "identity_file": str(operator_key(root)),
         "known_hosts": str(root / KNOWN_HOSTS),
         "python": state.python,
     }

@@ -56,14 +56,16 @@ class IsolatedLab(Lab):
     def ensure(self) -> None:
         """Start every host that does not run, and the network if it is gone (then all hosts)."""
         self._end_strays()
-        if not all(processes.is_alive(self.state.networks.get(name)) for name in self._networks()):
+        if not all(
+            processes.is_alive(self.state.networks.get(name)) for name in self._network_orders()
+        ):
             processes.end_all(self._first_processes)
             self.state.networks.clear()
             self.state.hosts = [replace(host, process=None) for host in self.state.hosts]
         self._start([host for host in self.state.hosts if not processes.is_alive(host.process)])
 
     def operator(self, argv: Sequence[str]) -> list[str]:
-        self.reread()
+        self.read_state_again()
         holder = self.state.networks.get("operator")
         if holder is None or not processes.is_alive(holder):
             again = f"tfdeploy lab up {len(self.hosts)} --kind isolated --name {self.name}"
@@ -100,16 +102,16 @@ class IsolatedLab(Lab):
 
     def _power_off(self, host: HostState) -> None:
         if processes.is_alive(self.state.networks.get("switch")):
-            network.detach(self._switch, host.name)
+            network.detach(self._switch_pid, host.name)
         first = host.process
         processes.end_all(lambda: {first.pid} if first and processes.is_alive(first) else set())
 
     def carried(self) -> dict[str, Carried]:
-        self.reread()
-        return network.carried(self._switch)
+        self.read_state_again()
+        return network.carried(self._switch_pid)
 
     @property
-    def _switch(self) -> int:
+    def _switch_pid(self) -> int:
         return self.state.networks["switch"].pid
 
     def _end_processes(self) -> None:
@@ -125,7 +127,7 @@ class IsolatedLab(Lab):
         with self.changing(name) as host:
             host.cut = cut
             if processes.is_alive(host.process):
-                network.set_link(self._switch, name, up=not cut)
+                network.set_link(self._switch_pid, name, up=not cut)
 
     def _start(self, hosts: list[HostState]) -> None:
         read_only = (
@@ -133,32 +135,32 @@ class IsolatedLab(Lab):
         )
         orders = [self._host_order(host, read_only) for host in hosts]
         if not self.state.networks:
-            self._bring_up(orders, self._networks())
+            self._bring_up(orders, self._network_orders())
         elif hosts:
             for host in hosts:
-                network.detach(self._switch, host.name)
-            self._bring_up(orders, switch=self._switch)
+                network.detach(self._switch_pid, host.name)
+            self._bring_up(orders, switch=self._switch_pid)
 
-    def _networks(self) -> dict[str, NetworkOrder]:
+    def _network_orders(self) -> dict[str, NetworkOrder]:
         networks: dict[str, NetworkOrder] = {
             "switch": {"bridges": network.bridge_lines(self.state.sites)},
             "operator": {
-                "plugs": [self._plug("operator", 0)],
-                "ip": self._interface(self._address(0, network.OPERATOR), 0),
+                "plugs": [self._new_plug("operator", 0)],
+                "ip": self._interface_lines(self._address(0, network.OPERATOR), 0),
                 "tc": network.rate_limit_lines(network.INTERFACE, self.state.rate),
             },
         }
         if self.state.sites > 1:
-            networks["router"] = self._router()
+            networks["router"] = self._router_order()
         return networks
 
-    def _router(self) -> NetworkOrder:
+    def _router_order(self) -> NetworkOrder:
         """Return the order for the router. Its interfaces have the names of its links."""
         between = self.state.between
         router: NetworkOrder = {"plugs": [], "ip": [], "tc": [], "forwards": True}
         for site in range(self.state.sites):
             name = f"router{site + 1}"
-            plug = self._plug(name, site)
+            plug = self._new_plug(name, site)
             router["plugs"].append({**plug, "interface": name, "rate": between})
             router["ip"] += network.interface_lines(self._address(site, network.ROUTER), name)
             router["tc"] += network.rate_limit_lines(name, between)
@@ -167,7 +169,7 @@ class IsolatedLab(Lab):
     def _address(self, site: int, number: int) -> str:
         return f"{network.subnet(self.root, site)}.{number}"
 
-    def _plug(self, name: str, site: int) -> Plug:
+    def _new_plug(self, name: str, site: int) -> Plug:
         return {
             "name": name,
             "interface": network.INTERFACE,
@@ -176,7 +178,7 @@ class IsolatedLab(Lab):
             "up": True,
         }
 
-    def _interface(self, address: str, site: int) -> list[str]:
+    def _interface_lines(self, address: str, site: int) -> list[str]:
         near = {host.name: host.address for host in self.state.hosts if host.site == site}
         if site == 0:
             near["operator"] = self._address(0, network.OPERATOR)
@@ -225,9 +227,9 @@ class IsolatedLab(Lab):
             "pid_file": "/run/sshd.pid",
             "sshd": sshd.command(Path("/etc/ssh/lab_sshd_config")),
             "reserved": None,
-            "ip": self._interface(host.address, host.site),
+            "ip": self._interface_lines(host.address, host.site),
             "tc": network.rate_limit_lines(network.INTERFACE, self.state.rate),
-            "plugs": [{**self._plug(host.name, host.site), "up": not host.cut}],
+            "plugs": [{**self._new_plug(host.name, host.site), "up": not host.cut}],
         }
 
 

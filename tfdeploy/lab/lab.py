@@ -91,14 +91,14 @@ class Lab(ABC):
     def down(self) -> None:
         """Remove every process, namespace, mount and file of the lab."""
         with folder.locked(self.root):
-            self.reread()
+            self.read_state_again()
             self._end_processes()
             aside = folder.put_aside(self.root)
         folder.remove(aside)
 
     def status(self) -> list[HostStatus]:
         """Return one row per host."""
-        self.reread()
+        self.read_state_again()
         return [
             {
                 "host": host.name,
@@ -184,12 +184,12 @@ class Lab(ABC):
         known = (*self.state.networks.values(), *(host.process for host in self.state.hosts))
         return {process.pid for process in known if process and processes.is_alive(process)}
 
-    def reread(self) -> None:
+    def read_state_again(self) -> None:
         self.state = states.read(self.root) or self.state
 
     def host(self, name: str) -> HostState:
         """Return the host as the folder has it now. Raises UsageError."""
-        self.reread()
+        self.read_state_again()
         for host in self.state.hosts:
             if host.name == name:
                 return host

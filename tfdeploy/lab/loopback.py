@@ -89,7 +89,7 @@ class LoopbackLab(Lab):
         for host in self.state.hosts:
             home = self._home(host)
             home.mkdir(mode=0o700, exist_ok=True)
-            (self.folder_of(host) / "sshd_config").write_text(self._config(host))
+            (self.folder_of(host) / "sshd_config").write_text(self._sshd_config(host))
         shared = self.root / "shared"
         if self.state.shared_workdir:
             shared.mkdir(mode=0o700, exist_ok=True)
@@ -149,7 +149,7 @@ class LoopbackLab(Lab):
             processes.MARK: f"{self.root}/{host.name}",
         }
 
-    def _config(self, host: HostState) -> str:
+    def _sshd_config(self, host: HostState) -> str:
         host_folder = self.folder_of(host)
         return sshd.config(
             address=ADDRESS,
@@ -194,9 +194,11 @@ class LoopbackLab(Lab):
             return
         self._end(hosts)
         with ExitStack() as held:
-            self._bring_up([self._host_order(host, self._reserved(host, held)) for host in hosts])
+            self._bring_up(
+                [self._host_order(host, self._reserve_ports(host, held)) for host in hosts]
+            )
 
-    def _reserved(self, host: HostState, held: ExitStack) -> int:
+    def _reserve_ports(self, host: HostState, held: ExitStack) -> int:
         try:
             return held.enter_context(reserve(host.port)).fileno()
         except OSError as error:

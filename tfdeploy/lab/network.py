@@ -49,7 +49,7 @@ def inside(pid: int, argv: Sequence[str]) -> list[str]:
     return ["nsenter", f"--net=/proc/{pid}/ns/net", "--", *argv]
 
 
-def _batch(argv: Sequence[str], lines: Iterable[str]) -> None:
+def _run_batch(argv: Sequence[str], lines: Iterable[str]) -> None:
     text = "".join(f"{line}\n" for line in lines)
     if not text:
         return
@@ -61,11 +61,13 @@ def _batch(argv: Sequence[str], lines: Iterable[str]) -> None:
 
 
 def ip(lines: Iterable[str]) -> None:
-    _batch(["ip", "-batch", "-"], lines)
+    """Run lines of an `ip` batch in the namespace of this process."""
+    _run_batch(["ip", "-batch", "-"], lines)
 
 
 def tc(lines: Iterable[str]) -> None:
-    _batch(["tc", "-batch", "-"], lines)
+    """Run lines of a `tc` batch in the namespace of this process."""
+    _run_batch(["tc", "-batch", "-"], lines)
 
 
 def rate_limit_lines(card: str, rate: str | None) -> list[str]:
@@ -139,8 +141,8 @@ def attach(switch: int, root: str, plugs: Sequence[tuple[int, Plug]]) -> None:
             f"{pid}",
             f"link set {name} master {plug['bridge']} {'up' if plug['up'] else 'down'}",
         ]
-    _batch(inside(switch, ["ip", "-batch", "-"]), lines)
-    _batch(
+    _run_batch(inside(switch, ["ip", "-batch", "-"]), lines)
+    _run_batch(
         inside(switch, ["tc", "-batch", "-"]),
         [line for _, plug in plugs for line in rate_limit_lines(plug["name"], plug["rate"])],
     )
@@ -163,7 +165,8 @@ def carried(switch: int) -> dict[str, Carried]:
 
 
 def set_link(switch: int, name: str, *, up: bool) -> None:
-    _batch(inside(switch, ["ip", "-batch", "-"]), [f"link set {name} {'up' if up else 'down'}"])
+    """Set a host's link up or down at the switch."""
+    _run_batch(inside(switch, ["ip", "-batch", "-"]), [f"link set {name} {'up' if up else 'down'}"])
 
 
 def detach(switch: int, name: str) -> None:

@@ -15,21 +15,21 @@ _DETACH = 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _checked(result: int, what: str) -> None:
+def _raise_if_failed(result: int, what: str) -> None:
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
 def unshare(flags: int) -> None:
-    _checked(_libc.unshare(ctypes.c_int(flags)), "unshare")
+    _raise_if_failed(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
     pointers = [
         ctypes.c_char_p(os.fsencode(word)) if word else None for word in (source, target, kind)
     ]
-    _checked(
+    _raise_if_failed(
         _libc.mount(
             *pointers,
             ctypes.c_ulong(flags),
@@ -42,6 +42,6 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
 def switch_root(root: str) -> None:
     """Make `root` (a mount point) the root of this mount namespace, and unmount the old one."""
     os.chdir(root)
-    _checked(_libc.pivot_root(b".", b"."), "pivot_root")
-    _checked(_libc.umount2(b".", ctypes.c_int(_DETACH)), "umount of the old root")
+    _raise_if_failed(_libc.pivot_root(b".", b"."), "pivot_root")
+    _raise_if_failed(_libc.umount2(b".", ctypes.c_int(_DETACH)), "umount of the old root")
     os.chdir("/")

@@ -77,10 +77,10 @@ def audit(
     answer: AuditAnswer = {
         "run": subject.run,
         "ok": not left and not bad,
-        "entries": _entries(good, subject),
-        "ports": _ports(subject.plan) if subject.plan is not None else [],
-        "admitted": _admitted(good),
-        "secrets": _secrets(good, bad, subject),
+        "entries": _entry_rows(good, subject),
+        "ports": _port_rows(subject.plan) if subject.plan is not None else [],
+        "admitted": _admitted_rows(good),
+        "secrets": _secret_rows(good, bad, subject),
         "left": [{"host": host, "kind": each.kind, "path": each.path} for host, each in left],
         "faults": [
             {"host": host, "line": line, "what": what, "harmless": True}
@@ -121,7 +121,7 @@ def _unpack_log(blob: bytes, host: str) -> bytes:
         raise BadAnswer(f"its audit log cannot be read: {error}", where=host) from error
 
 
-def _entries(good: Answers, subject: Subject) -> list[AuditEntryRow]:
+def _entry_rows(good: Answers, subject: Subject) -> list[AuditEntryRow]:
     """Return the log entries by time.
 
     Hosts that share a workdir share a log. An entry that several hosts report is listed once, for
@@ -137,7 +137,7 @@ def _entries(good: Answers, subject: Subject) -> list[AuditEntryRow]:
     return sorted(entries.values(), key=lambda row: (row["time"].rstrip("Z"), row["host"]))
 
 
-def _ports(plan: Plan) -> list[AuditPortRow]:
+def _port_rows(plan: Plan) -> list[AuditPortRow]:
     used: list[tuple[str, int, str | None]] = [
         (host.host, host.mesh_port, None) for host in plan.hosts
     ]
@@ -149,7 +149,7 @@ def _ports(plan: Plan) -> list[AuditPortRow]:
     return sorted(rows, key=lambda row: (row["host"], row["port"]))
 
 
-def _admitted(good: Answers) -> list[AuditAdmittedRow]:
+def _admitted_rows(good: Answers) -> list[AuditAdmittedRow]:
     """Return the admitted addresses. Rows without a valid address and name are dropped, because a
     host may send anything."""
     return [
@@ -160,7 +160,7 @@ def _admitted(good: Answers) -> list[AuditAdmittedRow]:
     ]
 
 
-def _secrets(
+def _secret_rows(
     good: Answers, bad: Mapping[str, TfdeployError], subject: Subject
 ) -> list[AuditSecretRow]:
     """Return a row for each secret that a host got.
@@ -179,7 +179,7 @@ def _secrets(
             "forgotten": forgotten,
         }
 
-    held = {host: _held(host, one, good) for host, one in good.items()}
+    held = {host: _runs_with_secrets(host, one, good) for host, one in good.items()}
     if (plan := subject.plan) is not None:
         for host in (each.host for each in plan.hosts if each.host in good or each.host in bad):
             is_held = (plan.job, plan.run) in held.get(host, ())
@@ -197,7 +197,7 @@ def _secrets(
     return [rows[key] for key in sorted(rows)]
 
 
-def _held(host: str, one: HostAudit, good: Answers) -> set[tuple[str, str]]:
+def _runs_with_secrets(host: str, one: HostAudit, good: Answers) -> set[tuple[str, str]]:
     """Return (job, run) of each run whose secrets are on the host.
 
     Runs of other hosts that share its workdir are left out.

@@ -77,7 +77,7 @@ def find_candidates(
     listed, errors, shared = _list_items(fleet, hosts, args)
     stay = runs_that_stay(listed, rules, now)
     going = _filter_items(listed, lambda item: goes(item, stay))
-    return Candidates(going, _filter_items(listed, _stays), errors, shared, frozenset(stay))
+    return Candidates(going, _filter_items(listed, _is_staying), errors, shared, frozenset(stay))
 
 
 def find_everything(fleet: Fleet, hosts: tuple[Host, ...]) -> Candidates:
@@ -85,7 +85,7 @@ def find_everything(fleet: Fleet, hosts: tuple[Host, ...]) -> Candidates:
     listed, errors, shared = _list_items(fleet, hosts, {"everything": True})
     return Candidates(
         _filter_items(listed, lambda item: not item.stays),
-        _filter_items(listed, _stays),
+        _filter_items(listed, _is_staying),
         errors,
         shared,
     )
@@ -125,7 +125,7 @@ def _filter_items(listed: Items, is_wanted: Callable[[CleanItem], bool]) -> Item
     return {host: tuple(filter(is_wanted, items)) for host, items in listed.items()}
 
 
-def _stays(item: CleanItem) -> bool:
+def _is_staying(item: CleanItem) -> bool:
     return bool(item.stays)
 
 

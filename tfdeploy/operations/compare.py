@@ -58,12 +58,13 @@ def _with_contents(fleet: Fleet, runs: list[ComparedRun]) -> list[ComparedRun]:
     # The first run needs every file that differs in any other run.
     asked = [dict.fromkeys(path for names in paths for path in names), *paths[1:]]
     return [
-        replace(run, contents=_contents(fleet, run, names))
+        replace(run, contents=_find_contents(fleet, run, names))
         for run, names in zip(runs, asked, strict=True)
     ]
 
 
-def _contents(fleet: Fleet, run: ComparedRun, paths: Iterable[str]) -> dict[str, bytes] | None:
+def _find_contents(fleet: Fleet, run: ComparedRun, paths: Iterable[str]) -> dict[str, bytes] | None:
+    """Return the contents of the run's files from a host that has them; None if no host does."""
     files = wanted(run.files or {}, paths)
     if not files:
         return {}

@@ -26,10 +26,10 @@ def begin_connecting(
         with contextlib.suppress(Exception):
             outcomes.update(fleet.each(hosts, lambda session: session.agent()))
 
-    def failed() -> dict[str, TfdeployError]:
+    def wait_for_failed() -> dict[str, TfdeployError]:
         thread.join()
         return split_outcomes(outcomes)[1]
 
     thread = threading.Thread(target=connect, name="connect", daemon=True)
     thread.start()
-    return failed
+    return wait_for_failed

@@ -229,7 +229,7 @@ class Steps:
         """
         with step(self.emit, "plan", self.asked.run):
             plan = plan_launch(self.asked, shipment, facts)
-            plan, shipment = self._divided(plan, shipment)
+            plan, shipment = self._divide_data(plan, shipment)
             preflight(
                 launch_needs(self.asked, shipment, plan),
                 self.asked.inventory,
@@ -249,7 +249,7 @@ class Steps:
                 emit_note(self.emit, warning, level="warning", run=plan.run)
         return plan, shipment
 
-    def _divided(self, plan: Plan, shipment: Shipment) -> tuple[Plan, Shipment]:
+    def _divide_data(self, plan: Plan, shipment: Shipment) -> tuple[Plan, Shipment]:
         """Add what is in each part of a data set, unless nothing is sent."""
         asked = self.asked
         if not plan.parts or not asked.sync:
@@ -351,11 +351,11 @@ def probe_questions(
         program=program_on_path(job),
         modules=modules_asked(shipment.program(job)) if shipment else (),
         preflight=True,
-        firewall=_protect(job) in ("auto", "firewall"),
+        firewall=_required_protection(job) in ("auto", "firewall"),
     )
 
 
-def _protect(job: Job) -> AskedLevel:
+def _required_protection(job: Job) -> AskedLevel:
     """Return the protection that hosts must support. In a mode for one host, no task listens."""
     return "none" if job.mode and rules(job.mode).single else job.protect
 
@@ -374,23 +374,23 @@ def launch_needs(asked: Launch, shipment: Shipment, plan: Plan | None = None) ->
         left_out={
             each.module
             for each in imports
-            if _lies_in(os.path.join(job.code, program.base), each.module)
+            if _is_module_in(os.path.join(job.code, program.base), each.module)
         },
         requirements=os.path.basename(job.setup_requirements) if job.setup_requirements else None,
-        requirements_found=_requirements(job),
+        requirements_found=_requirements_path(job),
         plan=plan,
-        protect=_protect(job),
+        protect=_required_protection(job),
         hosts=hosts_to_probe(asked.inventory, job.mode) if job.mode else None,
     )
 
 
-def _lies_in(folder: str, module: str) -> bool:
+def _is_module_in(folder: str, module: str) -> bool:
     return os.path.exists(os.path.join(folder, f"{module}.py")) or os.path.isdir(
         os.path.join(folder, module)
     )
 
 
-def _requirements(job: Job) -> str | None:
+def _requirements_path(job: Job) -> str | None:
     """Return the requirements file in the code, relative to the job file."""
     file = os.path.join(job.code, "requirements.txt")
     return os.path.relpath(file, job.folder or job.code) if os.path.isfile(file) else None

@@ -46,7 +46,7 @@ def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Stat
     watch.ask()
     run_status = measure(fleet, plan, watch)
     order = [*DEFAULT_METRICS, *plan.metrics]
-    metrics = {task: _in_order(measures, order) for task, measures in run_status.items()}
+    metrics = {task: _sorted_values(measures, order) for task, measures in run_status.items()}
     unread = {
         task: tuple(dict.fromkeys((*watch.stopped.get(task, ()), *measures.stopped)))
         for task, measures in run_status.items()
@@ -54,7 +54,7 @@ def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Stat
     view = watch.view(
         metrics=metrics, unread={task: names for task, names in unread.items() if names}
     )
-    return Status(view, watch.errors, tuple(sorted(watch.abandoned)), _unheard(watch))
+    return Status(view, watch.errors, tuple(sorted(watch.abandoned)), _find_uninformed(watch))
 
 
 def lines_of_first_death(
@@ -73,7 +73,7 @@ def lines_of_first_death(
     return last_lines(fleet, plan, view.first_death, DEATH_LINES, fetched, run_status.errors)
 
 
-def _unheard(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
+def _find_uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
     """Compare twice, SETTLE_S apart, because the minders may be about to inform each other."""
     uninformed_hosts = _uninformed(watch)
     if uninformed_hosts is not None:
@@ -112,7 +112,7 @@ def measure(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, Measures]:
     return measures
 
 
-def _in_order(measures: Measures, first: Iterable[str]) -> dict[str, float]:
+def _sorted_values(measures: Measures, first: Iterable[str]) -> dict[str, float]:
     """Return the values, those of `first` at the front. Counters used only for rates are left out."""
     seen = measures.values()
     rest = (name for name in seen if name not in OTHER_STEPS)

@@ -204,11 +204,11 @@ def data_refusals(
                 "ask": True,
                 "staged": name not in shipment.by_rsync,
             }
-            place = begin_data(*about, **question)
-            if listing.is_folder and place.files and listing.names_bytes < MOST_NAMES_BYTES:
-                place = begin_data(*about, blob=listing.names, **question)
-            if place.losing:
-                losing.setdefault(name, {})[session.host.name] = (place.losing, place.files)
+            folder = begin_data(*about, **question)
+            if listing.is_folder and folder.files and listing.names_bytes < MOST_NAMES_BYTES:
+                folder = begin_data(*about, blob=listing.names, **question)
+            if folder.losing:
+                losing.setdefault(name, {})[session.host.name] = (folder.losing, folder.files)
 
     outcomes = fleet.each(hosts, ask) if shipment.data else {}
     live = [name for name, error in outcomes.items() if isinstance(error, InUse)]

@@ -58,7 +58,7 @@ def scan(
     machines: dict[Target, tuple[str, Target]] = {}
     for name, entry in entries:
         if isinstance(entry, Target):
-            machines.setdefault(_machine(entry), (name, entry))
+            machines.setdefault(_scan_key(entry), (name, entry))
     with closing(Connector(on_notice=on_notice)) as connector:
         scans = _scan_by_distance(machines, parallel, connector)
     return [ScanResult(name, _for_host(scans, name, entry)) for name, entry in entries]
@@ -73,7 +73,7 @@ def _scan_by_distance(
     def scan_machine(machine: Target) -> Outcome:
         name, target = machines[machine]
         if (jump := target.jump) is not None:
-            outcome = scans[_machine(jump)]
+            outcome = scans[_scan_key(jump)]
             if not isinstance(outcome, HostKey):
                 return unusable_jump(outcome, jump, name)
             if outcome.state != "known":
@@ -95,7 +95,7 @@ def _for_host(scans: dict[Target, Outcome], name: str, target: Target | Tfdeploy
     """Return the outcome of the host's machine. Several hosts of the inventory may be one machine."""
     if isinstance(target, TfdeployError):
         return target
-    outcome = scans[_machine(target)]
+    outcome = scans[_scan_key(target)]
     if isinstance(outcome, HostKey):
         return replace(outcome, target=target)
     error = copied(outcome)
@@ -103,7 +103,7 @@ def _for_host(scans: dict[Target, Outcome], name: str, target: Target | Tfdeploy
     return error
 
 
-def _machine(target: Target) -> Target:
+def _scan_key(target: Target) -> Target:
     """Return the target without the fields that only matter for a login."""
     return replace(
         target,

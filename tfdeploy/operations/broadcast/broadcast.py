@@ -100,13 +100,8 @@ class Broadcast:
         threading.Thread(target=self._hash_source, name="sums", daemon=True).start()
         try:
             for member in self.members.values():
-                args = {
-                    **join(member),
-                    "id": self.id,
-                    "host": member.name,
-                    "members": names,
-                    "certs": keys[member.name],
-                }
+                own = {"host": member.name, "certs": keys[member.name]}
+                args = {**join(member), "id": self.id, "members": names, **own}
                 self._join_args[member.name] = args
                 self._not_joined[member.name] = time.monotonic()
                 try:
@@ -137,9 +132,8 @@ class Broadcast:
     def _expected_soon(self) -> set[str]:
         """Return the members that are planned as if they had joined already. After START_WITHOUT_S
         a member is added only when it has joined."""
-        if time.monotonic() > self._joined_at + START_WITHOUT_S and len(self._not_joined) < len(
-            self.members
-        ):
+        is_late = time.monotonic() > self._joined_at + START_WITHOUT_S
+        if is_late and len(self._not_joined) < len(self.members):
             return set()
         return {name for name in self._not_joined if not self.members[name].reconnects}
 
@@ -250,12 +244,8 @@ class Broadcast:
                 )
             elif not self.members[parent].error:
                 how = "does not reach" if word == "unreached" else "lost"
-                emit_note(
-                    self.emit,
-                    f"{member.name} {how} {parent}: {why}",
-                    level="detail",
-                    host=member.name,
-                )
+                text = f"{member.name} {how} {parent}: {why}"
+                emit_note(self.emit, text, level="detail", host=member.name)
 
     def _handle_lost(self, member: MemberSession, error: TfdeployError) -> None:
         """Reconnect to a member whose connection ended, once. It resumes where it was."""
@@ -275,12 +265,9 @@ class Broadcast:
             )
             member.note_lost(error)
             self._not_joined[member.name] = time.monotonic()
-            threading.Thread(
-                target=self._reconnect_member,
-                args=(member, error),
-                name=f"again-{member.name}",
-                daemon=True,
-            ).start()
+            thread = threading.Thread(target=self._reconnect_member, args=(member, error))
+            thread.name, thread.daemon = f"again-{member.name}", True
+            thread.start()
 
     def _reconnect_member(self, member: MemberSession, lost: TfdeployError) -> None:
         assert self.reconnect is not None
@@ -309,12 +296,11 @@ class Broadcast:
         held_by = self.members.get(self.source.held_by or "")
 
         def failed(error: Exception) -> None:
-            of_source = (
-                held_by is not None
-                and isinstance(error, TfdeployError)
-                and error.where == held_by.name
-            )
-            (self._report_callback(held_by) if of_source and held_by is not None else report)(error)
+            where = error.where if isinstance(error, TfdeployError) else None
+            if held_by is not None and where == held_by.name:
+                self._report_callback(held_by)(error)
+            else:
+                report(error)
 
         return failed
 
@@ -326,14 +312,8 @@ class Broadcast:
         if member.error is None:
             member.error = error
             if self.what:
-                emit_transfer(
-                    self.emit,
-                    member.name,
-                    self.what,
-                    "failed",
-                    member.arrived_bytes,
-                    member.lacking_bytes,
-                )
+                arrived, lacking = member.arrived_bytes, member.lacking_bytes
+                emit_transfer(self.emit, member.name, self.what, "failed", arrived, lacking)
             if member.feeder is not None:
                 member.feeder.close()
             if member.name == self.source.held_by and not self._has_all_elsewhere():
@@ -487,13 +467,9 @@ class Broadcast:
             member.feeder.close()
         member.stripes_from_here, member.feeder = stripes, None
         if stripes:
+            failed = self._source_callback(report)
             member.feeder = Feeder(
-                self.id,
-                member.name,
-                member.agent,
-                self.source,
-                self._count_sent,
-                self._source_callback(report),
+                self.id, member.name, member.agent, self.source, self._count_sent, failed
             )
 
     def _count_sent(self, count: int) -> None:

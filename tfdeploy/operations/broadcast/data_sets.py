@@ -157,15 +157,17 @@ class _Sending:
 
     def send_to(self, hosts: tuple[Host, ...]) -> dict[str, Outcome]:
         """Send to all hosts, and return every host's outcome. Raises SourceChanged."""
-        outcomes: dict[str, Outcome] = dict(_split(self._fleet.each(hosts, self._state))[1])
+        outcomes: dict[str, Outcome] = dict(
+            _split_answers(self._fleet.each(hosts, self._check_present))[1]
+        )
         self._complete = [host for host in hosts if isinstance(outcomes.get(host.name), DataSent)]
         waiting = tuple(host for host in hosts if host.name not in outcomes)
         alone: set[str] = set()  # hosts that seemed to share another host's folder, but do not
         while waiting:
-            lacks, failed = _split(self._fleet.each(waiting, self._ask_missing_rows))
+            lacks, failed = _split_answers(self._fleet.each(waiting, self._ask_missing_rows))
             outcomes.update(failed)
             groups = _groups(lacks, alone)
-            outcomes.update(self._bring({group[0]: lacks[group[0]] for group in groups}))
+            outcomes.update(self._send_and_place({group[0]: lacks[group[0]] for group in groups}))
             others = [name for group in groups for name in group[1:]]
             alone.update(others)
             waiting = tuple(
@@ -181,7 +183,8 @@ class _Sending:
     def _is_there(self, session: Session) -> bool:
         return has_data_set(session, self._where, self._wanted(session.host.name))
 
-    def _state(self, session: Session) -> DataSent | None:
+    def _check_present(self, session: Session) -> DataSent | None:
+        """Return an outcome if the host has the data set already, else None."""
         if not self._is_there(session):
             return None
         self._release(session)
@@ -190,7 +193,7 @@ class _Sending:
     def _has_now(self, host: Host, outcomes: dict[str, Outcome]) -> bool:
         """Return whether the host has the data set now, because it shares a folder with another
         host."""
-        state = self._fleet.each((host,), self._state)[host.name]
+        state = self._fleet.each((host,), self._check_present)[host.name]
         if isinstance(state, DataSent):
             outcomes[host.name] = DataSent(sets=[self._what])
         elif isinstance(state, TfdeployError):
@@ -212,7 +215,7 @@ class _Sending:
 
     # --- Sending.
 
-    def _bring(self, lacks: dict[str, _MissingRows]) -> dict[str, Outcome]:
+    def _send_and_place(self, lacks: dict[str, _MissingRows]) -> dict[str, Outcome]:
         """Send to these hosts what they lack, and put it in place. Raises SourceChanged."""
         outcomes: dict[str, Outcome] = {**self._copy_at_origin(lacks)}
         streams = self._data.streams(
@@ -319,7 +322,7 @@ class _Sending:
         members = self._make_members(stream, mine, rows, delivery)
         broadcast, outcomes = delivery.broadcast(
             members,
-            lambda host, arrived, _: self._progress(number, host, arrived, lacks),
+            lambda host, arrived, _: self._emit_progress(number, host, arrived, lacks),
             shown=self._what if is_only else "",
         )
         broadcast.report.done(broadcast.here_bytes)
@@ -393,6 +396,7 @@ class _Sending:
         return MemberSession(session, 0, total, lends=True)
 
     def _commit(self, session: Session) -> None:
+        """Let the host put the received data in place."""
         wanted = self._wanted(session.host.name)
         args = {**self._where, "staged": True, "parts": wanted.parts}
         blob = wanted.parts_packed if wanted.parts else b""
@@ -407,7 +411,7 @@ class _Sending:
 
     # --- Progress events.
 
-    def _progress(
+    def _emit_progress(
         self, number: int, host: str, arrived: int, lacks: Mapping[str, _MissingRows]
     ) -> None:
         if host in lacks:
@@ -442,7 +446,9 @@ def _groups(lacks: Mapping[str, _MissingRows], alone: set[str]) -> list[list[str
     return list(groups.values())
 
 
-def _split(answers: Mapping[str, object]) -> tuple[dict[str, _MissingRows], dict[str, Outcome]]:
+def _split_answers(
+    answers: Mapping[str, object],
+) -> tuple[dict[str, _MissingRows], dict[str, Outcome]]:
     lacks = {name: each for name, each in answers.items() if isinstance(each, _MissingRows)}
     return lacks, {
         name: each for name, each in answers.items() if isinstance(each, DataSent | TfdeployError)

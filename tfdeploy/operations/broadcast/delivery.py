@@ -42,10 +42,10 @@ def add_outcomes(results: dict[str, Outcome], outcomes: Mapping[str, Outcome]) -
     for host, outcome in outcomes.items():
         before = results.setdefault(host, outcome)
         if isinstance(before, DataSent) and before is not outcome:
-            results[host] = _sum(before, outcome) if isinstance(outcome, DataSent) else outcome
+            results[host] = _add(before, outcome) if isinstance(outcome, DataSent) else outcome
 
 
-def _sum(one: DataSent, other: DataSent) -> DataSent:
+def _add(one: DataSent, other: DataSent) -> DataSent:
     sets = list(dict.fromkeys([*one.sets, *other.sets]))
     source = one.source if other.source is None else other.source
     return DataSent(one.received_bytes + other.received_bytes, sets, source)

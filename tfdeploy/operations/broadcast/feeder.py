@@ -41,10 +41,12 @@ class Feeder:
         self._lock = threading.Condition()
         self._ready: deque[tuple[int, int, Piece]] = deque()  # in order
         self._closed = False
-        threading.Thread(target=self._guard, args=(self._ask,), name="feed", daemon=True).start()
+        threading.Thread(
+            target=self._run_guarded, args=(self._ask_wanted_pieces,), name="feed", daemon=True
+        ).start()
         for _ in range(AT_ONCE):
             threading.Thread(
-                target=self._guard, args=(self._put,), name="feed", daemon=True
+                target=self._run_guarded, args=(self._send_pieces,), name="feed", daemon=True
             ).start()
 
     def close(self) -> None:
@@ -53,7 +55,7 @@ class Feeder:
             self._closed = True
             self._lock.notify_all()
 
-    def _guard(self, work: Callable[[], None]) -> None:
+    def _run_guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
         except Exception as error:  # noqa: BLE001 - the coordinator raises unexpected errors
@@ -63,7 +65,7 @@ class Feeder:
             if first:
                 self._failed(error)
 
-    def _ask(self) -> None:
+    def _ask_wanted_pieces(self) -> None:
         """Ask segment by segment which pieces the host wants, not far ahead of what was sent."""
         for segment in range(self._source.cut.segments):
             leaves = None
@@ -84,7 +86,7 @@ class Feeder:
                 while len(self._ready) > pieces.SEGMENT and not self._closed:
                     self._lock.wait(_LOOK_S)
 
-    def _put(self) -> None:
+    def _send_pieces(self) -> None:
         """Send the wanted pieces one after another."""
         while True:
             with self._lock:

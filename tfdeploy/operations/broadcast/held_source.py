@@ -33,7 +33,7 @@ class HeldSource(Source):
         self._session, self._id = session, id_
         self._begin_by = time.monotonic() + BEGIN_S
 
-    def _leaves_of(self, segment: int) -> bytes:
+    def _read_checksums(self, segment: int) -> bytes:
         args = {"id": self._id, "segment": segment}
         while True:
             try:
@@ -52,7 +52,7 @@ class HeldSource(Source):
             )
         return leaves
 
-    def _content(self, segment: int, index: int, piece: Piece) -> bytes:
+    def _read_piece(self, segment: int, index: int, piece: Piece) -> bytes:
         args = {"id": self._id, "segment": segment, "index": index}
         stream = self._session.agent().stream(BROADCAST_READ, args, silence_s=SUM_S)
         try:
@@ -64,7 +64,7 @@ class HeldSource(Source):
             stream.close()
         raise BadAnswer("it sent no piece", where=self.held_by)
 
-    def _changed(self, piece: Piece) -> SourceChanged:
+    def _piece_changed(self, piece: Piece) -> SourceChanged:
         return self._source_changed(f"{self._path(piece)} changed while it was sent")
 
     def _source_changed(self, what: str) -> SourceChanged:

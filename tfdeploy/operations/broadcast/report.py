@@ -45,7 +45,7 @@ class Report:
             for name, member in self.members.items()
             if member.error is None and member.is_stuck
         ]
-        fields = self._fields("moving", stuck)
+        fields = self._event_fields("moving", stuck)
         if fields != self._last_emitted:
             self._last_emitted = fields
             emit_broadcast(self.emit, fields)
@@ -64,7 +64,7 @@ class Report:
         ]
         if not self.what or not received:
             return
-        fields = self._fields("done", [])
+        fields = self._event_fields("done", [])
         fields["hosts"], fields["total_bytes"], fields["sent_bytes"] = (
             len(received),
             max(received),
@@ -76,7 +76,7 @@ class Report:
         )
         emit_broadcast(self.emit, fields)
 
-    def _fields(self, state: str, stuck: list[str]) -> BroadcastFields:
+    def _event_fields(self, state: str, stuck: list[str]) -> BroadcastFields:
         plan = self._plan
         feeds = [
             (parent, child, stripe)

@@ -35,7 +35,7 @@ class Source:
 
     def sum_next(self) -> bytes:
         """Compute the checksums of the next segment, and return their root. Raises SourceChanged."""
-        leaves = self._leaves_of(len(self.leaves))
+        leaves = self._read_checksums(len(self.leaves))
         with self._summed:
             self.leaves.append(leaves)
             self._summed.notify_all()
@@ -50,15 +50,15 @@ class Source:
 
     def piece(self, segment: int, index: int, piece: Piece) -> bytes:
         """Return the content of a piece. Raise SourceChanged if its checksum differs."""
-        content = self._content(segment, index, piece)
+        content = self._read_piece(segment, index, piece)
         if pieces.leaf_of(content) != pieces.leaf(self.leaves[segment], index):
-            raise self._changed(piece)
+            raise self._piece_changed(piece)
         return content
 
-    def _leaves_of(self, segment: int) -> bytes:
+    def _read_checksums(self, segment: int) -> bytes:
         return b"".join([pieces.leaf_of(self._read(piece)) for piece in self.cut.segment(segment)])
 
-    def _content(self, segment: int, index: int, piece: Piece) -> bytes:
+    def _read_piece(self, segment: int, index: int, piece: Piece) -> bytes:
         return self._read(piece)
 
     def _read(self, piece: Piece) -> bytes:
@@ -67,12 +67,12 @@ class Source:
                 [pieces.read_extent(self._absolute_path(extent[0]), extent) for extent in piece]
             )
         except OSError as error:
-            raise self._changed(piece) from error
+            raise self._piece_changed(piece) from error
 
     def _absolute_path(self, file: int) -> bytes:
         return os.path.join(self._root, self._listing.path(self._rows[file]))
 
-    def _changed(self, piece: Piece) -> SourceChanged:
+    def _piece_changed(self, piece: Piece) -> SourceChanged:
         what = f"{self._path(piece)} changed while it was sent"
         return SourceChanged(
             what, where=os.fsdecode(self._root), next="let whatever writes it finish"

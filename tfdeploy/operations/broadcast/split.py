@@ -92,16 +92,17 @@ def decide_split(
         [rows.size(row) for row in files], [folders[host] for host in ask.workers], held
     )
     return Split(
-        wanted=_wanted(listing, ask, folders, owners, files),
+        wanted=_wanted_by_host(listing, ask, folders, owners, files),
         held={host: each.rows for host, each in host_rows.items()},
         lenders=tuple(host for host in hosts if host.name in host_rows),
-        parts=_parts([rows.size(row) for row in files], owners, len(ask.workers)),
+        parts=_part_sizes([rows.size(row) for row in files], owners, len(ask.workers)),
     )
 
 
 def _ask_host_data(
     fleet: Fleet, hosts: tuple[Host, ...], ask: SplitRequest, rows: Listing
 ) -> dict[str, _HostRows]:
+    """Ask the hosts which files they hold. Raise an error if a host with a task fails."""
     packed = rows.pack()
 
     def ask_host(session: Session) -> _HostRows:
@@ -115,6 +116,7 @@ def _ask_host_data(
 
 
 def _ask_held_rows(session: Session, ask: SplitRequest, packed: bytes, rows: Listing) -> _HostRows:
+    """Ask one host which files it holds, and in which part each was."""
     host = session.host.name
     answer = session.agent().call(
         DATA_HELD, {"job": ask.job, "name": ask.name}, blob=packed, timeout_s=HELD_S
@@ -127,7 +129,7 @@ def _ask_held_rows(session: Session, ask: SplitRequest, packed: bytes, rows: Lis
     return _HostRows(array("I", host_rows), numbers, answer.folder_id or f"only {host}")
 
 
-def _wanted(
+def _wanted_by_host(
     listing: DataListing,
     ask: SplitRequest,
     folders: Mapping[str, str],
@@ -153,7 +155,9 @@ def _wanted(
     }
 
 
-def _parts(sizes: Sequence[int], owners: Sequence[int], count: int) -> tuple[tuple[int, int], ...]:
+def _part_sizes(
+    sizes: Sequence[int], owners: Sequence[int], count: int
+) -> tuple[tuple[int, int], ...]:
     files, total = [0] * count, [0] * count
     for size, owner in zip(sizes, owners, strict=True):
         files[owner] += 1

@@ -72,7 +72,7 @@ class CodeFiles:
         with self._lock:
             if self._packed is None or self._packed[0] != paths:
                 times = json.dumps([self.mtime_ns(path) for path in paths]).encode("ascii")
-                contents = [self._read(path) for path in paths]
+                contents = [self._read_file(path) for path in paths]
                 self.check_unchanged(paths)
                 sums = [hashlib.sha256(content).hexdigest() for content in contents]
                 if sums != [self._entries[path].sha256 for path in paths]:
@@ -101,7 +101,7 @@ class CodeFiles:
         except OSError:
             return False
 
-    def _read(self, path: str) -> bytes:
+    def _read_file(self, path: str) -> bytes:
         with contextlib.suppress(OSError):  # `check_unchanged` reports the file
             descriptor = os.open(
                 f"{self.root}/{path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -15,20 +15,20 @@ RESERVE_BYTES = 256 << 20  # free space that a fetch must leave on this machine'
 class FetchBudget:
     """The bytes that one host may send in total. Used by one thread.
 
-    `most` is the user's limit (None: as much as the disk of this machine takes).
+    `max_bytes` is the user's limit (None: as much as the disk of this machine takes).
     """
 
     host: str
-    most: int | None = None
-    taken: int = 0
+    max_bytes: int | None = None
+    received_bytes: int = 0
 
     def announce(self, total: int, folder: Path) -> None:
         """Raise HostFailed if so many further bytes would be too many."""
-        if self.most is not None and self.taken + total > self.most:
+        if self.max_bytes is not None and self.received_bytes + total > self.max_bytes:
             raise HostFailed(
-                f"{self.taken + total} bytes are to be fetched, more than --max {self.most} allows",
+                f"{self.received_bytes + total} bytes are to be fetched, more than --max {self.max_bytes} allows",
                 where=self.host,
-                next=f"--max {self.taken + total}B, or --keep, --files, --logs alone",
+                next=f"--max {self.received_bytes + total}B, or --keep, --files, --logs alone",
             )
         free = _free(folder)
         if total > free:
@@ -38,17 +38,22 @@ class FetchBudget:
                 next="--to DIR",
             )
 
-    def left(self, folder: Path) -> int:
+    def remaining_bytes(self, folder: Path) -> int:
         """Return how many bytes may still come."""
         allowed = _free(folder)
-        return max(0, allowed if self.most is None else min(allowed, self.most - self.taken))
+        return max(
+            0,
+            allowed
+            if self.max_bytes is None
+            else min(allowed, self.max_bytes - self.received_bytes),
+        )
 
     def spend(self, count: int) -> None:
         """Count received bytes. Raise HostFailed once they are too many."""
-        self.taken += count
-        if self.most is not None and self.taken > self.most:
+        self.received_bytes += count
+        if self.max_bytes is not None and self.received_bytes > self.max_bytes:
             raise HostFailed(
-                f"it sends more than --max {self.most} allows",
+                f"it sends more than --max {self.max_bytes} allows",
                 where=self.host,
                 next="a larger --max",
             )

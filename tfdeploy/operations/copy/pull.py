@@ -32,7 +32,7 @@ from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 from tfdeploy.transport.rsync.transfer import pull
 
 TRIES = 20  # times that a changing folder is listed
-SUMS = 500  # files in one request for hashes
+SUMS_PER_REQUEST = 500  # files in one request for hashes
 SILENCE_S = 600.0  # while the host reads a folder or hashes a large file
 LIST_S = 1800.0  # for a whole list
 LEAST_BYTES_S = 4096  # a host that sends more slowly for SILENCE_S has failed
@@ -200,21 +200,21 @@ class _FolderFetch:
         `changing`."""
         for _ in range(TRIES):
             self.listing = list_files(self.session, self.source)
-            wanted = self._wanted()
+            wanted = self._missing_files()
             if wanted:
                 self._pull(wanted)
-                self._check(
+                self._check_hashes(
                     [
                         (one.path, stamp[0])
                         for one in wanted
                         if (stamp := _stamp(self.staging, one.path))
                     ]
                 )
-            self.changing = {one.path for one in self._wanted()}
+            self.changing = {one.path for one in self._missing_files()}
             if not self.changing:
                 return
 
-    def _wanted(self) -> list[FoundFile]:
+    def _missing_files(self) -> list[FoundFile]:
         wanted_files = [
             one
             for one in self.listing.found
@@ -233,13 +233,13 @@ class _FolderFetch:
             return not one.is_record or self.checked[one.path] == listed
         return _stamp(self.destination, one.path) == listed
 
-    def _check(self, files: list[tuple[str, int]]) -> None:
+    def _check_hashes(self, files: list[tuple[str, int]]) -> None:
         """Mark each file as checked if the host's hash of the same first bytes agrees; delete the
         others."""
         for path, _ in files:
             self.checked.pop(path, None)
-        for start in range(0, len(files), SUMS):
-            batch = dict(files[start : start + SUMS])
+        for start in range(0, len(files), SUMS_PER_REQUEST):
+            batch = dict(files[start : start + SUMS_PER_REQUEST])
             there = _host_checksums(self.session.agent(), self.source, batch)
             for path in batch:
                 stamp = _stamp(self.staging, path)
@@ -277,7 +277,7 @@ class _FolderFetch:
                 str(self.staging.path),
                 names=[os.fsencode(one.path) for one in wanted],
                 on_progress=lambda received, _: report("moving", received),
-                max_bytes=min(2 * total + SLACK_BYTES, self.budget.left(self.staging.path)),
+                max_bytes=min(2 * total + SLACK_BYTES, self.budget.remaining_bytes(self.staging.path)),
                 max_s=SILENCE_S + total / LEAST_BYTES_S,
                 session=self.session,
                 total_bytes=total,

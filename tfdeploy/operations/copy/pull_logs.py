@@ -58,7 +58,9 @@ def fetch_logs(
     """
     try:
         with SafeFolder(folder) as local_log:
-            return _fetch(session, plan, local_log, emit, budget or FetchBudget(session.host.name))
+            return _fetch_all(
+                session, plan, local_log, emit, budget or FetchBudget(session.host.name)
+            )
     except OSError as error:
         raise Refused(
             f"cannot write here: {error.strerror}",
@@ -67,7 +69,7 @@ def fetch_logs(
         ) from error
 
 
-def _fetch(
+def _fetch_all(
     session: Session, plan: Plan, folder: SafeFolder, emit: Emit, budget: FetchBudget
 ) -> HostFetch:
     host, agent = session.host.name, session.agent()
@@ -85,7 +87,7 @@ def _fetch(
             received = _append_new(agent, plan, task, folder, local_log, progress)
             kept = _local_log(folder, task, host)
             if kept.size:
-                _check(agent, plan, task, folder, kept, host)
+                _check_hash(agent, plan, task, folder, kept, host)
             fetched.bytes_received, fetched.files = (
                 fetched.bytes_received + received,
                 fetched.files + (received > 0),
@@ -203,7 +205,7 @@ def _append(folder: SafeFolder, name: str, blob: bytes) -> None:
         log.write(blob)
 
 
-def _check(
+def _check_hash(
     agent: AgentChannel, plan: Plan, task: str, folder: SafeFolder, local_log: LocalLog, host: str
 ) -> None:
     """Raise HostFailed if the local bytes differ from those of the host."""

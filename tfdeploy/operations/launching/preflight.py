@@ -45,7 +45,7 @@ def preflight(
     for host, errors_of_host in checks.items():
         for each in errors_of_host:
             if each.is_error or not (each.ok or each.check in NOTED):
-                hosts.setdefault(without_name(_in_words(each), host), []).append(host)
+                hosts.setdefault(without_name(_describe_check(each), host), []).append(host)
     for text, names in hosts.items():
         emit_note(
             emit, f"{fold_names(names)}: {with_names(text, names)}", level="warning", run=plan.run
@@ -60,5 +60,5 @@ def _refused(host: str, first_error: Check) -> TfdeployError:
     )
 
 
-def _in_words(check: Check) -> str:
+def _describe_check(check: Check) -> str:
     return f"{check.detail}: {check.fix}" if check.fix else check.detail

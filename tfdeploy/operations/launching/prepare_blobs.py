@@ -30,11 +30,13 @@ def prepare_blobs(
     parts = host_parts(plan, ahead_s)
     certs = certificates(plan.run, parts)
     revealed = {name: secret.reveal() for name, secret in secrets.items()}
-    shared = _text({"plan": plan_to_file(for_hosts(plan)), "part": shared_part(plan)})
+    shared = _to_json({"plan": plan_to_file(for_hosts(plan)), "part": shared_part(plan)})
     packed = frames.pack(shared)
 
     def blob(host: str) -> bytes:
-        own = _text({"part": wire.to_wire(parts[host]), "secrets": revealed, "certs": certs[host]})
+        own = _to_json(
+            {"part": wire.to_wire(parts[host]), "secrets": revealed, "certs": certs[host]}
+        )
         long_bytes, most_bytes = len(own) + len(shared), frames.MAX_PACKED_BYTES
         if long_bytes > most_bytes:
             what = f"the plan has {long_bytes:,} bytes, but a host accepts at most {most_bytes:,}"
@@ -48,5 +50,5 @@ def prepare_blobs(
     return blob
 
 
-def _text(value: Any) -> bytes:
+def _to_json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode("ascii")

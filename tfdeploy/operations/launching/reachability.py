@@ -98,11 +98,12 @@ def unreachable_error(
     named = {host.name: host for host in hosts}
     alone = [name for name in named if 1 < asked.get(name, 0) == sum(to == name for _, to in pairs)]
     lines = [
-        f"no other host reaches {name}: {_ports_in_words(_first_to(pairs, name))}" for name in alone
+        f"no other host reaches {name}: {_describe_ports(_ports_from_first_host(pairs, name))}"
+        for name in alone
     ]
     single = {pair: ports for pair, ports in pairs.items() if pair[1] not in alone}
     lines += [
-        f"{seen_from} does not reach {to}: {_ports_in_words(ports)}"
+        f"{seen_from} does not reach {to}: {_describe_ports(ports)}"
         for (seen_from, to), ports in single.items()
     ]
     more = [f"and {count(len(lines) - MOST_LINES, 'more pair')}"] if len(lines) > MOST_LINES else []
@@ -116,17 +117,20 @@ def unreachable_error(
         "hosts reach this machine, but not each other:"
         + "".join(f"\n  {line}" for line in (*lines[:MOST_LINES], *more)),
         where=", ".join(host.name for host in culprits[:MOST_LINES]),
-        next=f"open TCP ports {_ranges(culprits)} between the hosts (`ports:` of the inventory), "
+        next=f"open TCP ports {_port_ranges(culprits)} between the hosts (`ports:` of the inventory), "
         "or set `advertise:` of "
         f"{culprits[0].name} to an address that the others reach" + nat,
     )
 
 
-def _first_to(pairs: Mapping[tuple[str, str], list[ShutPort]], name: str) -> list[ShutPort]:
+def _ports_from_first_host(
+    pairs: Mapping[tuple[str, str], list[ShutPort]], name: str
+) -> list[ShutPort]:
+    """Return the ports of `name` that the first host with a failure does not reach."""
     return next(ports for (_, to), ports in pairs.items() if to == name)
 
 
-def _ports_in_words(ports: Sequence[ShutPort]) -> str:
+def _describe_ports(ports: Sequence[ShutPort]) -> str:
     """Describe ports, such as "no answer at 10.0.0.3:2222, 10.0.0.3:2223 (worker:1)"."""
     by_reason: dict[str, list[str]] = {}
     for each in ports:
@@ -136,5 +140,5 @@ def _ports_in_words(ports: Sequence[ShutPort]) -> str:
     return "; ".join(f"{why} at {', '.join(addresses)}" for why, addresses in by_reason.items())
 
 
-def _ranges(hosts: Sequence[Host]) -> str:
+def _port_ranges(hosts: Sequence[Host]) -> str:
     return ", ".join(dict.fromkeys(f"{low}-{high}" for low, high in (host.ports for host in hosts)))

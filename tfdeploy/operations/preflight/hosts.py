@@ -20,12 +20,12 @@ def probe_hosts(
 
     def read_facts(session: Session) -> Seen:
         facts = probe_host(session, asked, emit)
-        return Seen(session.host, facts, _skew_s(session), session.agent().noise)
+        return Seen(session.host, facts, _read_skew_s(session), session.agent().noise)
 
     return fleet.each(hosts, read_facts)
 
 
-def _skew_s(session: Session) -> float:
+def _read_skew_s(session: Session) -> float:
     reading = read_clock(session, 1)
     if reading.error_s > EXACT_S or abs(reading.ahead_s) > EXACT_S:
         reading = read_clock(session)

@@ -66,7 +66,7 @@ def try_links(
         trial = _Trial(fleet, {host.name: host for host in hosts}, listening, key)
         knocked, more = split_outcomes(fleet.each(hosts, trial.knock, waits=True))
         links = tuple(link for answer in knocked.values() for link in answer)
-        links = trial.measured(links) if deep else links
+        links = trial.measure_links(links) if deep else links
     taken = {name: each.taken for name, each in listening.items() if each.taken}
     return Reached(links, {**errors, **more}, taken)
 
@@ -80,11 +80,11 @@ def _listen(
     args = {"ports": end.ports, "token": token, "key": key, "seconds": stay_s}
     stream = session.agent().stream(CHECK_LISTEN, args, silence_s=LISTEN_S)
     streams.callback(stream.close)
-    said = next((item for item, _ in stream), None)
-    if said is None or not set(said.ports) <= set(end.ports):
+    reply = next((item for item, _ in stream), None)
+    if reply is None or not set(reply.ports) <= set(end.ports):
         raise BadAnswer("it listens on ports that it was not asked for", where=host)
-    taken = {port: said.taken.get(str(port), "") for port in end.ports if port not in said.ports}
-    return _Listener(end.address, tuple(said.ports), token, taken)
+    taken = {port: reply.taken.get(str(port), "") for port in end.ports if port not in reply.ports}
+    return _Listener(end.address, tuple(reply.ports), token, taken)
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,11 @@ class _Trial:
         others = [name for name in (*names[at + 1 :], *names[:at]) if name != own]
         links = [Link(own, name, port) for name in others for port in self.listening[name].ports]
         asked = [self._target(link.to_host, link.port) for link in links]
-        said = session.agent().call(CHECK_KNOCK, {"links": asked}, timeout_s=KNOCK_S)
-        if said.asked != len(links) or any(number >= len(links) for number, _, _ in said.failed):
+        reply = session.agent().call(CHECK_KNOCK, {"links": asked}, timeout_s=KNOCK_S)
+        if reply.asked != len(links) or any(number >= len(links) for number, _, _ in reply.failed):
             raise BadAnswer("it answers for links that it was not asked for", where=own)
         answering = {each.token: name for name, each in self.listening.items()}
-        for number, why, detail in said.failed:
+        for number, why, detail in reply.failed:
             to = links[number].to_host
             answering_host = answering.get(detail, "") if why == "other" else detail
             links[number] = failed(
@@ -119,7 +119,7 @@ class _Trial:
     def _target(self, host: str, port: int) -> tuple[str, int, str]:
         return self.listening[host].address, port, self.listening[host].token
 
-    def measured(self, links: tuple[Link, ...]) -> tuple[Link, ...]:
+    def measure_links(self, links: tuple[Link, ...]) -> tuple[Link, ...]:
         """Return the links with their latency and bandwidth.
 
         Pairs are measured in rounds. In each round a host is in one pair.
@@ -141,9 +141,9 @@ class _Trial:
             outcomes, _ = split_outcomes(
                 self.fleet.each(tuple(self.hosts[name] for name in asked), measure, waits=True)
             )
-            for name, said in outcomes.items():
-                figures[name, asked[name]] = (said.ms, said.to_mbit_s)
-                figures[asked[name], name] = (said.ms, said.from_mbit_s)
+            for name, reply in outcomes.items():
+                figures[name, asked[name]] = (reply.ms, reply.to_mbit_s)
+                figures[asked[name], name] = (reply.ms, reply.from_mbit_s)
         filled = []
         for link in links:
             ms, mbit_s = (

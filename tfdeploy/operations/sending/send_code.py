@@ -55,7 +55,7 @@ def send_code(
     def begin(session: Session) -> Synced:
         name = session.host.name
         if is_present(session, shipment):
-            return finished(session)
+            return commit_and_release(session)
         begun = _begin(session, shipment, dones[name])
         if len(hosts) > 1 and shipment.code.size_bytes(begun.wanted) >= LEAST_BYTES:
             waiting[name] = begun
@@ -64,16 +64,16 @@ def send_code(
 
     def send(begun: Begun) -> Synced:
         _send(begun, shipment, dones[begun.session.host.name], emit)
-        return finished(begun.session)
+        return commit_and_release(begun.session)
 
     def put_in_place(session: Session) -> None:
         """Commit the release on a host that has received the whole broadcast."""
         begun = waiting[session.host.name]
         shipment.code.check_unchanged(begun.wanted)
         _commit(begun, shipment)
-        finished(session)
+        commit_and_release(session)
 
-    def finished(session: Session) -> Synced:
+    def commit_and_release(session: Session) -> Synced:
         done = dones[session.host.name]
         done.seconds = time.monotonic() - began
         lock.release_host(session)

@@ -26,7 +26,7 @@ class FetchedLogs:
     folder: Path
     used: dict[str, TfdeployError] = field(default_factory=dict)
 
-    def instead(self, task: str, host: str, error: TfdeployError) -> Iterator[Batch] | None:
+    def read_instead(self, task: str, host: str, error: TfdeployError) -> Iterator[Batch] | None:
         """Return the fetched lines of the task.
 
         None if there are none, or if `error` is no reason to use them.

@@ -43,11 +43,11 @@ class LineFilter:
     def __init__(self, query: LogQuery, task: str) -> None:
         self._query = query
         self._attempt = None if query.attempts is None else query.attempts.get(task)
-        self._excluded = _search(query.exclude) if query.exclude else None
+        self._excluded = _any_match(query.exclude) if query.exclude else None
         self.forget()
 
     def __call__(self, batch: list[LogLine]) -> list[LogLine]:
-        if not batch or not self._fits(batch[0]):
+        if not batch or not self._is_wanted(batch[0]):
             return []
         if not (self._query.grep or self._query.exclude):
             return batch
@@ -62,7 +62,7 @@ class LineFilter:
         """Reset the filter, because the log is read from its beginning."""
         self._matches = _Matches(self._query) if self._query.grep else None
 
-    def _fits(self, line: LogLine) -> bool:
+    def _is_wanted(self, line: LogLine) -> bool:
         query = self._query
         return (
             (query.since is None or line.time >= query.since)
@@ -72,7 +72,7 @@ class LineFilter:
         )
 
 
-def _search(patterns: Patterns) -> Callable[[bytes], object]:
+def _any_match(patterns: Patterns) -> Callable[[bytes], object]:
     """Return a function that finds any of the patterns in a line."""
     if len(patterns) == 1:
         return patterns[0].search
@@ -86,7 +86,7 @@ class _Matches:
     """
 
     def __init__(self, query: LogQuery) -> None:
-        self._found, self._count, self._gaps = _search(query.grep), query.context, query.gaps
+        self._found, self._count, self._gaps = _any_match(query.grep), query.context, query.gaps
         self._before: deque[LogLine] = deque()
         self._before_bytes = 0
         self._after = 0  # lines of context that are still to show

@@ -33,7 +33,7 @@ class LineSplitter:
             begin = max(record[0], 0)
             end = records[index + 1][0] if index + 1 < len(records) else len(blob)
             if end > begin:
-                yield from self._chunk(offset + begin, record, blob[begin:end])
+                yield from self._split_chunk(offset + begin, record, blob[begin:end])
 
     def rest(self) -> Iterator[list[LogLine]]:
         """Return the unfinished lines, once no more bytes can come."""
@@ -53,7 +53,7 @@ class LineSplitter:
                 ]
         self._open.clear()
 
-    def _chunk(self, offset: int, record: Record, chunk: bytes) -> Iterator[Batch]:
+    def _split_chunk(self, offset: int, record: Record, chunk: bytes) -> Iterator[Batch]:
         _, time, stream, attempt = record
         task, host, name = self.task, self.host, STREAMS[1 if stream else 0]
         before = self._open.pop(stream, None)

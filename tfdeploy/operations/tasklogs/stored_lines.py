@@ -122,7 +122,7 @@ def _whole_log(
         yield from stored_pieces(log, session)
     except TfdeployError as error:
         copy = (
-            fetched.instead(log.task, log.host, error)
+            fetched.read_instead(log.task, log.host, error)
             if fetched is not None and log.cursor is None
             else None
         )

@@ -51,11 +51,11 @@ def follow(
     end_relay = Relay(watch)
     ended_since: float | None = None
     while not stop.wait(POLL_S):
-        if not watch.complete():
+        if not watch.all_answered():
             continue
         end_relay.relay_if_due()
         view = watch.view()
-        if view.final and not watch.settled():
+        if view.final and not watch.all_settled():
             continue  # a host may still resume the run
         if view.final and follower is not None and not watch.errors:
             follower.join(LINES_S)

@@ -33,7 +33,11 @@ def _listen_to(watch: Watch, host: Host, stop: threading.Event) -> None:
     while not stop.is_set():
         try:
             _receive(watch, host, stop)
-            if stop.is_set() or watch.has_ended(host.name) or not _resumed(watch, host.name, stop):
+            if (
+                stop.is_set()
+                or watch.has_ended(host.name)
+                or not _try_resume(watch, host.name, stop)
+            ):
                 break
         except TfdeployError as error:
             watch.receive(host.name, error)
@@ -42,10 +46,10 @@ def _listen_to(watch: Watch, host: Host, stop: threading.Event) -> None:
             if isinstance(error, BadAnswer):
                 stop.wait(BAD_ANSWER_S)
         stop.wait(AGAIN_S)
-    watch.settle(host.name)
+    watch.mark_settled(host.name)
 
 
-def _resumed(watch: Watch, host: str, stop: threading.Event) -> bool:
+def _try_resume(watch: Watch, host: str, stop: threading.Event) -> bool:
     """Try to resume the run on a host that lost its minder. Return whether it was resumed.
 
     Raises HostUnreachable.

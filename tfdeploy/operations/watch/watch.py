@@ -97,7 +97,7 @@ class Watch:
         """Return the states of the hosts that know the run."""
         return [state for state in self.states.values() if state is not None]
 
-    def complete(self) -> bool:
+    def all_answered(self) -> bool:
         """True once every host has answered, or is known to be unreachable."""
         return all(host in self.states or host in self.errors for host in self.asked)
 
@@ -106,11 +106,11 @@ class Watch:
         state = self.states.get(host)
         return state is None or state.phase == "ended"
 
-    def settle(self, host: str) -> None:
+    def mark_settled(self, host: str) -> None:
         """Record that the host will report nothing more."""
         self._settled.add(host)
 
-    def settled(self) -> bool:
+    def all_settled(self) -> bool:
         """Return whether no reachable host will report anything more."""
         return all(host in self._settled or host in self.errors for host in self.asked)
 
@@ -126,12 +126,12 @@ class Watch:
                 self.errors.pop(host, None)
                 self._forget(host, answer.what)
             elif isinstance(answer, TfdeployError):
-                self._lose(host, answer)
+                self._record_error(host, answer)
             else:
-                self._refuse_foreign(host, answer)
+                self._check_own_report(host, answer)
                 self._receive(host, answer)
 
-    def _refuse_foreign(self, host: str, answer: RunOnHost | RunChange) -> None:
+    def _check_own_report(self, host: str, answer: RunOnHost | RunChange) -> None:
         state = answer.host_state
         if state is not None and (state.run, state.job, state.host) != (
             self.plan.run,
@@ -150,7 +150,7 @@ class Watch:
                     f"it answers for {status.task} on {status.host}, run {status.run}", where=host
                 )
 
-    def _lose(self, host: str, error: TfdeployError) -> None:
+    def _record_error(self, host: str, error: TfdeployError) -> None:
         if host not in self.errors:
             emit_host(self.emit, host, "unreachable", error.what, run=self.plan.run)
         self.errors[host] = error

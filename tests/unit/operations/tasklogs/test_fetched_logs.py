@@ -19,7 +19,7 @@ OFF = HostUnreachable("gives no answer", where="n1")
 
 
 def read(folder: Path) -> list[LogLine]:
-    batches = FetchedLogs(folder).instead("worker:0", "n1", OFF)
+    batches = FetchedLogs(folder).read_instead("worker:0", "n1", OFF)
     assert batches is not None
     return [line for batch in batches for line in lines_of(batch)]
 
@@ -75,11 +75,11 @@ def test_a_log_without_times_has_that_of_its_file(tmp_path: Path) -> None:
 def test_only_what_a_host_cannot_give_is_taken_from_here(tmp_path: Path) -> None:
     (tmp_path / "worker-0@n1.log").write_bytes(b"a\n")
     fetched = FetchedLogs(tmp_path)
-    assert fetched.instead("worker:0", "n1", BadAnswer("lies", where="n1")) is None
-    assert fetched.instead("worker:1", "n1", OFF) is None and fetched.used == {}
-    assert FetchedLogs(tmp_path / "none").instead("worker:0", "n1", OFF) is None
+    assert fetched.read_instead("worker:0", "n1", BadAnswer("lies", where="n1")) is None
+    assert fetched.read_instead("worker:1", "n1", OFF) is None and fetched.used == {}
+    assert FetchedLogs(tmp_path / "none").read_instead("worker:0", "n1", OFF) is None
     gone = AgentError("this host knows no run r1", code="unknown_run")
-    assert fetched.instead("worker:0", "n1", gone) is not None and fetched.used == {"n1": gone}
+    assert fetched.read_instead("worker:0", "n1", gone) is not None and fetched.used == {"n1": gone}
 
 
 @given(
