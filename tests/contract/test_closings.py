@@ -208,7 +208,9 @@ def test_trust_costs_each_machine_one_connection_without_a_login(yard: Any) -> N
     first = trust.scan(hosts)
     assert [one.state for one in first] == ["new", "new", *["unreachable"] * 3]
     assert all(
-        "the jump host" in one.found.what for one in first if isinstance(one.found, TfdeployError)
+        "the jump host" in one.outcome.what
+        for one in first
+        if isinstance(one.outcome, TfdeployError)
     )
     await_ended(jump, 1)
     trust.record(first)

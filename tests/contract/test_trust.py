@@ -31,7 +31,7 @@ def test_new_keys_are_shown_recorded_once_and_then_known(yard: Any) -> None:
     shown = subprocess.run(
         ["ssh-keygen", "-lf", public], capture_output=True, text=True, check=True
     ).stdout.split()[1]
-    assert found[0].found.fingerprint == shown
+    assert found[0].outcome.fingerprint == shown
     assert [one.host for one in trust.record([*found, *found])] == ["n1"]
     assert [one.state for one in trust.scan((new.host,))] == ["known"]
     with SshFleet() as fleet:
@@ -110,7 +110,7 @@ def test_what_was_seen_is_recorded_and_whoever_steps_in_afterwards_is_refused(
     trust.record(seen)
     with SshFleet() as fleet:
         error = refused(fleet, host)
-        assert "has changed" in error.what and seen[0].found.fingerprint in error.what
+        assert "has changed" in error.what and seen[0].outcome.fingerprint in error.what
         assert error.next and "tfdeploy trust --renew n1" in error.next
     with SshFleet() as fleet:
         assert fleet.session(host).run(("true",)).exit_code == 0
@@ -128,7 +128,7 @@ def test_a_host_that_shows_another_key_each_time_gets_the_one_that_was_shown(
     assert (sshds[1].config.parent / "hostkey.pub").read_text().split()[1] in yard.known.read_text()
     assert len(yard.known.read_text().splitlines()) == 1
     with SshFleet() as fleet:
-        assert changed.found.fingerprint in refused(fleet, host).what
+        assert changed.outcome.fingerprint in refused(fleet, host).what
     with pytest.raises(HostFailed, match="meanwhile"):
         trust.renew(changed)  # what the user agreed to lose is no longer what is there
 

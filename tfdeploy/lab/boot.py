@@ -112,12 +112,12 @@ def _start_network(name: str, spec: NetworkOrder) -> ForkedProcess:
     return fork_orphan(name, NEWNET, main)
 
 
-def _start_host(host: HostOrder, kept_descriptors: list[int]) -> ForkedProcess:
-    """Start a host's first process. It keeps only `kept_descriptors` open."""
+def _start_host(host: HostOrder, inherited_descriptors: list[int]) -> ForkedProcess:
+    """Start a host's first process. It closes the `inherited_descriptors` of other hosts."""
     own_disk = host["disk"]
 
     def main(report: Callable[[str], None], wait: Callable[[], None]) -> None:
-        for descriptor in kept_descriptors:
+        for descriptor in inherited_descriptors:
             if descriptor != host["reserved"]:
                 os.close(descriptor)
         firstprocess.take_over_streams(host["console"])
@@ -145,8 +145,8 @@ def carry_out(order: Order) -> Outcome:
     switch = order["switch"] or pids.get("switch")
     for each in networks:
         each.read_report()
-    kept_descriptors = reserved_descriptors(order["hosts"])
-    hosts = [_start_host(host, kept_descriptors) for host in order["hosts"]]
+    inherited_descriptors = reserved_descriptors(order["hosts"])
+    hosts = [_start_host(host, inherited_descriptors) for host in order["hosts"]]
     pids.update({each.name: each.pid for each in hosts})
     if switch:
         plugs = {name: spec.get("plugs", []) for name, spec in order["networks"].items()}

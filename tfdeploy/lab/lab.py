@@ -78,15 +78,15 @@ class Lab(ABC):
 
     def kill(self, host: str) -> None:
         """Power the host off at once. Its peers get no packet, and its disk stays."""
-        with self.changing(host) as found:
-            self._power_off(found)
-            found.process = None
+        with self.changing(host) as host_state:
+            self._power_off(host_state)
+            host_state.process = None
 
     def boot(self, host: str) -> None:
         """Power the host on: same disk, address and keys. A host that is on stays as it is."""
-        with self.changing(host) as found:
-            if self.state_of(found) == "off":
-                self._start([found])
+        with self.changing(host) as host_state:
+            if self.state_of(host_state) == "off":
+                self._start([host_state])
 
     def down(self) -> None:
         """Remove every process, namespace, mount and file of the lab."""

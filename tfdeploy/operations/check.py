@@ -46,9 +46,11 @@ def check(
     needs = _needs(launch, shipment, seen, refused)
     checks = judge(Probed(seen, needs, refused[0] if refused else None))
     facts = {host: each.facts for host, each in seen.items()}
-    there = {host.name: host for host in hosts if host.name in seen}
+    answering = {host.name: host for host in hosts if host.name in seen}
     with step(emit, "links"):
-        reached = try_links(fleet, tuple(there.values()), ends(there, facts, needs.plan), deep=deep)
+        reached = try_links(
+            fleet, tuple(answering.values()), ends(answering, facts, needs.plan), deep=deep
+        )
     errors = {**lost, **reached.errors}
     unreached = frozenset(
         host for host, error in errors.items() if isinstance(error, HostUnreachable)

@@ -77,12 +77,15 @@ def _find_contents(fleet: Fleet, run: ComparedRun, paths: Iterable[str]) -> dict
 
 def _read(session: Session, plan: Plan, files: Mapping[str, CodeFile]) -> dict[str, bytes]:
     """Return the contents that this host still has as they were at the launch."""
-    there = layout.release_dir(session.agent().hello.workdir, plan.job, plan.release)
+    release_folder = layout.release_dir(session.agent().hello.workdir, plan.job, plan.release)
     names, total = [os.fsencode(path) for path in files], sum(each.size for each in files.values())
-    with TemporaryDirectory(prefix="tfdeploy-compare-") as name, SafeFolder(Path(name)) as here:
+    with (
+        TemporaryDirectory(prefix="tfdeploy-compare-") as name,
+        SafeFolder(Path(name)) as local_folder,
+    ):
         pull(
             session.target,
-            there,
+            release_folder,
             name,
             names=names,
             max_bytes=total + SLACK_BYTES,
@@ -90,7 +93,7 @@ def _read(session: Session, plan: Plan, files: Mapping[str, CodeFile]) -> dict[s
             session=session,
             total_bytes=total,
         )
-        came = {path: _content(here, path, each.size) for path, each in files.items()}
+        came = {path: _content(local_folder, path, each.size) for path, each in files.items()}
     return {
         path: blob for path, blob in came.items() if sha256(blob).hexdigest() == files[path].sum
     }

@@ -120,7 +120,7 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetche
     others = [
         name
         for name, what in seen.items()
-        if name != chosen and what.keep is not None and what.keep.found
+        if name != chosen and what.keep is not None and what.keep.files
     ]
     return Fetched({host.name: results[host.name] for host in hosts}, chosen, others)
 
@@ -136,9 +136,9 @@ def newest_host(seen: Mapping[str, HostListings], prefer: str | None) -> str | N
     by at most CLOCK_S count as equally new: `prefer` wins among them, else the latest time.
     """
     having = {
-        name: newest(what.keep.found)
+        name: newest(what.keep.files)
         for name, what in seen.items()
-        if what.keep is not None and what.keep.found
+        if what.keep is not None and what.keep.files
     }
     records = {
         name: record / 1e9 - seen[name].clock_skew_s
@@ -158,6 +158,6 @@ def _one_per_workdir(seen: Mapping[str, HostListings]) -> set[str]:
     """Return one host for each workdir that holds files: hosts that share one have the same files."""
     firsts: set[str] = set()
     for name, what in seen.items():
-        if what.files is not None and what.files.found and not firsts & set(what.files.sharing):
+        if what.files is not None and what.files.files and not firsts & set(what.files.sharing):
             firsts.add(name)
     return firsts

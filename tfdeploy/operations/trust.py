@@ -28,12 +28,12 @@ class ScanResult:
     """The host key of one machine, or the error of the scan."""
 
     host: str  # the name in the inventory; for a jump host, its host name
-    found: Outcome
+    outcome: Outcome
 
     @property
     def state(self) -> str:
         """Return known, new, changed, revoked or unreachable."""
-        return self.found.state if isinstance(self.found, HostKey) else "unreachable"
+        return self.outcome.state if isinstance(self.outcome, HostKey) else "unreachable"
 
 
 def scan(
@@ -144,7 +144,7 @@ def record(results: Iterable[ScanResult]) -> list[ScanResult]:
     """Record each new key among `results` once, and return those. Raises HostFailed."""
     recorded: dict[tuple[str, str, bytes], ScanResult] = {}
     for result in results:
-        key = result.found
+        key = result.outcome
         if not isinstance(key, HostKey) or key.state != "new":
             continue
         path = _known_hosts_file(result, key)
@@ -157,7 +157,7 @@ def record(results: Iterable[ScanResult]) -> list[ScanResult]:
 
 def renew(result: ScanResult) -> None:
     """Replace the recorded keys of the machine by the key in `result`. Raises HostFailed."""
-    key = result.found
+    key = result.outcome
     assert isinstance(key, HostKey)
     _known_hosts_file(result, key)
     recording.replace(key.files, key.name, key.line(), [entry.key for entry in key.judged.recorded])

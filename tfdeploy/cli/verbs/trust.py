@@ -53,7 +53,7 @@ def run(flags: Flags) -> int:
         if key.state == "new" and key.host not in {done.host for done in recorded}
     ]
     unsafe = [key for key in keys if key.state in ("changed", "revoked")]
-    code = worst([*(key.found for key in keys), *(4 for _ in (*unsafe, *unrecorded))])
+    code = worst([*(key.outcome for key in keys), *(4 for _ in (*unsafe, *unrecorded))])
     if flags.json:
         answer: TrustAnswer = {"ok": code == 0, "hosts": [_make_row(key, recorded) for key in keys]}
         print_json(answer)
@@ -92,8 +92,8 @@ def _renew_key(flags: Flags, name: str, inventory: Inventory) -> int:
         print_json(answer)
     elif keys_to_record:
         print_message(f"[{key.host}] the new key is recorded")
-    if isinstance(key.found, TfdeployError):
-        return key.found.exit_code
+    if isinstance(key.outcome, TfdeployError):
+        return key.outcome.exit_code
     return (
         int(bool(keys_to_record and staying(row))) if keys_to_record or key.state == "known" else 4
     )
@@ -117,7 +117,7 @@ def _filter_by_fingerprints(
 
 
 def _is_fingerprint_listed(known: dict[str, str], key: ScanResult) -> bool:
-    scanned = key.found
+    scanned = key.outcome
     return not isinstance(scanned, TfdeployError) and scanned.fingerprint in (
         known.get(key.host),
         known.get(scanned.name),
@@ -149,7 +149,7 @@ def _confirm_keys(
 
 
 def _make_row(key: ScanResult, recorded: list[ScanResult], done: str = "recorded") -> TrustRow:
-    scanned = key.found
+    scanned = key.outcome
     if isinstance(scanned, TfdeployError):
         return copy_fields(
             TrustRow, host=key.host, state=key.state, on_record=[], error=scanned.what

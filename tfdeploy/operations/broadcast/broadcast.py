@@ -52,8 +52,8 @@ class Broadcast:
     members: by host name.
     progress: called with (host, arrived bytes, lacking bytes) for each report.
     what: the name of the transfer in events; "" emits none.
-    look_again: raises SourceChanged if the source has changed.
-    place: puts a member's files in place. The member goes on feeding others.
+    check_source: raises SourceChanged if the source has changed.
+    put_in_place: puts a member's files in place. The member goes on feeding others.
     reconnect: returns a new session after a member's connection ended; raises TfdeployError. None:
         the member fails.
     """
@@ -63,11 +63,11 @@ class Broadcast:
     emit: Emit
     progress: Progress
     what: str = ""
-    look_again: Callable[[], None] = lambda: None
-    place: Callable[[MemberSession], None] = lambda member: None
+    check_source: Callable[[], None] = lambda: None
+    put_in_place: Callable[[MemberSession], None] = lambda member: None
     reconnect: Callable[[MemberSession], Session] | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(8))
-    here_bytes: int = 0  # sent by this machine
+    own_sent_bytes: int = 0  # sent by this machine
     _reports: queue.SimpleQueue[tuple[MemberSession | None, int, MemberReport | Exception]] = field(
         default_factory=queue.SimpleQueue
     )
@@ -413,7 +413,7 @@ class Broadcast:
         """Check that the source has not changed. A write that keeps a file's size and time is found
         only after the file's last piece was sent."""
         try:
-            self.look_again()
+            self.check_source()
         except HostUnreachable:  # these members have what the source was when it was hashed
             pass
         except Exception as error:  # noqa: BLE001 - the main loop raises it
@@ -425,7 +425,7 @@ class Broadcast:
 
     def _place_member(self, member: MemberSession, report: Callable[[Exception], None]) -> None:
         try:
-            self.place(member)
+            self.put_in_place(member)
             member.placed = True
             self._wake()
         except Exception as error:  # noqa: BLE001 - the main loop raises what is a bug
@@ -473,7 +473,7 @@ class Broadcast:
             )
 
     def _count_sent(self, count: int) -> None:
-        self.here_bytes += count
+        self.own_sent_bytes += count
 
     def _most_bytes(self) -> int:
         """Return how many bytes the fastest member has."""
@@ -491,7 +491,7 @@ class Broadcast:
                 self._roots.append(self.source.sum_next())
                 self._stalled.summed_at = time.monotonic()
                 self._wake()
-            self.look_again()
+            self.check_source()
             self._is_source_hashed = True
             self._wake()
         except Exception as error:  # noqa: BLE001 - the main loop raises it

@@ -68,7 +68,7 @@ def copy_keep(fleet: Fleet, copy: KeepCopy, hosts: tuple[Host, ...], emit: Emit)
     wanted = FetchSource("keep", copy.job, keep=copy.keep)
     listings = values_or_error(
         "looking at keep",
-        fleet.each((source, *others), lambda session: list_files(session, wanted).found),
+        fleet.each((source, *others), lambda session: list_files(session, wanted).files),
     )
     differences = {
         host.name: keep_difference(listings[source.name], listings[host.name]) for host in others

@@ -313,10 +313,10 @@ class _Sending:
             join,
             root=self._data.listing.root,
             held_by=self._data.origin.name if self._data.origin else None,
-            place=lambda member: (
+            put_in_place=lambda member: (
                 self._commit(member.session) if is_only and not member.lends else None
             ),
-            look_again=self._check_unchanged,
+            check_source=self._check_unchanged,
             reconnect=self._reconnect,
         )
         members = self._make_members(stream, mine, rows, delivery)
@@ -325,7 +325,7 @@ class _Sending:
             lambda host, arrived, _: self._emit_progress(number, host, arrived, lacks),
             shown=self._what if is_only else "",
         )
-        broadcast.report.done(broadcast.here_bytes)
+        broadcast.report.done(broadcast.own_sent_bytes)
         return outcomes
 
     def _make_members(

@@ -55,8 +55,8 @@ def _add(one: DataSent, other: DataSent) -> DataSent:
 class Delivery:
     """A broadcast of the `rows` of `listing`, whose files are below `root` here or on `held_by`.
 
-    `what` is the name in events. `join` returns the arguments of broadcast.join for a host. `place`
-    puts the files of a host in place. `look_again` and `reconnect`: see Broadcast.
+    `what` is the name in events. `join` returns the arguments of broadcast.join for a host.
+    `put_in_place` puts the files of a host in place. `check_source` and `reconnect`: see Broadcast.
     """
 
     listing: Listing
@@ -66,8 +66,8 @@ class Delivery:
     join: Callable[[MemberSession], Args]
     root: str = ""
     held_by: str | None = None
-    place: Callable[[MemberSession], None] = lambda member: None
-    look_again: Callable[[], None] = lambda: None
+    put_in_place: Callable[[MemberSession], None] = lambda member: None
+    check_source: Callable[[], None] = lambda: None
     reconnect: Callable[[MemberSession], Session] | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(8))
 
@@ -92,8 +92,8 @@ class Delivery:
             self.emit,
             progress,
             shown,
-            self.look_again,
-            self.place,
+            self.check_source,
+            self.put_in_place,
             self.reconnect,
             self.id,
         )

@@ -53,7 +53,7 @@ def send_release_files(
                 emit,
                 make_join({"job": job, "release": release}, files),
                 root=code.root,
-                place=lambda member: place(member.session),
+                put_in_place=lambda member: place(member.session),
             )
             outcomes.update(_send(moved, group))
     return outcomes

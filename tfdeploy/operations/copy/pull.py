@@ -70,7 +70,7 @@ class Listing:
     """
 
     root: str
-    found: tuple[FoundFile, ...]
+    files: tuple[FoundFile, ...]
     sharing: tuple[str, ...] = ()
 
 
@@ -142,18 +142,24 @@ def fetch_folder(
             SafeFolder(within.resolve()) as top,
             top.folder(*folders) as above,
             above.folder(f".{name}.fetching") as staging,
-            above.folder(name) as here,
+            above.folder(name) as destination_folder,
         ):
-            one = _FolderFetch(
-                session, source, here, staging, emit, budget or FetchBudget(session.host.name), only
+            fetch = _FolderFetch(
+                session,
+                source,
+                destination_folder,
+                staging,
+                emit,
+                budget or FetchBudget(session.host.name),
+                only,
             )
-            one.complete()
+            fetch.complete()
             placed = put_in_place(
                 staging,
-                here,
-                set(one.checked),
-                one.listing.found,
-                one.changing,
+                destination_folder,
+                set(fetch.checked),
+                fetch.listing.files,
+                fetch.changing,
                 overwrite=overwrite,
             )
     except OSError as error:
@@ -162,10 +168,10 @@ def fetch_folder(
             where=str(error.filename or destination),
             next="--to DIR",
         ) from error
-    fetched = HostFetch(bytes_received=one.received)
+    fetched = HostFetch(bytes_received=fetch.received)
     fetched.add(placed)
-    if one.changing:
-        names = ", ".join(sorted(one.changing)[:5])
+    if fetch.changing:
+        names = ", ".join(sorted(fetch.changing)[:5])
         raise HostFailed(
             f"keeps changing while it is fetched: {names}",
             where=session.host.name,
@@ -217,7 +223,7 @@ class _FolderFetch:
     def _missing_files(self) -> list[FoundFile]:
         wanted_files = [
             one
-            for one in self.listing.found
+            for one in self.listing.files
             if one.target is None and (self.only is None or one.path in self.only)
         ]
         return [one for one in wanted_files if not self._is_here(one)]
@@ -240,10 +246,10 @@ class _FolderFetch:
             self.checked.pop(path, None)
         for start in range(0, len(files), SUMS_PER_REQUEST):
             batch = dict(files[start : start + SUMS_PER_REQUEST])
-            there = _host_checksums(self.session.agent(), self.source, batch)
+            host_hashes = _host_checksums(self.session.agent(), self.source, batch)
             for path in batch:
                 stamp = _stamp(self.staging, path)
-                if stamp is not None and there.get(path) == self.staging.sha256(path):
+                if stamp is not None and host_hashes.get(path) == self.staging.sha256(path):
                     self.checked[path] = stamp
                 elif stamp is not None:
                     self.staging.unlink(path)
@@ -277,7 +283,9 @@ class _FolderFetch:
                 str(self.staging.path),
                 names=[os.fsencode(one.path) for one in wanted],
                 on_progress=lambda received, _: report("moving", received),
-                max_bytes=min(2 * total + SLACK_BYTES, self.budget.remaining_bytes(self.staging.path)),
+                max_bytes=min(
+                    2 * total + SLACK_BYTES, self.budget.remaining_bytes(self.staging.path)
+                ),
                 max_s=SILENCE_S + total / LEAST_BYTES_S,
                 session=self.session,
                 total_bytes=total,

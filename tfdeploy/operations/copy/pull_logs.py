@@ -216,9 +216,9 @@ def _check_hash(
         "first": local_log.base,
         "end": local_log.end,
     }
-    there = agent.call(FETCH_LOG_SUM, args, timeout_s=SUM_S)
-    first = there.first
-    if not local_log.base <= first <= local_log.end or there.sha256 != folder.sha256(
+    host_hash = agent.call(FETCH_LOG_SUM, args, timeout_s=SUM_S)
+    first = host_hash.first
+    if not local_log.base <= first <= local_log.end or host_hash.sha256 != folder.sha256(
         local_log.name, first - local_log.base
     ):
         raise HostFailed(

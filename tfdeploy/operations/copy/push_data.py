@@ -37,8 +37,8 @@ def push_data(
     """
     agent, where, sent = session.agent(), {"job": job, "name": name}, None
     for again in range(TRIES):
-        there = agent.call(DATA_STATE, where, timeout_s=LOOK_S)
-        if there is not None and there.digest == listing.digest:
+        state = agent.call(DATA_STATE, where, timeout_s=LOOK_S)
+        if state is not None and state.digest == listing.digest:
             return sent
         folder = check_below_workdir(
             session, begin_data(agent, job, name, listing, session.host.name).folder

@@ -47,14 +47,14 @@ class SafeFolder:
 
     def folder(self, *names: str) -> SafeFolder:
         """Open the folder at that path inside, and create it if missing. The caller closes it."""
-        here = SafeFolder(self.path, os.dup(self._fd))
+        current = SafeFolder(self.path, os.dup(self._fd))
         for name in names:
-            with here:
-                here = SafeFolder(
-                    here.path / name,
-                    _open_folder(here._fd, _check_path(name), here.path / name, make=True),
+            with current:
+                current = SafeFolder(
+                    current.path / name,
+                    _open_folder(current._fd, _check_path(name), current.path / name, make=True),
                 )
-        return here
+        return current
 
     def names(self) -> list[str]:
         return os.listdir(self._fd)
@@ -109,20 +109,20 @@ class SafeFolder:
         Replaces an existing file.
         """
         with (
-            other._parent(path, make=False) as (there, name),
-            self._parent(path, make=True) as (here, _),
+            other._parent(path, make=False) as (source_folder, name),
+            self._parent(path, make=True) as (own_folder, _),
         ):
-            os.replace(name, name, src_dir_fd=there, dst_dir_fd=here)
+            os.replace(name, name, src_dir_fd=source_folder, dst_dir_fd=own_folder)
 
     @contextlib.contextmanager
     def _parent(self, path: str, *, make: bool) -> Iterator[tuple[int, str]]:
         """Open the folder that holds the path. Yield its descriptor and the name inside it."""
         *folders, name = _check_path(path).split("/")
-        fd, here = os.dup(self._fd), self.path
+        fd, folder = os.dup(self._fd), self.path
         try:
             for step in folders:
-                here = here / step
-                fd, before = _open_folder(fd, step, here, make=make), fd
+                folder = folder / step
+                fd, before = _open_folder(fd, step, folder, make=make), fd
                 os.close(before)
             yield fd, name
         finally:

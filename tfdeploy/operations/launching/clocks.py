@@ -38,9 +38,9 @@ def read_clock(session: Session, times: int = READINGS) -> Reading:
     readings = []
     for _ in range(times):
         asked = time.time()
-        there = agent.call(PING).clock
+        host_clock = agent.call(PING).clock
         error_s = (time.time() - asked) / 2
-        readings.append(Reading(there - asked - error_s, abs(error_s)))
+        readings.append(Reading(host_clock - asked - error_s, abs(error_s)))
     return min(readings, key=lambda reading: reading.error_s)
 
 

@@ -80,11 +80,15 @@ def _listen(
     args = {"ports": end.ports, "token": token, "key": key, "seconds": stay_s}
     stream = session.agent().stream(CHECK_LISTEN, args, silence_s=LISTEN_S)
     streams.callback(stream.close)
-    reply = next((item for item, _ in stream), None)
-    if reply is None or not set(reply.ports) <= set(end.ports):
+    first_item = next((item for item, _ in stream), None)
+    if first_item is None or not set(first_item.ports) <= set(end.ports):
         raise BadAnswer("it listens on ports that it was not asked for", where=host)
-    taken = {port: reply.taken.get(str(port), "") for port in end.ports if port not in reply.ports}
-    return _Listener(end.address, tuple(reply.ports), token, taken)
+    taken = {
+        port: first_item.taken.get(str(port), "")
+        for port in end.ports
+        if port not in first_item.ports
+    }
+    return _Listener(end.address, tuple(first_item.ports), token, taken)
 
 
 @dataclass(frozen=True)

@@ -87,9 +87,9 @@ def read_shipment(
     tracked by git) or Refused (empty, git missing, a private key).
     """
     withhold = withheld_files(job, hosts)
-    here = {name: source for name, source in job.data.items() if source.from_host is None}
+    local_sources = {name: source for name, source in job.data.items() if source.from_host is None}
     sources = [
-        *(source.path for source in here.values()),
+        *(source.path for source in local_sources.values()),
         *([job.setup_wheels] if job.setup_wheels else []),
     ]
     left_out = [*job.keep, *(path for source in sources if (path := path_in_code(job, source)))]
@@ -97,8 +97,8 @@ def read_shipment(
     if manifest.private_keys and not allow_secrets:
         path, line = manifest.private_keys[0]
         raise _refused_secret(manifest, path, line, "a private key")
-    data = {name: read_data(Path(source.path), withhold) for name, source in here.items()}
-    by_rsync = frozenset(name for name, source in here.items() if source.via == "rsync")
+    data = {name: read_data(Path(source.path), withhold) for name, source in local_sources.items()}
+    by_rsync = frozenset(name for name, source in local_sources.items() if source.via == "rsync")
     return Shipment(job.name, manifest, CodeFiles(manifest), data, by_rsync=by_rsync)
 
 

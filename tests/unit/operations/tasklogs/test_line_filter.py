@@ -107,11 +107,11 @@ def test_lines_kept_for_a_match_that_may_come_are_bounded_in_bytes() -> None:
 
 SLOW = """import re, sys
 from tfdeploy.model.loglines import LogLine
-from tfdeploy.operations.tasklogs.line_filter import filtered
+from tfdeploy.operations.tasklogs.line_filter import filter_batches
 from tfdeploy.operations.tasklogs.task_log import LogQuery
 batch = [LogLine(1.0, "w:0", "n1", 1, "out", b"a" * 60 + b"!")]
 print("looking", flush=True)
-list(filtered(LogQuery(tasks=("w:0",), grep=(re.compile(rb"(a+)+$"),)), "w:0", iter([batch])))
+list(filter_batches(LogQuery(tasks=("w:0",), grep=(re.compile(rb"(a+)+$"),)), "w:0", iter([batch])))
 """
 
 
