@@ -140,7 +140,7 @@ class Lab(ABC):
     ) -> None:
         """Start hosts and networks, and record their first processes in the state.
 
-        Those that came up beside a failed one are recorded too. Raises HostFailed, which names the
+        If one fails, those that did start are recorded too. Raises HostFailed, which names the
         first host that did not start, with its console.
         """
         order: Order = {

@@ -32,7 +32,7 @@ class Shape(TypedDict):
     rootfs: str
 
 
-def _lab(root: Path, lab_state: LabState) -> LoopbackLab | IsolatedLab:
+def _open_lab(root: Path, lab_state: LabState) -> LoopbackLab | IsolatedLab:
     return (
         IsolatedLab(root, lab_state)
         if lab_state.kind == "isolated"
@@ -146,7 +146,7 @@ def up(
         else:
             lab_state = _create(name, kind, count, shape)
             state.save(root, lab_state)
-        lab = _lab(root, lab_state)
+        lab = _open_lab(root, lab_state)
         lab.prepare()
         lab.ensure()
     return lab
@@ -163,7 +163,7 @@ def load(name: str = DEFAULT_NAME) -> Lab:
             where=str(root),
             next=f"tfdeploy lab up 3 --name {name}",
         )
-    return _lab(root, lab_state)
+    return _open_lab(root, lab_state)
 
 
 def down(name: str = DEFAULT_NAME) -> None:

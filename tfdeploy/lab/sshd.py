@@ -34,7 +34,7 @@ def login_path() -> str:
     return STANDARD_PATH if str(rsync) in STANDARD_PATH.split(":") else f"{STANDARD_PATH}:{rsync}"
 
 
-def _quoted(word: str) -> str:
+def _quote_value(word: str) -> str:
     return '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
@@ -55,9 +55,9 @@ def config(
     lines = [
         f"ListenAddress {address}",
         f"Port {port}",
-        f"HostKey {_quoted(str(host_key))}",
-        f"AuthorizedKeysFile {_quoted(str(authorized_keys))}",
-        f"PidFile {_quoted(str(pid_file))}",
+        f"HostKey {_quote_value(str(host_key))}",
+        f"AuthorizedKeysFile {_quote_value(str(authorized_keys))}",
+        f"PidFile {_quote_value(str(pid_file))}",
         "UsePAM no",
         "StrictModes no",
         "PasswordAuthentication no",
@@ -65,7 +65,7 @@ def config(
         "PrintMotd no",
         "PrintLastLog no",
         "Subsystem sftp internal-sftp",
-        "SetEnv " + " ".join(_quoted(f"{name}={value}") for name, value in env.items()),
+        "SetEnv " + " ".join(_quote_value(f"{name}={value}") for name, value in env.items()),
     ]
     return "\n".join(lines) + "\n"
 

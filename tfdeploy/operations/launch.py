@@ -94,20 +94,20 @@ class Launch:
     known: tuple[Host, ...] = ()  # all hosts of the inventory: data may come from each of them
 
 
-def plan_only(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
+def plan_only(request: Launch, fleet: Fleet, emit: Emit) -> Plan:
     """Probe the hosts and return the plan, for `--dry-run`. Locks nothing, sends only the agent."""
-    steps = _steps(asked, fleet, emit)
+    steps = _steps(request, fleet, emit)
     shipment = steps.read()
     plan, _ = steps.plan(shipment, steps.probe(shipment))
     return plan
 
 
-def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
+def launch(request: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
     """Launch the run, and return its plan once it is up and committed on all hosts.
 
     Raises TfdeployError; then nothing runs.
     """
-    steps = _steps(asked, fleet, emit)
+    steps = _steps(request, fleet, emit)
     with ExitStack() as undo:
         steps.lock(undo)
         prepared = _prepare_with_retries(steps, store, undo)
@@ -116,7 +116,7 @@ def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
         held = undo.pop_all()
     try:
         if prepared.plan.fresh:
-            set_aside_elsewhere(fleet, prepared.plan, steps.hosts, asked.holder, emit)
+            set_aside_elsewhere(fleet, prepared.plan, steps.hosts, request.holder, emit)
         held.close()
     except KeyboardInterrupt:  # an interrupt after the commit does not undo the launch
         run = prepared.plan.run
@@ -129,17 +129,17 @@ def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
     return prepared.plan
 
 
-def _steps(asked: Launch, fleet: Fleet, emit: Emit) -> Steps:
+def _steps(request: Launch, fleet: Fleet, emit: Emit) -> Steps:
     """Return the steps for the hosts that the mode uses.
 
     Raises UsageError for invalid roles before any host is contacted.
     """
-    requested_roles(asked.inventory, asked.job, asked.options)
-    wanted = hosts_to_probe(asked.inventory, asked.job.mode)
-    hosts = tuple(host for host in asked.inventory.hosts if host.name in wanted)
-    unused = tuple(host for host in asked.inventory.hosts if host.name not in wanted)
-    used = replace(asked, inventory=replace(asked.inventory, hosts=hosts))
-    return Steps(used, fleet, emit, unused, recipe_of(asked.job, asked.cache))
+    requested_roles(request.inventory, request.job, request.options)
+    wanted = hosts_to_probe(request.inventory, request.job.mode)
+    hosts = tuple(host for host in request.inventory.hosts if host.name in wanted)
+    unused = tuple(host for host in request.inventory.hosts if host.name not in wanted)
+    used = replace(request, inventory=replace(request.inventory, hosts=hosts))
+    return Steps(used, fleet, emit, unused, recipe_of(request.job, request.cache))
 
 
 def _prepare_with_retries(steps: Steps, store: RunStore, undo: ExitStack) -> Prepared:
@@ -147,12 +147,12 @@ def _prepare_with_retries(steps: Steps, store: RunStore, undo: ExitStack) -> Pre
 
     Tries again if a port was taken or a file changed in the meantime.
     """
-    asked = steps.asked
+    request = steps.request
     for tries_left in reversed(range(TRIES)):
         shipment = steps.read()
         plan, shipment = steps.plan(shipment, steps.probe(shipment))
         try:
-            if asked.sync:
+            if request.sync:
                 steps.sync(plan, shipment)
             prepared = steps.prepare(plan, undo)
             store.save(plan, shipment.manifest)
@@ -164,7 +164,7 @@ def _prepare_with_retries(steps: Steps, store: RunStore, undo: ExitStack) -> Pre
                 steps.emit,
                 f"{error.what}: probing and planning again",
                 level="warning",
-                run=asked.run,
+                run=request.run,
             )
     raise AssertionError("unreachable")
 
@@ -178,7 +178,7 @@ class Steps:
     environment.
     """
 
-    asked: Launch
+    request: Launch
     fleet: Fleet
     emit: Emit
     unused: tuple[Host, ...]
@@ -187,54 +187,54 @@ class Steps:
     @property
     def hosts(self) -> tuple[Host, ...]:
         """Return the hosts of the plan and the unused hosts, which may have `keep` too."""
-        return (*self.asked.inventory.hosts, *self.unused)
+        return (*self.request.inventory.hosts, *self.unused)
 
     def lock(self, undo: ExitStack) -> None:
         """Acquire the job's lock on every host; `undo` releases it."""
-        asked = self.asked
-        with step(self.emit, "lock", asked.run):
+        request = self.request
+        with step(self.emit, "lock", request.run):
             undo.enter_context(
                 locked(
                     self.fleet,
-                    asked.inventory.hosts,
-                    asked.job.name,
+                    request.inventory.hosts,
+                    request.job.name,
                     "launch",
-                    asked.holder,
+                    request.holder,
                     self.emit,
                 )
             )
 
     def probe(self, shipment: Shipment) -> dict[str, HostFacts]:
         """Return each host's facts by host name."""
-        asked, hosts = self.asked, self.asked.inventory.hosts
-        unused = self.unused if asked.job.keep and not asked.options.ignore_keep else ()
-        with step(self.emit, "probe", asked.run):
-            questions = probe_questions(asked.job, hosts, shipment, self.recipe)
+        request, hosts = self.request, self.request.inventory.hosts
+        unused = self.unused if request.job.keep and not request.options.ignore_keep else ()
+        with step(self.emit, "probe", request.run):
+            questions = probe_questions(request.job, hosts, shipment, self.recipe)
             return probe(self.fleet, hosts, questions, unused=unused, emit=self.emit)
 
     def read(self) -> Shipment:
         """Read the code and data of this machine, and list the data of hosts."""
-        asked = self.asked
+        request = self.request
         shipment = read_shipment(
-            asked.job, asked.cache, asked.known, allow_secrets=asked.allow_secrets
+            request.job, request.cache, request.known, allow_secrets=request.allow_secrets
         )
-        if not asked.allow_secrets:
-            refuse_secret_values(shipment, asked.secrets)
-        return with_origins(shipment, self.fleet, asked.job, asked.known)
+        if not request.allow_secrets:
+            refuse_secret_values(shipment, request.secrets)
+        return with_origins(shipment, self.fleet, request.job, request.known)
 
     def plan(self, shipment: Shipment, facts: dict[str, HostFacts]) -> tuple[Plan, Shipment]:
         """Make and emit the plan for the later steps, with its notes.
 
         Returns it with the shipment, in which data sets are divided as the plan says.
         """
-        with step(self.emit, "plan", self.asked.run):
-            plan = plan_launch(self.asked, shipment, facts)
+        with step(self.emit, "plan", self.request.run):
+            plan = plan_launch(self.request, shipment, facts)
             plan, shipment = self._divide_data(plan, shipment)
             preflight(
-                launch_needs(self.asked, shipment, plan),
-                self.asked.inventory,
+                launch_needs(self.request, shipment, plan),
+                self.request.inventory,
                 facts,
-                force=self.asked.force,
+                force=self.request.force,
                 emit=self.emit,
             )
             self.emit(Event("plan", time.time(), run=plan.run, data=plan_to_json(plan)))
@@ -251,11 +251,13 @@ class Steps:
 
     def _divide_data(self, plan: Plan, shipment: Shipment) -> tuple[Plan, Shipment]:
         """Add what is in each part of a data set, unless nothing is sent."""
-        asked = self.asked
-        if not plan.parts or not asked.sync:
+        request = self.request
+        if not plan.parts or not request.sync:
             return plan, shipment
         tasks = {task.task: task.host for task in plan.tasks}
-        shipment = with_parts(shipment, self.fleet, asked.job, self.hosts, tasks, asked.job.places)
+        shipment = with_parts(
+            shipment, self.fleet, request.job, self.hosts, tasks, request.job.places
+        )
         return with_sizes(
             plan, {name: split_outcomes.parts for name, split_outcomes in shipment.splits.items()}
         ), shipment
@@ -266,7 +268,9 @@ class Steps:
         with step(self.emit, "sync", plan.run):
             values_or_error(
                 "sync",
-                data_refusals(self.fleet, hosts_of(plan), shipment, self.asked.confirm, self.emit),
+                data_refusals(
+                    self.fleet, hosts_of(plan), shipment, self.request.confirm, self.emit
+                ),
             )
             values_or_error("sync", sync(self.fleet, hosts_of(plan), shipment, self.emit))
 
@@ -278,7 +282,7 @@ class Steps:
         with step(self.emit, "prepare", plan.run), ExitStack() as undo_here:
             self._copy_keep(plan)
             undo_here.enter_context(renewed(self.fleet, plan))
-            blob = prepare_blobs(plan, self.asked.secrets, compare_clocks(self.fleet, plan))
+            blob = prepare_blobs(plan, self.request.secrets, compare_clocks(self.fleet, plan))
             prepared = Prepared(self.fleet, plan, self.emit)
             undo_here.push(prepared.on_exit)
             good, bad = split_outcomes(
@@ -316,7 +320,7 @@ class Steps:
     def _copy_keep(self, plan: Plan) -> None:
         if plan.keep_from is not None:
             copy = KeepCopy(
-                plan.job, plan.keep, self.asked.inventory.host(plan.keep_from), plan.run
+                plan.job, plan.keep, self.request.inventory.host(plan.keep_from), plan.run
             )
             copy_keep(self.fleet, copy, hosts_of(plan), self.emit)
 
@@ -360,15 +364,15 @@ def _required_protection(job: Job) -> AskedLevel:
     return "none" if job.mode and rules(job.mode).single else job.protect
 
 
-def launch_needs(asked: Launch, shipment: Shipment, plan: Plan | None = None) -> Needs:
+def launch_needs(request: Launch, shipment: Shipment, plan: Plan | None = None) -> Needs:
     """Return what the launch needs of each host, for the preflight."""
-    job, manifest, program = asked.job, shipment.manifest, shipment.program(asked.job)
+    job, manifest, program = request.job, shipment.manifest, shipment.program(request.job)
     linked = (f"{path}/" for path in (*links(job), *job.keep))
     imports = from_outside(job, program, {*(entry.path for entry in manifest.entries), *linked})
     return Needs(
         bytes=manifest.total_bytes,
         files=len(manifest.entries),
-        sync=asked.sync,
+        sync=request.sync,
         tensorflow=program.imports_tensorflow,
         imports=imports,
         left_out={
@@ -380,7 +384,7 @@ def launch_needs(asked: Launch, shipment: Shipment, plan: Plan | None = None) ->
         requirements_found=_requirements_path(job),
         plan=plan,
         protect=_required_protection(job),
-        hosts=hosts_to_probe(asked.inventory, job.mode) if job.mode else None,
+        hosts=hosts_to_probe(request.inventory, job.mode) if job.mode else None,
     )
 
 
@@ -396,24 +400,24 @@ def _requirements_path(job: Job) -> str | None:
     return os.path.relpath(file, job.folder or job.code) if os.path.isfile(file) else None
 
 
-def plan_launch(asked: Launch, shipment: Shipment, facts: dict[str, HostFacts]) -> Plan:
+def plan_launch(request: Launch, shipment: Shipment, facts: dict[str, HostFacts]) -> Plan:
     """Return the plan. Raises what `make_plan` raises."""
     manifest = shipment.manifest
     options = replace(
-        asked.options,
-        sync=asked.sync,
+        request.options,
+        sync=request.sync,
         needed_bytes=manifest.total_bytes,
         files=frozenset(entry.path for entry in manifest.entries),
         file_data=frozenset(name for name, data in shipment.data.items() if not data.is_folder),
     )
     return make_plan(
-        asked.inventory,
-        asked.job,
+        request.inventory,
+        request.job,
         facts,
         release=manifest.release,
         sources=shipment.sources,
-        run=asked.run,
-        now=asked.now,
-        operator=asked.operator,
+        run=request.run,
+        now=request.now,
+        operator=request.operator,
         options=options,
     )

@@ -28,10 +28,10 @@ def split_outcomes(
     return good, bad
 
 
-def combine_errors(doing: str, errors: Mapping[str, TfdeployError], asked: int) -> TfdeployError:
+def combine_errors(action: str, errors: Mapping[str, TfdeployError], total: int) -> TfdeployError:
     """Return one error for several hosts: the worst exit code, and the text of each host's error.
 
-    `errors` is not empty. `asked` is the number of hosts that were asked.
+    `errors` is not empty. `total` is the number of hosts that the action was run on.
     """
     if len(errors) == 1:
         ((host, error),) = errors.items()
@@ -40,7 +40,7 @@ def combine_errors(doing: str, errors: Mapping[str, TfdeployError], asked: int) 
     code = worst(errors.values())
     kinds: dict[int, type[TfdeployError]] = {3: Refused, 4: HostUnreachable}
     kind = kinds.get(code, HostFailed)
-    lines = [f"{doing} failed on {len(errors)} of {asked} hosts:"]
+    lines = [f"{action} failed on {len(errors)} of {total} hosts:"]
     for host, error in errors.items():
         where = "" if error.where in (None, host) else f" ({error.where})"
         by = "" if error.what.startswith(f"{host} says: ") else f"{host}: "
@@ -57,9 +57,9 @@ def session_of(fleet: Fleet, host: Host) -> Session:
     return session
 
 
-def values_or_error(doing: str, results: Mapping[str, V | TfdeployError]) -> dict[str, V]:
+def values_or_error(action: str, results: Mapping[str, V | TfdeployError]) -> dict[str, V]:
     """Return all values, or raise one error for all hosts that failed."""
     good, bad = split_outcomes(results)
     if bad:
-        raise combine_errors(doing, bad, len(results))
+        raise combine_errors(action, bad, len(results))
     return good

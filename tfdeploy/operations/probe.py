@@ -50,17 +50,17 @@ class ProbeQuestions:
         return {**vars(self), "python": host.python, "ports": host.ports, "gpus": host.gpus}
 
 
-def probe_host(session: Session, asked: ProbeQuestions, emit: Emit) -> HostFacts:
+def probe_host(session: Session, questions: ProbeQuestions, emit: Emit) -> HostFacts:
     """Return the facts of one host.
 
     Raises BadAnswer for invalid facts, and what a call of the agent raises.
     """
     host, agent = session.host, session.agent()
-    facts = agent.call(PROBE, asked.args(host))
+    facts = agent.call(PROBE, questions.args(host))
     emit_host(emit, host.name, "connected")
     try:
-        facts.refuse_nonsense(host.ports, asked.names, asked.modules)
-        if asked.preflight and facts.preflight is None:
+        facts.refuse_nonsense(host.ports, questions.names, questions.modules)
+        if questions.preflight and facts.preflight is None:
             raise ValueError("no facts for the preflight")
     except ValueError as error:
         raise BadAnswer(f"its answer to probe makes no sense: {error}", where=host.name) from error
@@ -70,7 +70,7 @@ def probe_host(session: Session, asked: ProbeQuestions, emit: Emit) -> HostFacts
 def probe(
     fleet: Fleet,
     hosts: tuple[Host, ...],
-    asked: ProbeQuestions,
+    questions: ProbeQuestions,
     *,
     unused: tuple[Host, ...] = (),
     emit: Emit,
@@ -80,7 +80,7 @@ def probe(
     `unused` are hosts without tasks that may hold a `keep`. If one of them does not answer, that is
     only a warning.
     """
-    results = fleet.each((*hosts, *unused), lambda session: probe_host(session, asked, emit))
+    results = fleet.each((*hosts, *unused), lambda session: probe_host(session, questions, emit))
     spare, silent = split_outcomes({host.name: results.pop(host.name) for host in unused})
     facts = values_or_error("probe", results)
     for name, error in silent.items():

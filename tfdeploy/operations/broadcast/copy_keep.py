@@ -115,7 +115,7 @@ def _stamp(file: FoundFile) -> tuple[int, int]:
 
 
 def _begin(session: Session, copy: KeepCopy, differences: Mapping[str, KeepDifference]) -> Session:
-    """Return the session of the host, after the host reserved space for what it lacks."""
+    """Let the host reserve space for what it lacks, and return its session."""
     difference = differences.get(session.host.name)
     if difference is not None:
         check_below_workdir(
@@ -157,6 +157,7 @@ def _broadcast(
 
 
 def _place_keep(session: Session, difference: KeepDifference, copy: KeepCopy, emit: Emit) -> None:
+    """Let the host put the received files in place, and emit a note."""
     agent, host = session.agent(), session.host.name
     files = [list(_named_file(file)) for file in difference.files]
     args = {

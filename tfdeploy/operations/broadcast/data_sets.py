@@ -201,6 +201,7 @@ class _Sending:
         return state is not None
 
     def _ask_missing_rows(self, session: Session) -> _MissingRows:
+        """Ask the host which files it lacks."""
         wanted = self._wanted(session.host.name)
         args = {**self._where, "reserve": session.host.reserve}
         answer = session.agent().call(DATA_LACK, args, blob=wanted.packed, timeout_s=LOOK_S)

@@ -66,6 +66,7 @@ def put_in_place(
 
 
 def _make_link(destination: SafeFolder, link: FoundFile, target: str, placed: Placed) -> None:
+    """Make a link, unless it would lead out or a file is in its place."""
     if not stays_inside(link):
         placed.left_there.append(link.path)
         return

@@ -101,7 +101,7 @@ def push_with_progress(
     """Send files by rsync, with progress events. Return the bytes sent."""
     host = session.host.name
 
-    def moving(done: int, _total: int | None = None) -> None:
+    def report_progress(done: int, _total: int | None = None) -> None:
         emit_transfer(emit, host, what, "moving", done, total)
 
     warn_of_flaws(emit)
@@ -113,7 +113,7 @@ def push_with_progress(
             folder,
             delete=delete,
             anew=anew,
-            on_progress=moving,
+            on_progress=report_progress,
             session=session,
             total_bytes=total,
         )

@@ -37,10 +37,10 @@ def read_clock(session: Session, times: int = READINGS) -> Reading:
     agent = session.agent()
     readings = []
     for _ in range(times):
-        asked = time.time()
+        sent_at = time.time()
         host_clock = agent.call(PING).clock
-        error_s = (time.time() - asked) / 2
-        readings.append(Reading(host_clock - asked - error_s, abs(error_s)))
+        error_s = (time.time() - sent_at) / 2
+        readings.append(Reading(host_clock - sent_at - error_s, abs(error_s)))
     return min(readings, key=lambda reading: reading.error_s)
 
 

@@ -1,6 +1,6 @@
 """Check the facts of a launch's own probe: the fast part of the preflight.
 
-What a plan refuses or notes by itself is left to it.
+Problems that the plan itself refuses or notes are not checked again.
 """
 
 from __future__ import annotations

@@ -11,17 +11,17 @@ from tfdeploy.operations.outcomes import combine_errors
 REFUSED = ("live_run", "exists", "refused", "no_release", "no_program", "disk")
 
 
-def prepare_error(bad: Mapping[str, TfdeployError], asked: int) -> TfdeployError:
+def prepare_error(bad: Mapping[str, TfdeployError], total: int) -> TfdeployError:
     """Return PortTaken if all errors are taken ports, Refused if all others are refusals.
 
-    Otherwise it is one error for all hosts. `bad` is not empty; `asked` is the number of hosts that
-    were asked.
+    Otherwise it is one error for all hosts. `bad` is not empty; `total` is the number of hosts of
+    the run.
     """
     errors = {host: _as_refused(host, error) for host, error in bad.items()}
     other = [error for error in errors.values() if not isinstance(error, PortTaken)]
     if all(isinstance(error, Refused) for error in other):
         return next(iter(other or errors.values()))
-    return combine_errors("prepare", errors, asked)
+    return combine_errors("prepare", errors, total)
 
 
 def _as_refused(host: str, error: TfdeployError) -> TfdeployError:

@@ -53,10 +53,10 @@ def has_lapsed(error: TfdeployError) -> bool:
     return has_code(error, "ended", "unknown_run")
 
 
-def lapsed_error(ended: Mapping[str, TfdeployError], asked: int) -> TfdeployError:
+def lapsed_error(ended: Mapping[str, TfdeployError], total: int) -> TfdeployError:
     """Return one error for the hosts on which a prepared run has ended before its commit."""
     return combine_errors(
-        "start", {host: _explain_unknown_run(error) for host, error in ended.items()}, asked
+        "start", {host: _explain_unknown_run(error) for host, error in ended.items()}, total
     )
 
 

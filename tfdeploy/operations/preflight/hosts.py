@@ -14,12 +14,12 @@ EXACT_S = 1.0  # a clock is read again if the first reading was slower or furthe
 
 
 def probe_hosts(
-    fleet: Fleet, hosts: tuple[Host, ...], asked: ProbeQuestions, emit: Emit
+    fleet: Fleet, hosts: tuple[Host, ...], questions: ProbeQuestions, emit: Emit
 ) -> dict[str, Seen | TfdeployError]:
     """Return each host's facts and clock, or its error."""
 
     def read_facts(session: Session) -> Seen:
-        facts = probe_host(session, asked, emit)
+        facts = probe_host(session, questions, emit)
         return Seen(session.host, facts, _read_skew_s(session), session.agent().noise)
 
     return fleet.each(hosts, read_facts)

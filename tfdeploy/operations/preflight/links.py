@@ -107,9 +107,11 @@ class _Trial:
         # Start with the next host, so that not all hosts connect to the same host first.
         others = [name for name in (*names[at + 1 :], *names[:at]) if name != own]
         links = [Link(own, name, port) for name in others for port in self.listening[name].ports]
-        asked = [self._target(link.to_host, link.port) for link in links]
-        reply = session.agent().call(CHECK_KNOCK, {"links": asked}, timeout_s=KNOCK_S)
-        if reply.asked != len(links) or any(number >= len(links) for number, _, _ in reply.failed):
+        targets = [self._target(link.to_host, link.port) for link in links]
+        reply = session.agent().call(CHECK_KNOCK, {"links": targets}, timeout_s=KNOCK_S)
+        if reply.asked != len(links) or any(
+            number >= len(links) for number, _, _ in reply.failed
+        ):
             raise BadAnswer("it answers for links that it was not asked for", where=own)
         answering = {each.token: name for name, each in self.listening.items()}
         for number, why, detail in reply.failed:
@@ -131,23 +133,23 @@ class _Trial:
         good = {(link.from_host, link.to_host): link.port for link in reversed(links) if link.ok}
         figures: dict[tuple[str, str], tuple[float | None, float | None]] = {}
         for pairs in rounds(sorted({link.from_host for link in links} & set(self.listening))):
-            asked = dict(
+            targets = dict(
                 pair if pair in good else pair[::-1]
                 for pair in pairs
                 if pair in good or pair[::-1] in good
             )
 
-            def measure(session: Session, asked: Mapping[str, str] = asked) -> Measured:
-                host, to = session.host.name, asked[session.host.name]
+            def measure(session: Session, targets: Mapping[str, str] = targets) -> Measured:
+                host, to = session.host.name, targets[session.host.name]
                 args = {"link": self._target(to, good[host, to]), "key": self.key}
                 return session.agent().call(CHECK_MEASURE, args, timeout_s=MEASURE_S)
 
             outcomes, _ = split_outcomes(
-                self.fleet.each(tuple(self.hosts[name] for name in asked), measure, waits=True)
+                self.fleet.each(tuple(self.hosts[name] for name in targets), measure, waits=True)
             )
             for name, reply in outcomes.items():
-                figures[name, asked[name]] = (reply.ms, reply.to_mbit_s)
-                figures[asked[name], name] = (reply.ms, reply.from_mbit_s)
+                figures[name, targets[name]] = (reply.ms, reply.to_mbit_s)
+                figures[targets[name], name] = (reply.ms, reply.from_mbit_s)
         filled = []
         for link in links:
             ms, mbit_s = (

@@ -217,6 +217,7 @@ def read_plan(
 
 
 def _choose_named(runs: list[FoundRun], store: RunStore, wanted: str) -> FoundRun | Plan | None:
+    """Return the run with that id or unique prefix, from hosts or from the store."""
     known = {each.run: each for each in runs}
     names = [name for name in {*known, *store.runs()} if name.startswith(wanted)]
     if len(names) > 1 and wanted not in names:

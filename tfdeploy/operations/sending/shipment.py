@@ -59,10 +59,12 @@ class Shipment:
 
     @property
     def warnings(self) -> tuple[str, ...]:
+        """Return the warnings about the code."""
         large = large_code(self.manifest)
         return (*self.manifest.warnings, *([large] if large else []))
 
     def broadcasts(self) -> dict[str, DataSet]:
+        """Return the data sets that are sent by broadcast, by name."""
         return {
             name: DataSet(listing, self.origins.get(name), self.splits.get(name))
             for name, listing in self.data.items()
