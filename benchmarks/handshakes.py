@@ -141,7 +141,7 @@ def speak(mesh: Mesh, seconds: float) -> dict[int, float]:
             "delay_s": 1.0,
         }
         said[number] = time.monotonic()
-        mesh.tell(Knowledge(round=fields))
+        mesh.share(Knowledge(round=fields))
         time.sleep(seconds / WORDS)
     return said
 

@@ -86,7 +86,8 @@ def _kind_item(kind: type[msgspec.Struct]) -> str:
         for each in structs.fields(kind)
     )
     text = _one_line(vars(kind).get("__doc__") or "")
-    return _wrapped(f"- **`{kind.__name__}`**: `{fields}`. {text}", "  ")
+    shown = f"[{fields}]" if kind.__struct_config__.array_like else fields
+    return _wrapped(f"- **`{kind.__name__}`**: `{shown}`. {text}", "  ")
 
 
 def _wrapped(text: str, indent: str = "") -> str:

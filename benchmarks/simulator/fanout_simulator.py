@@ -99,7 +99,7 @@ class News:
     def _learn(self, host: int, now: float) -> None:
         if host not in self._knows:
             self._knows[host] = now
-            self._schedules[host].news(False, now)
+            self._schedules[host].note_change(False, now)
             self._look(host, now)
 
     def _digest(self, host: int) -> str:

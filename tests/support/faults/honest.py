@@ -6,8 +6,10 @@ The answers are small, and complete in every field.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
+import typing
 import zlib
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -19,7 +21,9 @@ from protocol_table import verbs
 from tfdeploy.agent import frames, wire
 from tfdeploy.agent.listing import Listing, Row
 from tfdeploy.agent.pieces import leaf_of
+from tfdeploy.model.answers.hosts import Hello
 from tfdeploy.model.answers.reading import BadShape, read
+from tfdeploy.model.facts import Preflight
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan, for_hosts
 from tfdeploy.model.planform import plan_to_file
 
@@ -104,20 +108,39 @@ def honest_answer(verb: str, host: str, args: dict[str, Any]) -> HonestAnswer:
     }
     if verb in flows:
         return flows[verb](host, args)
-    return HonestAnswer(
-        [], _VALUES[verb](host, args) if verb in _VALUES else smallest_value(ANSWERS[verb].value)
-    )
+    written = _VALUES[verb](host, args) if verb in _VALUES else {}
+    hint = ANSWERS[verb].value if verb in ANSWERS else Hello  # not a verb: the first message
+    return HonestAnswer([], completed(hint, written))
+
+
+def completed(hint: Any, written: Any) -> Any:
+    """Return the written answer, and the smallest value of each required field that it lacks."""
+    required = _required_fields(hint)
+    if required is None or not isinstance(written, dict):
+        return written or smallest_value(hint)
+    missing = {name: each for name, each in required.items() if name not in written}
+    return {**written, **{name: smallest_value(each) for name, each in missing.items()}}
 
 
 def smallest_value(hint: Any) -> Any:
     """Return the smallest value of a type of model/answers: no optional field, empty lists."""
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        return {
-            each.encode_name: smallest_value(each.type)
-            for each in structs.fields(hint)
-            if each.required
-        }
+    if _required_fields(hint) is not None:
+        return completed(hint, {})
     return next(value for value in _LEAST if _is_of_type(value, hint))
+
+
+def _required_fields(hint: Any) -> dict[str, Any] | None:
+    """Return name -> type; None if the type has no fields."""
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return {each.encode_name: each.type for each in structs.fields(hint) if each.required}
+    if dataclasses.is_dataclass(hint):
+        hints = typing.get_type_hints(hint, include_extras=True)
+        return {
+            each.name: hints[each.name]
+            for each in dataclasses.fields(hint)
+            if each.default is each.default_factory is dataclasses.MISSING
+        }
+    return None
 
 
 def _is_of_type(value: Any, hint: Any) -> bool:
@@ -384,7 +407,7 @@ def _facts(host: str, _: Any) -> dict[str, Any]:
         "tf_keras": None,
         "keras": "3.15.0",
         "cpu_only": False,
-        "preflight": _preflight(),
+        "preflight": completed(Preflight, _preflight()),
         "rsync": "3.2.7",
         "environment": None,
         "proxies": ["http_proxy"],

@@ -44,10 +44,10 @@ def test_the_dashboard_gets_all_from_the_beginning(
         assert made.board is None and shown == BEFORE
         made(START)
         assert made.board is not None and capsys.readouterr().out == f"{RUN}\n"
-        made.board.take()
+        made.board.apply_events()
         assert made.board.progress.hosts["n1"].state == "connected"
         made(event("run", 1003.0, state="running"))
-        made.board.take()
+        made.board.apply_events()
         assert made.board.progress.state == "running"
     assert shown == [*BEFORE, START]
 

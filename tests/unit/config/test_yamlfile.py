@@ -99,8 +99,8 @@ def test_faults(read, content, what, where, next):
 
 
 def test_what_is_missing_at_the_end_is_missed_in_the_last_line(read):
-    assert read("?").keys[""].place == "x.yaml:1"
-    assert read("a:\n- b\n-\n").keys["a"].items[1].place == "x.yaml:3"
+    assert read("?").keys[""].location == "x.yaml:1"
+    assert read("a:\n- b\n-\n").keys["a"].items[1].location == "x.yaml:3"
 
 
 def test_anchors_cannot_explode(read):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from tfdeploy.model.answers.bounds import Count, Number, Seconds, TaskName, TaskNameOrNone, Text
 from tfdeploy.model.answers.shapes import Outcome
@@ -17,8 +17,16 @@ Percent = Annotated[float, Meta(ge=0, le=100)]
 MetricName = Annotated[str, Meta(min_length=1, max_length=128)]
 NotFinite = Literal["nan", "inf", "-inf"]
 Metric = Annotated[float, Meta(ge=-1e308, le=1e308)]
-# number, busy, bytes in use, in all
-Gpu = tuple[Annotated[int, Meta(ge=0, le=1023)], Percent | None, Count | None, Count | None]
+
+
+class GpuSample(Struct, array_like=True):
+    """One GPU, as an array: a newer agent may append elements, an older one may send fewer. None:
+    not measured."""
+
+    number: Annotated[int, Meta(ge=0, le=1023)]
+    busy: Percent | None = None
+    used_bytes: Count | None = None
+    total_bytes: Count | None = None
 
 
 class TaskSample(Answer):
@@ -47,7 +55,7 @@ class HostSample(Answer):
     cpu: Cores | None = None
     memory: Count | None = None
     rates: Annotated[dict[Annotated[str, Meta(max_length=16)], Count], Meta(max_length=8)] = {}
-    gpus: Annotated[list[Gpu], Meta(max_length=64)] = []
+    gpus: Annotated[list[GpuSample], Meta(max_length=64)] = []
 
 
 class NewestSamples(Answer):

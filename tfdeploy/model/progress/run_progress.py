@@ -302,7 +302,7 @@ class RunProgress:
     def _fold_sample(self, event: Event) -> None:
         seen = convert(event.data, NewestSamples)
         host, moved = self.host(event.host or "?"), seen.host.rates
-        host.gpus = {number: (busy, used) for number, busy, used, _ in seen.host.gpus}
+        host.gpus = {gpu.number: (gpu.busy, gpu.used_bytes) for gpu in seen.host.gpus}
         host.traffic = moved.get("received", 0) + moved.get("sent", 0) if moved else None
         for task in (each for each in self.tasks.values() if each.host == host.host):
             sample = seen.tasks.get(task.task)

@@ -119,7 +119,10 @@ class Trends:
         for metric in dict.fromkeys(metric for sample in samples for metric in sample.printed):
             _trend(self.printed, name, metric).begin_with(_printed(samples, metric))
         seen = [
-            (each.time, *gpu_use((gpu[1], gpu[2]) for gpu in each.gpus if gpu[0] in gpus))
+            (
+                each.time,
+                *gpu_use((gpu.busy, gpu.used_bytes) for gpu in each.gpus if gpu.number in gpus),
+            )
             for each in host
         ]
         for use, points in (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tfdeploy.agent.metric_names import sort_metrics
-from tfdeploy.model.answers.samples import TaskSample
+from tfdeploy.model.answers.samples import GpuSample, TaskSample
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.events import Event
 from tfdeploy.model.measures import NOT_OWN
@@ -94,8 +94,8 @@ def curves(report: RunReport) -> list[Curves]:
         Curves("memory", "bytes", used(lambda row: row.memory)),
     ]
     all_curves += [
-        Curves("GPU", "%", _gpus(report, began, 1)),
-        Curves("GPU memory", "bytes", _gpus(report, began, 2)),
+        Curves("GPU", "%", _gpus(report, began, lambda gpu: gpu.busy)),
+        Curves("GPU memory", "bytes", _gpus(report, began, lambda gpu: gpu.used_bytes)),
     ]
     all_curves.append(Curves("hosts: CPU", "cores", _of_hosts(report, began, "cpu")))
     all_curves += [
@@ -142,16 +142,18 @@ def _rates(rows: list[TaskSample], began: float) -> Pieces:
     return tuple(tuple(piece) for piece in points_by_attempt.values())
 
 
-def _gpus(report: RunReport, began: float, field_number: int) -> tuple[Line, ...]:
-    """Of the GPUs that tasks have."""
+def _gpus(
+    report: RunReport, began: float, value: Callable[[GpuSample], float | None]
+) -> tuple[Line, ...]:
+    """Return a line for each GPU of each task."""
     return _lines(
         (
             f"{task.task} GPU {number}",
             [
-                (row.time - began, gpu[field_number])
+                (row.time - began, value(gpu))
                 for row in report.hosts.get(task.host, [])
                 for gpu in row.gpus
-                if gpu[0] == number
+                if gpu.number == number
             ],
         )
         for task in report.view.tasks

@@ -36,7 +36,7 @@ def sample_table(report: RunReport) -> tuple[list[str], list[list[Cell]]]:
             at = bisect_right(times, row.time) - 1
             fresh = at >= 0 and row.time - times[at] <= OLDEST_GPU_S
             seen = looks[at].gpus if fresh else []
-            gpus = gpu_use((gpu[1], gpu[2]) for gpu in seen if gpu[0] in task.gpus)
+            gpus = gpu_use((gpu.busy, gpu.used_bytes) for gpu in seen if gpu.number in task.gpus)
             printed = [row.printed.get(name) for name in (*SHOWN_APART, *names)]
             began = round(row.time - report.view.started, 3)
             cells = [

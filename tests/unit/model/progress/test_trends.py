@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from support.dashboard_scenes import PLAN, line, sampled, training
 from support.recorded import fold_events
-from tfdeploy.model.answers.samples import HostSample, TaskSample
+from tfdeploy.model.answers.samples import GpuSample, HostSample, TaskSample
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.samples import Samples
 from tfdeploy.model.progress.trends import MOST, RUN, Trend, Trends
@@ -76,7 +76,7 @@ def test_what_hosts_had_noted_before_stands_before_what_is_seen() -> None:
         TaskSample(time=time, attempt=1, cpu=0.5, memory=7, printed={"loss": 3.0 - time})
         for time in (1.0, 2.0)
     ]
-    host = [HostSample(time=1.0, gpus=[(0, 50.0, 5, 9), (3, 1.0, 5, 9)])]
+    host = [HostSample(time=1.0, gpus=[GpuSample(0, 50.0, 5, 9), GpuSample(3, 1.0, 5, 9)])]
     trends.begin_with(
         Samples(tasks={"worker:0": noted, "stranger:0": noted}, hosts={"n2": host}), progress
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from support.dashboard_scenes import PLAN
-from tfdeploy.model.answers.samples import HostSample, TaskSample
+from tfdeploy.model.answers.samples import GpuSample, HostSample, TaskSample
 from tfdeploy.model.report.run_report import RunReport
 from tfdeploy.model.report.sample_table import sample_table
 from tfdeploy.model.status.run_status import RunView
@@ -31,8 +31,11 @@ WORKER = [
     TaskSample(time=9000.0, attempt=2),
 ]
 LOOKS = [
-    HostSample(time=1010.5, gpus=[(0, 40.0, 7, 80), (1, 100.0, 9, 80), (2, 60.0, 5, 80)]),
-    HostSample(time=1020.0, gpus=[(0, None, None, None)]),
+    HostSample(
+        time=1010.5,
+        gpus=[GpuSample(0, 40.0, 7, 80), GpuSample(1, 100.0, 9, 80), GpuSample(2, 60.0, 5, 80)],
+    ),
+    HostSample(time=1020.0, gpus=[GpuSample(0, None, None, None)]),
 ]
 REPORT = RunReport(
     plan=PLAN, view=VIEW, made=1100.0, tasks={"worker:0": WORKER}, hosts={"n2": LOOKS}

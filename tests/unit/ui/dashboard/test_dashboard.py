@@ -19,14 +19,14 @@ PROGRAM = """
 import sys, threading
 sys.path[:0] = [{root!r}, {root!r} + "/scripts", {here!r}]
 from support.dashboard_scenes import *
-from support.recorded import show
+from support.recorded import replay_to_view
 from tfdeploy.ui.dashboard.dashboard import Dashboard
 dashboard = Dashboard(command=lambda words: print('did:', *words))
 go_on = threading.Event()
 def feed():
     for part in {parts}:
         for one in part:
-            show(dashboard, one)
+            replay_to_view(dashboard, one)
 threading.Thread(target=feed, daemon=True).start()
 try:
     print("how:", dashboard.run())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.browser import load_in_browser
 from support.dashboard_scenes import PLAN, dying, ended, plan_of, training
 from tfdeploy.errors import HostFailed
-from tfdeploy.model.answers.samples import HostSample, SampledHost, TaskSample
+from tfdeploy.model.answers.samples import GpuSample, HostSample, SampledHost, TaskSample
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.report.run_report import LastLine, RunReport
 from tfdeploy.model.status.run_status import RunView
@@ -91,7 +91,10 @@ def report_of(plan: Plan = PLAN, *, samples: int = 30, name: str = "accuracy") -
     ]
     own = [
         HostSample(
-            time=1010.0 + 10 * n, cpu=1.0, rates={"sent": 10}, gpus=[(0, 50.0, 1 << 30, 80 << 30)]
+            time=1010.0 + 10 * n,
+            cpu=1.0,
+            rates={"sent": 10},
+            gpus=[GpuSample(0, 50.0, 1 << 30, 80 << 30)],
         )
         for n in range(samples)
     ]
