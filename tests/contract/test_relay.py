@@ -108,7 +108,7 @@ def test_who_follows_the_run_carries_the_word(
         == state
     )
     notes = [event.data["text"] for event in told if event.kind == "note"]
-    assert notes == ["n1 has not heard from n2 that the run is over: told from here"]
+    assert notes == ["n1 has not heard from n2 that the run is over: this machine informs them"]
     assert fleet.alive("r1", "cut") == {} and status(fleet, plan).unheard is None
 
 

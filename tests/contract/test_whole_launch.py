@@ -139,7 +139,7 @@ def test_a_host_that_gave_up_before_its_start_fails_the_launch(
         return do()
 
     operator.fleet.around = around
-    assert "this host heard nothing of the launch" in failed(operator, "r1").what
+    assert "this host received no renewal from the launch" in failed(operator, "r1").what
 
 
 @pytest.mark.fault("61 one host is slower to prepare than the others wait")
@@ -175,7 +175,7 @@ def test_a_host_that_has_given_up_is_no_firewall(operator: Operator) -> None:
         return do()
 
     operator.fleet.around = around
-    assert "this host heard nothing of the launch" in failed(operator, "r1").what
+    assert "this host received no renewal from the launch" in failed(operator, "r1").what
     assert operator.has_given_up("r1", "n1")
 
 

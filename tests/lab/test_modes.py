@@ -88,7 +88,7 @@ def test_before_a_mirrored_run_every_worker_has_the_chiefs_keep_and_no_other(
         "`keep` of n2 is on n3 too: 1 file; checkpoints/old/checkpoint is not there and was set "
         "aside" in again.stderr
     )
-    assert "training goes on from checkpoints: ckpt-3 on n2" in again.stderr
+    assert "training continues from checkpoints: ckpt-3 on n2" in again.stderr
     for task in ("worker:0", "worker:1"):
         assert 'found model_checkpoint_path: "ckpt-3"' in said(operator, "m-keep-2", task)
     assert on_host(operator.lab, "n3", f"cd {keep}; find . -type f | sort").split() == [

@@ -74,6 +74,7 @@ def _run_trials(labs: str, _device: int) -> dict[str, str]:
 
 
 def _trial_results() -> dict[str, str]:
+    """Return the results of the trials in the labs' folder, run once per process."""
     labs = folder.labs_folder()
     return _run_trials(str(labs), labs.stat().st_dev)
 

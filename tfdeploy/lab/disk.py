@@ -30,6 +30,7 @@ DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
 
 def _bind(source: Path, target: Path, *, read_only: bool) -> None:
+    """Bind-mount a folder. The target is created if missing."""
     target.mkdir(parents=True, exist_ok=True)
     mount(str(source), str(target), flags=BIND | RECURSIVE)
     if read_only:

@@ -73,10 +73,12 @@ def locked(root: Path) -> Iterator[None]:
 
 
 def host_folder(root: Path, host: str) -> Path:
+    """Return the folder of one host."""
     return root / "hosts" / host
 
 
 def operator_key(root: Path) -> Path:
+    """Return the path of the operator's private key."""
     return root / IDENTITY
 
 
@@ -96,6 +98,7 @@ def make_keys(root: Path, state: LabState) -> None:
 
 
 def _host_line(host: HostState) -> str:
+    """Return the inventory's line of one host."""
     fields = [f"address: {host.address}"]
     if host.port != 22:
         fields.append(f"port: {host.port}")

@@ -112,6 +112,7 @@ class IsolatedLab(Lab):
 
     @property
     def _switch_pid(self) -> int:
+        """Return the pid of the process that holds the switch's namespace."""
         return self.state.networks["switch"].pid
 
     def _end_processes(self) -> None:
@@ -124,6 +125,7 @@ class IsolatedLab(Lab):
         return "cut" if host.cut else "up"
 
     def _set_cut(self, name: str, cut: bool) -> None:
+        """Cut or restore the host's link, and record that in the state."""
         with self.changing(name) as host:
             host.cut = cut
             if processes.is_alive(host.process):
@@ -142,6 +144,7 @@ class IsolatedLab(Lab):
             self._bring_up(orders, switch=self._switch_pid)
 
     def _network_orders(self) -> dict[str, NetworkOrder]:
+        """Return the orders for the switch, the operator's end and the router."""
         networks: dict[str, NetworkOrder] = {
             "switch": {"bridges": network.bridge_lines(self.state.sites)},
             "operator": {
@@ -192,6 +195,7 @@ class IsolatedLab(Lab):
         )
 
     def _write_sshd(self, host: HostState, host_folder: Path) -> None:
+        """Write the host's sshd_config."""
         config = sshd.config(
             address="0.0.0.0",
             port=host.port,
@@ -234,5 +238,6 @@ class IsolatedLab(Lab):
 
 
 def _give_to_user(path: Path) -> None:
+    """Make the hosts' user the owner of the path."""
     os.chown(path, UID, UID)
     path.chmod(0o700)

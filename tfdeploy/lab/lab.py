@@ -173,6 +173,7 @@ class Lab(ABC):
         processes.end_all(strays)
 
     def _console_tail(self, host: str) -> str:
+        """Return the last characters that the host's sshd has printed."""
         try:
             console = folder.host_folder(self.root, host) / "console.log"
             return console.read_text(errors="replace")[-800:].strip()
@@ -185,6 +186,7 @@ class Lab(ABC):
         return {process.pid for process in known if process and processes.is_alive(process)}
 
     def read_state_again(self) -> None:
+        """Read the state from the folder, because another process may have changed it."""
         self.state = states.read(self.root) or self.state
 
     def host(self, name: str) -> HostState:

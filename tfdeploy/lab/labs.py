@@ -70,7 +70,7 @@ def _check(kind: str, count: int, shape: Shape) -> None:
         )
     if not 1 <= shape["sites"] <= count:
         raise UsageError(
-            f"{count} hosts are at 1 to {count} sites, not {shape['sites']}",
+            f"{count} hosts can be at 1 to {count} sites, not {shape['sites']}",
             where="--sites",
             next="--sites 2",
         )
@@ -81,6 +81,7 @@ def _check(kind: str, count: int, shape: Shape) -> None:
 
 
 def _create(name: str, kind: str, count: int, shape: Shape) -> LabState:
+    """Plan the hosts of a new lab, make its folder, and return its state."""
     root = folder.lab_folder(name)
     hosts = (
         loopback.plan_hosts(root, count)
@@ -92,6 +93,7 @@ def _create(name: str, kind: str, count: int, shape: Shape) -> LabState:
 
 
 def _refuse_another_shape(lab_state: LabState, kind: str, count: int, shape: Shape) -> None:
+    """Raise UsageError if the existing lab differs from what was asked for."""
     existing = {
         "hosts": len(lab_state.hosts),
         "kind": lab_state.kind,

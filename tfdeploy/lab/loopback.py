@@ -29,6 +29,7 @@ FIRST_PORT, LAST_PORT, BLOCK, PORTS = 20000, 32000, 16, 10  # below the kernel's
 
 
 def _bind_socket(kind: socket.SocketKind, address: str, port: int) -> socket.socket:
+    """Return a socket bound to the port. Raise OSError if the port is in use."""
     held = socket.socket(socket.AF_INET, kind)
     if kind is socket.SOCK_STREAM:
         # A port with connections that are closing counts as free.
@@ -143,6 +144,7 @@ class LoopbackLab(Lab):
         return self.folder_of(host) / "home"
 
     def _environment(self, host: HostState) -> dict[str, str]:
+        """Return the environment of the host's programs."""
         return {
             "HOME": str(self._home(host)),
             "PATH": sshd.login_path(),
@@ -199,6 +201,7 @@ class LoopbackLab(Lab):
             )
 
     def _reserve_ports(self, host: HostState, held: ExitStack) -> int:
+        """Reserve the host's block of ports. Return the descriptor that holds it."""
         try:
             return held.enter_context(reserve(host.port)).fileno()
         except OSError as error:

@@ -41,6 +41,7 @@ def subnet(root: Path, site: int = 0) -> str:
 
 
 def bridge(site: int) -> str:
+    """Return the name of a site's bridge."""
     return f"br{site}"
 
 
@@ -50,6 +51,7 @@ def inside(pid: int, argv: Sequence[str]) -> list[str]:
 
 
 def _run_batch(argv: Sequence[str], lines: Iterable[str]) -> None:
+    """Run a command with the lines on its standard input. Raise OSError with what it printed."""
     text = "".join(f"{line}\n" for line in lines)
     if not text:
         return

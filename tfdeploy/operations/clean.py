@@ -115,6 +115,7 @@ def _list_items(
 
 
 def _receive_items(session: Session, stream: Stream[CleanItem, Any]) -> Iterator[CleanItem]:
+    """Yield the items of a host. Raise BadAnswer if there are too many."""
     for count, (item, _) in enumerate(stream):
         if count >= MOST_ITEMS:
             raise BadAnswer(f"it lists more than {MOST_ITEMS:,} items", where=session.host.name)
@@ -267,10 +268,12 @@ def local_runs(
 
 
 def _runs_in(lists: Iterable[Iterable[CleanItem]]) -> set[tuple[str, str]]:
+    """Return (job, run) of the runs among the items."""
     return {(item.job, item.name) for items in lists for item in items if item.kind == "run"}
 
 
 def _connection(host: Host) -> tuple[object, ...]:
+    """Return what identifies the connection to a host."""
     return host.address, host.port, host.user, host.jump, host.workdir
 
 

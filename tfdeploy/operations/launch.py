@@ -122,7 +122,7 @@ def launch(request: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
         run = prepared.plan.run
         emit_note(
             emit,
-            f"interrupted when all was up: {run} goes on, and `tfdeploy stop {run}` ends it",
+            f"interrupted after the launch: {run} continues, and `tfdeploy stop {run}` ends it",
             level="warning",
             run=run,
         )
@@ -239,7 +239,7 @@ class Steps:
             )
             self.emit(Event("plan", time.time(), run=plan.run, data=plan_to_json(plan)))
             goes_on = (
-                f"training goes on from {plan.resume}"
+                f"training continues from {plan.resume}"
                 if plan.resume
                 else "training starts from zero"
             )

@@ -167,6 +167,7 @@ class HostLocks(JobLock):
         session.agent().call(UNLOCK, {"job": self.job}, timeout_s=UNLOCK_S)
 
     def _request(self, session: Session, wait_s: float = 0.0) -> None:
+        """Ask the host for the lock, and wait for at most `wait_s`."""
         args = {
             "job": self.job,
             "operation": self.operation,

@@ -56,6 +56,7 @@ def each_with_retries(
 
 
 def _retryable(outcomes: dict[str, V | TfdeployError], tries: int) -> dict[str, HostUnreachable]:
+    """Return the errors of hosts that may be called again."""
     return {
         name: error
         for name, error in outcomes.items()

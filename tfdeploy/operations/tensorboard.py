@@ -74,6 +74,7 @@ def tensorboard(
 
 
 def _choose_host(plan: Plan, wanted: str | None) -> Host:
+    """Return the wanted host, else the host of the deciding task, else the first host."""
     name = wanted or deciding_host(plan) or plan.hosts[0].host
     chosen = next(iter(hosts_of(plan, {name})), None)
     if chosen is None:

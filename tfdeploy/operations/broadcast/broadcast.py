@@ -148,7 +148,7 @@ class Broadcast:
             if time.monotonic() - since > (REJOIN_S if why and others_done else JOIN_TIMEOUT_S):
                 self._fail(
                     self.members[name],
-                    why or HostFailed("it did not begin to take part", where=name),
+                    why or HostFailed("it did not join in time", where=name),
                 )
 
     def _fail_stalled(self) -> None:
@@ -163,7 +163,9 @@ class Broadcast:
                 f"it has received no further piece of the data{of_host} for "
                 f"{self._stalled.timeout_s:g} s"
             )
-            self._fail(member, HostFailed(what, where=member.name, next="the same command again"))
+            self._fail(
+                member, HostFailed(what, where=member.name, next="run the same command again")
+            )
 
     def _process_reports(self, within_s: float) -> None:
         """Process reports for `within_s` seconds.
@@ -218,7 +220,7 @@ class Broadcast:
         elif word == "differs" and member.lends:
             emit_note(
                 self.emit,
-                f"files of {member.name} differ from the source: the others do not get them from it",
+                f"files of {member.name} differ from the source, so it does not send them to others",
                 host=member.name,
             )
             self._fail(member, HostFailed("its files differ from the source", where=member.name))

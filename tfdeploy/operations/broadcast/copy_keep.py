@@ -175,9 +175,11 @@ def _place_keep(session: Session, difference: KeepDifference, copy: KeepCopy, em
         raise HostFailed(
             f"{missing[0]} of `keep` is incomplete after the copy",
             where=host,
-            next="the same command again",
+            next="run the same command again",
         )
-    set_aside = "".join(f"; {path} is not there and was set aside" for path in difference.aside)
+    set_aside = "".join(
+        f"; {path} does not exist there, so it was set aside" for path in difference.aside
+    )
     emit_note(
         emit,
         f"`keep` of {copy.source.name} is on {host} too: {count(len(files), 'file')}{set_aside}",

@@ -119,7 +119,7 @@ def _send_changing(
     )
     changing = Refused(
         f"data set {name} changed while it was sent",
-        next=f"stop what writes to {where}, and the same command again",
+        next=f"stop what writes to {where}, then run the same command again",
     )
     return {**{host.name: changing for host in hosts}, **lost}
 
@@ -405,7 +405,7 @@ class _Sending:
             raise HostFailed(
                 f"data {self._name} is incomplete after the transfer",
                 where=session.host.name,
-                next="the same command again",
+                next="run the same command again",
             )
         self._placed.add(session.host.name)
         self._release(session)

@@ -68,4 +68,4 @@ class HeldSource(Source):
         return self._source_changed(f"{self._path(piece)} changed while it was sent")
 
     def _source_changed(self, what: str) -> SourceChanged:
-        return SourceChanged(what, where=self.held_by, next="let whatever writes it finish")
+        return SourceChanged(what, where=self.held_by, next="wait until nothing writes to it")

@@ -89,7 +89,7 @@ def _refuse_folder(destination: SafeFolder, path: str) -> None:
         raise Refused(
             "a folder is in the way of a file",
             where=str(destination.path / path),
-            next="move it away, or --to DIR",
+            next="move it away, or use --to DIR",
         )
 
 

@@ -175,7 +175,7 @@ def fetch_folder(
         raise HostFailed(
             f"keeps changing while it is fetched: {names}",
             where=session.host.name,
-            next="the same command again",
+            next="run the same command again",
         )
     shutil.rmtree(staging.path, ignore_errors=True)
     return fetched
@@ -221,6 +221,7 @@ class _FolderFetch:
                 return
 
     def _missing_files(self) -> list[FoundFile]:
+        """Return the listed files that are wanted but not received yet."""
         wanted_files = [
             one
             for one in self.listing.files

@@ -80,7 +80,7 @@ class SafeFolder:
             raise Refused(
                 "something other than a file is in the way",
                 where=str(self.path / path),
-                next="move it away, or --to DIR",
+                next="move it away, or use --to DIR",
             )
         return fd
 
@@ -154,5 +154,5 @@ def _open_folder(folder: int | None, name: str, path: Path, *, make: bool) -> in
 
 def _link_error(path: Path) -> Refused:
     return Refused(
-        f"a link is in the way: {path.name}", where=str(path), next="move it away, or --to DIR"
+        f"a link is in the way: {path.name}", where=str(path), next="move it away, or use --to DIR"
     )

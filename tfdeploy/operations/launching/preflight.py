@@ -20,7 +20,7 @@ from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import BEYOND_PLAN, Probed, Seen, errors_only, judge
 
 NOTED = ("inodes", "logout")  # the plan notes these itself, so only their errors are reported
-FORCE = "mend it (`tfdeploy check` shows all of it), or go on in spite of it with --force"
+FORCE = "correct it (`tfdeploy check` shows all problems), or ignore it with --force"
 
 
 def preflight(
@@ -61,4 +61,5 @@ def _refused(host: str, first_error: Check) -> TfdeployError:
 
 
 def _describe_check(check: Check) -> str:
+    """Describe a failed check in one line."""
     return f"{check.detail}: {check.fix}" if check.fix else check.detail

@@ -27,10 +27,7 @@ FROM_HERE_S = 0.5  # a firewall that drops packets delays a launch by this time
 FROM_HERE = 16  # hosts to try, which is enough for the note
 MOST_LINES = 10
 _IN_WORDS = {"closed": "nobody listens"}
-_BEHIND_NAT = (
-    "; hosts that come through an address that is not their own (NAT) need that one as their "
-    "`advertise:`"
-)
+_BEHIND_NAT = "; hosts behind NAT need the address that the other hosts see as their `advertise:`"
 
 
 def check_links(fleet: Fleet, plan: Plan) -> None:
@@ -66,9 +63,9 @@ def open_ports_note(plan: Plan) -> str | None:
     if not reached or {host.address for host in plan.hosts} & set(addresses):
         return None
     return (
-        f"this machine, no host of the run, reaches its ports on {fold_names(reached)}: any "
-        "machine that does can run graphs on "
-        "TensorFlow's servers; a firewall that admits only the hosts closes that"
+        f"this machine is no host of the run but reaches its ports on {fold_names(reached)}: any "
+        "machine that reaches them can run graphs on TensorFlow's servers; a firewall that admits "
+        "only the hosts prevents that"
     )
 
 
@@ -141,4 +138,5 @@ def _describe_ports(ports: Sequence[ShutPort]) -> str:
 
 
 def _port_ranges(hosts: Sequence[Host]) -> str:
+    """Return the port ranges that these hosts need, as text."""
     return ", ".join(dict.fromkeys(f"{low}-{high}" for low, high in (host.ports for host in hosts)))

@@ -25,6 +25,7 @@ def prepare_error(bad: Mapping[str, TfdeployError], total: int) -> TfdeployError
 
 
 def _as_refused(host: str, error: TfdeployError) -> TfdeployError:
+    """Return PortTaken or Refused for the agent's error codes, else the error itself."""
     if has_code(error, "port_taken"):
         return PortTaken(
             f"a port was taken since the probe: {error.what}", where=host, next=error.next

@@ -68,9 +68,10 @@ def refuse_lapsed(answers: Mapping[str, Any | TfdeployError]) -> None:
 
 
 def _explain_unknown_run(error: TfdeployError) -> TfdeployError:
+    """Replace the error of a host that has removed the run by one that says why."""
     if has_code(error, "unknown_run"):
         return HostFailed(
-            "the prepared run has ended: this host heard nothing of the launch for a minute",
+            "the prepared run has ended: this host received no renewal from the launch for a minute",
             where=error.where,
         )
     return error

@@ -53,9 +53,9 @@ def roll_back(
     On an unreachable host it ends by itself within a minute, unless its commit arrived.
     """
     otherwise = (
-        f"if the commit reached it, it goes on: tfdeploy stop {plan.run}"
+        f"if the commit reached it, the run continues: tfdeploy stop {plan.run}"
         if committing
-        else "it ends by itself within 60 s"
+        else "the run ends by itself within 60 s"
     )
     with step(emit, "rollback", plan.run):
         args = {"reason": reason, "purge": purge, "plan_digest": plan.digest}
@@ -63,13 +63,14 @@ def roll_back(
         for host, error in bad.items():
             emit_note(
                 emit,
-                f"could not be told to roll back ({error.what}); {otherwise}",
+                f"the rollback did not reach this host ({error.what}); {otherwise}",
                 level="warning",
                 host=host,
             )
 
 
 def _reason(error: BaseException) -> str:
+    """Return the reason for the rollback in one line."""
     return (
         error.what.splitlines()[0] if isinstance(error, TfdeployError) else "launch was interrupted"
     )

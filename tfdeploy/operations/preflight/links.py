@@ -109,9 +109,7 @@ class _Trial:
         links = [Link(own, name, port) for name in others for port in self.listening[name].ports]
         targets = [self._target(link.to_host, link.port) for link in links]
         reply = session.agent().call(CHECK_KNOCK, {"links": targets}, timeout_s=KNOCK_S)
-        if reply.asked != len(links) or any(
-            number >= len(links) for number, _, _ in reply.failed
-        ):
+        if reply.asked != len(links) or any(number >= len(links) for number, _, _ in reply.failed):
             raise BadAnswer("it answers for links that it was not asked for", where=own)
         answering = {each.token: name for name, each in self.listening.items()}
         for number, why, detail in reply.failed:
@@ -123,6 +121,7 @@ class _Trial:
         return links
 
     def _target(self, host: str, port: int) -> tuple[str, int, str]:
+        """Return the address, port and token of a listening host."""
         return self.listening[host].address, port, self.listening[host].token
 
     def measure_links(self, links: tuple[Link, ...]) -> tuple[Link, ...]:

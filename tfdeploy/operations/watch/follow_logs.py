@@ -76,6 +76,7 @@ class Follower:
         return not any(thread.is_alive() for thread in self.threads)
 
     def _follow(self, task: str, host: Host) -> None:
+        """Deliver the lines of one task until it has ended, across lost connections."""
         log = self.begun.get(task) or TaskLog(self.plan, task, host.name, self.query)
         reached = False
         while not self.stop.is_set() and not log.ended:

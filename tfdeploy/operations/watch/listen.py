@@ -30,6 +30,7 @@ def listen(watch: Watch, stop: threading.Event) -> None:
 
 
 def _listen_to(watch: Watch, host: Host, stop: threading.Event) -> None:
+    """Receive from one host until the run has ended there. Reconnect after errors."""
     while not stop.is_set():
         try:
             _receive(watch, host, stop)

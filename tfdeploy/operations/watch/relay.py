@@ -54,7 +54,7 @@ class Relay:
             self._noted = hosts
             emit_note(
                 watch.emit,
-                describe_uninformed(informed, hosts) + ": told from here",
+                describe_uninformed(informed, hosts) + ": this machine informs them",
                 level="warning",
                 run=watch.plan.run,
             )

@@ -59,7 +59,9 @@ def resume_patiently(
         try:
             minded = resume(fleet, plan, host)
             if minded:
-                report("all of the run was gone here (rebooted, or killed): it goes on")
+                report(
+                    "all processes of the run were gone here (rebooted, or killed): it continues"
+                )
             return minded
         except HostUnreachable:
             raise

@@ -132,6 +132,7 @@ class Watch:
                 self._receive(host, answer)
 
     def _check_own_report(self, host: str, answer: RunOnHost | RunChange) -> None:
+        """Raise BadAnswer for a report about another host, run or task."""
         state = answer.host_state
         if state is not None and (state.run, state.job, state.host) != (
             self.plan.run,
@@ -151,6 +152,7 @@ class Watch:
                 )
 
     def _record_error(self, host: str, error: TfdeployError) -> None:
+        """Record the error of a host, and emit it if the host was reachable before."""
         if host not in self.errors:
             emit_host(self.emit, host, "unreachable", error.what, run=self.plan.run)
         self.errors[host] = error
