@@ -29,7 +29,7 @@ The lab of this demo is removed. What to type next:
   export PATH={REPOSITORY}/.venv/bin:$PATH
   tfdeploy init        asks three questions, writes a tfdeploy.yaml and an inventory with comments
   tfdeploy lab up 3    throw-away hosts on this machine, to try your program on
-README.md goes on from there: "First run", or "Try it without machines"."""
+README.md continues from there: "First run", or "Try it without machines"."""
 
 
 def run_step(title: str, argv: list[str], *, dashboard: bool = False) -> str:

@@ -108,7 +108,7 @@ def test_async_on_four_hosts_ends_well_and_resumes(operator: Tfdeploy) -> None:
         if line.startswith("starting at step")
     ]
     assert int(started[0].split()[-1]) >= 400, started
-    assert "goes on from" in again.stderr
+    assert "continues from" in again.stderr
     assert_nothing_left(operator, second)
 
 

@@ -374,7 +374,7 @@ def test_the_line_that_a_refused_launch_gives_brings_keep_to_where_training_goes
         )
         answer = operator.json(*line.split()[1:])
         assert (answer["keep_from"], answer["onto"]) == ("n2", "n3")
-        assert "goes on from ckpt" in operator.run("launch", "--wait", exit_code=0).stderr
+        assert "continues from ckpt" in operator.run("launch", "--wait", exit_code=0).stderr
         again = operator.json(*line.split()[1:])
         assert again["keep_from"] == "n3"
         assert "nothing else" in operator.run("fetch", "--logs", "--onto", "n3", exit_code=2).stderr

@@ -87,7 +87,7 @@ def test_a_run_that_ends_by_itself_and_goes_on_from_its_checkpoints(operator: Tf
         "--save",
         exit_code=0,
     )
-    assert "goes on from" in again.stderr
+    assert "continues from" in again.stderr
     first = [
         json.loads(line)["line"]
         for line in operator.run(
