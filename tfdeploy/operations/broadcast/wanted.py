@@ -14,7 +14,7 @@ from tfdeploy.agent.bitmap import bitmap_of
 from tfdeploy.agent.listing import FILE, NOT_LINKED, Listing
 from tfdeploy.tree import DataListing
 
-NO_PART = 0xFFFF  # marks a row that is no file, because folders and links are in all parts
+NO_PART = 0xFFFF  # the part of a row that is no file: folders and links are in all parts
 
 
 @dataclass(frozen=True)
