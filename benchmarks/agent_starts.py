@@ -144,8 +144,8 @@ def main() -> None:
 def pair(what: str, before: Any, after: Any) -> tuple[float, float]:
     both = [before, after]
     random.shuffle(both)
-    found = {one: getattr(one, what)() for one in both}
-    return found[before], found[after]
+    values = {one: getattr(one, what)() for one in both}
+    return values[before], values[after]
 
 
 def report(what: str, pairs: list[tuple[float, float]]) -> None:

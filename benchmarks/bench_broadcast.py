@@ -250,10 +250,10 @@ def agents(bench: BenchLab, host: str) -> list[int]:
     sshd."""
     (first,) = (row["pid"] for row in bench.lab.status() if row["host"] == host)
     below = processes.with_descendants([first or 0]) - {first}
-    found = [pid for pid in below if Path(f"/proc/{pid}/comm").read_text().startswith("python")]
-    if not found:
+    pids = [pid for pid in below if Path(f"/proc/{pid}/comm").read_text().startswith("python")]
+    if not pids:
         raise SystemExit(f"no agent on {host}")
-    return found
+    return pids
 
 
 @contextmanager
@@ -354,16 +354,16 @@ def turns(rivals: dict[str, Callable[[], Round]], rounds: int) -> dict[str, list
 
     No round is a warm-up, because caches do not matter for bytes on a wire.
     """
-    found: dict[str, list[Round]] = {name: [] for name in rivals}
+    rounds_by_tool: dict[str, list[Round]] = {name: [] for name in rivals}
     for number in range(rounds):
         for name, run in rivals.items():
-            found[name].append(run())
-            last = found[name][-1]
+            rounds_by_tool[name].append(run())
+            last = rounds_by_tool[name][-1]
             say(
                 f"round {number + 1}: {name} {last.seconds:.2f} s, machine busy "
                 f"{last.meter.busy:.0%}"
             )
-    return found
+    return rounds_by_tool
 
 
 def against_wire(case: Case, what: str, seconds: list[float], goal: float | None) -> None:
@@ -383,25 +383,25 @@ def against_set(case: Case, what: str, count: float, goal: float | None) -> None
     )
 
 
-def bytes_and_load(case: Case, found: list[Round]) -> None:
+def bytes_and_load(case: Case, rounds: list[Round]) -> None:
     """Return bytes and load of the round with the most bytes on a link."""
     hosts = case.place.lab.hosts
     against_set(
         case,
         "  sent by the operator's link",
-        max(each.meter.from_bytes["operator"] for each in found),
+        max(each.meter.from_bytes["operator"] for each in rounds),
         None,
     )
     for what, counted in (("to", "to_bytes"), ("from", "from_bytes")):
-        most = max(getattr(each.meter, counted)[host] for each in found for host in hosts)
+        most = max(getattr(each.meter, counted)[host] for each in rounds for host in hosts)
         against_set(case, f"  {what} the host with the most", most, None)
-    case.figures.add("  CPU of the client", median(each.spent.cpu_s for each in found), "s")
+    case.figures.add("  CPU of the client", median(each.spent.cpu_s for each in rounds), "s")
     case.figures.add(
         "  CPU of all hosts together",
-        median(each.spent.beside["hosts_cpu_s"] for each in found),
+        median(each.spent.beside["hosts_cpu_s"] for each in rounds),
         "s",
     )
-    busy = max(each.meter.busy for each in found)
+    busy = max(each.meter.busy for each in rounds)
     case.figures.add(
         f"  machine busy ({'' if busy < COMPARABLE else 'not '}comparable with a simulator)",
         busy * 100,

@@ -115,8 +115,8 @@ def check(bench: BenchLab, workers: int) -> list[int]:
     files = {path.name: path for path in (bench.home / "set").iterdir()}
     wanted = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
     parts = [[line.split() for line in row["stdout"].splitlines()] for row in answer]
-    found = {name: digest for part in parts for digest, name in part}
-    if found != wanted or sum(map(len, parts)) != len(wanted):
+    by_name = {name: digest for part in parts for digest, name in part}
+    if by_name != wanted or sum(map(len, parts)) != len(wanted):
         raise SystemExit(f"{workers} workers: their parts are not the set")
     return [sum(size_of(files[name]) for _, name in part) for part in parts]
 

@@ -75,11 +75,13 @@ def measure(bench: BenchLab, files: int, rounds: int, figures: Figures) -> None:
     )
 
 
-def show(figures: Figures, what: str, found: dict[str, list[Spent]], goal: float | None) -> None:
-    ours = found.pop("tfdeploy")
-    for name, runs in found.items():
+def show(
+    figures: Figures, what: str, spent_by_tool: dict[str, list[Spent]], goal: float | None
+) -> None:
+    ours = spent_by_tool.pop("tfdeploy")
+    for name, runs in spent_by_tool.items():
         figures.add(f"{name}: {what}", median(runs), "s")
-    for name, runs in found.items():
+    for name, runs in spent_by_tool.items():
         judge = {
             "xargs rsync": goal,
             "xargs rsync, tuned ssh": 1.0 if what.startswith("nothing") else None,

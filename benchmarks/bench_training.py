@@ -88,7 +88,7 @@ def by_hand(bench: BenchLab, release: str, steps: int) -> float:
     server, client = start(PS, "ps"), start(WORKER, "worker")
     try:
         assert client.stdout is not None
-        found = rate([(time.time(), line) for line in client.stdout])
+        steps_per_s = rate([(time.time(), line) for line in client.stdout])
         client.wait()
     finally:
         for host, role in ((PS, "ps"), (WORKER, "worker")):
@@ -100,7 +100,7 @@ def by_hand(bench: BenchLab, release: str, steps: int) -> float:
         for process in (client, server):
             process.kill()
             process.wait()
-    return found
+    return steps_per_s
 
 
 def stamp(text: str) -> float:

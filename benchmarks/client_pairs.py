@@ -36,8 +36,8 @@ def _pair(before: Callable[[], Spent], after: Callable[[], Spent]) -> tuple[Spen
     return before(), second
 
 
-def compare(what: str, found: Pairs, value: Callable[[Spent], float], unit: str) -> None:
-    old, new = ([value(side) for side in sides] for sides in zip(*found, strict=True))
+def compare(what: str, measured: Pairs, value: Callable[[Spent], float], unit: str) -> None:
+    old, new = ([value(side) for side in sides] for sides in zip(*measured, strict=True))
     more = [b - a for a, b in zip(old, new, strict=True)]
     low, high = interval(more)
     summary = (
@@ -48,8 +48,8 @@ def compare(what: str, found: Pairs, value: Callable[[Spent], float], unit: str)
 
 
 def _range(values: Sequence[float]) -> str:
-    found = sorted(values)
-    return f"{found[len(found) // 2]:.2f} ({found[0]:.2f} to {found[-1]:.2f})"
+    ordered = sorted(values)
+    return f"{ordered[len(ordered) // 2]:.2f} ({ordered[0]:.2f} to {ordered[-1]:.2f})"
 
 
 def main() -> None:
@@ -76,10 +76,10 @@ def main() -> None:
                 lambda tree=tree: bench.with_checkout(tree).tfdeploy("exec", "--", "true")
                 for tree in trees
             )
-            found = pairs(before, after, args.execs)
+            measured = pairs(before, after, args.execs)
         what = f"exec -- true, {args.hosts} hosts"
-        compare(what, found, lambda spent: spent.seconds, "s")
-        compare(what, found, lambda spent: spent.cpu_s, "s of CPU")
+        compare(what, measured, lambda spent: spent.seconds, "s")
+        compare(what, measured, lambda spent: spent.cpu_s, "s of CPU")
 
 
 def _starts(tree: Path, flag: str) -> Callable[[], Spent]:

@@ -28,15 +28,15 @@ class Meter:
 
 @contextmanager
 def metered(lab: Lab) -> Iterator[Meter]:
-    found = Meter()
+    meter = Meter()
     idle, ticks, carried = *_cpu(), lab.carried()
-    yield found
+    yield meter
     idle, ticks = (now - before for now, before in zip(_cpu(), (idle, ticks), strict=True))
-    found.busy = 1 - idle / max(ticks, 1)
+    meter.busy = 1 - idle / max(ticks, 1)
     for name, now in lab.carried().items():
         before = carried.get(name, Carried(to_bytes=0, from_bytes=0))
-        found.to_bytes[name] = now["to_bytes"] - before["to_bytes"]
-        found.from_bytes[name] = now["from_bytes"] - before["from_bytes"]
+        meter.to_bytes[name] = now["to_bytes"] - before["to_bytes"]
+        meter.from_bytes[name] = now["from_bytes"] - before["from_bytes"]
 
 
 def _cpu() -> tuple[int, int]:

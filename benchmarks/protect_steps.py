@@ -86,8 +86,8 @@ def main() -> int:
         for side in sides:
             (side.cwd / "code").mkdir()
             shutil.copy(PROGRAM, side.cwd / "code")
-        found = [swap(sides, number, args) for number in range(args.swaps)]
-    return judge(found, args.protect)
+        collected = [swap(sides, number, args) for number in range(args.swaps)]
+    return judge(collected, args.protect)
 
 
 def swap(sides: list[Tfdeploy], number: int, args: argparse.Namespace) -> float:

@@ -99,11 +99,11 @@ def in_turns(rivals: Mapping[str, Callable[[], Spent]], rounds: int) -> dict[str
     """Run each once to warm caches, then `rounds` times in turns, and return the costs."""
     for run in rivals.values():
         run()
-    found: dict[str, list[Spent]] = {name: [] for name in rivals}
+    spent_by_tool: dict[str, list[Spent]] = {name: [] for name in rivals}
     for _ in range(rounds):
         for name, run in rivals.items():
-            found[name].append(run())
-    return found
+            spent_by_tool[name].append(run())
+    return spent_by_tool
 
 
 def median(
@@ -121,6 +121,6 @@ def ratio(ours: Sequence[Spent], theirs: Sequence[Spent]) -> float:
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % interval of the median, by ranks; the whole range if there are fewer than six
     values."""
-    found, count = sorted(values), len(values)
+    ordered, count = sorted(values), len(values)
     below = max(0, math.floor((count - 1.96 * math.sqrt(count)) / 2) - 1) if count > 5 else 0
-    return found[below], found[count - 1 - below]
+    return ordered[below], ordered[count - 1 - below]

@@ -69,9 +69,9 @@ def begin(bench: BenchLab, tree: Path, name: str) -> Side:
     return side
 
 
-def compare(what: str, found: Pairs) -> None:
+def compare(what: str, measured: Pairs) -> None:
     for figure, value in FIGURES.items():
-        old, new = ([value(side) for side in sides] for sides in zip(*found, strict=True))
+        old, new = ([value(side) for side in sides] for sides in zip(*measured, strict=True))
         ratios = [b / a for a, b in zip(old, new, strict=True)]
         low, high = interval(ratios)
         print(

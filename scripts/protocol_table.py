@@ -34,12 +34,12 @@ _WIDTH = 100
 
 def verbs() -> dict[str, Verb[Any] | Flow[Any, Any]]:
     """Return {name: verb} of every verb that the control side asks."""
-    found = [
+    collected = [
         each
         for module in (*_modules(tfdeploy.model.answers), facts)
         for each in vars(module).values()
     ]
-    return {each.name: each for each in found if isinstance(each, (Verb, Flow))}
+    return {each.name: each for each in collected if isinstance(each, (Verb, Flow))}
 
 
 def agent_verbs() -> dict[str, call.Verb]:

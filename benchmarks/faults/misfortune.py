@@ -38,9 +38,9 @@ def options(doc: str | None, **numbers: int) -> argparse.Namespace:
     )
     for name, default in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
-    found = parser.parse_args()
-    print(f"seed {found.seed}", file=sys.stderr, flush=True)
-    return found
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}", file=sys.stderr, flush=True)
+    return arguments
 
 
 @contextmanager

@@ -102,11 +102,11 @@ class Slots:
         `slots`: {run: its slot}.
         """
         runs = json.dumps({run: self.workdir(slot) for run, slot in slots.items()})
-        found: dict[str, dict[str, dict[str, Any]]] = {run: {} for run in slots}
+        hosts_by_run: dict[str, dict[str, dict[str, Any]]] = {run: {} for run in slots}
         for host in self.lab.hosts:
             command = self.lab.on(host, ["python3", "-ISc", LOOK, runs, SECRET])
             for run, about in json.loads(
                 subprocess.run(command, capture_output=True, text=True, check=True).stdout
             ).items():
-                found[run][host] = about
-        return found
+                hosts_by_run[run][host] = about
+        return hosts_by_run

@@ -296,15 +296,15 @@ class Knocked:
 
     def _strangers(self, board: Port) -> list[Group]:
         ports = [*self.tasks, *self.mesh]
-        found = [self._knock("another machine", STRANGER, self._ends([*ports, board]), None)]
+        collected = [self._knock("another machine", STRANGER, self._ends([*ports, board]), None)]
         for host in HOSTS:
             ends = self._ends(ports, second=True, loopback=host) if self.protect != "peers" else {}
             at_board = self._ends([board], loopback=host)
-            found.append(
+            collected.append(
                 self._knock(f"another user of {host}", host, {**ends, **at_board}, OTHER_USER)
             )
-            found += [self._knock(f"root of {host}", host, ends, 0)] if ends else []
-        return found
+            collected += [self._knock(f"root of {host}", host, ends, 0)] if ends else []
+        return collected
 
     def _peers(self) -> list[Group]:
         ends = {host: self._ends(self.tasks, second=True, loopback=host) for host in HOSTS}
@@ -322,11 +322,14 @@ class Knocked:
         """Print a line for each end, and how many results were wrong."""
         seen, wrong = knocking.ended(KNOCK_S), 0
         for end, what in ends.items():
-            found = seen.at(end)
-            total, let_in = sum(found.values()), found.get("let in", 0) + found.get("stays open", 0)
-            wrong += total - found.get("let in", 0) if peers else let_in
+            counts = seen.at(end)
+            total, let_in = (
+                sum(counts.values()),
+                counts.get("let in", 0) + counts.get("stays open", 0),
+            )
+            wrong += total - counts.get("let in", 0) if peers else let_in
             others = ", ".join(
-                f"{number} {word}" for word, number in sorted(found.items()) if word != "let in"
+                f"{number} {word}" for word, number in sorted(counts.items()) if word != "let in"
             )
             where = f"{what:16} {end.address:>14} {end.port:5}"
             print(

@@ -136,10 +136,10 @@ names = st.lists(st.sampled_from([b"a", b"b", b"a.b", b"a-", b"\xff"]), min_size
 @given(st.sets(names), st.sets(names))
 def test_pairs_are_a_merge_in_the_order_of_walk(ours: set[bytes], theirs: set[bytes]) -> None:
     one, other = (listed(*map(file, sorted(paths, key=listing.key))) for paths in (ours, theirs))
-    found = list(listing.pairs(one, other))
-    paths = [one.path(i) if i is not None else other.path(j or 0) for i, j in found]
+    pairs_found = list(listing.pairs(one, other))
+    paths = [one.path(i) if i is not None else other.path(j or 0) for i, j in pairs_found]
     assert paths == sorted(ours | theirs, key=listing.key)
-    both = {one.path(i) for i, j in found if i is not None and j is not None}
+    both = {one.path(i) for i, j in pairs_found if i is not None and j is not None}
     assert both == ours & theirs
 
 

@@ -25,13 +25,13 @@ def test_nothing_written_says_nothing() -> None:
 
 
 def test_of_several_writers_the_one_that_trains_and_is_furthest_counts() -> None:
-    found = said(
+    answers = said(
         ("train", "loss", 0.5, 900, 50.0),
         ("test", "loss", 0.75, 910, 60.0),
         ("small", "loss", 0.1, 3, 60.0),
         ("eval", "accuracy", 0.25, 900, 60.0),
     )
-    assert found == Figures({"step": 900, "loss": 0.5}, 50.0)
+    assert answers == Figures({"step": 900, "loss": 0.5}, 50.0)
 
 
 def test_the_only_writer_counts_whatever_its_folder_is_called() -> None:
@@ -40,8 +40,8 @@ def test_the_only_writer_counts_whatever_its_folder_is_called() -> None:
 
 
 def test_what_an_earlier_attempt_wrote_is_no_step_of_this_one() -> None:
-    found = said(("run1", "loss", 0.25, 5000, 100.0), ("run2", "loss", 2.0, 10, 1000.0))
-    assert found == Figures({"step": 10, "loss": 2.0}, 1000.0)
+    answers = said(("run1", "loss", 0.25, 5000, 100.0), ("run2", "loss", 2.0, 10, 1000.0))
+    assert answers == Figures({"step": 10, "loss": 2.0}, 1000.0)
 
 
 @pytest.mark.parametrize(("tag", "step"), [("loss", 0), ("epoch_loss", 3)])
@@ -50,12 +50,12 @@ def test_a_writer_without_steps_and_an_epoch_are_no_step(tag: str, step: int) ->
 
 
 def test_one_that_is_written_once_an_epoch_does_not_take_the_step_back() -> None:
-    found = said(
+    answers = said(
         ("logs", "loss", 0.5, 900, 50.0),
         ("logs", "epoch_accuracy", 0.75, 2, 60.0),
         ("logs", "lr", 0.1, 3, 60.0),
     )
-    assert found == Figures({"step": 900, "loss": 0.5, "accuracy": 0.75}, 50.0)
+    assert answers == Figures({"step": 900, "loss": 0.5, "accuracy": 0.75}, 50.0)
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_one_that_is_written_once_an_epoch_does_not_take_the_step_back() -> None
 def test_the_loss_is_the_one_that_is_surely_meant(
     tags: tuple[str, ...], loss: float | None
 ) -> None:
-    found = said(*(("logs", tag, float(number), 7, 5.0) for number, tag in enumerate(tags, 1)))
-    assert found.values.get("loss") == loss and found.values["step"] == 7
+    answers = said(*(("logs", tag, float(number), 7, 5.0) for number, tag in enumerate(tags, 1)))
+    assert answers.values.get("loss") == loss and answers.values["step"] == 7
 
 
 def test_named_ones_then_loss_and_accuracy_come_first_and_those_of_each_layer_last() -> None:

@@ -75,14 +75,14 @@ def test_a_pattern_that_was_stopped_for_some_tasks_is_stopped_for_all() -> None:
 
 
 def test_other_threads_match_own_patterns_only() -> None:
-    found: list[object] = []
+    collected: list[object] = []
     patterns = MetricPatterns({"bad": ENDLESS, "step": STEP}, own=["step"])
     thread = threading.Thread(
-        target=lambda: found.append(MetricReader(patterns).find(LINES, possible))
+        target=lambda: collected.append(MetricReader(patterns).find(LINES, possible))
     )
     thread.start()
     thread.join()
-    assert found == [{"step": 7}]
+    assert collected == [{"step": 7}]
 
 
 def test_the_cpu_time_of_other_threads_does_not_count() -> None:

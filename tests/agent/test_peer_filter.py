@@ -71,8 +71,8 @@ def test_it_admits_the_given_addresses_and_nobody_else(given_: list[str], asked:
 
 
 def test_neighbours_are_merged_only_where_that_admits_nobody_else() -> None:
-    found = peer_filter.networks(f"10.0.0.{number}" for number in range(1, 8))
-    assert list(map(str, found))[:3] == ["10.0.0.1/32", "10.0.0.2/31", "10.0.0.4/30"]
+    networks = peer_filter.networks(f"10.0.0.{number}" for number in range(1, 8))
+    assert list(map(str, networks))[:3] == ["10.0.0.1/32", "10.0.0.2/31", "10.0.0.4/30"]
     assert (
         len(
             peer_filter.program(

@@ -38,8 +38,8 @@ def test_each_byte_is_in_one_piece(sizes: list[int]) -> None:
 
 def test_a_large_file_begins_a_piece() -> None:
     cut = Pieces([10, PIECE_BYTES + 1, 20, 30])
-    found = [list(piece) for piece in cut.segment(0)]
-    assert found == [
+    collected = [list(piece) for piece in cut.segment(0)]
+    assert collected == [
         [(0, 0, 10)],
         [(1, 0, PIECE_BYTES)],
         [(1, PIECE_BYTES, 1)],

@@ -26,7 +26,7 @@ class Outer:
 
     name: str
     count: int = 3
-    found: str | None = None
+    value_read: str | None = None
     words: dict[str, str] = field(default_factory=dict)
     inner: list[Inner] = field(default_factory=list, metadata={"of": Inner})
 
@@ -101,10 +101,10 @@ def test_a_process_that_protects_its_ports_starts_with_few_modules(loads: str, m
     )
     names = ", ".join(f"tfdeploy.agent.{each}" for each in loads.split())
     code = f"import sys; sys.path.insert(0, {ROOT!r}); import {names}; print(len({look}))"
-    found = subprocess.run(
+    value_read = subprocess.run(
         [AGENT_PYTHON, "-S", "-E", "-c", code], check=True, capture_output=True, text=True
     ).stdout
-    assert int(found) <= most
+    assert int(value_read) <= most
 
 
 def test_a_named_tuple_is_as_the_one_of_typing() -> None:

@@ -26,24 +26,24 @@ from support.floors import (
 
 
 def test_the_tree_is_seen():
-    found = sources()
+    paths = sources()
     assert {
         "tfdeploy/errors.py",
         "tfdeploy/config/inventory.py",
         "tests/architecture/test_floors.py",
-    } <= set(found)
+    } <= set(paths)
 
 
 @pytest.fixture(scope="module")
 def faults():
     """rule -> its faults. One look at each file: to parse it costs more than all rules."""
-    found = {rule: [] for rule in RULES}
+    faults_by_rule = {rule: [] for rule in RULES}
     for path in sources():
         text = (ROOT / path).read_text(encoding="utf-8")
         for rule, (check, folders) in RULES.items():
             if path.startswith(folders) and not (rule == "sleep" and path.startswith(MAY_SLEEP)):
-                found[rule] += check(text, path)
-    return found
+                faults_by_rule[rule] += check(text, path)
+    return faults_by_rule
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -80,9 +80,9 @@ def test_every_folder_has_a_floor():
 
 @pytest.mark.parametrize("folder", DIVIDED)
 def test_every_room_and_module_has_its_place_in_the_table(folder):
-    found = {path.stem for path in (ROOT / "tfdeploy" / folder).glob("*.py")}
-    found |= {path.parent.name for path in (ROOT / "tfdeploy" / folder).glob("*/__init__.py")}
-    assert ROOMS[folder].keys() == found - {"__init__"}
+    by_name = {path.stem for path in (ROOT / "tfdeploy" / folder).glob("*.py")}
+    by_name |= {path.parent.name for path in (ROOT / "tfdeploy" / folder).glob("*/__init__.py")}
+    assert ROOMS[folder].keys() == by_name - {"__init__"}
 
 
 def test_no_module_needs_itself():

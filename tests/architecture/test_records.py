@@ -92,10 +92,10 @@ FIVE = (
         ("from x.other import Five\nFive(1)", False),
     ],
 )
-def test_a_record_built_by_position_is_found(source, found):
+def test_a_record_built_by_position_is_found(source, given):
     known = set(records(FIVE, "x.five"))
     assert known == {("x.five", "Five")}
-    assert bool(list(positional(source, "y", known))) == found
+    assert bool(list(positional(source, "y", known))) == given
 
 
 def test_a_record_of_four_fields_may_be_built_as_one_likes():

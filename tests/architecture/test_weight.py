@@ -20,9 +20,9 @@ UNUSED = 1_000  # of the tokens that the last line allows
 def allowed(changelog: str) -> int:
     """The figure in the first line of its section "Weight"."""
     section = changelog.partition("\n### Weight\n")[2]
-    found = LINE.search(section)
-    assert found is not None, 'CHANGELOG.md has no section "### Weight" with "- N tokens: what for"'
-    return int(found.group(1).replace(",", ""))
+    match = LINE.search(section)
+    assert match is not None, 'CHANGELOG.md has no section "### Weight" with "- N tokens: what for"'
+    return int(match.group(1).replace(",", ""))
 
 
 def test_the_package_does_not_grow_without_a_reason() -> None:

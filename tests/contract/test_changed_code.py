@@ -63,12 +63,12 @@ def test_a_release_is_committed_only_if_the_files_are_as_they_were_hashed(
     monkeypatch.setattr(
         "tfdeploy.operations.sending.send_code.MOST_BYTES", 0 if by_rsync else 1 << 20
     )
-    found = sync_both(LyingFleet(ask), tmp_path, job)
+    synced = sync_both(LyingFleet(ask), tmp_path, job)
     assert len(pushed) == (len(HOSTS) if by_rsync else 0)
     if committed:
         assert asked.count("release.commit") == len(HOSTS)
-        assert not [each for each in found.values() if isinstance(each, TreeChanged)]
+        assert not [each for each in synced.values() if isinstance(each, TreeChanged)]
     else:
-        changed = [each for each in found.values() if isinstance(each, TreeChanged)]
+        changed = [each for each in synced.values() if isinstance(each, TreeChanged)]
         assert asked.count("release.commit") == len(HOSTS) - len(changed) and changed
         assert "a.txt changed while it was sent" in changed[0].what

@@ -100,8 +100,8 @@ def test_a_jump_host_that_holds_this_address_off_is_waited_for_once_and_named(
     )
     refused(fleet, replace(jump.host, identity_file=wrong_key))
     await_reaped(jump, FAILED, 1)
-    found = fleet.each(hosts, lambda session: session.run(("true",)).exit_code)
-    assert list(found.values()) == [0, 0]
+    outcomes = fleet.each(hosts, lambda session: session.run(("true",)).exit_code)
+    assert list(outcomes.values()) == [0, 0]
     [(host, text)] = told
     assert host in ("n1", "n2") and text.startswith(
         f"the jump host {jump.host.user}@127.0.0.1:{jump.port}: sshd holds"
@@ -150,8 +150,8 @@ def test_64_connections_at_once_get_in_with_the_limits_that_sshd_has_by_itself(
 ) -> None:
     sshd = yard.host("n1", DEBUG)
     hosts = tuple(replace(sshd.host, name=f"n{number}") for number in range(64))
-    found = fleet.each(hosts, lambda session: session.run(("true",)).exit_code)
-    assert set(found.values()) == {0}, found
+    outcomes = fleet.each(hosts, lambda session: session.run(("true",)).exit_code)
+    assert set(outcomes.values()) == {0}, outcomes
     assert FAILED not in sshd.trace() and not WITHOUT_LOGIN.findall(sshd.trace())
 
 

@@ -34,27 +34,27 @@ def test_every_outcome_is_collected_and_sessions_are_kept(
     seen: list[str] = []
     with SshFleet() as fleet:
         hosts = (*good, down, mute)
-        found = fleet.each(
+        outcomes = fleet.each(
             hosts,
             lambda session: session.run(("echo hi",)).stdout,
             on_done=lambda name, _: seen.append(name),
         )
-        assert list(found) == ["a0", "a1", "a2", "down", "mute"]
-        assert [found[host.name] for host in good] == [b"hi\n"] * 3
-        assert isinstance(found["down"], HostUnreachable)
-        assert isinstance(found["mute"], HostUnreachable)
-        assert sorted(seen) == sorted(found)
+        assert list(outcomes) == ["a0", "a1", "a2", "down", "mute"]
+        assert [outcomes[host.name] for host in good] == [b"hi\n"] * 3
+        assert isinstance(outcomes["down"], HostUnreachable)
+        assert isinstance(outcomes["mute"], HostUnreachable)
+        assert sorted(seen) == sorted(outcomes)
         assert seen[-1] == "mute"
         assert fleet.session(good[0]) is fleet.session(good[0])
 
 
 def test_a_host_that_the_inventory_lacks_is_unreachable() -> None:
     with SshFleet() as fleet:
-        found = fleet.each((Host(name="n7", address=""),), lambda session: session)["n7"]
+        outcomes = fleet.each((Host(name="n7", address=""),), lambda session: session)["n7"]
     assert (
-        isinstance(found, HostUnreachable)
-        and (found.exit_code, found.where) == (4, "n7")
-        and "inventory" in found.what
+        isinstance(outcomes, HostUnreachable)
+        and (outcomes.exit_code, outcomes.where) == (4, "n7")
+        and "inventory" in outcomes.what
     )
 
 
@@ -106,8 +106,8 @@ def test_sixty_four_hosts_and_256_descriptors(lasting: Any) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     try:
         with SshFleet() as fleet:
-            found = fleet.each(hosts, lambda session: session.agent().call(PING))
-            assert all(isinstance(value, Clock) for value in found.values()), found
+            outcomes = fleet.each(hosts, lambda session: session.agent().call(PING))
+            assert all(isinstance(value, Clock) for value in outcomes.values()), outcomes
             watch = Stopwatch()
         assert watch.seconds < 2
     finally:
@@ -131,9 +131,9 @@ def test_hosts_that_are_silent_keep_nobody_waiting(
         )
         assert watch.seconds < 2 * 6
         asked_again = Stopwatch()
-        found = fleet.each(mute, lambda session: session.run(("true",)))
+        outcomes = fleet.each(mute, lambda session: session.run(("true",)))
         assert asked_again.seconds < 1.0, "a verb that asks twice waits for a silent host once"
-        assert all(isinstance(error, HostUnreachable) for error in found.values())
+        assert all(isinstance(error, HostUnreachable) for error in outcomes.values())
     assert seen[0] == good.name
 
 

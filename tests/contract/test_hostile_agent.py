@@ -41,9 +41,9 @@ def test_the_honest_answers_here_are_whole(
     """So that what is refused below is refused for the lie."""
     fleet = LyingFleet(lambda host, asked: None)
     for do in operations_of_verb(verb):
-        found = do(fleet, tmp_path, job)
+        outcome = do(fleet, tmp_path, job)
         failed = {
-            name: error.what for name, error in found.items() if isinstance(error, TfdeployError)
+            name: error.what for name, error in outcome.items() if isinstance(error, TfdeployError)
         }
         assert not failed or (
             verb in ("run.links", "tensorboard") and "makes no sense" not in str(failed)
@@ -100,16 +100,16 @@ def _lie(
         for number, do in enumerate(operations_of_verb(verb)):
             here = tmp_path / "here" / str(seed)
             seed_of = partial(_seed_of_the_lie, verb, seed)
-            found = _within(
+            value_read = _within(
                 do,
                 LyingFleet(seed_of, patience_s),
                 here,
                 job,
                 f"{verb}, doing {number}, seed {seed}",
             )
-            at = f"{verb}, doing {number}, seed {seed}: {found}"
-            assert not isinstance(found.get(OTHER), TfdeployError), at
-            error = found.get(LIAR)
+            at = f"{verb}, doing {number}, seed {seed}: {value_read}"
+            assert not isinstance(value_read.get(OTHER), TfdeployError), at
+            error = value_read.get(LIAR)
             assert (
                 error is None
                 or not isinstance(error, TfdeployError)
@@ -130,22 +130,22 @@ def _lie(
 
 def _within(do: Operation, fleet: LyingFleet, here: Path, job: Job, at: str) -> dict[str, Any]:
     """What it makes of the answers. Fails where it does not end."""
-    found: list[dict[str, Any] | BaseException] = []
+    collected: list[dict[str, Any] | BaseException] = []
 
     def run() -> None:
         try:
-            found.append(do(fleet, here, job))
+            collected.append(do(fleet, here, job))
         except BaseException as error:  # noqa: BLE001 - it is the test's
-            found.append(error)
+            collected.append(error)
 
     doing = threading.Thread(target=run, daemon=True)
     doing.start()
     doing.join(60.0 + stream.MAX_SILENCES * PATIENCE_S * STEPS)
     fleet.end()
-    assert found, f"{at}: it does not end"
-    if isinstance(found[0], BaseException):
-        raise found[0]
-    return found[0]
+    assert collected, f"{at}: it does not end"
+    if isinstance(collected[0], BaseException):
+        raise collected[0]
+    return collected[0]
 
 
 def _files(folder: Path) -> set[str]:

@@ -118,13 +118,13 @@ def test_only_entries_of_the_manifest_leave(
     case: str, wires: Wires, tmp_path: Path, job: Job
 ) -> None:
     verb, value, words = ASKED_FOR[case]
-    found = sync_both(lying(verb, value), tmp_path, job)
+    synced = sync_both(lying(verb, value), tmp_path, job)
     assert (
-        isinstance(found[LIAR], BadAnswer)
-        and words in found[LIAR].what
-        and found[LIAR].exit_code == 1
+        isinstance(synced[LIAR], BadAnswer)
+        and words in synced[LIAR].what
+        and synced[LIAR].exit_code == 1
     )
-    assert found[OTHER].sent == ["code", "data digits"]
+    assert synced[OTHER].sent == ["code", "data digits"]
     assert wires.sent[LIAR] == [] or (
         case.startswith("later") and not any("secret" in names for _, names in wires.sent[LIAR])
     )
@@ -137,9 +137,9 @@ def test_only_entries_of_the_manifest_leave(
 )
 def test_stop_stops_the_others_whatever_one_host_says(value: Any) -> None:
     fleet = LyingFleet(lambda host, asked: HonestAnswer([], value) if host == LIAR else None)
-    found = stop(fleet, PLAN, grace_s=0.0)
-    assert isinstance(found[LIAR], BadAnswer) and "run.stop makes no sense" in found[LIAR].what
-    assert found[OTHER] == RunEnded(
+    stopped = stop(fleet, PLAN, grace_s=0.0)
+    assert isinstance(stopped[LIAR], BadAnswer) and "run.stop makes no sense" in stopped[LIAR].what
+    assert stopped[OTHER] == RunEnded(
         survivors=[Survivor(pid=7, state="D", command="x")], seconds=0.1, messenger=False
     )
 
@@ -181,9 +181,9 @@ def test_what_a_host_has_installed_is_no_line_of_another_hosts_pins(
         "by": "pip",
         "packages": packages,
     }
-    found = set_up_both(lying("env.state", ready), tmp_path, job)
-    assert isinstance(found[LIAR], BadAnswer) and "env.state" in found[LIAR].what
-    assert found[OTHER].made and found[OTHER].packages == {
+    environments = set_up_both(lying("env.state", ready), tmp_path, job)
+    assert isinstance(environments[LIAR], BadAnswer) and "env.state" in environments[LIAR].what
+    assert environments[OTHER].made and environments[OTHER].packages == {
         "numpy": "1.26.4",
         "typing-extensions": "4.9.0",
     }
@@ -230,11 +230,11 @@ def test_a_fact_that_does_not_parse_is_that_hosts_failure(
     case: str, job: Job, tmp_path: Path
 ) -> None:
     value = {**honest_answer("probe", LIAR, {}).value, **FACTS[case]}
-    found = probe_both(lying("probe", value), tmp_path, job)
+    facts = probe_both(lying("probe", value), tmp_path, job)
     assert (
-        isinstance(found[LIAR], TfdeployError)
-        and found[LIAR].where == LIAR
-        and found[LIAR].exit_code in (1, 4)
+        isinstance(facts[LIAR], TfdeployError)
+        and facts[LIAR].where == LIAR
+        and facts[LIAR].exit_code in (1, 4)
     )
 
 
@@ -278,12 +278,12 @@ def test_who_follows_a_run_is_not_held_up_by_nonsense(
 
 def in_time(act: Callable[[], Any]) -> Any:
     """What it returns, within 20 s."""
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(act()), daemon=True)
+    collected: list[Any] = []
+    thread = threading.Thread(target=lambda: collected.append(act()), daemon=True)
     thread.start()
     thread.join(120)
-    assert found, "it hangs, or it failed"
-    return found[0]
+    assert collected, "it hangs, or it failed"
+    return collected[0]
 
 
 def piece(
@@ -378,8 +378,8 @@ def test_a_log_in_very_many_pieces_is_not_many_files_here(
     blob: bytes, tmp_path: Path, job: Job
 ) -> None:
     drops = [piece(2 * number, blob=blob) for number in range(1000)]
-    found = fetch_both_logs(lying("logs", HonestAnswer(drops, LOG_END)), tmp_path, job)
-    assert isinstance(found[LIAR], BadAnswer) and "makes no sense" in found[LIAR].what
+    fetched = fetch_both_logs(lying("logs", HonestAnswer(drops, LOG_END)), tmp_path, job)
+    assert isinstance(fetched[LIAR], BadAnswer) and "makes no sense" in fetched[LIAR].what
     assert len(list((tmp_path / "logs").iterdir())) <= 20
 
 
@@ -470,9 +470,9 @@ def test_no_host_says_which_files_run_as_the_account_of_the_others() -> None:
     packed = rows.pack()
     told = HonestAnswer([({"bytes": len(packed)}, packed)], {"folder": True, "stamp": "1"})
     (host,) = (host for host in hosts_of(PLAN) if host.name == LIAR)
-    found = origin.list_origin_data(lying("data.look", told), host, "/data")
-    assert [row.mode for row in found.rows] == [0o755, 0o755]
-    assert found.attributes == found.rows.attributes() != rows.attributes()
+    listed = origin.list_origin_data(lying("data.look", told), host, "/data")
+    assert [row.mode for row in listed.rows] == [0o755, 0o755]
+    assert listed.attributes == listed.rows.attributes() != rows.attributes()
 
 
 @pytest.mark.parametrize("seconds", [-6e10, 1e11])

@@ -157,7 +157,9 @@ def test_who_lost_only_the_session_goes_on(fleets: Any) -> None:
 def lost_for(fleet: SshFleet, host: Any, before: Any) -> Any:
     """The channel after the one that was lost."""
     return wait_for(
-        lambda: (found := fleet.session(host).agent()) is not before and found, 20, "a new agent"
+        lambda: (session := fleet.session(host).agent()) is not before and session,
+        20,
+        "a new agent",
     )
 
 

@@ -120,12 +120,12 @@ def lies(lie: str) -> Any:
 def test_the_others_have_all_and_are_not_locked(
     fleet: ServedFleet, tmp_path: Path, lie: str
 ) -> None:
-    job, found, watch = small_job(tmp_path), dict[str, Synced | TfdeployError](), Stopwatch()
+    job, collected, watch = small_job(tmp_path), dict[str, Synced | TfdeployError](), Stopwatch()
     fleet.lies = dict.fromkeys(LIARS, LIES[lie])
     holder: Any = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
 
     def sync() -> None:
-        found.update(sync_job(fleet, fleet.hosts, job, holder, None, lambda event: None))
+        collected.update(sync_job(fleet, fleet.hosts, job, holder, None, lambda event: None))
 
     syncing = threading.Thread(target=sync, daemon=True)
     syncing.start()
@@ -144,10 +144,10 @@ def test_the_others_have_all_and_are_not_locked(
         fleet.end()
     assert not syncing.is_alive(), "the sync does not end"
     print(f"{lie}: {watch.seconds:.1f} s")
-    assert all(isinstance(found[host], Synced) for host in OTHERS), found
+    assert all(isinstance(collected[host], Synced) for host in OTHERS), collected
     # what a host says of its own files cannot be verified
     if lie != "it has all, and feeds nobody":
-        assert all(isinstance(found[host], TfdeployError) for host in LIARS), found
+        assert all(isinstance(collected[host], TfdeployError) for host in LIARS), collected
 
 
 def is_there(fleet: ServedFleet, host: str, wanted: bytes) -> bool:

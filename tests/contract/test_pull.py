@@ -50,13 +50,13 @@ def here(tmp_path: Path) -> Path:
 
 
 def contents(root: Path) -> dict[bytes, bytes]:
-    found = {}
+    files = {}
     for folder, _, names in os.walk(os.fsencode(root)):
         for name in names:
             path = os.path.join(folder, name)
             assert not os.path.islink(path), path
-            found[os.path.relpath(path, os.fsencode(root))] = Path(os.fsdecode(path)).read_bytes()
-    return found
+            files[os.path.relpath(path, os.fsencode(root))] = Path(os.fsdecode(path)).read_bytes()
+    return files
 
 
 def test_a_tree_comes_back_identical_and_then_nothing_more(

@@ -49,9 +49,9 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NearFleet
     each_its_own = {host: certificates("r1", ["n1", "n2"])[host] for host in ("n1", "n2")}
     monkeypatch.setattr(prepare_blobs, "certificates", lambda run, hosts: each_its_own)
     monkeypatch.setattr(launching, "check_links", lambda fleet, plan: None)  # it would find the cut
-    found = NearFleet(tmp_path, agent_dir, "n1", "n2")
-    yield found
-    found.end_all()
+    near_fleet = NearFleet(tmp_path, agent_dir, "n1", "n2")
+    yield near_fleet
+    near_fleet.end_all()
 
 
 def launched(fleet: NearFleet, root: Path) -> Plan:
@@ -93,8 +93,8 @@ def test_who_follows_the_run_carries_the_word(
         20,
         "the worker's host has ended",
     )
-    found = status(fleet, plan)
-    assert found.unheard == ("n2", ("n1",)) and found.view.state == "running"
+    run_status = status(fleet, plan)
+    assert run_status.unheard == ("n2", ("n1",)) and run_status.view.state == "running"
     watch = Watch(fleet, plan, told.append)
     end_relay = Relay(watch)
 
@@ -156,5 +156,5 @@ def state(host: str, phase: str, **given: Any) -> wire.HostRunState:
         ),
     ],
 )
-def test_who_has_not_heard(states: list[wire.HostRunState], found: Any) -> None:
-    assert uninformed({each.host: each for each in states}) == found
+def test_who_has_not_heard(states: list[wire.HostRunState], uninformed_hosts: Any) -> None:
+    assert uninformed({each.host: each for each in states}) == uninformed_hosts

@@ -46,15 +46,15 @@ def tree(tmp_path: Path) -> Path:
 
 
 def contents(root: Path) -> dict[bytes, bytes | str]:
-    found: dict[bytes, bytes | str] = {}
+    files: dict[bytes, bytes | str] = {}
     for folder, _, names in os.walk(os.fsencode(root)):
         for name in names:
             path = os.path.join(folder, name)
             known = os.path.relpath(path, os.fsencode(root))
-            found[known] = (
+            files[known] = (
                 os.readlink(path) if os.path.islink(path) else Path(os.fsdecode(path)).read_bytes()
             )
-    return found
+    return files
 
 
 def test_a_tree_arrives_identical_whatever_its_names(yard: Any, tree: Path, way: Any) -> None:

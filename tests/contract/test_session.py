@@ -56,14 +56,14 @@ def test_one_word_is_a_script_and_several_are_argv(yard: Any, fleet: SshFleet) -
 def test_output_larger_than_every_window(
     yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = fleet.session(yard.host("n1").host)
-    done = found.run(("seq 900000; head -c 5000000 /dev/zero >&2",))
+    session = fleet.session(yard.host("n1").host)
+    done = session.run(("seq 900000; head -c 5000000 /dev/zero >&2",))
     assert done.stdout == b"".join(b"%d\n" % n for n in range(1, 900001))
     assert len(done.stderr) == 5_000_000
-    assert found.run(("cat",)).stdout == b""
+    assert session.run(("cat",)).stdout == b""
     monkeypatch.setattr("tfdeploy.transport.session.MAX_OUTPUT_BYTES", 1 << 20)
     with pytest.raises(HostFailed, match="more than"):
-        found.run(("cat /dev/zero",))
+        session.run(("cat /dev/zero",))
 
 
 def test_a_signal_is_no_exit_code_and_a_limit_is_kept(yard: Any, fleet: SshFleet) -> None:
@@ -153,8 +153,8 @@ def test_a_burst_beyond_max_startups_gets_in(yard: Any) -> None:
     sshd = yard.host("n1", "MaxStartups 2:50:4")
     hosts = tuple(replace(sshd.host, name=f"n{number}") for number in range(16))
     with SshFleet() as fleet:
-        found = fleet.each(hosts, lambda session: session.run(("true",)).exit_code)
-    assert set(found.values()) == {0}, found
+        outcomes = fleet.each(hosts, lambda session: session.run(("true",)).exit_code)
+    assert set(outcomes.values()) == {0}, outcomes
 
 
 def test_jump_hosts_are_shared_checked_and_named(yard: Any, fleet: SshFleet) -> None:

@@ -21,8 +21,8 @@ from tfdeploy.transport.fleet import SshFleet
 def test_new_keys_are_shown_recorded_once_and_then_known(yard: Any) -> None:
     new, known = yard.host("n1", known=False), yard.host("n2")
     down = replace(known.host, name="down", port=1)
-    found = trust.scan((new.host, known.host, down))
-    assert [(one.host, one.state) for one in found] == [
+    scanned = trust.scan((new.host, known.host, down))
+    assert [(one.host, one.state) for one in scanned] == [
         ("n1", "new"),
         ("n2", "known"),
         ("down", "unreachable"),
@@ -31,8 +31,8 @@ def test_new_keys_are_shown_recorded_once_and_then_known(yard: Any) -> None:
     shown = subprocess.run(
         ["ssh-keygen", "-lf", public], capture_output=True, text=True, check=True
     ).stdout.split()[1]
-    assert found[0].outcome.fingerprint == shown
-    assert [one.host for one in trust.record([*found, *found])] == ["n1"]
+    assert scanned[0].outcome.fingerprint == shown
+    assert [one.host for one in trust.record([*scanned, *scanned])] == ["n1"]
     assert [one.state for one in trust.scan((new.host,))] == ["known"]
     with SshFleet() as fleet:
         assert fleet.session(new.host).run(("true",)).exit_code == 0
@@ -47,9 +47,9 @@ def test_a_changed_key_is_shown_and_not_recorded(yard: Any) -> None:
     sshd, other = yard.host("n1", known=False), yard.host("n2")
     old = (other.config.parent / "hostkey.pub").read_text().split()[1]
     yard.known.write_text(f"[127.0.0.1]:{sshd.port} ssh-ed25519 {old}\n")
-    found = trust.scan((sshd.host,))
-    assert found[0].state == "changed"
-    assert trust.record(found) == []
+    scanned = trust.scan((sshd.host,))
+    assert scanned[0].state == "changed"
+    assert trust.record(scanned) == []
 
 
 def test_hosts_behind_an_unknown_jump_host_come_second(yard: Any) -> None:
@@ -143,9 +143,9 @@ def test_a_jump_host_is_renewed_by_its_name(yard: Any) -> None:
         error = refused(fleet, host)
         assert error.next and error.next.endswith("tfdeploy trust --renew 127.0.0.1")
     assert trust.find_machine((host,), "n9") is None
-    found = trust.find_machine((host,), "127.0.0.1")
-    assert found is not None and found.state == "changed"
-    trust.renew(found)
+    machine = trust.find_machine((host,), "127.0.0.1")
+    assert machine is not None and machine.state == "changed"
+    trust.renew(machine)
     with SshFleet() as fleet:
         assert fleet.session(host).run(("true",)).exit_code == 0
 
@@ -168,7 +168,7 @@ def test_names_are_hidden_where_the_file_hides_names_or_ssh_would(
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.hashes_names", lambda _: True)
     trust.record(trust.scan((one.host, two.host)))
     assert "127.0.0.1" not in yard.known.read_text()
-    assert [found.state for found in trust.scan((one.host, two.host))] == ["known", "known"]
+    assert [scanned.state for scanned in trust.scan((one.host, two.host))] == ["known", "known"]
 
 
 def test_an_old_key_in_a_file_that_is_not_ours_is_named(
@@ -180,15 +180,15 @@ def test_an_old_key_in_a_file_that_is_not_ours_is_named(
     system.write_text(f"[127.0.0.1]:{sshd.port} ssh-ed25519 {wrong}\n")
     monkeypatch.setattr("tfdeploy.transport.ssh.target.GLOBAL_KNOWN_HOSTS", (str(system),))
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.ask", lambda *_: {})
-    found = trust.find_machine((sshd.host,), "n1")
-    assert found is not None and found.state == "changed"
+    machine = trust.find_machine((sshd.host,), "n1")
+    assert machine is not None and machine.state == "changed"
     before = system.read_text()
-    trust.renew(found)
+    trust.renew(machine)
     assert system.read_text() == before
     assert trust.scan((sshd.host,))[0].state == "known"
     monkeypatch.setattr("tfdeploy.transport.ssh.host_keys.recording.is_ours", lambda _: False)
     with pytest.raises(HostFailed, match="no known_hosts file of yours"):
-        trust.renew(found)
+        trust.renew(machine)
 
 
 def test_fingerprint_lists_are_read() -> None:

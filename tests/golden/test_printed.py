@@ -83,10 +83,10 @@ def test_an_example_is_as_its_schema_says(name: str) -> None:
 )
 def test_a_planted_fault_is_seen(was: str, instead: str, fault: str) -> None:
     assert was in EXAMPLES["status"]
-    (found,) = find_printed_faults(
+    (faults_found,) = find_printed_faults(
         ["status"], json.loads(EXAMPLES["status"].replace(was, instead, 1))
     )
-    assert found.startswith(fault)
+    assert faults_found.startswith(fault)
 
 
 def test_which_schema_is_meant() -> None:

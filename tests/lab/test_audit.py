@@ -212,18 +212,18 @@ def test_a_canary_is_seen_by_its_program_alone_and_the_audit_says_where_it_was(
     assert state and [path for path in state if find_shown(path.read_bytes(), WANTED)] == []
 
 
-def check_log(operator: Tfdeploy, found: dict[str, Any]) -> None:
+def check_log(operator: Tfdeploy, answer: dict[str, Any]) -> None:
     """Check the entries of the run on each host.
 
     A line that is no entry is named, and the others are shown.
     """
     assert (
-        found["ok"]
-        and found["left"] == []
-        and {row["forgotten"] for row in found["secrets"]} == {True}
+        answer["ok"]
+        and answer["left"] == []
+        and {row["forgotten"] for row in answer["secrets"]} == {True}
     )
     by_host = {
-        host: [row["outcome"] for row in found["entries"] if row["host"] == host]
+        host: [row["outcome"] for row in answer["entries"] if row["host"] == host]
         for host in operator.lab.hosts
     }
     assert by_host["n1"][:2] == ["prepared", "committed"] and set(by_host["n3"]) == {
@@ -231,15 +231,15 @@ def check_log(operator: Tfdeploy, found: dict[str, Any]) -> None:
         "committed",
         "stopped",
     }
-    assert {row["verb"] for row in found["entries"]} == {"launch", "stop"}
-    one = found["entries"][0]
+    assert {row["verb"] for row in answer["entries"]} == {"launch", "stop"}
+    one = answer["entries"][0]
     assert (
         one["operator"].endswith(f"@{os.uname().nodename}")
         and one["key"].startswith("SHA256:")
         and one["from"]
     )
-    assert {row["protect"] for row in found["ports"]} and {
-        row["host"] for row in found["versions"]["hosts"]
+    assert {row["protect"] for row in answer["ports"]} and {
+        row["host"] for row in answer["versions"]["hosts"]
     } == set(by_host)
     folder, log = "~/tfdeploy/canary/runs/canary-live/hosts", "~/tfdeploy/.audit/*/log.jsonl"
     on_host(
@@ -247,7 +247,7 @@ def check_log(operator: Tfdeploy, found: dict[str, Any]) -> None:
         "n3",
         f"cp -p {folder}/n3/part.json {folder}/n3/env.json; touch {folder}/../strange",
     )
-    left = operator.json("audit", found["run"], exit_code=1)
+    left = operator.json("audit", answer["run"], exit_code=1)
     assert {(row["host"], row["kind"]) for row in left["left"]} == {
         ("n3", "secret"),
         ("n3", "foreign"),
@@ -255,11 +255,11 @@ def check_log(operator: Tfdeploy, found: dict[str, Any]) -> None:
     assert {row["host"] for row in left["secrets"] if not row["forgotten"]} == {"n3"}
     on_host(operator.lab, "n3", f"rm {folder}/n3/env.json {folder}/../strange")
     on_host(operator.lab, "n2", f"for log in {log}; do printf 'torn by a power cut' >> $log; done")
-    torn = operator.json("audit", found["run"])
+    torn = operator.json("audit", answer["run"])
     assert (
         torn["ok"]
         and [row["host"] for row in torn["faults"]] == ["n2"]
-        and torn["entries"] == found["entries"]
+        and torn["entries"] == answer["entries"]
     )
 
 

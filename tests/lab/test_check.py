@@ -64,12 +64,14 @@ def test_with_a_job_its_own_ports_are_tried(
         } < tried
     write_job(operator, "ports", "quick.py", protect="firewall")
     unable = wrong(operator.json("check", exit_code=1))
-    assert [each["check"] for found in unable.values() for each in found] == ["protect"] * len(
-        few_hosts.hosts
-    ), unable
+    assert [each["check"] for unreachable in unable.values() for each in unreachable] == [
+        "protect"
+    ] * len(few_hosts.hosts), unable
     write_job(operator, "ports", "quick.py", roles={"ps": {"count": 400}})
     refused = [
-        each for found in wrong(operator.json("check", exit_code=1)).values() for each in found
+        each
+        for unreachable in wrong(operator.json("check", exit_code=1)).values()
+        for each in unreachable
     ]
     assert [each["check"] for each in refused] == ["plan"] and "ports" in refused[0]["detail"], (
         refused
@@ -299,11 +301,11 @@ def test_each_planted_fault_is_named_with_its_host_and_its_cure(
         stack.enter_context(login_shell(planted, "n8", "/bin/false"))
         stack.enter_context(tampered_agent(planted, "n7", {agent: BEHIND}))
         answer = operator.json("check", exit_code=4)
-    found = wrong(answer)
+    problems = wrong(answer)
     missing = [
-        fault for fault in FAULTS if not any(_says(each, fault) for each in found[fault.host])
+        fault for fault in FAULTS if not any(_says(each, fault) for each in problems[fault.host])
     ]
-    assert missing == [], found
+    assert missing == [], problems
     for source, to, why, fix in LINKS:
         links = [link for link in answer["links"] if (link["from"], link["to"]) == (source, to)]
         assert links and all(
@@ -319,11 +321,11 @@ def test_each_planted_fault_is_named_with_its_host_and_its_cure(
     )
 
 
-def _says(found: dict[str, Any], fault: Fault) -> bool:
+def _says(answer: dict[str, Any], fault: Fault) -> bool:
     return (
-        found["check"] == fault.check
-        and fault.detail in found["detail"]
-        and fault.fix in (found["fix"] or "")
+        answer["check"] == fault.check
+        and fault.detail in answer["detail"]
+        and fault.fix in (answer["fix"] or "")
     )
 
 

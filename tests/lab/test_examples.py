@@ -114,8 +114,8 @@ def assert_fresh(run: Run, task: str) -> None:
 
 
 def assert_resumed(run: Run, task: str, at_least: int) -> None:
-    found = run.says(r"going on from (?:step|epoch) (\d+)", task)
-    assert found and int(found[0]) >= at_least, run.said[task]
+    steps = run.says(r"going on from (?:step|epoch) (\d+)", task)
+    assert steps and int(steps[0]) >= at_least, run.said[task]
 
 
 def test_hello_in_one_process(launch: Callable[..., Run]) -> None:

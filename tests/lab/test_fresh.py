@@ -23,8 +23,10 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 def saved(operator: Tfdeploy, job: str) -> dict[str, dict[str, str]]:
     """Return {host: {folder in keep: the step saved in it}}."""
     look = f"cd ~/tfdeploy/{job}/keep 2>/dev/null && grep -sH . */step || true"
-    found = {host: on_host(operator.lab, host, look).split() for host in operator.lab.hosts}
-    return {host: dict(line.split("/step:") for line in lines) for host, lines in found.items()}
+    words_by_host = {host: on_host(operator.lab, host, look).split() for host in operator.lab.hosts}
+    return {
+        host: dict(line.split("/step:") for line in lines) for host, lines in words_by_host.items()
+    }
 
 
 def launch(
@@ -73,11 +75,11 @@ def test_training_starts_from_zero_and_goes_on_from_there(operator: Tfdeploy) ->
     # on n2; n3 has a role, and no task
     assert launch(operator, "fresh", "four", 8, "--workers", "1") == "7"
     assert launch(operator, "fresh", "five", 2, "--workers", "1", "--fresh") == "0"
-    found = saved(operator, "fresh")
+    checkpoints = saved(operator, "fresh")
     assert (
-        found["n2"]["checkpoints"],
-        found["n2"]["checkpoints.before-five"],
-        found["n3"].get("checkpoints"),
+        checkpoints["n2"]["checkpoints"],
+        checkpoints["n2"]["checkpoints.before-five"],
+        checkpoints["n3"].get("checkpoints"),
     ) == (
         "2",
         "8",

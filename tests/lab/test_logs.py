@@ -331,9 +331,9 @@ def test_following_ends_with_the_run_and_misses_nothing(
     following = operator.start("logs", "-f", "follow-1", "--json")
     output, _ = following.communicate(timeout=120)
     assert following.returncode == 0, output
-    found = [json.loads(line) for line in output.splitlines()]
+    collected = [json.loads(line) for line in output.splitlines()]
     for task in ("ps:0", "worker:0", "worker:1"):
-        numbers = [int(row["line"].split()[-1]) for row in found if row["task"] == task]
+        numbers = [int(row["line"].split()[-1]) for row in collected if row["task"] == task]
         assert sorted(numbers) == list(range(1, 41)), task
     assert operator.state("follow-1") == "succeeded"
 

@@ -286,13 +286,13 @@ def test_two_runs_are_compared_by_flag_file_and_last_value(operator: Tfdeploy) -
         exit_code=0,
     )
     answer = operator.json("compare", "pair-1", "pair-2", "--to", str(operator.cwd / "pair.html"))
-    found = {(row["what"], row["key"]): row["values"] for row in answer["differs"]}
+    by_name = {(row["what"], row["key"]): row["values"] for row in answer["differs"]}
     assert (
         answer["runs"] == ["pair-1", "pair-2"]
-        and found["command", "--lines"] == ["2", "4"]
-        and ("code", "talk.py") in found
+        and by_name["command", "--lines"] == ["2", "4"]
+        and ("code", "talk.py") in by_name
     )
-    assert not {what for what, _ in found} & {"env", "versions"}
+    assert not {what for what, _ in by_name} & {"env", "versions"}
     assert {row["run"]: row["value"] for row in answer["final"] if row["metric"] == "told"} == {
         "pair-1": 2,
         "pair-2": 4,

@@ -78,9 +78,9 @@ def assert_closed_to_others(operator: Tfdeploy, url: str) -> None:
     for line in boards(operator):
         assert path.strip("/") not in line
     ports = {
-        found.group(1)
-        for found in (re.search(r"--port (\d+)", line) for line in boards(operator))
-        if found
+        port_match.group(1)
+        for port_match in (re.search(r"--port (\d+)", line) for line in boards(operator))
+        if port_match
     }
     for port in (*ports, str(urllib.parse.urlsplit(url).port)):
         for wrong in ("/", "/data/runs", "/" + "0" * 32 + "/data/runs", path[:-2] + "/data/runs"):

@@ -141,8 +141,8 @@ def test_a_host_of_a_run_of_the_last_version_reboots_and_its_part_goes_on_under_
     assert (row["state"], row["outcome"], row["reason"]) == ("lost", "lost", "host rebooted")
     following, lines = follow(new, "logs", "-f", run)
     wait_for(lambda: rows_of(new, run)["worker:1"]["attempt"] == 2, 60, "worker:1 starts again")
-    found = wait_for(lambda: minder_of(new, "n3", run), 10, "a minder on n3")
-    assert agents["n3"] is not None and found[1] != agents["n3"][1], (
+    awaited = wait_for(lambda: minder_of(new, "n3", run), 10, "a minder on n3")
+    assert agents["n3"] is not None and awaited[1] != agents["n3"][1], (
         "run.resume is this version's, and so is its minder"
     )
     for host in ("n1", "n2"):

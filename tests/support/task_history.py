@@ -85,7 +85,7 @@ class History:
 
     def changes(self, looks: Iterable[float]) -> list[RunChange]:
         """Return what run.watch sends to a client that asks at these times."""
-        seen, sent, found = None, 0, []
+        seen, sent, collected = None, 0, []
         for now in looks:
             status, rows = self.status(now), self.rows(now)
             if status == seen:
@@ -93,9 +93,9 @@ class History:
             again = status.attempt > 1 or status.state == "pending"
             told = rows[sent:] if again else []
             seen, sent = status, len(rows) if again else sent
-            found.append(
+            collected.append(
                 checked(
                     {"task": wire.to_wire(status), "attempts": told}, RunChange, "run.watch", HOST
                 )
             )
-        return found
+        return collected

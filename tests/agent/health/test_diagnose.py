@@ -164,9 +164,11 @@ CASES: dict[str, tuple[Facts, Finding | None]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_findings(case: str) -> None:
     given, finding = CASES[case]
-    found = diagnose(given)
-    assert found == ({} if finding is None else {next(iter(found), "nothing was found"): finding})
-    assert set(found) <= suspects(given)
+    findings = diagnose(given)
+    assert findings == (
+        {} if finding is None else {next(iter(findings), "nothing was found"): finding}
+    )
+    assert set(findings) <= suspects(given)
 
 
 def test_only_own_tasks_are_diagnosed() -> None:

@@ -59,9 +59,9 @@ def test_words_for_what_a_connection_of_our_own_ran_into() -> None:
 def test_a_name_that_means_this_host() -> None:
     # Nobody was led astray by 127.0.0.1: that is what was written.
     others = ["127.0.0.1:2222", "[::1]:2222", "192.0.2.1:2222", "no-such-host.invalid:2222"]
-    found = reach.names_of_this_host(["localhost:2222", *others])
-    assert list(found) == ["localhost:2222"]
-    assert found["localhost:2222"].startswith("localhost resolves to ")
+    own_names = reach.names_of_this_host(["localhost:2222", *others])
+    assert list(own_names) == ["localhost:2222"]
+    assert own_names["localhost:2222"].startswith("localhost resolves to ")
 
 
 ADDRESSES = ["10.0.0.1:2222", "n2.example.org:2223"]

@@ -214,11 +214,13 @@ def test_what_a_library_says_is_no_cause(printed: str) -> None:
 
 
 def test_a_traceback_on_standard_output_is_found_and_a_long_message_is_cut() -> None:
-    found = failure_reason.explain_exit(
+    reason = failure_reason.explain_exit(
         HEAD + MAIN + "ValueError: " + "x" * 1000, C_PLUS_PLUS, (ROOT,)
     )
     assert (
-        found is not None and found.text.endswith("xxx... (train.py:88)") and len(found.text) < 300
+        reason is not None
+        and reason.text.endswith("xxx... (train.py:88)")
+        and len(reason.text) < 300
     )
 
 
@@ -248,8 +250,8 @@ CRASHES = {
 
 @pytest.mark.parametrize(("printed", "words"), CRASHES.values(), ids=CRASHES)
 def test_a_crash_is_told_in_its_own_words(printed: str, words: str | None) -> None:
-    found = failure_reason.explain_crash(printed, (ROOT,))
-    assert (found and found.text) == words
+    reason = failure_reason.explain_crash(printed, (ROOT,))
+    assert (reason and reason.text) == words
 
 
 def test_only_what_the_attempt_wrote_is_read_each_stream_by_itself(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_encoded_forms_are_masked(secret: str) -> None:
     whole = [
         urllib.parse.quote(secret),
         quoted,
-        re.sub("%..", lambda found: found[0].lower(), quoted),
+        re.sub("%..", lambda given: given[0].lower(), quoted),
         urllib.parse.quote_plus(secret),
         urllib.parse.quote(secret, safe="!'()*"),
         "".join(f"%{byte:02x}" for byte in secret.encode()),

@@ -53,15 +53,17 @@ def test_what_is_no_bounded_value_is_refused_quickly(text: bytes) -> None:
 
 def test_the_deepest_that_is_read_fits_into_a_small_stack() -> None:
     text = b"[" * bounded_json.MAX_DEPTH + b"]" * bounded_json.MAX_DEPTH
-    found: list[Any] = []
+    collected: list[Any] = []
     before = threading.stack_size(128 << 10)
     try:
-        one = threading.Thread(daemon=True, target=lambda: found.append(bounded_json.parse(text)))
+        one = threading.Thread(
+            daemon=True, target=lambda: collected.append(bounded_json.parse(text))
+        )
         one.start()
         one.join()
     finally:
         threading.stack_size(before)
-    assert found == [json.loads(text)]
+    assert collected == [json.loads(text)]
 
 
 def test_brackets_and_quotes_inside_strings_do_not_count() -> None:

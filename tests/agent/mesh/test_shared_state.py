@@ -120,8 +120,8 @@ def test_long_reasons_are_cut() -> None:
 
 def test_a_clock_that_is_wrong_makes_no_host_mute() -> None:
     for said, heard in ((-7200, 0.0), (1e12, 253402300799.0), (-0.0, 0.0)):
-        found = shared_state.from_json({"decided": said}, PART).decided
-        assert (found, str(found)) == (heard, str(heard))
+        decided = shared_state.from_json({"decided": said}, PART).decided
+        assert (decided, str(decided)) == (heard, str(heard))
 
 
 @pytest.mark.parametrize("letter", ["r", "\u8bad"])
@@ -149,10 +149,10 @@ BAD = {"outcome": "failed", "time": 5.0, "exit_code": 1}
 
 
 def test_the_earliest_death_is_the_cause() -> None:
-    found = shared_state.first_death(
+    death = shared_state.first_death(
         PEERS, ended(worker_0=dict(BAD, time=7.0), worker_1=BAD, ps_0=dict(BAD, time=6.0))
     )
-    assert found is not None and (found["task"], found["host"]) == ("worker:1", "n2")
+    assert death is not None and (death["task"], death["host"]) == ("worker:1", "n2")
 
 
 def test_a_death_after_the_decision_is_none_and_before_it_is_one() -> None:

@@ -79,8 +79,8 @@ def test_what_is_closed_where() -> None:
 
 
 def test_only_the_run_reaches_its_ports_and_it_reaches_all_of_them(tmp_path: Path) -> None:
-    found = scene(tmp_path, "let_in")
-    assert found == {
+    output = scene(tmp_path, "let_in")
+    assert output == {
         "open before": 2,
         "hosts of the run": 200,  # of 200
         "strangers": 0,  # of 10,000, IPv4 and IPv6

@@ -80,6 +80,6 @@ def test_what_is_torn_or_strange_is_left_out(tmp_path: Path) -> None:
 def test_a_long_journal_gives_its_newest(tmp_path: Path) -> None:
     padding = "x" * 2000
     lines = [line("started", number, float(number), argv=padding) for number in range(1, 1200)]
-    found = told(tmp_path, *lines)
+    changed = told(tmp_path, *lines)
     assert len("\n".join(lines)) > 2 * MOST_BYTES
-    assert [row["number"] for row in found] == list(range(1200 - MOST_ATTEMPTS, 1200))
+    assert [row["number"] for row in changed] == list(range(1200 - MOST_ATTEMPTS, 1200))

@@ -84,7 +84,7 @@ class Host:
 
     def left(self) -> list[str]:
         """Files of the run, and its minder."""
-        found = [
+        paths_left = [
             str(path)
             # which goes on where a folder is gone meanwhile
             for base, _, names in os.walk(self.workdir)
@@ -92,14 +92,14 @@ class Host:
             if path.is_file() and ("r1" in path.parts or SECRET["TOKEN"] in text(path))
         ]
         notes = layout.in_doubt_dir(str(self.workdir))
-        found += os.listdir(notes) if os.path.isdir(notes) else []
+        paths_left += os.listdir(notes) if os.path.isdir(notes) else []
         ours = self.cluster.hosts["n1"].paths("r1").host_dir
         minders = [
             one
             for one in processes.all_processes().values()
             if os.fsencode(ours) in processes.command_line(one.pid)
         ]
-        return found + [one.command for one in minders]
+        return paths_left + [one.command for one in minders]
 
     def nothing_left(self) -> None:
         self.cluster.wait_until(lambda: not self.left(), what=f"nothing is left of {self.left()}")

@@ -234,7 +234,7 @@ def set_aside_without_task(workdir: Path, run: str) -> None:
 
 
 def probed(context: Context) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = find_verb("probe")(
+    probed_facts: list[dict[str, Any]] = find_verb("probe")(
         Call(context, {"job": "digits", "keep": KEEP, "python": "python3", "gpus": "none"})
     )["keep"]
-    return found
+    return probed_facts

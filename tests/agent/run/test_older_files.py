@@ -39,16 +39,16 @@ def workdir(tmp_path: Path) -> str:
 
 @pytest.fixture
 def paths(workdir: str) -> RunPaths:
-    found = find.run_paths(workdir, "house", "house-1", "n3")
-    assert found is not None and check_files.wrong(workdir, "house", "house-1", "n3") is None
-    return found
+    paths_found = find.run_paths(workdir, "house", "house-1", "n3")
+    assert paths_found is not None and check_files.wrong(workdir, "house", "house-1", "n3") is None
+    return paths_found
 
 
 @pytest.fixture
 def stopped() -> RunPaths:
-    found = find.run_paths(str(FILES / "stopped"), "house", "house-1", "n3")
-    assert found is not None
-    return found
+    paths_found = find.run_paths(str(FILES / "stopped"), "house", "house-1", "n3")
+    assert paths_found is not None
+    return paths_found
 
 
 def damage(paths: RunPaths, file: str, **fields: Any) -> None:

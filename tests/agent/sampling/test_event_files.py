@@ -92,8 +92,8 @@ def test_a_record_of_a_wrong_crc_is_left_out(reader: Reader) -> None:
     [b"\xff" * 30, bytes(4096), os.urandom(300), record_header(1 << 60), scalar("x", 1)[5:]],
 )
 def test_after_garbage_the_next_record_is_found(reader: Reader, garbage: bytes) -> None:
-    found = {**reader.look(scalar("a", 1), garbage), **reader.look(scalar("b", 1))}
-    assert {**found, **reader.look(scalar("c", 1)), **reader.look()} == {"a": 1, "b": 1, "c": 1}
+    by_name = {**reader.look(scalar("a", 1), garbage), **reader.look(scalar("b", 1))}
+    assert {**by_name, **reader.look(scalar("c", 1)), **reader.look()} == {"a": 1, "b": 1, "c": 1}
     assert reader.one.damaged
 
 
@@ -176,12 +176,12 @@ def test_a_file_that_took_the_place_of_the_one_that_was_found_is_not_read(reader
 
 @pytest.fixture
 def paths(tmp_path: Path) -> RunPaths:
-    found = RunPaths(str(tmp_path / "work" / "j" / "runs" / "r1" / "hosts" / "n1"))
-    Path(found.host_dir).mkdir(parents=True)
-    Path(found.cwd).mkdir()
-    found.write_part(PART)
-    os.utime(found.file("part.json"), (1e9, 1e9))
-    return found
+    run_folder = RunPaths(str(tmp_path / "work" / "j" / "runs" / "r1" / "hosts" / "n1"))
+    Path(run_folder.host_dir).mkdir(parents=True)
+    Path(run_folder.cwd).mkdir()
+    run_folder.write_part(PART)
+    os.utime(run_folder.file("part.json"), (1e9, 1e9))
+    return run_folder
 
 
 PART = wire.HostPart(run="r1", job="j", mode="async", host="n1", plan_digest="", release="")
@@ -260,7 +260,7 @@ def test_a_look_that_has_cost_much_leaves_files_to_the_next_ones(
     for number in range(3):
         write(paths, f"l{number}", 100, scalar("a", 1))
     looks = [metrics.read_new_values() for _ in range(4)]
-    assert [len(found) for found in looks] == [1, 1, 1, 0] and len(metrics.known) == 3
+    assert [len(values) for values in looks] == [1, 1, 1, 0] and len(metrics.known) == 3
 
 
 def test_damage_is_told_once_for_each_file(

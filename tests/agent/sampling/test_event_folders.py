@@ -19,12 +19,12 @@ HERE = os.uname().nodename
 
 @pytest.fixture
 def paths(tmp_path: Path) -> RunPaths:
-    found = RunPaths(str(tmp_path / "work" / "j" / "runs" / "r1" / "hosts" / "n1"))
-    Path(found.host_dir).mkdir(parents=True)
-    Path(found.cwd).mkdir()
-    found.write_part(part())
-    os.utime(found.file("part.json"), (BEGAN, BEGAN))
-    return found
+    run_folder = RunPaths(str(tmp_path / "work" / "j" / "runs" / "r1" / "hosts" / "n1"))
+    Path(run_folder.host_dir).mkdir(parents=True)
+    Path(run_folder.cwd).mkdir()
+    run_folder.write_part(part())
+    os.utime(run_folder.file("part.json"), (BEGAN, BEGAN))
+    return run_folder
 
 
 def part(decides: str = "n1", keep: tuple[str, ...] = ()) -> wire.HostPart:
@@ -54,8 +54,8 @@ def write(
 def names(folders: EventFolders) -> dict[str, str]:
     """Path below the working directory -> name."""
     return {
-        os.path.relpath(path, folders._paths.cwd): found.name
-        for path, found in folders.find_files().items()
+        os.path.relpath(path, folders._paths.cwd): event_file.name
+        for path, event_file in folders.find_files().items()
     }
 
 
@@ -74,7 +74,9 @@ def test_what_is_an_event_file(paths: RunPaths) -> None:
     ):
         Path(paths.cwd, name).touch()
     Path(paths.cwd, "events.out.tfevents.1.folder").mkdir()
-    assert sorted(found.born for found in EventFolders(paths, part()).find_files().values()) == [
+    assert sorted(
+        event_file.born for event_file in EventFolders(paths, part()).find_files().values()
+    ) == [
         7,
         8,
         9,
@@ -95,9 +97,10 @@ def test_names(paths: RunPaths, folders: list[str], called: list[str]) -> None:
     one = EventFolders(paths, part())
     for folder in folders:
         write(Path(paths.cwd, folder))
-        found = names(one)
+        names_found = names(one)
     assert [
-        found[os.path.normpath(f"{folder}/events.out.tfevents.100.{HERE}")] for folder in folders
+        names_found[os.path.normpath(f"{folder}/events.out.tfevents.100.{HERE}")]
+        for folder in folders
     ] == called
 
 
@@ -121,7 +124,9 @@ def test_a_workdir_may_be_reached_by_a_link(paths: RunPaths, tmp_path: Path) -> 
     write(Path(paths.cwd, "logs"))
     (tmp_path / "linked").symlink_to("work")
     linked = RunPaths(paths.host_dir.replace("/work/", "/linked/"))
-    assert [found.name for found in EventFolders(linked, part()).find_files().values()] == ["logs"]
+    assert [
+        event_file.name for event_file in EventFolders(linked, part()).find_files().values()
+    ] == ["logs"]
 
 
 def test_links_pipes_and_files_of_others_are_none(paths: RunPaths, tmp_path: Path) -> None:
@@ -158,9 +163,12 @@ def test_on_hosts_that_share_a_disk_each_file_counts_once(paths: RunPaths) -> No
     assert len(EventFolders(paths, part()).find_files()) == 1
     assert EventFolders(paths, part(decides="n2")).find_files() == {}
     write(paths.cwd)
-    assert [found.own for found in EventFolders(paths, part()).find_files().values()] == [True]
+    assert [event_file.own for event_file in EventFolders(paths, part()).find_files().values()] == [
+        True
+    ]
     assert [
-        found.own for found in EventFolders(paths, part(decides="n2")).find_files().values()
+        event_file.own
+        for event_file in EventFolders(paths, part(decides="n2")).find_files().values()
     ] == [True]
 
 
@@ -178,7 +186,9 @@ def test_on_hosts_that_share_a_disk_each_file_counts_once(paths: RunPaths) -> No
 def test_which_machine_wrote_a_file(paths: RunPaths, rest: str, own: bool) -> None:
     """As TensorFlow 1 and 2, PyTorch and those name it that give a suffix."""
     write(paths.cwd, host=HERE + rest)
-    assert [found.own for found in EventFolders(paths, part()).find_files().values()] == [own]
+    assert [event_file.own for event_file in EventFolders(paths, part()).find_files().values()] == [
+        own
+    ]
 
 
 def test_a_large_tree_is_walked_over_several_looks(
@@ -203,7 +213,7 @@ def test_of_more_files_than_are_noted_those_that_changed_last_stay(
     one = EventFolders(paths, part())
     one.find_files()
     assert len(one.find_files()) <= 3 and "l5" in {
-        found.name for found in one.find_files().values()
+        event_file.name for event_file in one.find_files().values()
     }
 
 

@@ -49,9 +49,9 @@ CRCS = {"": 2726488792, "a": 686059128, "123456789": 3347755237}  # by TensorFlo
 def read(path: Path) -> dict[str, float]:
     about, one = path.stat(), EventFile()
     assert one.grown(str(path), (about.st_dev, about.st_ino))
-    found = one.read()
+    values = one.read()
     assert not one.damaged
-    return {tag: value for tag, (value, _step, _time) in found.items()}
+    return {tag: value for tag, (value, _step, _time) in values.items()}
 
 
 @pytest.mark.parametrize("name", SAYS)
@@ -202,7 +202,7 @@ def test_any_bytes_are_scalars_or_a_value_error(data: bytes) -> None:
         length_delimited(5, length_delimited(1, TAG + length_delimited(8, data))),
     ):
         try:
-            found = scalars(wrapped)
+            values = scalars(wrapped)
         except ValueError:
             continue
-        assert all(abs(value) <= 1e308 for value in found.values())
+        assert all(abs(value) <= 1e308 for value in values.values())

@@ -33,10 +33,10 @@ def test_patterns_that_cannot_be_used_are_left_out() -> None:
 
 def test_an_expression_that_takes_long_to_compile_is_left_out() -> None:
     at_most = "(" + "x" * (MOST_CHARS - 2) + ")"
-    found = compile_all(
+    patterns = compile_all(
         {"a": at_most, "b": at_most.replace("x", "xx", 1), "step": STEP, "loss": LOSS}
     )
-    assert list(found) == ["a", "step", "loss"]
+    assert list(patterns) == ["a", "step", "loss"]
 
 
 def test_only_what_is_new_and_whole(log: Path) -> None:

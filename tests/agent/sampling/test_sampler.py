@@ -41,8 +41,8 @@ def known_now(cluster: Cluster) -> dict[str, Any]:
     said: Any = run_status.run_status(
         Call(cluster.hosts["n1"].context, {"run": "r1", "job": cluster.job})
     )["samples"]
-    found: dict[str, Any] = said["tasks"] if said else {}
-    return found
+    task_metrics: dict[str, Any] = said["tasks"] if said else {}
+    return task_metrics
 
 
 def of_host(cluster: Cluster) -> list[dict[str, Any]]:

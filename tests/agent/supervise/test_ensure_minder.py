@@ -25,9 +25,9 @@ def cluster(hosts: NewCluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 def kill_minder(cluster: Cluster) -> None:
     paths = cluster.hosts["n1"].paths("r1")
-    found = task_processes.minder(paths)
-    assert found is not None
-    os.kill(found.pid, signal.SIGKILL)
+    minder = task_processes.minder(paths)
+    assert minder is not None
+    os.kill(minder.pid, signal.SIGKILL)
     wait_until(lambda: not is_locked(paths.minder_lock))
 
 

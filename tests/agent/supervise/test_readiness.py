@@ -40,13 +40,13 @@ def test_the_socket_that_closes_its_port_is_not_its_server(tmp_path: Path) -> No
 
 def _listens(activity: TaskActivity, now: float) -> bool | None:
     """It looks at sockets only while nothing else shows that the task lives."""
-    found = [
+    collected = [
         activity.observe(
             now + 1000.0 * number, lambda: {os.getpid()}, tcp_diag.read_traffic
         ).listens
         for number in range(1, 4)
     ]
-    return found[-1]
+    return collected[-1]
 
 
 def test_a_socket_is_a_server_to_all_who_were_told_of_none() -> None:

@@ -54,11 +54,11 @@ def let_in(operator: Tfdeploy, ends: list[tuple[str, int]], count: int) -> dict[
         f"{name} on a host": "; ".join(knock(*end, count, user) for end in ends)
         for name, user in (("another user", OTHER), ("root", 0))
     }
-    found = {
+    counts = {
         name: sum(map(int, on_host(operator.lab, first, script, root=True).split()))
         for name, script in others.items()
     }
-    return {"another machine": from_elsewhere, **found}
+    return {"another machine": from_elsewhere, **counts}
 
 
 def _printed(args: list[str]) -> list[str]:
@@ -79,8 +79,8 @@ def name_of_table(lab: Lab, host: str) -> str:
 
 def ends_of(plan: Any) -> list[tuple[str, int]]:
     """Return the addresses and ports of tasks and mesh."""
-    found = [(host["address"], host["mesh_port"]) for host in plan["hosts"]]
-    return found + [
+    ends = [(host["address"], host["mesh_port"]) for host in plan["hosts"]]
+    return ends + [
         (address, int(port))
         for address, _, port in (task["address"].rpartition(":") for task in plan["tasks"])
     ]

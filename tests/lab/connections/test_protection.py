@@ -78,8 +78,10 @@ def launch(operator: Tfdeploy, run: str, *args: str, exit_code: int = 0) -> str:
 
 
 def ports_on(status: Any, host: str) -> list[tuple[str, int]]:
-    found = [task["address"].rpartition(":") for task in status["tasks"] if task["host"] == host]
-    return [(address, int(port)) for address, _, port in found]
+    addresses = [
+        task["address"].rpartition(":") for task in status["tasks"] if task["host"] == host
+    ]
+    return [(address, int(port)) for address, _, port in addresses]
 
 
 @pytest.mark.fault("58 a host that cannot keep strangers out")

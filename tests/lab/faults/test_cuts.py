@@ -36,8 +36,8 @@ def test_cuts_are_shown_and_cost_no_byte(operator: Tfdeploy) -> None:
 
     def events(kind: str, host: str) -> list[dict[str, Any]]:
         text = path.read_text() if path.exists() else ""
-        found = [json.loads(line) for line in text.split("\n")[:-1]]
-        return [event for event in found if event["kind"] == kind and event["host"] == host]
+        all_events = [json.loads(line) for line in text.split("\n")[:-1]]
+        return [event for event in all_events if event["kind"] == kind and event["host"] == host]
 
     def news(host: str) -> list[str]:
         return [event["data"]["state"] for event in events("host", host)][-1:]

@@ -61,8 +61,8 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 def numbers(text: str, task: str) -> list[int]:
     """Return the numbers of flood.py's lines of that task, from --output json."""
     rows = [json.loads(line) for line in text.split("\n")[:-1] if line.startswith("{")]
-    found = [re.match(rf"{task} line (\d+)", row["line"]) for row in rows if row["task"] == task]
-    return [int(match[1]) for match in found if match]
+    matches = [re.match(rf"{task} line (\d+)", row["line"]) for row in rows if row["task"] == task]
+    return [int(match[1]) for match in matches if match]
 
 
 @pytest.mark.long
@@ -115,8 +115,8 @@ def follow(operator: Tfdeploy, run: str, out: Path) -> subprocess.Popen[str]:
         )
 
 
-def is_counting_on(found: list[int], last: int) -> bool:
-    return found == sorted(set(found)) and found[-1:] == [last]
+def is_counting_on(counted: list[int], last: int) -> bool:
+    return counted == sorted(set(counted)) and counted[-1:] == [last]
 
 
 @pytest.mark.fault("48 a log rotated away under a follower that sleeps")

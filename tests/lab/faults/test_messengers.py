@@ -42,7 +42,9 @@ def launch(operator: Tfdeploy, run: str, *flags: str) -> None:
 def messengers(operator: Tfdeploy, run: str) -> list[str]:
     """Return the hosts on which only the minder and its port are left."""
     left = find_remains(operator, run, run)
-    only = [host for host, found in left.items() if all(re.match(MINDER, one) for one in found)]
+    only = [
+        host for host, remaining in left.items() if all(re.match(MINDER, one) for one in remaining)
+    ]
     return [host for host in only if host != AWAY]
 
 

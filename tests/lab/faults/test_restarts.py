@@ -54,9 +54,9 @@ def wait_again(
         there = [(rows[task]["attempt"], rows[task]["state"]) for task in tasks if rows]
         return rows if there and set(there) == {(attempt, "running")} else None
 
-    found = wait_for(again, 60.0, f"attempt {attempt} of {', '.join(tasks)} runs")
-    assert found is not None
-    return found
+    awaited = wait_for(again, 60.0, f"attempt {attempt} of {', '.join(tasks)} runs")
+    assert awaited is not None
+    return awaited
 
 
 @pytest.mark.fault("36 a worker and a ps are killed, async")
@@ -123,8 +123,8 @@ def test_a_mistake_at_the_programs_start_is_named_at_once_and_not_met_a_third_ti
     error = f"KeyError: 'shard' (crash.py:{line})"
 
     def reason() -> str | None:
-        found: str = rows_of(operator, run)["worker:1"]["reason"] or ""
-        return found if " again: " in found else None
+        text: str = rows_of(operator, run)["worker:1"]["reason"] or ""
+        return text if " again: " in text else None
 
     assert wait_for(reason, 30, "the task starts again") in (
         f"starts again: {error}",

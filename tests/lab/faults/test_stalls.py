@@ -180,7 +180,7 @@ def test_under_restart_a_frozen_worker_fails_and_starts_again(operator: Tfdeploy
 
 def told(operator: Tfdeploy, run: str) -> set[str]:
     """Return the tasks that were ever reported as stalled, from the journals of all hosts."""
-    found = set()
+    names_said = set()
     for host in operator.lab.hosts:
         script = f"cat ~/tfdeploy/*/runs/{run}/hosts/*/journal 2>/dev/null || true"
         lines = subprocess.run(
@@ -190,12 +190,12 @@ def told(operator: Tfdeploy, run: str) -> set[str]:
             timeout=30,
             check=True,
         )
-        found |= {
+        names_said |= {
             row["task"]
             for row in map(json.loads, lines.stdout.splitlines())
             if row["what"] == "stalled"
         }
-    return found
+    return names_said
 
 
 @pytest.mark.soak

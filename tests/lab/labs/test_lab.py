@@ -27,8 +27,8 @@ KNOCK = "import socket, sys; socket.create_connection((sys.argv[1], 22), 1.0)"
 
 @pytest.fixture(params=KINDS)
 def a_lab(request: pytest.FixtureRequest) -> Lab:
-    found: Lab = request.getfixturevalue(f"{request.param}_lab")
-    return found
+    value_read: Lab = request.getfixturevalue(f"{request.param}_lab")
+    return value_read
 
 
 def outcome(where: Lab, host: str, *args: str, root: bool = False) -> str:

@@ -215,8 +215,8 @@ def check_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     A mistake of a host is among its checks. A check that the other host lacks is an error of that
     host.
     """
-    found = check(hosts_of(PLAN), None, fleet, ignore_event, deep=True)
-    rows, links = host_rows(found), link_rows(found)
+    checked = check(hosts_of(PLAN), None, fleet, ignore_event, deep=True)
+    rows, links = host_rows(checked), link_rows(checked)
     json.dumps([rows, links])
     show_checks(Terminal(io.StringIO(), 80, False), rows, links)
     failed = {host["host"]: [each for each in host["checks"] if not each["ok"]] for host in rows}
@@ -246,39 +246,39 @@ def list_known_runs(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]
 
 
 def show_status(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
-    found = status(fleet, PLAN)
-    run_view_json(found.view)
-    assert next(task for task in found.view.tasks if task.host == OTHER).outcome == "failed"
-    return {**dict.fromkeys(HOSTS), **found.errors}
+    run_status = status(fleet, PLAN)
+    run_view_json(run_status.view)
+    assert next(task for task in run_status.view.tasks if task.host == OTHER).outcome == "failed"
+    return {**dict.fromkeys(HOSTS), **run_status.errors}
 
 
 def audit_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
-    found, errors = audit(fleet, hosts_of(PLAN), Subject(run=RUN, job=JOB, plan=PLAN))
-    assert [row["outcome"] for row in found["entries"] if row["host"] == OTHER] == [
+    audited, errors = audit(fleet, hosts_of(PLAN), Subject(run=RUN, job=JOB, plan=PLAN))
+    assert [row["outcome"] for row in audited["entries"] if row["host"] == OTHER] == [
         "prepared",
         "committed",
     ]
-    assert [row["forgotten"] for row in found["secrets"] if row["host"] == OTHER] == [True]
-    json.dumps(found)
+    assert [row["forgotten"] for row in audited["secrets"] if row["host"] == OTHER] == [True]
+    json.dumps(audited)
     return {**dict.fromkeys(HOSTS), **errors}
 
 
 def collect_samples(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
-    found = samples(fleet, PLAN)
-    assert [row.printed for row in found.tasks[HOSTS[OTHER]]] == [{"step": 2.0, "loss": 0.5}]
-    assert found.hosts[OTHER][0].cpu == 1.0
-    return {**dict.fromkeys(HOSTS), **found.errors}
+    gathered = samples(fleet, PLAN)
+    assert [row.printed for row in gathered.tasks[HOSTS[OTHER]]] == [{"step": 2.0, "loss": 0.5}]
+    assert gathered.hosts[OTHER][0].cpu == 1.0
+    return {**dict.fromkeys(HOSTS), **gathered.errors}
 
 
 def clean_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
-    found = find_candidates(fleet, hosts_of(PLAN), (JOB,), Rules(), 100.0)
+    candidates = find_candidates(fleet, hosts_of(PLAN), (JOB,), Rules(), 100.0)
     # a host that says the run is alive keeps it everywhere
-    going = [item.name for item in found.going[OTHER]]
-    assert going == [RUN] or LIAR in found.staying
+    going = [item.name for item in candidates.going[OTHER]]
+    assert going == [RUN] or LIAR in candidates.staying
     holder = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
-    removed = remove(fleet, found, hosts_of(PLAN), (JOB,), Rules(), holder, ignore_event)  # type: ignore[arg-type]
+    removed = remove(fleet, candidates, hosts_of(PLAN), (JOB,), Rules(), holder, ignore_event)  # type: ignore[arg-type]
     assert [item.name for item in removed.gone.get(OTHER, ())] == going
-    return {**dict.fromkeys(HOSTS), **found.errors, **removed.errors}
+    return {**dict.fromkeys(HOSTS), **candidates.errors, **removed.errors}
 
 
 def ask_verb(verb: str) -> Operation:

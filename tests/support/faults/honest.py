@@ -163,8 +163,8 @@ def _status(host: str) -> dict[str, Any]:
         ended=2.0,
         log_bytes=len(LOG),
     )
-    found: dict[str, Any] = wire.to_wire(fields)
-    return found
+    by_name: dict[str, Any] = wire.to_wire(fields)
+    return by_name
 
 
 def _state(host: str) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def _state(host: str) -> dict[str, Any]:
         "exit_code": 1,
         "attempt": 1,
     }
-    found: dict[str, Any] = wire.to_wire(
+    by_name: dict[str, Any] = wire.to_wire(
         wire.HostRunState(
             run=RUN,
             job=JOB,
@@ -189,7 +189,7 @@ def _state(host: str) -> dict[str, Any]:
             left_files=["x"],
         )
     )
-    return found
+    return by_name
 
 
 def _run_standing(host: str, _: Any = None) -> dict[str, Any]:

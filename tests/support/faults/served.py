@@ -71,9 +71,9 @@ class ServedChannel(FramedChannel):
         )
         assert process.stdout is not None
         process.stdout.readline()
-        found = frames.read_frame(process.stdout)
-        assert found is not None
-        self.hello = checked(found[0]["hello"], Hello, "hello", host)
+        frame = frames.read_frame(process.stdout)
+        assert frame is not None
+        self.hello = checked(frame[0]["hello"], Hello, "hello", host)
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
@@ -117,8 +117,8 @@ class ServedChannel(FramedChannel):
     def _listen(self) -> None:
         assert self._process.stdout is not None
         with contextlib.suppress(OSError, ValueError, frames.WireError):
-            while (found := frames.read_frame(self._process.stdout)) is not None:
-                header, blob = found
+            while (frame := frames.read_frame(self._process.stdout)) is not None:
+                header, blob = frame
                 if isinstance(item := header.get("item"), dict):
                     said = self._lie().items(self._verbs.get(header["id"], ""), item)
                     if said is None:

@@ -59,8 +59,8 @@ def strangers(lab: Lab, host: str, pids: Sequence[int]) -> Iterator[Strangers]:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
-        found = Strangers(process, pids)
+        strangers_running = Strangers(process, pids)
         try:
-            yield found
+            yield strangers_running
         finally:
-            found.untouched()
+            strangers_running.untouched()

@@ -95,10 +95,10 @@ class Walk:
 
     def _pid_of(self, task: str) -> int | None:
         try:
-            found = task_status(self.operator, self.run, self.job, self.tasks[task], task)
+            process_status = task_status(self.operator, self.run, self.job, self.tasks[task], task)
         except (AssertionError, ValueError):
             return None
-        return found["pid"] if found["state"] in ("starting", "running") else None
+        return process_status["pid"] if process_status["state"] in ("starting", "running") else None
 
     def _signal(self, host: str, pid: int | None, number: int = 9) -> bool:
         """Send a signal. Returns False if the process was gone already."""

@@ -8,11 +8,11 @@ from tfdeploy.agent.sampling.event_record import masked_crc
 
 
 def varint(value: int) -> bytes:
-    found = b""
+    encoded = b""
     while value > 0x7F:
-        found += bytes([value & 0x7F | 0x80])
+        encoded += bytes([value & 0x7F | 0x80])
         value >>= 7
-    return found + bytes([value])
+    return encoded + bytes([value])
 
 
 def length_delimited(number: int, data: bytes) -> bytes:

@@ -134,8 +134,8 @@ def check_command_line(args: list[str]) -> None:
             code = main([args[0], *more, *args[1:]])
         assert code in (0, 2), (args, code, err.getvalue())
         assert "Traceback" not in err.getvalue()
-        found = _UNPRINTED.search(out.getvalue() + err.getvalue())
-        assert found is None, (args, found)
+        unprintable = _UNPRINTED.search(out.getvalue() + err.getvalue())
+        assert unprintable is None, (args, unprintable)
         if more:
             answer = json.loads(out.getvalue())
             assert code == 0 or answer["error"]["code"] == 2

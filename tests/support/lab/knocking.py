@@ -30,7 +30,7 @@ class Knocks:
     A server that lets the client in speaks first or answers the hello.
     """
 
-    found: dict[str, dict[str, int]]
+    by_name: dict[str, dict[str, int]]
 
     def at(self, end: End) -> dict[str, int]:
         return self.found[f"{end.address} {end.port}"]

@@ -211,10 +211,10 @@ def test_init_says_that_there_is_a_project_above(project: Operator) -> None:
 @pytest.mark.parametrize("found", ["tfdeploy.yaml", "inventories/hosts.yaml"])
 @pytest.mark.parametrize("change", ["owner", "group", "everybody", "folder"])
 def test_a_found_file_that_another_user_can_change_is_refused_and_named_it_is_warned_of(
-    project: Operator, found: str, change: str
+    project: Operator, file_found: str, change: str
 ) -> None:
     project.cwd = project.home / "project"
-    file = project.cwd / found
+    file = project.cwd / file_found
     if change == "owner":
         os.chown(file, STRANGER, STRANGER)
     elif change == "group":
@@ -240,7 +240,7 @@ def test_a_found_file_that_another_user_can_change_is_refused_and_named_it_is_wa
     assert "decides what runs as you" in error["what"]
     flag = (
         "-j tfdeploy.yaml"
-        if found == "tfdeploy.yaml" or change == "folder"
+        if file_found == "tfdeploy.yaml" or change == "folder"
         else "-i inventories/hosts.yaml"
     )
     assert flag in error["next"] and error["next"].startswith(("sudo chown ", "chmod "))

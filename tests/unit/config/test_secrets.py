@@ -56,16 +56,16 @@ def test_each_source_gives_its_value_without_one_newline_at_its_end(
     (tmp_path / "d.txt").write_bytes(b"of windows \xff\r\n")
     (tmp_path / "job/say").write_text('#!/bin/sh\nprintf "%s|" "$@"; echo aside >&2; pwd\n')
     (tmp_path / "job/say").chmod(0o700)
-    found = revealed(job, A="from here\n", OTHER="another")
+    secrets = revealed(job, A="from here\n", OTHER="another")
     said = f"a b|*|{tmp_path / 'job'}"
-    assert found == {
+    assert secrets == {
         "A": "from here\n",
         "B": "another",
         "C": "two\nlines\n",
         "D": "of windows \udcff",
         "E": said,
     }
-    assert job.secrets == ("A", "B", "C", "D", "E") and found["C"] not in repr(
+    assert job.secrets == ("A", "B", "C", "D", "E") and secrets["C"] not in repr(
         read_secrets(replace(job, secrets=("C",)), {})
     )
 

@@ -38,22 +38,22 @@ def test_the_newest_of_each_job_and_the_young_ones_stay(
 
 
 def test_a_run_that_one_host_calls_alive_stays_on_all() -> None:
-    found = {
+    by_name = {
         "n1": [run_item("1", NOW - 50)],
         "n2": [run_item("1", None, "it is alive")],
         "n3": [run_item("2", NOW - 50)],
     }
-    assert runs_that_stay(found, Rules(), NOW) == {("a", "1")}
+    assert runs_that_stay(by_name, Rules(), NOW) == {("a", "1")}
 
 
 def test_the_last_host_says_when_a_run_ended() -> None:
-    found = {
+    by_name = {
         "n1": [run_item("1", NOW - 500)],
         "n2": [run_item("1", NOW - 5)],
         "n3": [run_item("2", None)],
     }
     # that of "2" is unknown, so it is old
-    assert runs_that_stay(found, Rules(older_s=100), NOW) == {("a", "1")}
+    assert runs_that_stay(by_name, Rules(older_s=100), NOW) == {("a", "1")}
 
 
 @pytest.mark.parametrize(

@@ -25,14 +25,14 @@ def test_every_mode_has_a_row() -> None:
 
 def compared(tree: ast.AST) -> list[int]:
     """Lines where something called `mode` is compared with texts."""
-    found = []
+    comparisons = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare) and any(
             _is_mode(each) for each in (node.left, *node.comparators)
         ):
             texts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
-            found += [node.lineno] if set(texts) & set(MODES) else []
-    return found
+            comparisons += [node.lineno] if set(texts) & set(MODES) else []
+    return comparisons
 
 
 def _is_mode(node: ast.expr) -> bool:
@@ -43,8 +43,10 @@ def _is_mode(node: ast.expr) -> bool:
 
 def test_nobody_asks_for_the_name_of_a_mode() -> None:
     files = [path for path in SOURCE.rglob("*.py") if "supplied" not in path.parts]
-    found = {str(path.relative_to(SOURCE)): compared(ast.parse(path.read_text())) for path in files}
-    assert {path: lines for path, lines in found.items() if lines} == {}
+    by_name = {
+        str(path.relative_to(SOURCE)): compared(ast.parse(path.read_text())) for path in files
+    }
+    assert {path: lines for path, lines in by_name.items() if lines} == {}
 
 
 @pytest.mark.parametrize(

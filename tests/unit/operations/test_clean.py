@@ -57,13 +57,13 @@ def run_item(name: str, stays: str = "") -> CleanItem:
 def test_what_goes_from_the_hosts_and_what_they_have_not_is_forgotten(tmp_path: Path) -> None:
     store = store_with(tmp_path, "goes", "alive", "kept", "nowhere")
     rows = (run_item("goes"),)
-    found = Candidates(
+    candidates = Candidates(
         going={"n1": rows, "n2": (run_item("goes"),)},
         staying={"n3": (run_item("alive", "it is alive"),)},
     )
 
     def going(jobs: tuple[str, ...] | None, rules: Rules) -> set[str]:
-        return set(local_runs(store, found, HOSTS, jobs, rules, NOW).going)
+        return set(local_runs(store, candidates, HOSTS, jobs, rules, NOW).going)
 
     assert going(None, Rules()) == {"goes", "kept", "nowhere"}
     assert going(("b",), Rules()) == set()
@@ -74,14 +74,16 @@ def test_a_run_that_the_rules_keep_on_its_hosts_is_not_named_as_one_that_is_gone
     tmp_path: Path,
 ) -> None:
     store = store_with(tmp_path, "kept", ended=False)
-    found = Candidates(going={"n1": ()}, kept=frozenset({("a", "kept")}))
-    assert local_runs(store, found, HOSTS, None, Rules(newest=1), NOW) == LocalRuns()
+    candidates = Candidates(going={"n1": ()}, kept=frozenset({("a", "kept")}))
+    assert local_runs(store, candidates, HOSTS, None, Rules(newest=1), NOW) == LocalRuns()
 
 
 def test_a_host_that_was_not_asked_or_is_down_may_have_it_still(tmp_path: Path) -> None:
     store = store_with(tmp_path, "goes")
-    found = Candidates(going={"n1": (run_item("goes"),)})
-    assert local_runs(store, found, HOSTS[:3], None, Rules(), NOW) == LocalRuns(elsewhere=("goes",))
+    candidates = Candidates(going={"n1": (run_item("goes"),)})
+    assert local_runs(store, candidates, HOSTS[:3], None, Rules(), NOW) == LocalRuns(
+        elsewhere=("goes",)
+    )
     down = Candidates(
         going={"n1": (run_item("goes"),)}, errors={"n2": HostUnreachable("no answer", where="n2")}
     )
@@ -134,14 +136,14 @@ def test_a_run_whose_end_was_not_seen_stays(
 ) -> None:
     store = store_with(tmp_path, "r", ended=False)
     record(store, "r", *(Event(kind=kind, time=NOW, run="r", data=data) for kind, data in events))
-    found = local_runs(store, Candidates(going={}), HOSTS, None, Rules(), NOW)
-    assert (set(found.going), found.unended) == (({"r"}, ()) if ended else (set(), ("r",)))
+    runs = local_runs(store, Candidates(going={}), HOSTS, None, Rules(), NOW)
+    assert (set(runs.going), runs.unended) == (({"r"}, ()) if ended else (set(), ("r",)))
 
 
 def test_a_run_that_one_host_did_not_remove_is_remembered(tmp_path: Path) -> None:
     store = store_with(tmp_path, "goes", "half", "again")
     listed = tuple(map(run_item, ("goes", "half", "again")))
-    found = Candidates(going={"n1": listed, "n2": listed})
+    candidates = Candidates(going={"n1": listed, "n2": listed})
     told = {
         "n1": listed,
         "n2": (
@@ -150,8 +152,8 @@ def test_a_run_that_one_host_did_not_remove_is_remembered(tmp_path: Path) -> Non
             run_item("again", "it is gone already"),
         ),
     }
-    removed = remove_everything(AnsweringFleet(told), found, HOSTS[:2], HOLDER)
-    local = local_runs(store, found, HOSTS, None, Rules(), NOW)
+    removed = remove_everything(AnsweringFleet(told), candidates, HOSTS[:2], HOLDER)
+    local = local_runs(store, candidates, HOSTS, None, Rules(), NOW)
     assert set(local.going) == {"goes", "half", "again"}
     assert set(local.without(removed.runs_left)) == {"goes", "again"}
 

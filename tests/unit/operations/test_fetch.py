@@ -11,9 +11,9 @@ from tfdeploy.operations.fetch import HostListings, newest_host
 
 
 def seen(record: float | None, file: float | None = None, skew: float = 0.0) -> HostListings:
-    found = [FoundFile("c/checkpoint", 1, int(record * 1e9))] if record is not None else []
-    found += [FoundFile("c/log", 1, int(file * 1e9))] if file is not None else []
-    return HostListings(Listing("/r", tuple(found)), None, skew)
+    files = [FoundFile("c/checkpoint", 1, int(record * 1e9))] if record is not None else []
+    files += [FoundFile("c/log", 1, int(file * 1e9))] if file is not None else []
+    return HostListings(Listing("/r", tuple(files)), None, skew)
 
 
 @pytest.mark.parametrize(

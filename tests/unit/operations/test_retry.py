@@ -40,14 +40,14 @@ class Fleet:
 
 def test_a_slow_host_is_asked_until_it_answers_and_the_others_as_often_as_it_can_help() -> None:
     fleet, told = Fleet(slow=5, lost=2, dead=99, refused=99), []
-    found: dict[str, int | TfdeployError] = each_with_retries(
+    by_name: dict[str, int | TfdeployError] = each_with_retries(
         fleet, HOSTS, lambda session: 0, on_retry=lambda bad: told.append(sorted(bad))
     )
-    assert list(found) == [host.name for host in HOSTS]
+    assert list(by_name) == [host.name for host in HOSTS]
     assert fleet.asked == {"good": 1, "slow": 5, "lost": 2, "dead": 2, "refused": 1, "broken": 1}
-    assert (found["slow"], found["lost"]) == (5, 2)
-    assert isinstance(found["dead"], HostUnreachable) and isinstance(
-        found["refused"], HostUnreachable
+    assert (by_name["slow"], by_name["lost"]) == (5, 2)
+    assert isinstance(by_name["dead"], HostUnreachable) and isinstance(
+        by_name["refused"], HostUnreachable
     )
     assert told == [["dead", "lost", "slow"], ["slow"], ["slow"], ["slow"]]
 

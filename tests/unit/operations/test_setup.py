@@ -11,10 +11,10 @@ def test_what_differs_is_named_python_first() -> None:
 
     same = {"n1": one("3.11.2", numpy="2.0"), "n2": one("3.11.2", numpy="2.0")}
     assert differences(same) == {} and differences({}) == {}
-    found = differences(
+    differing = differences(
         {**same, "n3": one("3.9.1", numpy="1.26", zipp="3.0"), "n4": one("3.9.1", numpy="2.0")}
     )
-    assert [describe_difference(*each) for each in found.items()] == [
+    assert [describe_difference(*each) for each in differing.items()] == [
         "Python: 3.11.2 on n[1-2], 3.9.1 on n[3-4]",
         "numpy: 2.0 on n[1-2,4], 1.26 on n3",
         "zipp: none on n[1-2,4], 3.0 on n3",

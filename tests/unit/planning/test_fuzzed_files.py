@@ -94,11 +94,11 @@ class Series:
 
     def read_seeds(self) -> None:
         for seed in list_seeds():
-            found = self._read(seed.kind, seed.text.encode())
-            if isinstance(found, InventoryFile):
-                self.inventories.append(found.inventory)
-            elif found is not None:
-                self.jobs.append(found)
+            value = self._read(seed.kind, seed.text.encode())
+            if isinstance(value, InventoryFile):
+                self.inventories.append(value.inventory)
+            elif value is not None:
+                self.jobs.append(value)
 
     def examine(self, kind: Kind, content: bytes, chance: random.Random) -> None:
         before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
@@ -119,13 +119,13 @@ class Series:
         path.write_bytes(content)
         return reading.read_or_refuse(kind, path)
 
-    def _follow(self, found: InventoryFile | Job | None, chance: random.Random) -> None:
-        self._count("refused" if found is None else "read")
-        if isinstance(found, InventoryFile):
-            reading.check_inventory(found, self.folder / "again.yaml")
-            self._plan(found.inventory, chance.choice(self.jobs), chance)
-        elif found is not None:
-            self._plan(chance.choice(self.inventories), found, chance)
+    def _follow(self, read_file: InventoryFile | Job | None, chance: random.Random) -> None:
+        self._count("refused" if read_file is None else "read")
+        if isinstance(read_file, InventoryFile):
+            reading.check_inventory(read_file, self.folder / "again.yaml")
+            self._plan(read_file.inventory, chance.choice(self.jobs), chance)
+        elif read_file is not None:
+            self._plan(chance.choice(self.inventories), read_file, chance)
 
     def _plan(self, inventory: Inventory, job: Job, chance: random.Random) -> None:
         if len(inventory.hosts) > MOST_HOSTS or chance.random() > PLANNED:

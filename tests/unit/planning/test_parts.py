@@ -32,11 +32,13 @@ def is_balanced(sizes: Sequence[int], owners: Sequence[int], count: int) -> bool
 
 def holding(owners: Sequence[int], folders: Sequence[str]) -> dict[str, Held]:
     """What each host has once these parts are there."""
-    found: dict[str, tuple[list[int], list[int]]] = {folder: ([], []) for folder in folders}
+    held_by_folder: dict[str, tuple[list[int], list[int]]] = {
+        folder: ([], []) for folder in folders
+    }
     for file, part in enumerate(owners):
-        found[folders[part]][0].append(file)
-        found[folders[part]][1].append(part)
-    return {folder: Held(*each) for folder, each in found.items()}
+        held_by_folder[folders[part]][0].append(file)
+        held_by_folder[folders[part]][1].append(part)
+    return {folder: Held(*each) for folder, each in held_by_folder.items()}
 
 
 def moved(
@@ -112,8 +114,8 @@ def test_hosts_that_have_all_of_it_move_nothing() -> None:
 
 def test_one_huge_file_leaves_the_others_to_the_others() -> None:
     sizes = [10_000, *[10] * 30]
-    found = loads(sizes, parts_of(sizes, hosts(4), {}), 4)
-    assert sorted(found) == [100, 100, 100, 10_000]
+    bytes_by_part = loads(sizes, parts_of(sizes, hosts(4), {}), 4)
+    assert sorted(bytes_by_part) == [100, 100, 100, 10_000]
 
 
 def test_a_million_files_are_shared_out() -> None:

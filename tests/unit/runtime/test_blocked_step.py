@@ -53,9 +53,9 @@ def append(log, *texts):
 def test_reports_are_read_from_what_is_appended(tmp_path):
     log = tmp_path / "out.log"
     append(log, REPORT.replace(b"492354", b"1"))
-    found = read(log, 2)
+    lines = read(log, 2)
     append(log, b"step 1\n", OTHER, REPORT, b"x" * 3_000_000, REPORT.replace(b"492354", b"5"))
-    assert found() == [STEP, 5]
+    assert lines() == [STEP, 5]
 
 
 @pytest.mark.parametrize("cut", [10, 200, len(REPORT) - 30])
@@ -63,19 +63,19 @@ def test_a_report_may_lie_across_two_reads(tmp_path, monkeypatch, cut):
     monkeypatch.setattr(blocked_step, "_CHUNK_BYTES", 20_000 + cut)
     log = tmp_path / "out.log"
     append(log)
-    found = read(log, 1)
+    lines = read(log, 1)
     append(log, b"x" * 20_000, REPORT, b"y" * 20_000)
-    assert found() == [STEP]
+    assert lines() == [STEP]
 
 
 def test_a_log_is_followed_to_its_next_segment(tmp_path):
     log = tmp_path / "out.log"
     append(log)
-    found = read(log, 2)
+    lines = read(log, 2)
     append(log, REPORT)
     log.rename(tmp_path / "out.log.1")
     append(log, REPORT.replace(b"492354", b"6"))
-    assert found() == [STEP, 6]
+    assert lines() == [STEP, 6]
 
 
 def test_a_number_has_the_wire_format_of_protocol_buffers():

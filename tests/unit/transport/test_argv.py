@@ -204,7 +204,7 @@ def test_the_agent_s_zip_is_the_same_bytes_each_time_and_carries_no_caches() -> 
         "tfdeploy/errors.py",
         "tfdeploy/agent/serve/server.py",
     } <= set(names)
-    assert not [found for found in names if "__pycache__" in found or not found.endswith(".py")]
+    assert not [digest for digest in names if "__pycache__" in digest or not digest.endswith(".py")]
     assert archive.agent_name() == archive.agent_name()
     others = [
         {"a": b"2", "b": b""},
@@ -227,11 +227,11 @@ def test_frames_come_whole_out_of_any_pieces(
 ) -> None:
     data = b"".join(frames.encode_frame(header, blob) for header, blob in sent)
     taken = Frames(data[:size])
-    found = list(taken.complete_frames())
+    pairs_found = list(taken.complete_frames())
     for at in range(size, len(data), size):
         taken.feed(data[at : at + size])
-        found += taken.complete_frames()
-    assert [(frame.header, frame.blob) for frame in found] == sent
+        pairs_found += taken.complete_frames()
+    assert [(frame.header, frame.blob) for frame in pairs_found] == sent
 
 
 def frame_of(text: bytes) -> bytes:

@@ -293,9 +293,9 @@ def test_ssh_and_rsync_read_paths_of_keys_as_they_are(tmp_path: Path, recorder: 
         )
         assert said.returncode == 0, (value, said.stderr)
         # -G fills in some %-tokens
-        found = {*said.stdout.splitlines(), *said.stdout.replace("%%", "%").splitlines()}
-        assert f"identityfile {target.identity_files[0]}" in found, (value, said.stdout)
-        assert f"userknownhostsfile {' '.join(target.user_known_hosts)}" in found, value
+        by_name = {*said.stdout.splitlines(), *said.stdout.replace("%%", "%").splitlines()}
+        assert f"identityfile {target.identity_files[0]}" in by_name, (value, said.stdout)
+        assert f"userknownhostsfile {' '.join(target.user_known_hosts)}" in by_name, value
         tried += 1
     assert tried > 100
 

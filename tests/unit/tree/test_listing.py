@@ -207,10 +207,10 @@ def test_reports_of_tfdeploy_are_no_code_unless_git_tracks_them(root, tmp_path):
             os.utime(path, (1, 1))  # long enough ago to be remembered
     releases = set()
     for _ in range(2):  # hashed, and remembered
-        found = read_tree(root, cache=tmp_path / "cache")
-        assert [entry.path for entry in found.entries] == ["page.html", *kept, "train.py"]
-        assert all(len(entry.sha256) == 64 for entry in found.entries)
-        releases.add(found.release)
+        tree = read_tree(root, cache=tmp_path / "cache")
+        assert [entry.path for entry in tree.entries] == ["page.html", *kept, "train.py"]
+        assert all(len(entry.sha256) == 64 for entry in tree.entries)
+        releases.add(tree.release)
     assert len(releases) == 1
     put(root, "run-1.html", "<p>mine</p>")
     assert "run-1.html" in paths(root, cache=tmp_path / "cache")

@@ -86,9 +86,9 @@ def test_the_release_names_exactly_this_content(root):
 def test_entries_say_what_they_are(root):
     put(root, "run.sh", "#!/bin/sh\n").chmod(0o755)
     put(root, "a.py", "")
-    found = {entry.path: entry for entry in read_tree(root).entries}
-    assert (found["run.sh"].kind, found["run.sh"].size) == ("exec", 10)
-    assert (found["a.py"].kind, found["a.py"].sha256[:8]) == ("file", "e3b0c442")
+    by_name = {entry.path: entry for entry in read_tree(root).entries}
+    assert (by_name["run.sh"].kind, by_name["run.sh"].size) == ("exec", 10)
+    assert (by_name["a.py"].kind, by_name["a.py"].sha256[:8]) == ("file", "e3b0c442")
 
 
 def test_special_files_do_not_stop_us(root):

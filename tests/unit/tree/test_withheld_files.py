@@ -34,12 +34,12 @@ def sent(root: Path, files: WithheldFiles) -> list[str]:
 
 
 def test_they_are_left_out_and_named_once_and_the_release_is_that_of_the_rest(code: Path) -> None:
-    found = read_tree(code, withhold=withhold(code / "token.txt", code / "keys/id"))
-    assert [entry.path for entry in found.entries] == ["train.py"]
-    assert found.warnings == ("not sent: keys/id (the secret T), token.txt (the secret T)",)
+    tree = read_tree(code, withhold=withhold(code / "token.txt", code / "keys/id"))
+    assert [entry.path for entry in tree.entries] == ["train.py"]
+    assert tree.warnings == ("not sent: keys/id (the secret T), token.txt (the secret T)",)
     (code / "token.txt").unlink()
     (code / "keys/id").unlink()
-    assert read_tree(code).release == found.release
+    assert read_tree(code).release == tree.release
 
 
 def test_a_release_without_such_a_file_is_what_it_was(code: Path) -> None:

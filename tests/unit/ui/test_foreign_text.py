@@ -285,7 +285,7 @@ def report(texts: Sequence[str]) -> None:
 def page_with(texts: Sequence[str]) -> str:
     chosen = iter(texts)
     host = replace(PLAN.hosts[0], versions={next(chosen): next(chosen)})
-    found = replace(
+    changed = replace(
         report_of(name=next(chosen), samples=2),
         view=replace(
             view_of(PLAN, "failed", next(chosen)), cause=next(chosen), first_death=next(chosen)
@@ -294,7 +294,7 @@ def page_with(texts: Sequence[str]) -> str:
         last_lines=tuple(LastLine(1.0, text) for text in texts),
         errors={text: HostFailed(text) for text in texts[:20]},
     )
-    return page(found)
+    return page(changed)
 
 
 def elements(shown: str) -> set[tuple[str, tuple[str, ...]]]:

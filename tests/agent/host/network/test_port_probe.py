@@ -34,26 +34,26 @@ def test_answers_are_in_the_order_of_the_targets(
     with socket.socket() as held:
         held.bind((HOME, 0))  # not listened on
         ports = [held.getsockname()[1], server.getsockname()[1]] * 2
-        found = port_probe.probe(targets(*ports), 3.0)
-    assert [each.error for each in found] == [errno.ECONNREFUSED, 0] * 2
-    assert [each.connected for each in found] == [False, True] * 2
-    assert found[1].source == HOME
+        answers = port_probe.probe(targets(*ports), 3.0)
+    assert [each.error for each in answers] == [errno.ECONNREFUSED, 0] * 2
+    assert [each.connected for each in answers] == [False, True] * 2
+    assert answers[1].source == HOME
 
 
 def test_who_connects_and_says_nothing_is_waited_for_once(server: socket.socket) -> None:
     watch = Stopwatch()
-    found = port_probe.probe(
+    answers = port_probe.probe(
         targets(*[server.getsockname()[1]] * 20, most_bytes=9, read_s=0.3), 3.0
     )
-    assert {(each.connected, each.error, each.data, each.ended) for each in found} == {
+    assert {(each.connected, each.error, each.data, each.ended) for each in answers} == {
         (True, 0, b"", False)
     }
     assert watch.seconds < 3.0
 
 
 def test_names_that_lead_nowhere_have_a_reason() -> None:
-    found = resolving.resolve([HOME, "no-such-host.invalid", "a" * 70 + ".x"])
-    assert not isinstance(found[HOME], str)
-    assert isinstance(found["no-such-host.invalid"], str) and isinstance(
-        found["a" * 70 + ".x"], str
+    resolved = resolving.resolve([HOME, "no-such-host.invalid", "a" * 70 + ".x"])
+    assert not isinstance(resolved[HOME], str)
+    assert isinstance(resolved["no-such-host.invalid"], str) and isinstance(
+        resolved["a" * 70 + ".x"], str
     )

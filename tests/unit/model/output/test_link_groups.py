@@ -13,7 +13,7 @@ from tfdeploy.model.output.rows import LinkRow
 def links(
     hosts: int, broken: set[tuple[str, str]], why: str = "no answer", ok: bool = False
 ) -> list[LinkRow]:
-    found: list[LinkRow] = []
+    rows: list[LinkRow] = []
     for source, to in permutations([f"n{each}" for each in range(1, hosts + 1)], 2):
         bad = (source, to) in broken
         row: LinkRow = {
@@ -26,8 +26,8 @@ def links(
             "ms": None,
             "mbit_s": None,
         }
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def pairs(sources: str, targets: str) -> set[tuple[str, str]]:
@@ -78,13 +78,13 @@ def test_what_mends_a_link_names_all_hosts_of_its_line() -> None:
 
 def test_two_hundred_hosts_of_which_some_are_shut_are_few_lines() -> None:
     everyone = " ".join(f"n{each}" for each in range(1, 201))
-    found = group(links(200, pairs(everyone, "n7 n9") | pairs("n1 n2 n3", "n100 n101")))
-    assert [each.subject for each in found] == [
+    groups = group(links(200, pairs(everyone, "n7 n9") | pairs("n1 n2 n3", "n100 n101")))
+    assert [each.subject for each in groups] == [
         "no other host reaches n[7,9]",
         "n[1-3] do not reach n[100-101]",
     ]
 
 
 def test_slow_links_are_said_as_such() -> None:
-    (found,) = group(links(3, pairs("n1 n2 n3", "n3"), why="slow", ok=True))
-    assert found.ok and found.subject == "no other host reaches well n3"
+    (groups,) = group(links(3, pairs("n1 n2 n3", "n3"), why="slow", ok=True))
+    assert groups.ok and groups.subject == "no other host reaches well n3"

@@ -40,7 +40,7 @@ def slow(
     for one in events:
         fold_events(progress, [one])
         trends.update(progress, one.time)
-    return {task: found.words for task, found in slow_tasks(progress, trends).items()}
+    return {task: slow_task.words for task, slow_task in slow_tasks(progress, trends).items()}
 
 
 def own(number: int, second: int) -> str:
@@ -56,21 +56,21 @@ def test_by_their_own_steps() -> None:
 
 
 def test_by_the_lines_where_only_the_shared_step_is_printed() -> None:
-    found = slow(PLAN, shared)
-    assert list(found) == ["worker:2"]
-    assert found["worker:2"].endswith(
+    slow_tasks = slow(PLAN, shared)
+    assert list(slow_tasks) == ["worker:2"]
+    assert slow_tasks["worker:2"].endswith(
         "slower than the median of 7 tasks, by the lines that it writes"
     )
 
 
 def test_a_worker_far_behind_is_stale() -> None:
-    found = slow(
+    slow_tasks = slow(
         PLAN,
         lambda number, second: (
             f"step {second * 60}" if number != 2 or second < 10 else "still here"
         ),
     )
-    assert found == {"worker:2": "3,000 steps behind the newest"}
+    assert slow_tasks == {"worker:2": "3,000 steps behind the newest"}
 
 
 def test_two_have_no_median() -> None:
@@ -79,10 +79,10 @@ def test_two_have_no_median() -> None:
 
 def test_in_lockstep_the_one_that_computes_most_keeps_the_others_waiting() -> None:
     plan = replace(PLAN, mode="mirrored")
-    found = slow(
+    slow_tasks = slow(
         plan,
         lambda number, second: f"step {second}",
         cpu=lambda number: 3.0 if number == 4 else 1.5,
     )
-    assert found == {"worker:4": "likely slowest: uses 2.0x the median's CPU"}
+    assert slow_tasks == {"worker:4": "likely slowest: uses 2.0x the median's CPU"}
     assert slow(plan, own) == {}  # rates are equal there: those that differ are of something else

@@ -34,11 +34,11 @@ def told(
 
 
 def test_lines_that_went_and_came() -> None:
-    found = told(
+    changed = told(
         {"a": b"x\n-- y\nz\n", "gone": b"g\n", "same": b"s"},
         {"a": b"x\n++ y\nz\n", "new": b"n\n", "same": b"s"},
     )
-    assert found == {
+    assert changed == {
         "a": (["@@ -1,3 +1,3 @@", " x", "--- y", "+++ y", " z"], None),
         "gone": (["@@ -1 +0,0 @@", "-g"], None),
         "new": (["@@ -0,0 +1 @@", "+n"], None),
@@ -46,9 +46,9 @@ def test_lines_that_went_and_came() -> None:
 
 
 def test_why_lines_cannot_be_told() -> None:
-    found = told({"a": b"\0", "b": b"\xff", "c": b"x\n"}, {"a": b"x", "b": b"y", "c": b"x\r\n"})
+    changed = told({"a": b"\0", "b": b"\xff", "c": b"x\n"}, {"a": b"x", "b": b"y", "c": b"x\r\n"})
     no_text = (None, "it is no text")
-    assert found == {
+    assert changed == {
         "a": no_text,
         "b": no_text,
         "c": (None, "only its mode or its line ends differ"),

@@ -28,10 +28,10 @@ def test_flags_are_compared_by_name_however_they_are_written() -> None:
         ["python", "t.py", "--lr=0.1", "--fast"],
         ["python", "t.py", "--fast", "--lr", "0.2", "--n", "3"],
     )
-    found = differences(
+    differing = differences(
         [replace(ONE, plan=replace(PLAN, command=tuple(each))) for each in commands]
     )
-    assert [(row["what"], row["key"], row["values"]) for row in found] == [
+    assert [(row["what"], row["key"], row["values"]) for row in differing] == [
         ("command", "--lr", ["0.1", "0.2"]),
         ("command", "--n", [None, "3"]),
     ]
@@ -58,14 +58,14 @@ def test_files_that_differ_are_named_and_without_them_the_releases() -> None:
         plan=replace(PLAN, release="other"),
         files={"t.py": CodeFile("exec", "b" * 64, 1), "same": same},
     )
-    (found,) = differences([one, two])
-    assert (found["what"], found["key"], found["values"]) == (
+    (differing,) = differences([one, two])
+    assert (differing["what"], differing["key"], differing["values"]) == (
         "code",
         "t.py",
         ["file " + "a" * 12, "exec " + "b" * 12],
     )
-    (found,) = differences([one, replace(two, files=None)])
-    assert (found["key"], found["values"]) == ("release", ["abc", "other"])
+    (differing,) = differences([one, replace(two, files=None)])
+    assert (differing["key"], differing["values"]) == ("release", ["abc", "other"])
 
 
 def had(plan: Plan, *pythons: str) -> Plan:

@@ -66,11 +66,11 @@ def test_what_keras_says_of_its_bars_is_no_curve_and_zeros_are_none() -> None:
 
 
 def test_attempts_by_events_and_the_last_one_by_its_host() -> None:
-    found = attempts(replace(REPORT, events=(*training(), *dying())))
+    task_attempts = attempts(replace(REPORT, events=(*training(), *dying())))
     told = [
         (each.number, each.started, each.ended, each.outcome)
-        for each in found
+        for each in task_attempts
         if each.task == "worker:1"
     ]
     assert told == [(1, 1006.5, 1033.0, "failed"), (2, 1050.0, None, None)]
-    assert found[0].task == "worker:1"  # those of the view first
+    assert task_attempts[0].task == "worker:1"  # those of the view first

@@ -12,14 +12,16 @@ from tfdeploy.model.status.attempts import Attempt, closed
 def test_each_attempt_has_its_end_and_its_last_line() -> None:
     progress = RunProgress()
     fold_events(progress, crash_loop())
-    found = progress.attempts_of("worker:3")
-    assert [(each.number, each.ended is not None, each.describe_end[:9]) for each in found] == [
+    task_attempts = progress.attempts_of("worker:3")
+    assert [
+        (each.number, each.ended is not None, each.describe_end[:9]) for each in task_attempts
+    ] == [
         (1, True, "failed: 1"),
         (2, True, "failed: 1"),
         (3, True, "failed: 1"),
         (4, False, ""),
     ]
-    assert found[0].describe_end.endswith("No such file or directory: 'data/shard-3.npz'")
+    assert task_attempts[0].describe_end.endswith("No such file or directory: 'data/shard-3.npz'")
 
 
 def test_the_words_name_the_signal_and_the_reason() -> None:

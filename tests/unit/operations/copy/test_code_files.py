@@ -67,16 +67,16 @@ def test_the_manifest_names_all_and_a_host_may_ask_for_files_alone(code: CodeFil
 
 def rewritten(path: Path) -> None:
     """Other content of the same size and time."""
-    found = path.stat()
-    path.write_bytes(b"x" * found.st_size)
-    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    file_stat = path.stat()
+    path.write_bytes(b"x" * file_stat.st_size)
+    os.utime(path, ns=(file_stat.st_atime_ns, file_stat.st_mtime_ns))
 
 
 def replaced(path: Path) -> None:
     """The same content and time in another file."""
-    found = path.stat()
+    file_stat = path.stat()
     path.with_name("other").write_bytes(path.read_bytes())
-    os.utime(path.with_name("other"), ns=(found.st_atime_ns, found.st_mtime_ns))
+    os.utime(path.with_name("other"), ns=(file_stat.st_atime_ns, file_stat.st_mtime_ns))
     path.with_name("other").rename(path)
 
 

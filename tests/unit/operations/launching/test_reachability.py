@@ -18,10 +18,10 @@ def shut(seen_from: str, to: str, task: str = "", why: str = "no answer") -> tup
 
 
 def refused(ports: list[tuple[str, ShutPort]], hosts: list[Host], asked: dict[str, int]) -> Refused:
-    found: dict[str, list[ShutPort]] = {}
+    ports_by_host: dict[str, list[ShutPort]] = {}
     for seen_from, port in ports:
-        found.setdefault(seen_from, []).append(port)
-    return unreachable_error(found, hosts, asked)
+        ports_by_host.setdefault(seen_from, []).append(port)
+    return unreachable_error(ports_by_host, hosts, asked)
 
 
 def test_a_pair_is_one_line_with_all_its_ports() -> None:

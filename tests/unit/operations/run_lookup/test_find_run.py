@@ -138,10 +138,10 @@ def test_a_silent_host_is_stopped_too_where_only_hosts_have_the_plan(
             damaged={"n4": "state.json: is damaged"},
         ),
     )
-    found = find_run(
+    chosen_run = find_run(
         FLEET, inventory, RunStore(tmp_path), wanted=wanted, job="digits", live_first=True
     )
-    assert [(host.host, host.ssh.get("address")) for host in found.hosts[1:]] == [
+    assert [(host.host, host.ssh.get("address")) for host in chosen_run.hosts[1:]] == [
         ("n2", "10.0.0.2"),
         ("n4", "10.0.0.4"),
     ]
@@ -185,8 +185,10 @@ def test_most_hosts_say_when_a_run_began_and_never_that_it_will(
     warnings: list[str] = []
     asked = FoundRun(run="asked", job="digits", starts=starts)
     hosts_know({}, asked, ended("usual", NOW - 10.0))
-    found = find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", warnings=warnings)
-    assert found.run == ("asked" if is_newest else "usual")
+    chosen_run = find_run(
+        FLEET, (), RunStore(tmp_path), wanted=None, job="digits", warnings=warnings
+    )
+    assert chosen_run.run == ("asked" if is_newest else "usual")
     assert bool(warnings) == ("n1" in asked.hosts_ahead) and all(
         "according to n1" in text for text in warnings
     )

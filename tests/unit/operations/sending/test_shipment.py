@@ -23,5 +23,5 @@ def test_hosts_are_asked_for_what_the_program_of_any_role_imports_and_none_of_it
     job = replace(job, roles={"ps": RoleRule(command=("python", "ps.py"))})
     both = read_shipment(job, None).program(job)
     assert {"pandas", "zmq"} <= set(modules_asked(both))
-    found = from_outside(job, both, ("worker.py", "ps.py"))
-    assert {each.module: each.sure for each in found} == {"pandas": False, "zmq": False}
+    imports = from_outside(job, both, ("worker.py", "ps.py"))
+    assert {each.module: each.sure for each in imports} == {"pandas": False, "zmq": False}

@@ -59,11 +59,11 @@ def test_files_of_secrets_and_of_every_host(home: Path) -> None:
         "TOKEN": SecretSource(file=str(home / "token.txt")),
         "OTHER": SecretSource(variable="OTHER"),
     }
-    found = named(home, Host(name="n1", **host), other, **sources)
-    assert found["token.txt"] == "the secret TOKEN"
-    assert found["keys/id"] == "a private key of the inventory"
-    assert found["keys/hosts"] == found[".ssh/known_hosts"] == "a known_hosts file"
-    assert "keys/mine.pub" not in found
+    withheld = named(home, Host(name="n1", **host), other, **sources)
+    assert withheld["token.txt"] == "the secret TOKEN"
+    assert withheld["keys/id"] == "a private key of the inventory"
+    assert withheld["keys/hosts"] == withheld[".ssh/known_hosts"] == "a known_hosts file"
+    assert "keys/mine.pub" not in withheld
 
 
 def test_keys_and_known_hosts_of_ssh_are_found_without_asking_ssh(home: Path) -> None:

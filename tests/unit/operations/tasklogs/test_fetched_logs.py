@@ -46,8 +46,8 @@ def test_lines_have_the_times_of_their_pieces(
     ]
     for block in (1 << 18, 5, 1):
         monkeypatch.setattr(fetched_logs, "_BLOCK_BYTES", block)
-        found = [(line.time, line.stream, line.attempt, line.line) for line in read(tmp_path)]
-        assert found == [*wanted, (3.0, "out", 2, b"after a gap")], block
+        collected = [(line.time, line.stream, line.attempt, line.line) for line in read(tmp_path)]
+        assert collected == [*wanted, (3.0, "out", 2, b"after a gap")], block
 
 
 def test_damaged_times_are_no_bug(tmp_path: Path) -> None:
@@ -61,9 +61,9 @@ def test_damaged_times_are_no_bug(tmp_path: Path) -> None:
         pack_records(0, [(0, 1.0, 0, 1)], 9)[:7] + pack_records(0, [(2, 5.0, 0, 1)], 9),
     ):
         (tmp_path / times_name("worker:0", "n1")).write_bytes(times)
-        found = read(tmp_path)
-        assert [line.line for line in found] == [b"a", b"b"] * 100
-        assert all(0 <= line.time < 1e11 for line in found)
+        lines = read(tmp_path)
+        assert [line.line for line in lines] == [b"a", b"b"] * 100
+        assert all(0 <= line.time < 1e11 for line in lines)
 
 
 def test_a_log_without_times_has_that_of_its_file(tmp_path: Path) -> None:

@@ -70,8 +70,8 @@ def test_any_of_several_expressions_and_none_of_the_excluded() -> None:
 
 def test_lines_around_a_match_like_grep() -> None:
     batches = [[line(b"%d" % number)] for number in range(20)]
-    found = kept(batches, grep=any_of(b"^(3|5|12)$"), context=2, gaps=True)
-    assert found == [
+    matching = kept(batches, grep=any_of(b"^(3|5|12)$"), context=2, gaps=True)
+    assert matching == [
         *(b"%d" % number for number in range(1, 8)),
         GAP,
         *(b"%d" % number for number in range(10, 15)),
@@ -101,8 +101,8 @@ def test_lines_around_matches_are_those_within_reach(
 
 def test_lines_kept_for_a_match_that_may_come_are_bounded_in_bytes() -> None:
     lines = [[line(b"%d" % number + b"x" * (1 << 20))] for number in range(50)]
-    found = kept([*lines, [line(b"hit")]], grep=any_of(b"^hit"), context=1000)
-    assert 5 < len(found) < 10 and found[-1] == b"hit"
+    matching = kept([*lines, [line(b"hit")]], grep=any_of(b"^hit"), context=1000)
+    assert 5 < len(matching) < 10 and matching[-1] == b"hit"
 
 
 SLOW = """import re, sys

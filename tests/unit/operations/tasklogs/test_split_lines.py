@@ -21,25 +21,25 @@ def lines(*batches: Iterable[Batch]) -> list[LogLine]:
 
 
 def split(chunks: list[tuple[int, bytes]], attempt: int = 1) -> list[tuple[str, bytes, int]]:
-    splitter, offset, found = LineSplitter("worker:0", "n1"), 0, []
+    splitter, offset, collected = LineSplitter("worker:0", "n1"), 0, []
     for number, (stream, chunk) in enumerate(chunks):
-        found += lines(splitter.feed(offset, [[0, float(number), stream, attempt]], chunk))
+        collected += lines(splitter.feed(offset, [[0, float(number), stream, attempt]], chunk))
         offset += len(chunk)
-    found += lines(splitter.rest())
-    return [(line.stream, line.line, line.offset) for line in found]
+    collected += lines(splitter.rest())
+    return [(line.stream, line.line, line.offset) for line in collected]
 
 
 @given(CHUNKS)
 def test_each_stream_has_its_own_lines_however_chunks_are_cut(
     chunks: list[tuple[int, bytes]],
 ) -> None:
-    found = split(chunks)
+    parts = split(chunks)
     for stream, name in ((0, "out"), (1, "err")):
         whole = b"".join(chunk for which, chunk in chunks if which == stream)
         expected = whole.split(b"\n")
         if not expected[-1]:
             expected.pop()
-        assert [line for which, line, _ in found if which == name] == expected
+        assert [line for which, line, _ in parts if which == name] == expected
 
 
 @given(CHUNKS)
@@ -49,8 +49,8 @@ def test_one_blob_with_records_is_the_same_as_its_chunks(chunks: list[tuple[int,
         records.append([len(blob), float(number), stream, 1])
         blob += chunk
     splitter = LineSplitter("worker:0", "n1")
-    found = lines(splitter.feed(0, records, blob), splitter.rest())
-    assert [(line.stream, line.line, line.offset) for line in found] == split(chunks)
+    log_lines = lines(splitter.feed(0, records, blob), splitter.rest())
+    assert [(line.stream, line.line, line.offset) for line in log_lines] == split(chunks)
 
 
 def test_offsets_name_the_first_byte_of_a_line() -> None:
@@ -59,16 +59,16 @@ def test_offsets_name_the_first_byte_of_a_line() -> None:
 
 def test_a_new_attempt_begins_a_new_line() -> None:
     splitter = LineSplitter("worker:0", "n1")
-    found = lines(
+    log_lines = lines(
         splitter.feed(0, [[0, 1.0, 0, 1]], b"cut o"), splitter.feed(5, [[0, 2.0, 0, 2]], b"again\n")
     )
-    assert [(line.attempt, line.line) for line in found] == [(1, b"cut o"), (2, b"again")]
+    assert [(line.attempt, line.line) for line in log_lines] == [(1, b"cut o"), (2, b"again")]
 
 
 def test_a_line_without_end_is_cut_and_memory_stays_bounded() -> None:
     splitter = LineSplitter("worker:0", "n1")
-    found = []
+    collected = []
     for number in range(40):
-        found += lines(splitter.feed(number << 16, [[0, 1.0, 0, 1]], b"x" * (1 << 16)))
-    assert [len(line.line) for line in found] == [MAX_LINE_BYTES] * 2
+        collected += lines(splitter.feed(number << 16, [[0, 1.0, 0, 1]], b"x" * (1 << 16)))
+    assert [len(line.line) for line in collected] == [MAX_LINE_BYTES] * 2
     assert sum(len(line.line) for line in lines(splitter.rest())) == (40 << 16) - 2 * MAX_LINE_BYTES

@@ -71,10 +71,10 @@ def board_of(history: History, looks: Sequence[float]) -> Dashboard:
 
 def drawn(board: Dashboard) -> tuple[Row, list[str]]:
     """The row of the task, and its deaths in words."""
-    found = marks(board.progress, now=NOW)
+    marked = marks(board.progress, now=NOW)
     board.scene.unicode = True
     rows = timeline_page(
-        Frame(scene=board.scene, marks=found, shown=[TASK], width=100, height=30, now=NOW), 30
+        Frame(scene=board.scene, marks=marked, shown=[TASK], width=100, height=30, now=NOW), 30
     )
     deaths = [
         each.folded_text
@@ -91,8 +91,8 @@ def page_of(history: History, told: Iterable[Event], now: float = NOW) -> tuple[
     report = RunReport(
         plan=PLAN, view=view, made=now, events=recorded, attempts={TASK: rows_of(history, now)}
     )
-    found = [each for each in attempts(report) if each.task == TASK]
-    return found, timeline(found, BEGAN, now)
+    attempts_of_task = [each for each in attempts(report) if each.task == TASK]
+    return attempts_of_task, timeline(attempts_of_task, BEGAN, now)
 
 
 @pytest.mark.parametrize("watcher", WATCHERS)
@@ -168,11 +168,11 @@ def test_any_looks_give_the_same_attempts(seed: int) -> None:
         (each.since, each.until, each.outcome if each.until else None, each.reason)
         for each in history.attempts
     ]
-    found = [
+    collected = [
         (each.started, each.ended, each.outcome, each.reason)
         for each in board.progress.attempts_of(TASK)
     ]
-    assert found == want
+    assert collected == want
     told = events_of(history, looks)
     assert page_of(history, told, end) == page_of(history, (), end)
     ended = [event.attempt for event in told if event.data["state"] == "ended"]

@@ -32,12 +32,14 @@ def test_called(
 def checked(
     facts_of: Any, *addresses: str, allow_public: bool = False, **loopback: tuple[str, ...]
 ) -> tuple[str, ...]:
-    found = {f"n{number}": Advertised(address, "") for number, address in enumerate(addresses, 1)}
+    advertised = {
+        f"n{number}": Advertised(address, "") for number, address in enumerate(addresses, 1)
+    }
     facts = {
         name: facts_of(Host(name=name, address=""), hosts_file_loopback=loopback.get(name, ()))
-        for name in found
+        for name in advertised
     }
-    return check(found, facts, allow_public=allow_public)
+    return check(advertised, facts, allow_public=allow_public)
 
 
 @pytest.mark.parametrize(
@@ -108,30 +110,32 @@ def named(facts_of: Any, **seen: tuple[str, ...] | None) -> dict[str, Any]:
 def test_a_name_that_is_public_on_one_host_is_refused_as_the_address_is(
     facts_of: Any, seen: dict[str, Any]
 ) -> None:
-    found = {"n1": Advertised("pub.lan", ""), "n2": Advertised("10.0.0.2", "")}
+    by_name = {"n1": Advertised("pub.lan", ""), "n2": Advertised("10.0.0.2", "")}
     with pytest.raises(
         Refused,
         match=r"n1 would stand in the cluster at pub\.lan, which is the public address .* on n[12]",
     ) as error:
-        check(found, named(facts_of, **seen), allow_public=False)
+        check(by_name, named(facts_of, **seen), allow_public=False)
     assert "--allow-public" in str(error.value.next)
-    (note, *_) = check(found, named(facts_of, **seen), allow_public=True)
+    (note, *_) = check(by_name, named(facts_of, **seen), allow_public=True)
     assert note.startswith("n1 stands in the cluster at pub.lan, which is the public address")
 
 
 def test_a_name_that_hosts_resolve_differently_is_named(facts_of: Any) -> None:
-    found = {
+    by_name = {
         "n1": Advertised("pub.lan", ""),
         "n2": Advertised("10.0.0.2", ""),
         "n3": Advertised("10.0.0.3", ""),
     }
     facts = named(facts_of, n1=("10.0.0.1", "10.9.0.1"), n2=("10.9.0.1", "10.0.0.1"), n3=())
-    assert check(found, facts, allow_public=False) == (
+    assert check(by_name, facts, allow_public=False) == (
         "pub.lan (n1) is not the same on all hosts: 10.0.0.1, 10.9.0.1 on n[1-2]; no address on n3",
     )
     assert (
         check(
-            found, named(facts_of, n1=("10.0.0.1",), n2=("10.0.0.1",), n3=None), allow_public=False
+            by_name,
+            named(facts_of, n1=("10.0.0.1",), n2=("10.0.0.1",), n3=None),
+            allow_public=False,
         )
         == ()
     )

@@ -267,15 +267,15 @@ def test_keras_on_several_workers(
     inventory: Callable[..., Inventory],
     facts_of: Callable[..., HostFacts],
 ) -> None:
-    job, found = asked("mirrored"), source.read(("python", "t.py"), {"t.py": "\n".join(lines)})
+    job, collected = asked("mirrored"), source.read(("python", "t.py"), {"t.py": "\n".join(lines)})
     facts = {host.name: facts_of(host, **said) for host in inventory(worker="n1 n2").hosts}
     if isinstance(expected, dict):
-        choice = legacy_keras.decide(job, found, facts)
+        choice = legacy_keras.decide(job, collected, facts)
         assert choice.variables == expected
         assert bool(choice.notes) == bool(expected)
         return
     with pytest.raises(Refused) as refused:
-        legacy_keras.decide(job, found, facts)
+        legacy_keras.decide(job, collected, facts)
     assert expected in (refused.value.next or "")
     assert "t.py:" in refused.value.what and refused.value.what.endswith("missing on n[1-2]")
 
@@ -283,19 +283,20 @@ def test_keras_on_several_workers(
 def test_what_the_job_says_of_keras_stands(
     facts_of: Callable[..., HostFacts], inventory: Callable[..., Inventory]
 ) -> None:
-    found = source.read(("python", "t.py"), {"t.py": "\n".join((TF, MIRRORED, FIT))})
+    program = source.read(("python", "t.py"), {"t.py": "\n".join((TF, MIRRORED, FIT))})
     facts = {host.name: facts_of(host) for host in inventory(worker="n1").hosts}
     job = replace(asked("mirrored"), env={"TF_USE_LEGACY_KERAS": "0"})
-    assert legacy_keras.decide(job, found, facts).variables == {}
+    assert legacy_keras.decide(job, program, facts).variables == {}
 
 
 def test_keras_3_by_its_own_name_is_said() -> None:
-    found = source.read(
+    program = source.read(
         ("python", "t.py"),
         {"t.py": f"import keras\nimport tensorflow as tf\n{MIRRORED}\nkeras.Model().fit(x)"},
     )
     assert (
-        "from tensorflow import keras" in legacy_keras.decide(asked("mirrored"), found, {}).notes[0]
+        "from tensorflow import keras"
+        in legacy_keras.decide(asked("mirrored"), program, {}).notes[0]
     )
 
 
@@ -330,8 +331,8 @@ def test_keras_3_by_its_own_name_is_said() -> None:
 )
 def test_who_serves(mode: str, lines: tuple[str, ...], by_us: bool) -> None:
     served = "import tensorflow\ntensorflow.distribute.Server(c)"
-    found = source.read(("python", "t.py"), {"t.py": "\n".join(lines), "served.py": served})
-    told = servers.decide(asked(mode), found, ("ps", "worker"))
+    program = source.read(("python", "t.py"), {"t.py": "\n".join(lines), "served.py": served})
+    told = servers.decide(asked(mode), program, ("ps", "worker"))
     assert bool(told.roles) is by_us
     assert (told.note is None) == (mode in ("mirrored", "async"))
 
@@ -371,8 +372,8 @@ def test_a_program_that_cannot_be_read_serves_itself() -> None:
 def test_servers_are_of_the_job_that_the_client_names(
     lines: tuple[str, ...], job: str, facts_of: Callable[..., HostFacts]
 ) -> None:
-    found = source.read(("python", "t.py"), {"t.py": "\n".join((TF, *lines))})
-    told = servers.decide(asked("ingraph"), found, ("worker",))
+    program = source.read(("python", "t.py"), {"t.py": "\n".join((TF, *lines))})
+    told = servers.decide(asked("ingraph"), program, ("worker",))
     assert told.job == job
     assert (f"called {job}," in (told.note or "")) == bool(job)
     facts = facts_of(Host(name="n1", address="192.0.2.1"))

@@ -242,13 +242,13 @@ def test_an_index_by_another_name(text: str, expected: tuple[str, ...]) -> None:
 
 def test_a_role_without_an_index_is_said() -> None:
     job = Job(name="j", mode="async", command=("python", "train.py"), code="/code")
-    found = source.read(
+    program = source.read(
         job.command,
         {"train.py": "p.add_argument('--job_name')\np.add_argument('--number', type=int)"},
     )
-    assert "none of them is the task's index" in appended_flags.choose(job, found).note
-    found = source.read(job.command, {"train.py": TASK_ID})
-    assert appended_flags.choose(job, found).note.endswith("--job_name --task_id as {task_index}")
+    assert "none of them is the task's index" in appended_flags.choose(job, program).note
+    program = source.read(job.command, {"train.py": TASK_ID})
+    assert appended_flags.choose(job, program).note.endswith("--job_name --task_id as {task_index}")
 
 
 @pytest.mark.parametrize(

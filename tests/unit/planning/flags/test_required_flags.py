@@ -75,11 +75,11 @@ WRITTEN = {
 
 @pytest.mark.parametrize("text", WRITTEN.values(), ids=WRITTEN)
 def test_a_folder_that_must_be_given(job: Job, text: str) -> None:
-    found = supplied(job, text, **KEEP)
-    assert [(flag.spelling, flag.template) for flag in found.flags] == [
+    flags = supplied(job, text, **KEEP)
+    assert [(flag.spelling, flag.template) for flag in flags.flags] == [
         ("--train_dir", "{keep.train}")
     ]
-    assert "--train_dir={keep.train}" in found.notes[0] and "train.py:" in found.notes[0]
+    assert "--train_dir={keep.train}" in flags.notes[0] and "train.py:" in flags.notes[0]
     with pytest.raises(Refused, match="ends at once without --train_dir") as refused:
         supplied(job, text)
     assert "`keep: [train]`" in str(refused.value.next) and "--train_dir={keep.train}" in str(
@@ -187,6 +187,6 @@ def test_an_index_that_must_be_given_is_known(job: Job) -> None:
         ARGS + "import tensorflow as tf\np.add_argument('--task_index', type=int, "
         "required=True)\np.parse_args()"
     )
-    found = supplied(job, text, mode="mirrored")
-    assert found.flags[0].arguments({"task_index": "2"}) == ("--task_index=2",)
+    flags = supplied(job, text, mode="mirrored")
+    assert flags.flags[0].arguments({"task_index": "2"}) == ("--task_index=2",)
     assert supplied(job, text, mode="async").flags == ()

@@ -62,7 +62,7 @@ def seen_of(
 ) -> dict[str, Seen]:
     """Healthy hosts n1 to n3, but for what is said `of_n2`: fields of Seen, of Preflight, of
     HostFacts; `entry`: of Host."""
-    found = {}
+    seen_by_host = {}
     for number in range(1, hosts + 1):
         said, keys = (of_n2, entry or {}) if number == 2 else ({}, {})
         host = replace(Host(name=f"n{number}", address=f"192.0.2.{number}"), **keys)
@@ -71,22 +71,22 @@ def seen_of(
         facts = replace(
             facts_of(host, boot_id=str(number)), preflight=replace(HEALTHY, **more), **own
         )
-        found[host.name] = Seen(host, facts, said.get("skew_s", 0.0), said.get("noise", ""))
-    return found
+        seen_by_host[host.name] = Seen(host, facts, said.get("skew_s", 0.0), said.get("noise", ""))
+    return seen_by_host
 
 
-def wrong(found: dict[str, tuple[Check, ...]]) -> list[tuple[str, str, str, str]]:
+def wrong(checks_by_host: dict[str, tuple[Check, ...]]) -> list[tuple[str, str, str, str]]:
     return [
         (host, each.check, each.level, each.detail)
-        for host, checks in found.items()
+        for host, checks in checks_by_host.items()
         for each in checks
         if not each.ok
     ]
 
 
 def test_healthy_hosts_have_nothing_wrong(facts_of: FactsOf) -> None:
-    found = judge(Probed(seen_of(facts_of), Needs(bytes=MIB, files=10, tensorflow=True)))
-    assert wrong(found) == [] and [each.check for each in found["n1"]] == list(RULES)
+    checks = judge(Probed(seen_of(facts_of), Needs(bytes=MIB, files=10, tensorflow=True)))
+    assert wrong(checks) == [] and [each.check for each in checks["n1"]] == list(RULES)
 
 
 NO_PYTHON = {
@@ -300,10 +300,10 @@ def test_what_is_wrong_on_one_host_is_said_of_it_with_its_cure(
 def test_what_a_host_says_is_one_quoted_word_of_the_line_to_paste(
     facts_of: FactsOf, said: dict[str, Any], words: str
 ) -> None:
-    found = judge(Probed(seen_of(facts_of, **said)))["n2"]
+    checks = judge(Probed(seen_of(facts_of, **said)))["n2"]
     fixes = [
         shlex.split(each.fix[each.fix.index("tfdeploy exec") :])
-        for each in found
+        for each in checks
         if each.fix and "tfdeploy exec" in each.fix
     ]
     assert any(words in fix or f"{words};" in fix for fix in fixes), fixes
@@ -340,15 +340,15 @@ def test_packages_that_another_python_lacks_are_one_problem_that_names_the_setti
 
 def test_python3_is_to_be_installed_only_where_it_is_what_is_missing(facts_of: FactsOf) -> None:
     for entry, install in ({}, True), ({"python": "/opt/python9"}, False):
-        found = judge(Probed(seen_of(facts_of, entry=entry, **NO_PYTHON)), ("python",))["n2"]
-        assert ("install python3 on n2" in (found[0].fix or "")) is install
+        checks = judge(Probed(seen_of(facts_of, entry=entry, **NO_PYTHON)), ("python",))["n2"]
+        assert ("install python3 on n2" in (checks[0].fix or "")) is install
 
 
 def test_one_port_is_one_port(facts_of: FactsOf) -> None:
-    found = wrong(
+    problems = wrong(
         judge(Probed(seen_of(facts_of, free_ports=(2222,), ephemeral_ports=1)), ("ports",))
     )
-    assert [detail for *_, detail in found] == [
+    assert [detail for *_, detail in problems] == [
         "1 port of 2222-2299 is free",
         "1 port of 2222-2299 may be given to any outgoing connection",
     ]
@@ -478,10 +478,10 @@ def test_what_the_job_needs_makes_errors(facts_of: FactsOf) -> None:
         sync=False,
     )
     said = {"tensorflow": None, "rsync": None, "mount": replace(MOUNT, options=("noexec",))}
-    found = [
+    collected = [
         each for each in wrong(judge(Probed(seen_of(facts_of, **said), needs))) if each[0] == "n2"
     ]
-    levels = {(check, level) for _, check, level, _ in found}
+    levels = {(check, level) for _, check, level, _ in collected}
     assert {
         ("tensorflow", "error"),
         ("rsync", "warning"),
@@ -502,9 +502,9 @@ IMPORTS = (
 def lacking(facts_of: FactsOf, needs: Needs, *modules: str, **of_n2: Any) -> list[Check]:
     """What is said of n2, which lacks these modules."""
     asked = {each.module: each.module not in modules for each in needs.imports}
-    found = judge(Probed(seen_of(facts_of, modules=asked, **of_n2), needs), ("packages",))
-    assert all(each.ok for host in ("n1", "n3") for each in found[host])
-    return [each for each in found["n2"] if not each.ok]
+    checks = judge(Probed(seen_of(facts_of, modules=asked, **of_n2), needs), ("packages",))
+    assert all(each.ok for host in ("n1", "n3") for each in checks[host])
+    return [each for each in checks["n2"] if not each.ok]
 
 
 def test_packages_that_a_host_lacks_and_the_lines_that_bring_them(facts_of: FactsOf) -> None:
@@ -587,8 +587,8 @@ def test_a_refused_plan_is_said_of_its_host_unless_an_error_there_explains_it(
     facts_of: FactsOf,
 ) -> None:
     refused = Refused("no", where="host n3", next="do")
-    found = judge(Probed(seen_of(facts_of), refused=refused))
-    assert wrong(found) == [("n3", "plan", "error", "no")] and found["n3"][-1].fix == "do"
+    checks = judge(Probed(seen_of(facts_of), refused=refused))
+    assert wrong(checks) == [("n3", "plan", "error", "no")] and checks["n3"][-1].fix == "do"
     assert [row[:2] for row in wrong(judge(Probed(seen_of(facts_of), refused=Refused("no"))))] == [
         ("n1", "plan")
     ]
@@ -602,10 +602,10 @@ def test_a_refused_plan_is_said_of_its_host_unless_an_error_there_explains_it(
 
 
 def test_a_launch_judges_what_its_plan_does_not(facts_of: FactsOf) -> None:
-    found = judge(
+    checks = judge(
         Probed(seen_of(facts_of, rsync=None, quota=Quota(1, None, True), skew_s=999.0)), BEYOND_PLAN
     )
-    assert [row[1] for row in wrong(found)] == ["quota"]
+    assert [row[1] for row in wrong(checks)] == ["quota"]
 
 
 def test_a_host_without_facts_has_its_error_for_a_check() -> None:

@@ -34,16 +34,16 @@ def test_without_a_plan_both_ends_of_the_range_are_tried_and_of_many_hosts_one(
     facts_of: FactsOf, count: int, tried: int
 ) -> None:
     hosts = hosts_of(count)
-    found = ends(hosts, {name: facts_of(host) for name, host in hosts.items()}, None)
-    assert {each.ports for each in found.values()} == {(2222, 2299)[:tried]} and found[
+    host_ends = ends(hosts, {name: facts_of(host) for name, host in hosts.items()}, None)
+    assert {each.ports for each in host_ends.values()} == {(2222, 2299)[:tried]} and host_ends[
         "n0"
     ].address == "192.0.0.1"
 
 
 def test_hosts_behind_one_address_get_ports_of_their_own(facts_of: FactsOf) -> None:
     hosts = {name: replace(host, address="127.0.0.1") for name, host in hosts_of(3).items()}
-    found = ends(hosts, {name: facts_of(host) for name, host in hosts.items()}, None)
-    ports = [port for each in found.values() for port in each.ports]
+    host_ends = ends(hosts, {name: facts_of(host) for name, host in hosts.items()}, None)
+    ports = [port for each in host_ends.values() for port in each.ports]
     assert len(ports) == len(set(ports)) == 6
 
 
@@ -60,22 +60,22 @@ def test_a_host_without_an_address_or_a_free_port_is_left_out(facts_of: FactsOf)
 @pytest.mark.parametrize("count", [2, 3, 8, 9])
 def test_every_pair_is_measured_once_and_no_host_twice_in_a_round(count: int) -> None:
     names = [f"n{each}" for each in range(count)]
-    found = rounds(names)
-    pairs = [frozenset(pair) for each in found for pair in each]
+    all_rounds = rounds(names)
+    pairs = [frozenset(pair) for each in all_rounds for pair in each]
     assert len(pairs) == len(set(pairs)) == count * (count - 1) // 2
-    for each in found:
+    for each in all_rounds:
         inside = [name for pair in each for name in pair]
         assert len(inside) == len(set(inside))
-    assert len(found) == count - 1 + count % 2
+    assert len(all_rounds) == count - 1 + count % 2
 
 
 @pytest.mark.parametrize("why", get_args(Why))
 def test_each_cause_has_its_words_and_a_cure(why: Why) -> None:
-    found = failed(
+    failure = failed(
         link("n1", "n2"), why, "something", Host(name="n2", address="192.0.2.2"), "192.0.2.2"
     )
-    assert not found.ok and found.why and found.fix
-    assert "there)" not in found.fix and "(as root" not in found.fix
+    assert not failure.ok and failure.why and failure.fix
+    assert "there)" not in failure.fix and "(as root" not in failure.fix
 
 
 def test_slow_links_are_marked_and_stay_ok() -> None:
@@ -85,11 +85,11 @@ def test_slow_links_are_marked_and_stay_ok() -> None:
         replace(links[0], ms=40.0),
         link("n1", "n3", ok=False, why="x", fix="y"),
     )
-    found = with_slow([*links, slow, far, bad])
-    assert [each.why is None for each in found] == [True] * 5 + [False] * 3
+    marked = with_slow([*links, slow, far, bad])
+    assert [each.why is None for each in marked] == [True] * 5 + [False] * 3
     assert (
-        all(each.ok for each in found[:7])
-        and "90 mbit/s" in str(found[5].why)
-        and "40.0 ms" in str(found[6].why)
+        all(each.ok for each in marked[:7])
+        and "90 mbit/s" in str(marked[5].why)
+        and "40.0 ms" in str(marked[6].why)
     )
     assert with_slow(links[:2]) == tuple(links[:2])

@@ -45,9 +45,9 @@ def decide(text, job=JOB, hosts=None, **others):
     ],
 )
 def test_a_name_that_only_tensorflow_1_has_makes_it_version_1(text, because):
-    found = decide(text, model=TF + "v = tf.get_variable('v', [])\n")
-    assert (found.choice, found.refusals) == ("v1", ())
-    assert because in found.why
+    decision = decide(text, model=TF + "v = tf.get_variable('v', [])\n")
+    assert (decision.choice, decision.refusals) == ("v1", ())
+    assert because in decision.why
 
 
 @pytest.mark.parametrize(
@@ -91,11 +91,11 @@ def test_the_plan_says_why_a_program_is_left_as_it_is(text, why):
 
 
 def test_names_of_both_are_not_decided_for_the_user():
-    found = decide(TF + "tf.placeholder\ntf.optimizers.Adam()")
-    assert found.choice == "none"
-    assert "tf.placeholder (train.py:2)" in found.why
-    assert "tf.optimizers.Adam (train.py:3)" in found.why
-    assert "compat: v1" in found.why
+    decision = decide(TF + "tf.placeholder\ntf.optimizers.Adam()")
+    assert decision.choice == "none"
+    assert "tf.placeholder (train.py:2)" in decision.why
+    assert "tf.optimizers.Adam (train.py:3)" in decision.why
+    assert "compat: v1" in decision.why
 
 
 def test_the_job_may_say_it_itself():
@@ -185,16 +185,16 @@ def test_a_package_that_the_hosts_have_supplies_the_names(facts_of, inventory):
         host.name: facts_of(host, modules={"tf_slim": True})
         for host in inventory(worker="n1 n2").hosts
     }
-    found = decide(SLIM, hosts=hosts)
-    assert (found.choice, found.refusals) == ("v1", ())
-    (note,) = found.notes
+    decision = decide(SLIM, hosts=hosts)
+    assert (decision.choice, decision.refusals) == ("v1", ())
+    (note,) = decision.notes
     assert note.startswith(
         "the package tf_slim supplies tf.contrib.slim.conv2d (train.py:2), tf.contrib.slim.flatten"
     )
 
 
 def test_names_of_the_first_versions_are_said_to_be_supplied():
-    found = decide(
+    decision = decide(
         TF
         + "\n".join(
             [
@@ -207,8 +207,8 @@ def test_names_of_the_first_versions_are_said_to_be_supplied():
             ]
         )
     )
-    assert (found.choice, found.refusals) == ("v1", ())
-    assert found.notes == (
+    assert (decision.choice, decision.refusals) == ("v1", ())
+    assert decision.notes == (
         "names of TensorFlow 0.x get their later meaning: tf.mul (train.py:2), tf.pack "
         "(train.py:3), tf.sub (train.py:5), "
         "tf.neg (train.py:6) and 1 more",
@@ -233,8 +233,8 @@ def test_names_of_0_x_and_of_contrib_that_are_supplied_make_it_version_1_and_are
         "from tensorflow.contrib.tensorboard.plugins import projector\nprojector.ProjectorConfig()",
         "from tensorflow.examples.tutorials.mnist import mnist\nmnist.inference(x, 1, 2)",
     ):
-        found = decide(TF + text)
-        assert (found.choice, found.refusals) == ("v1", ())
+        decision = decide(TF + text)
+        assert (decision.choice, decision.refusals) == ("v1", ())
 
 
 @pytest.mark.parametrize(
@@ -254,8 +254,8 @@ def test_what_may_be_caught_what_is_supplied_and_what_is_broken_in_any_python_is
 def test_hosts_with_tensorflow_1_or_python_2_need_nothing(facts_of, inventory):
     host = inventory(worker="n1").hosts[0]
     old = {"n1": facts_of(host, tensorflow="1.15.5", python_version="2.7.18")}
-    found = decide(TF + "tf.contrib.slim\n", hosts=old)
-    assert (found.choice, found.refusals) == ("none", ())
+    decision = decide(TF + "tf.contrib.slim\n", hosts=old)
+    assert (decision.choice, decision.refusals) == ("none", ())
     assert decide("print 'x'", hosts=old).refusals == ()
 
 
@@ -357,7 +357,7 @@ def test_what_is_no_cluster_is_not_taken_for_one(text):
 
 def test_a_cluster_that_stands_is_said_and_takes_no_port_of_the_plan():
     job = replace(JOB, cluster="program")
-    found = decide(TF + "c = {'ps': ['a:1'], 'worker': ['b:1']}")
-    assert "stands (`cluster: program`)" in compat.notes(job, found, PLAN)[-1]
-    assert compat.keeps_addresses(job, found)
-    assert not compat.keeps_addresses(JOB, found)
+    decision = decide(TF + "c = {'ps': ['a:1'], 'worker': ['b:1']}")
+    assert "stands (`cluster: program`)" in compat.notes(job, decision, PLAN)[-1]
+    assert compat.keeps_addresses(job, decision)
+    assert not compat.keeps_addresses(JOB, decision)

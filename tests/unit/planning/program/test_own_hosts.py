@@ -52,10 +52,10 @@ def hosts(text: str, job: Job, *, knows_role: bool = False) -> own_hosts.OwnHost
     ],
 )
 def test_the_place_of_each_task_in_the_programs_lists(
-    job: Job, text: str, found: dict[str, str]
+    job: Job, text: str, own_hosts: dict[str, str]
 ) -> None:
-    assert hosts(text, job).hosts == found
-    assert bool(hosts(text, job).notes) == bool(found)
+    assert hosts(text, job).hosts == own_hosts
+    assert bool(hosts(text, job).notes) == bool(own_hosts)
     assert hosts(text, job, knows_role=True).hosts == {}
 
 

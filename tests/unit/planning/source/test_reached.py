@@ -27,12 +27,12 @@ def decide(text, job=JOB, **others):
 
 def said(text, job=JOB, **others):
     """ "refused", "noted", or "" where the plan says nothing about it."""
-    found, _ = decide(text, job, **others)
+    decision, _ = decide(text, job, **others)
     return (
         "refused"
-        if found.refusals
+        if decision.refusals
         else "noted"
-        if any("crf" in note for note in found.notes)
+        if any("crf" in note for note in decision.notes)
         else ""
     )
 
@@ -191,11 +191,11 @@ def test_each_program_of_a_command_that_names_one_per_job_is_followed():
 
 
 def test_a_migrated_program_is_not_made_version_1_by_what_it_may_never_reach():
-    found, _ = decide(
+    decision, _ = decide(
         "import tensorflow.compat.v1 as tf\nimport old\ntf.placeholder\n",
         old=f"import tensorflow as tf\n{BUILD}",
     )
-    assert (found.choice, found.refusals, found.notes) == ("none", (), ())
+    assert (decision.choice, decision.refusals, decision.notes) == ("none", (), ())
 
 
 @pytest.mark.parametrize(
@@ -209,8 +209,11 @@ def test_a_migrated_program_is_not_made_version_1_by_what_it_may_never_reach():
     ],
 )
 def test_a_module_in_python_2_is_refused_where_it_is_surely_imported(text, refused, noted):
-    found, _ = decide(text, old="x = 1\nprint 'old'\n")
-    assert (bool(found.refusals), any("old.py:2 is Python 2" in note for note in found.notes)) == (
+    decision, _ = decide(text, old="x = 1\nprint 'old'\n")
+    assert (
+        bool(decision.refusals),
+        any("old.py:2 is Python 2" in note for note in decision.notes),
+    ) == (
         refused,
         noted,
     )
@@ -218,9 +221,9 @@ def test_a_module_in_python_2_is_refused_where_it_is_surely_imported(text, refus
 
 def test_many_names_are_one_readable_sentence():
     names = [f"tf.contrib.{part}.f{number}" for part in ("crf", "tpu") for number in range(7)]
-    found, read = decide(TF + "\n".join(names))
+    decision, read = decide(TF + "\n".join(names))
     with pytest.raises(Refused) as refused:
-        compat.check(found, read)
+        compat.check(decision, read)
     assert refused.value.what == (
         "train.py cannot run as it is: tf.contrib.crf.f0, tf.contrib.crf.f1 (train.py:4), "
         "tf.contrib.crf.f2 (train.py:5), "
@@ -236,7 +239,7 @@ def test_many_names_are_one_readable_sentence():
     ("text", "named"), [("if hasattr(tf, 'Session'):\n    tf.Session()\n", True), ("", False)]
 )
 def test_a_refusal_names_compat_none_where_the_program_has_a_way_of_its_own(text, named):
-    found, read = decide(TF + text + GONE)
+    decision, read = decide(TF + text + GONE)
     with pytest.raises(Refused) as refused:
-        compat.check(found, read)
+        compat.check(decision, read)
     assert ("`compat: none`" in str(refused.value.next)) is named

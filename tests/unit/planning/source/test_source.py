@@ -55,9 +55,9 @@ def test_path(command: str, path: str | None) -> None:
 def test_a_command_that_starts_in_a_folder_of_the_code(
     command: str, path: str | None, files: int
 ) -> None:
-    found = source.read(tuple(command.split()), CODE, "src")
-    assert (found.path, len(found.modules)) == (path, files)
-    assert found.script == ("train.sh" if path is None else None)
+    program = source.read(tuple(command.split()), CODE, "src")
+    assert (program.path, len(program.modules)) == (path, files)
+    assert program.script == ("train.sh" if path is None else None)
 
 
 def test_imports_are_followed_below_packages_and_around_loops() -> None:
@@ -99,16 +99,16 @@ def test_imports_tensorflow(text: str, does: bool) -> None:
     ],
 )
 def test_unread_says_where(text: str, said: str) -> None:
-    found = source.read(("python", "p.py"), {"p.py": text})
-    assert found.unread is not None
-    assert found.unread.startswith(said)
-    assert found.modules == ()
+    program = source.read(("python", "p.py"), {"p.py": text})
+    assert program.unread is not None
+    assert program.unread.startswith(said)
+    assert program.modules == ()
 
 
 def test_a_broken_module_does_not_hide_the_program() -> None:
-    found = source.read(("python", "p.py"), {"p.py": "import old", "old.py": "print 'x'"})
-    assert found.unread is None
-    assert len(found.modules) == 1
+    program = source.read(("python", "p.py"), {"p.py": "import old", "old.py": "print 'x'"})
+    assert program.unread is None
+    assert len(program.modules) == 1
 
 
 def test_a_program_of_its_own_for_each_task() -> None:
@@ -119,10 +119,10 @@ def test_a_program_of_its_own_for_each_task() -> None:
         "a/b/ps0.py": "",
         "worker1.py": "",
     }
-    found = source.read(("python", "a/{job_name}{task_index}.py"), sources)
-    assert (found.path, tuple(found.by_path)) == (
+    program = source.read(("python", "a/{job_name}{task_index}.py"), sources)
+    assert (program.path, tuple(program.by_path)) == (
         "a/{job_name}{task_index}.py",
         ("a/ps0.py", "a/x.py", "a/worker1.py"),
     )
-    assert found.imports_tensorflow
+    assert program.imports_tensorflow
     assert "is not among" in (source.read(("python", "{job_name}-main.py"), sources).unread or "")

@@ -33,18 +33,18 @@ PARAMETER_SERVERS = "s = tf.distribute.experimental.ParameterServerStrategy(r)"
 def test_fit_on_parameter_servers_needs_keras_2_too(
     inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts]
 ) -> None:
-    job, found = (
+    job, collected = (
         asked("coordinator"),
         source.read(("python", "t.py"), {"t.py": "\n".join((TF, PARAMETER_SERVERS, FIT))}),
     )
     facts = {host.name: facts_of(host, **THERE) for host in inventory(worker="n1").hosts}
-    choice = legacy_keras.decide(job, found, facts)
+    choice = legacy_keras.decide(job, collected, facts)
     assert choice.variables == ON
     assert "under ParameterServerStrategy" in choice.notes[0]
-    assert legacy_keras.decide(asked("local"), found, facts).variables == {}
+    assert legacy_keras.decide(asked("local"), collected, facts).variables == {}
     with pytest.raises(Refused, match=r"under ParameterServerStrategy.* tf_keras is missing on n1"):
         legacy_keras.decide(
-            job, found, {name: replace(each, tf_keras=None) for name, each in facts.items()}
+            job, collected, {name: replace(each, tf_keras=None) for name, each in facts.items()}
         )
 
 
@@ -135,13 +135,15 @@ def test_what_keras_3_has_dropped(
     inventory: Callable[..., Inventory],
     facts_of: Callable[..., HostFacts],
 ) -> None:
-    job, found = (
+    job, collected = (
         asked("mirrored"),
         source.read(("python", "t.py"), {"t.py": "\n".join((TF, *lines))}),
     )
     there = {host.name: facts_of(host, **THERE) for host in inventory(worker="n1").hosts}
     missing = {name: replace(each, tf_keras=None) for name, each in there.items()}
-    with_tf_keras, without = (legacy_keras.decide(job, found, facts) for facts in (there, missing))
+    with_tf_keras, without = (
+        legacy_keras.decide(job, collected, facts) for facts in (there, missing)
+    )
     assert with_tf_keras.variables == (ON if said else {})
     assert without.variables == {}
     for note in (*with_tf_keras.notes, *without.notes):
@@ -279,17 +281,17 @@ def test_names_of_version_1_and_keras_in_graphs(
     inventory: Callable[..., Inventory],
     facts_of: Callable[..., HostFacts],
 ) -> None:
-    job, found = (
+    job, changed = (
         replace(asked("async"), compat=compatible),
         source.read(("python", "t.py"), {"t.py": text, **others}),
     )
-    version1 = compat.decide(job, found).choice == "v1"
+    version1 = compat.decide(job, changed).choice == "v1"
     if "compat" not in text + "".join(others.values()) and not version1:
         said = ""  # TensorFlow 2 has no such name, with any Keras
     there = {host.name: facts_of(host, **THERE) for host in inventory(worker="n1").hosts}
-    choice = legacy_keras.decide(job, found, there, version1=version1)
+    choice = legacy_keras.decide(job, changed, there, version1=version1)
     assert choice.variables == (ON if said else {})
     for note in choice.notes:
         assert said and said in note
     old = {name: replace(each, tensorflow="2.15.1") for name, each in there.items()}
-    assert legacy_keras.decide(job, found, old, version1=version1).variables == {}
+    assert legacy_keras.decide(job, changed, old, version1=version1).variables == {}

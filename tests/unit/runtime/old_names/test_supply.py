@@ -248,10 +248,10 @@ def test_losses_metrics_tables_and_the_tutorial_give_what_the_calls_of_today_giv
 
 
 def test_an_import_of_what_is_nowhere_gives_a_stand_in_that_fails_when_it_is_used(said):
-    found = said(STAND_INS)
+    answers = said(STAND_INS)
     assert all(
         "train.py:" in text and " is not in TensorFlow 2; in its place: " in text
-        for text in found["uses"]
+        for text in answers["uses"]
     )
     names = (
         "session_bundle.exporter.Exporter",
@@ -259,10 +259,10 @@ def test_an_import_of_what_is_nowhere_gives_a_stand_in_that_fails_when_it_is_use
         "crf.crf_log_likelihood",
         "seq2seq.BasicDecoder",
     )
-    for text, name in zip(found["uses"], names, strict=False):
+    for text, name in zip(answers["uses"], names, strict=False):
         assert f"tf.contrib.{name} is not" in text
-    assert "a line `tf_slim` in the requirements of `setup:`" in found["uses"][5]
-    assert not found["no instance"]
+    assert "a line `tf_slim` in the requirements of `setup:`" in answers["uses"][5]
+    assert not answers["no instance"]
 
 
 def test_but_not_where_the_program_has_a_way_out_of_its_own(said):
@@ -271,14 +271,14 @@ def test_but_not_where_the_program_has_a_way_out_of_its_own(said):
 
 
 def test_slim_and_the_layers_are_those_of_tf_slim_where_a_host_has_it(said, fake_tensorflow):
-    found = said(WITH_SLIM, fake_tensorflow(SLIM))
-    assert found["same"] == [True] * 8
-    assert "tf.contrib.slim.nothing is not in TensorFlow 2" in found["nowhere"]
+    answers = said(WITH_SLIM, fake_tensorflow(SLIM))
+    assert answers["same"] == [True] * 8
+    assert "tf.contrib.slim.nothing is not in TensorFlow 2" in answers["nowhere"]
 
 
 def test_a_tf_slim_that_does_not_work_here_is_said_and_ours_count(said, fake_tensorflow):
     broken = {
         "tf_slim/__init__.py": "raise AttributeError('`Layer` is not available with Keras 3.')"
     }
-    found = said("said['ours'] = tf.contrib.layers.conv2d.__module__", fake_tensorflow(broken))
-    assert found == {"ours": "tensorflow.contrib.layers.dense"}
+    answers = said("said['ours'] = tf.contrib.layers.conv2d.__module__", fake_tensorflow(broken))
+    assert answers == {"ours": "tensorflow.contrib.layers.dense"}

@@ -146,8 +146,8 @@ def said(run_python, tmp_path):
 
 
 def test_each_name_and_each_old_order_of_arguments_gives_what_the_call_of_today_gives(said):
-    found, _ = said(CALLS)
-    assert found == {
+    answers, _ = said(CALLS)
+    assert answers == {
         "different": [],
         "only on import tensorflow": [False, False, True],
         "rnn": 4,
@@ -156,8 +156,8 @@ def test_each_name_and_each_old_order_of_arguments_gives_what_the_call_of_today_
 
 
 def test_a_summary_keeps_its_tag_with_blanks_and_without_the_scope_around_it(said):
-    found, _ = said(SUMMARIES)
-    assert found == {
+    answers, _ = said(SUMMARIES)
+    assert answers == {
         "tags": ["a tag with blanks", "h", "im/image", "au/audio", "x", "y"],
         "others": [True, True],
     }
@@ -165,8 +165,8 @@ def test_a_summary_keeps_its_tag_with_blanks_and_without_the_scope_around_it(sai
 
 def test_a_cross_entropy_without_names_of_arguments_is_of_logits_and_labels_and_said_once(said):
     """tensorflow.compat.v1 alone takes them for (labels, logits): another loss, without a word."""
-    found, errors = said(CROSS_ENTROPIES)
-    assert found == {
+    answers, errors = said(CROSS_ENTROPIES)
+    assert answers == {
         **dict.fromkeys(("softmax", "sigmoid", "sparse_softmax"), [True] * 5),
         **dict.fromkeys(
             ("softmax of compat.v1", "sigmoid of compat.v1", "sparse_softmax of compat.v1"), False

@@ -36,7 +36,7 @@ def test_who_does_not_answer_is_tried_again_beside_the_first_try(
 ) -> None:
     monkeypatch.setattr(tcp, "TRY_AGAIN_S", 0.05)
     made: list[socket.socket] = []
-    found: list[socket.socket] = []
+    collected: list[socket.socket] = []
 
     def new() -> socket.socket:
         made.append(NEW())
@@ -45,7 +45,7 @@ def test_who_does_not_answer_is_tried_again_beside_the_first_try(
     with full_listener() as (listener, fillers):
         thread = threading.Thread(
             daemon=True,
-            target=lambda: found.append(tcp._connect(new, listener.getsockname(), 30.0)),
+            target=lambda: collected.append(tcp._connect(new, listener.getsockname(), 30.0)),
         )
         thread.start()
         wait_for(lambda: len(made) >= 3, 10, "more tries")
@@ -58,13 +58,13 @@ def test_who_does_not_answer_is_tried_again_beside_the_first_try(
                 listener.accept()[0].close()
             except TimeoutError:
                 pass
-            return bool(found)
+            return bool(collected)
 
         wait_for(accepted, 20, "one of them is through")
         thread.join(120)
-    assert [one for one in made if one.fileno() >= 0] == found
-    assert found[0].gettimeout() is None
-    found[0].close()
+    assert [one for one in made if one.fileno() >= 0] == collected
+    assert collected[0].gettimeout() is None
+    collected[0].close()
 
 
 def test_nobody_answering_is_a_timeout_and_leaves_nothing_open(

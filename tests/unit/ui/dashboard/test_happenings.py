@@ -8,12 +8,12 @@ from tfdeploy.ui.dashboard.happenings import KEPT, Happenings
 
 
 def after(*events: object) -> Happenings:
-    found = Happenings()
+    happenings = Happenings()
     for part in events:
         for one in part:  # type: ignore[attr-defined]
             if one.kind != "line":
-                found.add(one)
-    return found
+                happenings.add(one)
+    return happenings
 
 
 def test_equal_ones_of_several_tasks_are_one() -> None:
@@ -32,11 +32,14 @@ def test_the_reason_of_a_stall_tells_them_apart() -> None:
 
 
 def test_the_first_death_is_the_cause_until_the_run_goes_on() -> None:
-    found = after(training(), dying())
-    assert found.cause is not None and found.cause.text == "worker:1@n3 failed with exit code 1"
-    cause = found.cause
-    found.forget_cause()
-    assert (found.cause, cause.first) == (None, False)
+    happenings = after(training(), dying())
+    assert (
+        happenings.cause is not None
+        and happenings.cause.text == "worker:1@n3 failed with exit code 1"
+    )
+    cause = happenings.cause
+    happenings.forget_cause()
+    assert (happenings.cause, cause.first) == (None, False)
 
 
 def test_what_is_told_again_is_one_and_all_is_bounded() -> None:

@@ -16,11 +16,11 @@ MARKS = marks(PROGRESS)
 
 
 def rows(text: str) -> list[str]:
-    found = parse(text, PROGRESS)
+    row_filter = parse(text, PROGRESS)
     return [
         name
         for name in PROGRESS.tasks
-        if found.passes(name, states_of(MARKS[name], PROGRESS, name))
+        if row_filter.passes(name, states_of(MARKS[name], PROGRESS, name))
     ]
 
 
@@ -46,25 +46,29 @@ def test_terms_about_tasks(text: str, names: list[str]) -> None:
 
 
 def test_words_are_about_text_alone() -> None:
-    found = parse('loss "global step" !nan', PROGRESS)
-    assert not found.of_tasks and len(rows('loss "global step" !nan')) == 8
-    assert found.finds is not None
-    assert found.finds("global step: 3 LOSS: 2")
-    assert not found.finds("global step: 3 loss: nan")
-    assert not found.finds("step global loss")
+    row_filter = parse('loss "global step" !nan', PROGRESS)
+    assert not row_filter.of_tasks and len(rows('loss "global step" !nan')) == 8
+    assert row_filter.finds is not None
+    assert row_filter.finds("global step: 3 LOSS: 2")
+    assert not row_filter.finds("global step: 3 loss: nan")
+    assert not row_filter.finds("step global loss")
 
 
 def test_a_state_in_quotes_is_text() -> None:
-    found = parse('"unreachable"', PROGRESS)
-    assert not found.of_tasks and found.finds is not None and found.finds("host is unreachable")
+    row_filter = parse('"unreachable"', PROGRESS)
+    assert (
+        not row_filter.of_tasks
+        and row_filter.finds is not None
+        and row_filter.finds("host is unreachable")
+    )
 
 
 @pytest.mark.parametrize("text", ["", "   ", "!", '"', "@", "worker:[", "((", "[", "!!x", '!"a b'])
 def test_anything_can_be_typed(text: str) -> None:
-    found = parse(text, PROGRESS)
+    row_filter = parse(text, PROGRESS)
     rows(text)
-    if found.finds is not None:
-        found.finds("text")
+    if row_filter.finds is not None:
+        row_filter.finds("text")
 
 
 def test_a_state_that_no_task_is_in_is_a_word_of_the_log() -> None:

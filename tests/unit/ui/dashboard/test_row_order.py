@@ -42,8 +42,8 @@ def test_the_slowest_first() -> None:
 
 
 def test_what_is_alike_is_one_row_where_there_is_no_room() -> None:
-    found = ordered(many, 8)
-    assert [(item.name, len(item.tasks)) for item in found] == [
+    rows_shown = ordered(many, 8)
+    assert [(item.name, len(item.tasks)) for item in rows_shown] == [
         ("worker:150", 1),
         ("worker:76", 1),
         ("ps:0", 1),
@@ -57,10 +57,10 @@ def test_what_is_alike_is_one_row_where_there_is_no_room() -> None:
 def test_no_task_in_trouble_is_hidden_however_many_there_are() -> None:
     progress = RunProgress()
     fold_into(progress, many())
-    found = {
+    by_name = {
         name: Mark(DEAD, f"failed: {1 + number % 2}") for number, name in enumerate(progress.tasks)
     }
-    drawn = items(progress, found, list(found), 8, sort="trouble", fold=None, open_=None)
+    drawn = items(progress, by_name, list(by_name), 8, sort="trouble", fold=None, open_=None)
     assert [(item.name, len(item.tasks)) for item in drawn] == [
         ("ps:0", 1),
         ("worker:[0-254]", 255),

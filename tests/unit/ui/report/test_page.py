@@ -210,8 +210,10 @@ def test_any_name_and_number_is_a_page(name: str, value: float, time: float) -> 
         TaskSample(time=1000 + time, attempt=1, printed={name or "x": value, "step": abs(value)}),
         TaskSample(time=2e9, cpu=value),
     ]
-    found = replace(report_of(samples=1), tasks={"worker:0": rows}, view=view_of(PLAN, reason=name))
-    text = page(found)
+    changed = replace(
+        report_of(samples=1), tasks={"worker:0": rows}, view=view_of(PLAN, reason=name)
+    )
+    text = page(changed)
     Reader(text)
     assert all(char.isprintable() or char in "\n" for char in text)
 

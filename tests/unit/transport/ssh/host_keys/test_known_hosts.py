@@ -77,8 +77,8 @@ def line_of(names: str, keytype: str, key: bytes) -> str:
         ("", "n1", False),
     ],
 )
-def test_lines_are_read_as_openssh_reads_them(line: str, name: str, found: bool) -> None:
-    assert bool(known_hosts.KnownFile(line.encode("utf-8"), "f").find(name)) is found
+def test_lines_are_read_as_openssh_reads_them(line: str, name: str, is_known: bool) -> None:
+    assert bool(known_hosts.KnownFile(line.encode("utf-8"), "f").find(name)) is is_known
 
 
 def test_each_key_knows_its_line_and_its_marker() -> None:
@@ -114,8 +114,8 @@ def test_what_is_no_file_is_empty(tmp_path: Path) -> None:
 
 def test_a_thousand_hosts_are_found() -> None:
     lines = [f"[10.0.0.{i % 250}]:{i} {ED}".encode() for i in range(1000)]
-    found = known_hosts.KnownFile(b"\n".join(lines), "f")
-    assert all(found.find(f"[10.0.0.{i % 250}]:{i}") for i in range(1000))
+    known_file = known_hosts.KnownFile(b"\n".join(lines), "f")
+    assert all(known_file.find(f"[10.0.0.{i % 250}]:{i}") for i in range(1000))
 
 
 def test_only_a_file_of_another_form_is_shown_to_ssh_keygen(

@@ -189,8 +189,12 @@ def test_a_host_that_got_another_key_since_the_look_gets_no_second_one(tmp_path:
 def test_a_hidden_name_is_found_and_cannot_be_read() -> None:
     line = recording.key_line("n1.example.org", "ssh-ed25519", key_of("n"), hashed=True)
     assert line.startswith(b"|1|") and b"example" not in line
-    found = known_hosts.KnownFile(line, "f")
-    assert found.find("n1.example.org") and not found.find("n2.example.org") and found.has_hashed
+    known_file = known_hosts.KnownFile(line, "f")
+    assert (
+        known_file.find("n1.example.org")
+        and not known_file.find("n2.example.org")
+        and known_file.has_hashed
+    )
 
 
 def test_files_below_etc_ssh_are_not_ours(tmp_path: Path) -> None:
