@@ -26,7 +26,7 @@ class Outer:
 
     name: str
     count: int = 3
-    value_read: str | None = None
+    found: str | None = None
     words: dict[str, str] = field(default_factory=dict)
     inner: list[Inner] = field(default_factory=list, metadata={"of": Inner})
 

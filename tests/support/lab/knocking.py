@@ -30,13 +30,13 @@ class Knocks:
     A server that lets the client in speaks first or answers the hello.
     """
 
-    by_name: dict[str, dict[str, int]]
+    counts: dict[str, dict[str, int]]
 
     def at(self, end: End) -> dict[str, int]:
-        return self.found[f"{end.address} {end.port}"]
+        return self.counts[f"{end.address} {end.port}"]
 
     def count(self, word: str) -> int:
-        return sum(each.get(word, 0) for each in self.found.values())
+        return sum(each.get(word, 0) for each in self.counts.values())
 
     @property
     def let_in(self) -> int:
@@ -45,7 +45,7 @@ class Knocks:
 
     @property
     def total(self) -> int:
-        return sum(sum(each.values()) for each in self.found.values())
+        return sum(sum(each.values()) for each in self.counts.values())
 
 
 class Knocking:
