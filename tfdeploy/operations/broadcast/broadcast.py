@@ -371,8 +371,8 @@ class Broadcast:
             plan = next_plan(before, planned, shut=shut, out=frozenset(out))
         if plan is not before:
             self._plan = plan
-            self.report.planned(plan)
-        self.report.moving()
+            self.report.record_plan(plan)
+        self.report.emit_changes()
         for member in self._live_members():
             feeds = plan.by_child.get(member.name, ())
             if (

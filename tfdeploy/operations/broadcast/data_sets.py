@@ -326,7 +326,7 @@ class _Sending:
             lambda host, arrived, _: self._emit_progress(number, host, arrived, lacks),
             shown=self._what if is_only else "",
         )
-        broadcast.report.done(broadcast.own_sent_bytes)
+        broadcast.report.emit_end(broadcast.own_sent_bytes)
         return outcomes
 
     def _make_members(

@@ -41,7 +41,7 @@ class HeldSource(Source):
                 break
             except AgentError as error:
                 if error.code == "changed":
-                    raise self._source_changed(error.what) from error
+                    raise self._source_changed_error(error.what) from error
                 if error.code != "not_begun" or time.monotonic() > self._begin_by:
                     raise
                 time.sleep(_AGAIN_S)
@@ -59,13 +59,13 @@ class HeldSource(Source):
             for _, content in stream:
                 return content
         except AgentError as error:
-            raise self._source_changed(error.what) from error
+            raise self._source_changed_error(error.what) from error
         finally:
             stream.close()
         raise BadAnswer("it sent no piece", where=self.held_by)
 
     def _piece_changed(self, piece: Piece) -> SourceChanged:
-        return self._source_changed(f"{self._path(piece)} changed while it was sent")
+        return self._source_changed_error(f"{self._path(piece)} changed while it was sent")
 
-    def _source_changed(self, what: str) -> SourceChanged:
+    def _source_changed_error(self, what: str) -> SourceChanged:
         return SourceChanged(what, where=self.held_by, next="wait until nothing writes to it")

@@ -30,13 +30,13 @@ class Report:
     _plan: FeedPlan | None = None
     _last_emitted: BroadcastFields | None = None
 
-    def planned(self, plan: FeedPlan) -> None:
+    def record_plan(self, plan: FeedPlan) -> None:
         if plan is not self._plan:
             self._plan = plan
             for feed in plan.feeds:
                 self.fed.setdefault(feed.child, {})[feed.stripe] = feed.parent
 
-    def moving(self) -> None:
+    def emit_changes(self) -> None:
         """Emit what has changed."""
         if not self.what or self._plan is None:
             return
@@ -50,7 +50,7 @@ class Report:
             self._last_emitted = fields
             emit_broadcast(self.emit, fields)
 
-    def done(self, sent_bytes: int) -> None:
+    def emit_end(self, sent_bytes: int) -> None:
         """Emit the end. `sent_bytes` were sent by this machine. Emits nothing if nothing was sent."""
         whole = {
             name: member

@@ -22,7 +22,7 @@ class FetchBudget:
     max_bytes: int | None = None
     received_bytes: int = 0
 
-    def announce(self, total: int, folder: Path) -> None:
+    def check_fits(self, total: int, folder: Path) -> None:
         """Raise HostFailed if so many further bytes would be too many."""
         if self.max_bytes is not None and self.received_bytes + total > self.max_bytes:
             raise HostFailed(

@@ -263,7 +263,7 @@ class _FolderFetch:
         if not wanted:
             return
         total = sum(one.size for one in wanted)
-        self.budget.announce(total, self.staging.path)
+        self.budget.check_fits(total, self.staging.path)
 
         def report(state: str, received: int) -> None:
             emit_transfer(

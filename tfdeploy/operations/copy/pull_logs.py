@@ -78,7 +78,7 @@ def _fetch_all(
     progress = _Progress(
         emit, host, sum(max(0, end - local_logs[task].end) for task, end in ends.items()), budget
     )
-    budget.announce(progress.total, folder.path)
+    budget.check_fits(progress.total, folder.path)
     if progress.total:
         progress.report("begin")
     fetched = HostFetch()

@@ -64,7 +64,7 @@ def try_links(
             fleet.each(wanted, lambda session: _listen(session, ends, key, stay_s, streams))
         )
         trial = _Trial(fleet, {host.name: host for host in hosts}, listening, key)
-        knocked, more = split_outcomes(fleet.each(hosts, trial.knock, waits=True))
+        knocked, more = split_outcomes(fleet.each(hosts, trial.connect_to_all, waits=True))
         links = tuple(link for answer in knocked.values() for link in answer)
         links = trial.measure_links(links) if deep else links
     taken = {name: each.taken for name, each in listening.items() if each.taken}
@@ -100,7 +100,7 @@ class _Trial:
     listening: Mapping[str, _Listener]
     key: str
 
-    def knock(self, session: Session) -> list[Link]:
+    def connect_to_all(self, session: Session) -> list[Link]:
         """Connect from one host to all others, and return these links."""
         own, names = session.host.name, list(self.listening)
         at = names.index(own) if own in names else 0

@@ -89,7 +89,7 @@ def _is_plain(path: str) -> bool:
 
 def _keys_of_ssh() -> Iterator[str]:
     named = [*glob.glob(os.path.expanduser(DEFAULT_KEYS)), *ssh_config.named_files("identityfile")]
-    return (path for path in named if not path.endswith(".pub") and _holds_key(path))
+    return (path for path in named if not path.endswith(".pub") and _contains_private_key(path))
 
 
 def _known_hosts_of_ssh() -> Iterator[str]:
@@ -98,7 +98,7 @@ def _known_hosts_of_ssh() -> Iterator[str]:
         yield from ssh_config.named_files(keyword)
 
 
-def _holds_key(path: str) -> bool:
+def _contains_private_key(path: str) -> bool:
     try:
         with Path(path).open("rb") as file:
             return key_line(file.read(SEARCHED_BYTES)) > 0

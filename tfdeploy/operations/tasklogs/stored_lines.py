@@ -76,10 +76,10 @@ def _ordered_batches(log: TaskLog, batches: Iterator[Batch], gone: Gone) -> Iter
         if batch:
             latest = max(latest, time_of(batch))
             yield batch if time_of(batch) == latest else with_time(batch, latest)
-    count_gone(log, gone)
+    count_rotated_bytes(log, gone)
 
 
-def count_gone(log: TaskLog, gone: Gone) -> None:
+def count_rotated_bytes(log: TaskLog, gone: Gone) -> None:
     """Add the rotated bytes of the log to `gone`."""
     if log.gone_bytes:
         gone[f"{log.task}@{log.host}"] = log.gone_bytes

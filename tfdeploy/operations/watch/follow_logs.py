@@ -13,7 +13,7 @@ from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.outcomes import session_of
 from tfdeploy.operations.run_lookup.find_run import hosts_of
-from tfdeploy.operations.tasklogs.stored_lines import Gone, count_gone
+from tfdeploy.operations.tasklogs.stored_lines import Gone, count_rotated_bytes
 from tfdeploy.operations.tasklogs.task_log import LogQuery, TaskLog
 from tfdeploy.operations.watch.resume import resume_patiently
 from tfdeploy.transport.protocols import Fleet
@@ -95,7 +95,7 @@ class Follower:
                     return
                 if log.abandoned:
                     self.stop.wait(RECONNECT_S)
-                count_gone(log, self.gone)
+                count_rotated_bytes(log, self.gone)
             except TfdeployError as error:
                 self.lost[host.name] = error
                 # A host that was reached before may only be busy or booting.
