@@ -40,7 +40,8 @@ Progress = dict[str, list[tuple[float, int]]]
 
 @dataclass(frozen=True)
 class Trained:
-    """One run: steps per second, and the CPU of all processes of the hosts (training, agent, sshd)."""
+    """One run: steps per second, and the CPU of all processes of the hosts (training, agent,
+    sshd)."""
 
     rate: float
     hosts_cpu_s: float

@@ -148,7 +148,8 @@ def networks(operator: Tfdeploy) -> None:
 
 
 class Knocked:
-    """One run, the clients that connect to its ports, and the processes that are killed meanwhile."""
+    """One run, the clients that connect to its ports, and the processes that are killed
+    meanwhile."""
 
     def __init__(
         self, operator: Tfdeploy, mode: str, protect: str, args: argparse.Namespace

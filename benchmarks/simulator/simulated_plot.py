@@ -1,4 +1,5 @@
-"""Plot rows of the simulator as an SVG for dark and light pages, with the standard library alone."""
+"""Plot rows of the simulator as an SVG for dark and light pages, with the standard library
+alone."""
 
 from __future__ import annotations
 

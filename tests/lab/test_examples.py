@@ -97,7 +97,8 @@ def _lines(operator: Tfdeploy, run: str) -> dict[str, list[str]]:
 
 
 def assert_good(run: Run, task: str) -> None:
-    """Check that the task printed an accuracy at least as good as the one in the example's README."""
+    """Check that the task printed an accuracy at least as good as the one in the example's
+    README."""
     stated = re.findall(
         r"(\w+ accuracy): at least ([0-9.]+)", (EXAMPLES / run.example / "README.md").read_text()
     )

@@ -1,4 +1,5 @@
-"""Test that the dashboard's keys start verbs of tfdeploy, and no program from the current folder."""
+"""Test that the dashboard's keys start verbs of tfdeploy, and no program from the current
+folder."""
 
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ def _open_lab(root: Path, lab_state: LabState) -> LoopbackLab | IsolatedLab:
 
 
 def _check(kind: str, count: int, shape: Shape) -> None:
-    """Raise UsageError for invalid settings, and Refused for a kind that this machine cannot run."""
+    """Raise UsageError for invalid settings, and Refused for a kind that this machine cannot
+    run."""
     if kind not in KINDS:
         raise UsageError(
             f"unknown kind of lab {kind!r}", where="--kind", next=f"one of: {', '.join(KINDS)}"

@@ -53,7 +53,8 @@ def collect_runs(
 
 
 def _with_contents(fleet: Fleet, runs: list[ComparedRun]) -> list[ComparedRun]:
-    """Return the runs with the contents of code files that differ, as far as hosts still have them."""
+    """Return the runs with the contents of code files that differ, as far as hosts still have
+    them."""
     paths = [changed_files(runs[0].files or {}, run.files or {}) for run in runs]
     # The first run needs every file that differs in any other run.
     asked = [dict.fromkeys(path for names in paths for path in names), *paths[1:]]

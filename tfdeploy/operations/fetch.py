@@ -155,7 +155,8 @@ def newest_host(seen: Mapping[str, HostListings], prefer: str | None) -> str | N
 
 
 def _one_per_workdir(seen: Mapping[str, HostListings]) -> set[str]:
-    """Return one host for each workdir that holds files: hosts that share one have the same files."""
+    """Return one host for each workdir that holds files: hosts that share one have the same
+    files."""
     firsts: set[str] = set()
     for name, what in seen.items():
         if what.files is not None and what.files.files and not firsts & set(what.files.sharing):

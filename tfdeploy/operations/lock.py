@@ -68,7 +68,8 @@ def locked_where_possible(
 
 
 class JobLock:
-    """The job's lock on all hosts of a verb, held until the verb ends (in a launch, until commit)."""
+    """The job's lock on all hosts of a verb, held until the verb ends (in a launch, until
+    commit)."""
 
     def release_host(self, session: Session) -> None:
         """Release the host's lock once it has received everything, if locks are released host by

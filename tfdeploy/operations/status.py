@@ -95,7 +95,8 @@ def _uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
 
 
 def measure(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, Measures]:
-    """Return all metrics that hosts know, by task. For a run of 0.1.0, its last lines are read too."""
+    """Return all metrics that hosts know, by task. For a run of 0.1.0, its last lines are read
+    too."""
     patterns = patterns_of(plan)
     measures = {task.task: Measures(patterns) for task in plan.tasks}
     for task, sample in watch.samples.items():

@@ -51,7 +51,8 @@ def stop(
 
 
 def earlier_end(fleet: Fleet, plan: Plan, results: Mapping[str, Outcome]) -> str | None:
-    """Return how the run had ended before the stop. None if it was alive, or a host did not answer."""
+    """Return how the run had ended before the stop. None if it was alive, or a host did not
+    answer."""
     known = [each for each in results.values() if each is not None]
     if not known or not all(isinstance(each, RunEnded) and each.had_ended for each in known):
         return None

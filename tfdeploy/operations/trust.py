@@ -92,7 +92,8 @@ def _scan_by_distance(
 
 
 def _for_host(scans: dict[Target, Outcome], name: str, target: Target | TfdeployError) -> Outcome:
-    """Return the outcome of the host's machine. Several hosts of the inventory may be one machine."""
+    """Return the outcome of the host's machine. Several hosts of the inventory may be one
+    machine."""
     if isinstance(target, TfdeployError):
         return target
     outcome = scans[_scan_key(target)]

@@ -30,6 +30,16 @@ from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
 
 NAMES = ["n1", "n2", "n3"]
+# No field has its default: each must arrive.
+SIGN = Sign(
+    still_s=7.0,
+    waits=("worker:0",),
+    waiting_s=3.0,
+    stopped=11,
+    disk=12,
+    listens=True,
+    starting=True,
+)
 PEERS = [
     wire.Peer(task=f"worker:{index}", role="worker", host=name) for index, name in enumerate(NAMES)
 ]
@@ -73,7 +83,7 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
     part.mesh = [wire.MeshHost(name, "127.0.0.1", cluster.hosts[name].mesh_port) for name in NAMES]
     listeners = {name: sockets.claim(cluster.hosts[name].mesh_port, 5.0) for name in NAMES}
     signs_answer = peers.SignsAnswer()
-    signs_answer.signs = {"worker:2": Sign(still_s=7.0)}
+    signs_answer.signs = {"worker:2": SIGN}
 
     def offer(host: str, question: Any, channel: ssl.SSLSocket) -> None:
         signs_answer.answer(channel)
@@ -91,9 +101,12 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
             asking.start()
             cluster.wait_until(lambda: told, 15.0, "all have answered, or had the time for it")
         asking.join(120)
-    assert told == [
-        peers.PeerSigns({"worker:2": Sign(still_s=7.0)}, {"n2": reach.NO_ANSWER, "n3": OPEN})
-    ]
+    assert told == [peers.PeerSigns({"worker:2": SIGN}, {"n2": reach.NO_ANSWER, "n3": OPEN})]
+
+
+def test_the_sign_that_is_sent_here_has_no_default() -> None:
+    """A new field of Sign is dropped by peers unless it is checked there: give it a value in SIGN."""
+    assert [name for name in Sign._fields if getattr(SIGN, name) == getattr(Sign(), name)] == []
 
 
 def test_who_does_not_end_is_waited_for_once_and_not_one_after_the_other() -> None:

@@ -1,4 +1,5 @@
-"""Test `tfdeploy exec`: one command on all hosts, equal outputs folded, an outcome for each host."""
+"""Test `tfdeploy exec`: one command on all hosts, equal outputs folded, an outcome for each
+host."""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ def newcomer(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], operator: Tfde
 
 
 def kill(operator: Tfdeploy, *args: str, pipe: EventPipe) -> None:
-    """Run tfdeploy until a worker has printed its tenth line, then kill it and all that it started."""
+    """Run tfdeploy until a worker has printed its tenth line, then kill it and all that it
+    started."""
     watching = operator.start(*args, *pipe.words)
     for _ in range(10):
         pipe.hold_at("line", task="worker:0")

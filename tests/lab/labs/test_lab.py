@@ -1,4 +1,5 @@
-"""Test the labs themselves: their hosts and networks, and the faults that they produce on request."""
+"""Test the labs themselves: their hosts and networks, and the faults that they produce on
+request."""
 
 from __future__ import annotations
 

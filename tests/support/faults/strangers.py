@@ -52,7 +52,8 @@ class Strangers:
 
 @contextmanager
 def strangers(lab: Lab, host: str, pids: Sequence[int]) -> Iterator[Strangers]:
-    """Start processes of the host's user with these pids, which must be free, on an isolated host."""
+    """Start processes of the host's user with these pids, which must be free, on an isolated
+    host."""
     command = lab.on(host, ["python3", "-c", TAKE, str(UID), *map(str, pids)], root=True)
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -1,4 +1,5 @@
-"""Decide when to ask `status` again, because each answer costs a client and a session on each host."""
+"""Decide when to ask `status` again, because each answer costs a client and a session on each
+host."""
 
 from __future__ import annotations
 

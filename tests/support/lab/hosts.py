@@ -68,7 +68,8 @@ def _without_none(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reboot(lab: Lab, host: str, *, sshd_lines: str = "") -> None:
-    """Boot the host again, with lines before those of its sshd_config (the first of a kind counts)."""
+    """Boot the host again, with lines before those of its sshd_config (the first of a kind
+    counts)."""
     config = lab.root / "hosts" / host / "sshd_config"
     text = config.read_text().partition("# changed\n")[2] or config.read_text()
     config.write_text(f"{sshd_lines}\n# changed\n{text}" if sshd_lines else text)

@@ -40,7 +40,8 @@ class Knocks:
 
     @property
     def let_in(self) -> int:
-        """Return how many connects were let in, including those that stay open without an answer."""
+        """Return how many connects were let in, including those that stay open without an
+        answer."""
         return self.count("let in") + self.count("stays open")
 
     @property

@@ -13,7 +13,8 @@ from tfdeploy.errors import BadAnswer
 
 @dataclass(frozen=True)
 class NamedRows:
-    """Some rows of a listing. Hosts that lack the same rows share one: equal names mean equal rows."""
+    """Some rows of a listing. Hosts that lack the same rows share one: equal names mean equal
+    rows."""
 
     name: str
     rows: Sequence[int] = field(compare=False, repr=False)

@@ -21,7 +21,8 @@ LEAST_BYTES = 8 << 20  # size of all files that a host lacks
 
 @dataclass(frozen=True)
 class Begun:
-    """A host that lacks files of a release. `staging` is the folder on the host that receives them."""
+    """A host that lacks files of a release. `staging` is the folder on the host that receives
+    them."""
 
     session: Session
     staging: str

@@ -34,7 +34,8 @@ class Source:
         self.error: Exception | None = None
 
     def sum_next(self) -> bytes:
-        """Compute the checksums of the next segment, and return their root. Raises SourceChanged."""
+        """Compute the checksums of the next segment, and return their root. Raises
+        SourceChanged."""
         leaves = self._read_checksums(len(self.leaves))
         with self._summed:
             self.leaves.append(leaves)

@@ -136,7 +136,8 @@ def _wanted_by_host(
     owners: Sequence[int],
     files: Sequence[int],
 ) -> dict[str, Wanted]:
-    """Return what each host should have. Hosts that share a folder have the files of all of them."""
+    """Return what each host should have. Hosts that share a folder have the files of all of
+    them."""
     parts = row_owners(listing.rows, owners)
     workers_of: dict[str, set[int]] = {}
     for worker, host in enumerate(ask.workers):

@@ -38,7 +38,8 @@ class StalledHosts:
 
     @property
     def shut(self) -> set[tuple[str, str]]:
-        """Return (child, parent) pairs that the planner must not use: no host feeds a stalled one."""
+        """Return (child, parent) pairs that the planner must not use: no host feeds a stalled
+        one."""
         return {(child, parent) for child in self._fed_from_here for parent in self.members}
 
     def timed_out(self, waiting: Iterable[MemberSession]) -> list[MemberSession]:

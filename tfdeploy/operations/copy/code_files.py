@@ -50,7 +50,8 @@ class CodeFiles:
 
     @cached_property
     def manifest(self) -> bytes:
-        """Return the blob of release.begin: zlib of JSON rows [path, kind, bytes, sha256, target]."""
+        """Return the blob of release.begin: zlib of JSON rows [path, kind, bytes, sha256,
+        target]."""
         rows = [
             [each.path, each.kind, each.size, each.sha256, each.target]
             for each in self._manifest.entries

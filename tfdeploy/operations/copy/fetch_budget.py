@@ -1,4 +1,5 @@
-"""Limit how many bytes one host may send: by --max, and by the free space of this machine's disk."""
+"""Limit how many bytes one host may send: by --max, and by the free space of this machine's
+disk."""
 
 from __future__ import annotations
 

@@ -256,7 +256,8 @@ class _FolderFetch:
                     self.staging.unlink(path)
 
     def _pull(self, wanted: list[FoundFile]) -> None:
-        """Bring the files by rsync. Files that `staging` has as they are listed are not sent again."""
+        """Bring the files by rsync. Files that `staging` has as they are listed are not sent
+        again."""
         wanted = [
             one for one in wanted if _stamp(self.staging, one.path) != (one.size, one.mtime_ns)
         ]

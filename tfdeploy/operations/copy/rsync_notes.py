@@ -18,7 +18,8 @@ def warn_of_flaws(emit: Emit) -> None:
 
 
 def note_rsync(emit: Emit) -> None:
-    """Note it if rsync cannot be confined to the folder it fills. Call this before rsync receives."""
+    """Note it if rsync cannot be confined to the folder it fills. Call this before rsync
+    receives."""
     warn_of_flaws(emit)
     missing = confinement.missing()
     if missing is not None:

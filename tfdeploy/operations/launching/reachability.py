@@ -31,7 +31,8 @@ _BEHIND_NAT = "; hosts behind NAT need the address that the other hosts see as t
 
 
 def check_links(fleet: Fleet, plan: Plan) -> None:
-    """Raise Refused with the pairs and ports that fail, or the error of a host without an answer."""
+    """Raise Refused with the pairs and ports that fail, or the error of a host without an
+    answer."""
     if len(plan.hosts) < 2:
         return
     link_answers = ask_all(fleet, plan, RUN_LINKS, timeout_s=WITHIN_S)

@@ -1,4 +1,5 @@
-"""Probe every host for a preflight. A host that fails is an outcome and does not stop the others."""
+"""Probe every host for a preflight. A host that fails is an outcome and does not stop the
+others."""
 
 from __future__ import annotations
 

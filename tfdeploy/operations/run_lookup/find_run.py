@@ -267,7 +267,8 @@ def plans_on(hosts: Collection[str], store: RunStore, job: str | None) -> Iterat
 
 
 def _newer(known: FoundRun | None, stored: Plan | None, store: RunStore) -> FoundRun | Plan | None:
-    """Return the newer of both. A stored run counts, because a host without an answer may hold it."""
+    """Return the newer of both. A stored run counts, because a host without an answer may hold
+    it."""
     if known is None or stored is None:
         return known or stored
     return (

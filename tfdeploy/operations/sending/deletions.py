@@ -1,4 +1,5 @@
-"""Ask the operator before a sync deletes most of a data set: the source may be wrong or incomplete."""
+"""Ask the operator before a sync deletes most of a data set: the source may be wrong or
+incomplete."""
 
 from __future__ import annotations
 

@@ -78,7 +78,8 @@ def forecast(
 
 @dataclass(frozen=True)
 class _MissingRows:
-    """`rows` of the whole data set that a host lacks; `wanting` are the rows that it should have."""
+    """`rows` of the whole data set that a host lacks; `wanting` are the rows that it should
+    have."""
 
     rows: NamedRows
     wanting: Sequence[int]

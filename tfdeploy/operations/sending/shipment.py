@@ -52,7 +52,8 @@ class Shipment:
         return read_sources(self.manifest)
 
     def program(self, job: Job) -> Program:
-        """Return the job's program, read once. If roles have their own commands, they are combined."""
+        """Return the job's program, read once. If roles have their own commands, they are
+        combined."""
         if not self._read:
             self._read.append(source.merged(role_programs.read(job, self.sources)))
         return self._read[0]

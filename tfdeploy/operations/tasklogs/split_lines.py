@@ -15,7 +15,8 @@ STREAMS = ("out", "err")
 
 
 class LineSplitter:
-    """Splits the bytes of one task. The two streams are joined separately, so that lines never mix."""
+    """Splits the bytes of one task. The two streams are joined separately, so that lines never
+    mix."""
 
     def __init__(self, task: str, host: str) -> None:
         self.task = task

@@ -23,7 +23,8 @@ ANSWER_S = 15.0
 
 
 class Relay:
-    """Relays the end of the run that a watch follows. One thread calls `relay_if_due` repeatedly."""
+    """Relays the end of the run that a watch follows. One thread calls `relay_if_due`
+    repeatedly."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch

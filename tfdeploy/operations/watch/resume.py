@@ -75,7 +75,8 @@ def resume_patiently(
 
 
 def _state_of_run(fleet: Fleet, plan: Plan) -> str:
-    """Return the state of the run as the answering hosts know it: "goes on", "stopped" or "ended"."""
+    """Return the state of the run as the answering hosts know it: "goes on", "stopped" or
+    "ended"."""
     answers, _ = split_outcomes(ask_all(fleet, plan, RUN_STATUS, retry=False, timeout_s=15.0))
     states = [answer.host_state for answer in answers.values()]
     if any(state.stop_requested for state in states):

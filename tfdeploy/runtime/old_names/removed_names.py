@@ -27,28 +27,31 @@ def _in_module(target: str, names: str) -> Dict[str, str]:
 
 
 _BATCH = """
-    cholesky cholesky_solve fft fft2d fft3d ifft ifft2d ifft3d matrix_band_part matrix_determinant matrix_diag
-    matrix_diag_part matrix_inverse matrix_set_diag matrix_solve matrix_solve_ls matrix_transpose
-    matrix_triangular_solve self_adjoint_eig self_adjoint_eigvals svd
+    cholesky cholesky_solve fft fft2d fft3d ifft ifft2d ifft3d matrix_band_part matrix_determinant
+    matrix_diag matrix_diag_part matrix_inverse matrix_set_diag matrix_solve matrix_solve_ls
+    matrix_transpose matrix_triangular_solve self_adjoint_eig self_adjoint_eigvals svd
 """
 # What TensorFlow 1.0 renamed. Those without a function of the same arguments are made in
 # version0.py.
 _VERSION0: Dict[str, str] = {
     **{"batch_" + name: name for name in _BATCH.split()},
     **_pairs("""
-        audio_summary=summary.audio batch_matmul=matmul complex_abs=abs concat_v2=concat histogram_summary=summary.histogram
-        image.per_image_whitening=image.per_image_standardization image_summary=summary.image inv=reciprocal
-        list_diff=setdiff1d listdiff=setdiff1d merge_all_summaries=summary.merge_all merge_summary=summary.merge mul=multiply
-        neg=negative nn.bidirectional_rnn=nn.static_bidirectional_rnn nn.deconv2d=nn.conv2d_transpose nn.rnn=nn.static_rnn
-        nn.state_saving_rnn=nn.static_state_saving_rnn pack=stack scalar_summary=summary.scalar select=where sub=subtract
+        audio_summary=summary.audio batch_matmul=matmul complex_abs=abs concat_v2=concat
+        histogram_summary=summary.histogram
+        image.per_image_whitening=image.per_image_standardization image_summary=summary.image
+        inv=reciprocal list_diff=setdiff1d listdiff=setdiff1d merge_all_summaries=summary.merge_all
+        merge_summary=summary.merge mul=multiply neg=negative
+        nn.bidirectional_rnn=nn.static_bidirectional_rnn nn.deconv2d=nn.conv2d_transpose
+        nn.rnn=nn.static_rnn nn.state_saving_rnn=nn.static_state_saving_rnn pack=stack
+        scalar_summary=summary.scalar select=where sub=subtract
         train.SummaryWriter=summary.FileWriter train.SummaryWriterCache=summary.FileWriterCache
         train.SyncReplicasOptimizerV2=train.SyncReplicasOptimizer unpack=unstack
     """),
 }
 
 _CELLS = """
-    BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper GRUCell LSTMCell LSTMStateTuple MultiRNNCell RNNCell
-    ResidualWrapper
+    BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper GRUCell LSTMCell LSTMStateTuple
+    MultiRNNCell RNNCell ResidualWrapper
 """
 # Names of tf.contrib that are names of other places, with the same meaning: part -> its name -> the
 # name today.
@@ -56,19 +59,22 @@ _MOVED: Dict[str, Dict[str, str]] = {
     "cluster_resolver": _in_module(
         "distribute.cluster_resolver",
         """
-        ClusterResolver GCEClusterResolver KubernetesClusterResolver SimpleClusterResolver SlurmClusterResolver
-        TFConfigClusterResolver TPUClusterResolver UnionClusterResolver=UnionResolver
+        ClusterResolver GCEClusterResolver KubernetesClusterResolver SimpleClusterResolver
+        SlurmClusterResolver TFConfigClusterResolver TPUClusterResolver
+        UnionClusterResolver=UnionResolver
         """,
     ),
     "data": {
         **_in_module(
             "data.experimental",
             """
-            AUTOTUNE Counter CsvDataset Optional RandomDataset SqlDataset TFRecordWriter bucket_by_sequence_length
-            choose_from_datasets copy_to_device dense_to_sparse_batch enumerate_dataset get_next_as_optional
-            get_single_element group_by_reducer group_by_window ignore_errors make_batched_features_dataset
-            make_csv_dataset make_saveable_from_iterator map_and_batch parallel_interleave parse_example_dataset
-            prefetch_to_device rejection_resample sample_from_datasets scan shuffle_and_repeat unbatch unique
+            AUTOTUNE Counter CsvDataset Optional RandomDataset SqlDataset TFRecordWriter
+            bucket_by_sequence_length choose_from_datasets copy_to_device dense_to_sparse_batch
+            enumerate_dataset get_next_as_optional get_single_element group_by_reducer
+            group_by_window ignore_errors make_batched_features_dataset make_csv_dataset
+            make_saveable_from_iterator map_and_batch parallel_interleave parse_example_dataset
+            prefetch_to_device rejection_resample sample_from_datasets scan shuffle_and_repeat
+            unbatch unique
             """,
         ),
         **_in_module(
@@ -82,18 +88,19 @@ _MOVED: Dict[str, Dict[str, str]] = {
     "distributions": _in_module(
         "distributions",
         """
-        Bernoulli Beta Categorical Dirichlet DirichletMultinomial Distribution Exponential FULLY_REPARAMETERIZED Gamma
-        Laplace Multinomial NOT_REPARAMETERIZED Normal RegisterKL ReparameterizationType StudentT Uniform kl=kl_divergence
-        kl_divergence
+        Bernoulli Beta Categorical Dirichlet DirichletMultinomial Distribution Exponential
+        FULLY_REPARAMETERIZED Gamma Laplace Multinomial NOT_REPARAMETERIZED Normal RegisterKL
+        ReparameterizationType StudentT Uniform kl=kl_divergence kl_divergence
         """,
     ),
     "framework": _pairs("TensorSpec argsort is_tensor load_checkpoint=train.load_checkpoint sort"),
     "lookup": _in_module(
         "python.ops.lookup_ops",
         """
-        KeyValueTensorInitializer MutableHashTable TextFileIdTableInitializer TextFileIndex TextFileInitializer
-        TextFileStringTableInitializer index_table_from_file index_table_from_tensor index_to_string_table_from_file
-        index_to_string_table_from_tensor string_to_index_table_from_file=index_table_from_file
+        KeyValueTensorInitializer MutableHashTable TextFileIdTableInitializer TextFileIndex
+        TextFileInitializer TextFileStringTableInitializer index_table_from_file
+        index_table_from_tensor index_to_string_table_from_file index_to_string_table_from_tensor
+        string_to_index_table_from_file=index_table_from_file
         string_to_index_table_from_tensor=index_table_from_tensor
         """,
     ),
@@ -104,8 +111,8 @@ _MOVED: Dict[str, Dict[str, str]] = {
     "signal": _in_module(
         "signal",
         """
-        frame hamming_window hann_window inverse_stft inverse_stft_window_fn linear_to_mel_weight_matrix
-        mfccs_from_log_mel_spectrograms overlap_and_add stft
+        frame hamming_window hann_window inverse_stft inverse_stft_window_fn
+        linear_to_mel_weight_matrix mfccs_from_log_mel_spectrograms overlap_and_add stft
         """,
     ),
     "staging": _in_module("python.ops.data_flow_ops", "StagingArea"),
@@ -113,9 +120,9 @@ _MOVED: Dict[str, Dict[str, str]] = {
         "python.ops.summary_ops_v2",
         """
         all_summary_ops=all_v2_summary_ops always_record_summaries audio create_file_writer
-        create_summary_file_writer eval_dir flush generic graph histogram image import_event initialize
-        never_record_summaries record_summaries_every_n_global_steps scalar should_record_summaries
-        summary_writer_initializer_op
+        create_summary_file_writer eval_dir flush generic graph histogram image import_event
+        initialize never_record_summaries record_summaries_every_n_global_steps scalar
+        should_record_summaries summary_writer_initializer_op
         """,
     ),
     "util": _pairs("constant_value=get_static_value make_ndarray make_tensor_proto"),
