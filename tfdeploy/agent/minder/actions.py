@@ -1,5 +1,5 @@
-"""The input and the output of decisions: values that decide.py, restart.py and unminded.py share
-with the minder."""
+"""Define the input and the output of decisions: values that decide.py, restart.py and unminded.py
+share with the minder."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
 
 class OwnTask(NamedTuple):
-    """One task of this host, as it is now. `quiet_s`: seconds since it last logged anything of its
-    own (0 where unknown). `written`: False while the supervisor of this attempt has not written its
-    status: the one on disk is of the attempt before. `waits`: the tasks that TensorFlow says it
-    waits for, if it has logged nothing else since."""
+    """One task of this host, as it is now.
+
+    `quiet_s`: seconds since its last log line (0: unknown). `written`: False until the supervisor
+    of this attempt has written its status; the status on disk is then that of the attempt before.
+    `waits`: the tasks that TensorFlow says it waits for, if it has logged nothing else since.
+    """
 
     status: wire.TaskStatus
     supervised: bool  # its supervisor is alive
@@ -26,9 +28,11 @@ class OwnTask(NamedTuple):
 
 
 class View(NamedTuple):
-    """All that a decision depends on. `now` and `marks` are monotonic seconds. Marks: when the run
-    was prepared, started and decided; the earliest start of a task ("again TASK") and of a round
-    ("round N")."""
+    """All that a decision depends on.
+
+    `now` and `marks` are monotonic seconds. Marks: when the run was prepared, started and decided;
+    the earliest start of a task ("again TASK") and of a round ("round N").
+    """
 
     part: wire.HostPart
     phase: str
@@ -47,7 +51,7 @@ class View(NamedTuple):
     refused_s: Dict[str, float] = {}
 
     def rebooted(self, status: wire.TaskStatus) -> bool:
-        """Whether that attempt belongs to an earlier boot of this host."""
+        """True if the attempt belongs to an earlier boot of this host."""
         return None not in (self.boot_id, status.boot_id) and self.boot_id != status.boot_id
 
 
@@ -58,7 +62,8 @@ class Start(NamedTuple):
 
 
 class EndTask(NamedTuple):
-    """TERM to the task's processes, KILL after `grace_s`. Repeated until it has ended."""
+    """Send TERM to the task's processes, and KILL after `grace_s`. Repeated until the task has
+    ended."""
 
     task: str
     reason: str
@@ -66,7 +71,7 @@ class EndTask(NamedTuple):
 
 
 class Reap(NamedTuple):
-    """Its supervisor is dead: kill its processes that are left, write its status."""
+    """The task's supervisor is dead: kill the task's remaining processes, and write its status."""
 
     task: str
     outcome: str
@@ -76,36 +81,36 @@ class Reap(NamedTuple):
 
 
 class GiveUp(NamedTuple):
-    """It has used up its restarts."""
+    """The task has used up its restarts."""
 
     task: str
     reason: str
 
 
 class NewRound(NamedTuple):
-    """Tell all hosts that the gang starts again, because `task` died."""
+    """Tell all hosts that the gang restarts because `task` died."""
 
     n: int
     task: str
 
 
 class ReportStage(NamedTuple):
-    """Tell all hosts how far this one is with round `n` of the gang: a stage of restart.py."""
+    """Tell all hosts which stage of round `n` this host has reached (stages of restart.py)."""
 
     n: int
     stage: int
 
 
 class Supply(NamedTuple):
-    """Fetch the chief's keep, once for each round, in the background. Repeated until it has
+    """Fetch the chief's keep in the background, once for each round. Repeated until it has
     arrived."""
 
     n: int
 
 
 class ReportUnminded(NamedTuple):
-    """Tell all hosts that `host` has no minder (n is odd) or has one again (n is even). `for_s`:
-    for how long."""
+    """Tell all hosts that `host` has no minder (odd `n`) or has one again (even `n`). `for_s`:
+    seconds without a minder."""
 
     host: str
     n: int
@@ -113,8 +118,7 @@ class ReportUnminded(NamedTuple):
 
 
 class ReportLost(NamedTuple):
-    """Tell all hosts that the tasks of `host` are lost for good: it has had no minder for too
-    long."""
+    """Tell all hosts that the tasks of `host` are lost, because it had no minder for too long."""
 
     host: str
 
@@ -124,7 +128,7 @@ class Phase(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Tell all hosts."""
+    """Tell all hosts that the run is committed."""
 
 
 class AbortRun(NamedTuple):

@@ -1,4 +1,5 @@
-"""When a run starts and ends on this host: (part, shared state, own tasks, clock) -> actions. Pure.
+"""Decide when a run starts and ends on this host: (part, shared state, own tasks, clock) ->
+actions. Pure.
 
 Reads no clock and no file, so that every rule is a row in a table of tests. Restarts are in
 restart.py.
@@ -40,7 +41,7 @@ REJOIN_S = 86400.0
 
 
 def decide(view: View) -> List[Action]:
-    """What to do now. Called whenever something changed, and from time to time."""
+    """Return what to do now. Called whenever something changed, and from time to time."""
     if view.phase == "ended":
         return []
     news = _own_conclusions(view)
@@ -73,7 +74,8 @@ def _after_reaping(view: View) -> List[Action]:
 
 
 def _own_conclusions(view: View) -> List[Action]:
-    """What this host alone finds out and must tell the others: commit, or why the run ends."""
+    """Return what this host alone can know and must tell the others: commit, or why the run
+    ends."""
     part, words, known = view.part, view.words, view.known
     if known.abort is not None:
         return []
@@ -124,7 +126,7 @@ def _all_ended(view: View) -> bool:
 
 
 def _all_over(view: View) -> bool:
-    """All tasks have ended here, and none of them starts again."""
+    """True if all tasks of this host have ended and none of them restarts."""
     if not _all_ended(view):
         return False
     if decided(view.part.peers, view.known) is not None:
@@ -149,8 +151,8 @@ def _end_all(view: View, abort: Abort) -> List[Action]:
 
 
 def _finish(view: View) -> List[Action]:
-    """The deciding tasks have succeeded: the others get their grace time, then the servers are
-    ended."""
+    """End the run after the deciding tasks have succeeded: the other tasks get their grace time,
+    then the servers are ended."""
     part = view.part
     if decided(part.peers, view.known) is None:
         return []
@@ -168,12 +170,13 @@ def _finish(view: View) -> List[Action]:
 
 
 def _waits_for_ended(view: View, own: OwnTask) -> bool:
-    """Whether it waits for a task that has ended for good: its session would never be made."""
+    """True if the task waits for a task that has ended for good, so that its session can never be
+    made."""
     return any(task in view.known.ended and is_final(view.known.ended[task]) for task in own.waits)
 
 
 def _is_done(view: View, peer: wire.Peer, waited: float) -> bool:
-    """Whether a task of any host has ended, or its host has been silent for longer than its end can
+    """True if a task of any host has ended, or its host has been silent for longer than an end can
     take."""
     fields = view.known.ended.get(peer.task)
     if fields is not None and is_final(fields):

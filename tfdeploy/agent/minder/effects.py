@@ -56,19 +56,20 @@ class Effects:
         }
 
     def carry_out(self, action: actions.Action) -> bool:
-        """True: it changed something, and the next step is due at once. Raises OSError where the
-        system refuses it."""
+        """Carry out an action. Return True if it changed something, so that the next step is due at
+        once. Raises OSError if the system refuses it."""
         return self._methods[type(action)](action)
 
     def learn(self, known: Knowledge) -> None:
-        """`known` holds all that was known before. It is written to disk, then sent to the other
-        hosts."""
+        """Add to what is known: write it to disk, then send it to the other hosts. `known` holds
+        all that was known before."""
         self._store.learn(known)
         self._store.save()
         self.share()
 
     def share(self) -> None:
-        """Sends what is known to the other minders; tells the programs once the run is decided."""
+        """Send what is known to the other minders, and tell the programs once the run is
+        decided."""
         if self._mesh is not None:
             self._mesh.share(self._store.known)
         if "decided" not in self._store.state.marks:
@@ -80,7 +81,7 @@ class Effects:
             self._tell_programs()
 
     def _tell_programs(self) -> None:
-        """Synchronous workers wait no longer for a chief that has finished
+        """Tell synchronous workers that a chief has finished, so that they no longer wait for it
         (runtime/no_more_tokens.py)."""
         try:
             write_bytes(self._paths.file(layout.DECIDED), b"")
@@ -88,11 +89,11 @@ class Effects:
             pass  # a full disk: they have their grace time
 
     def keep_refused(self) -> str:
-        """Why the chief's keep has not arrived; "" where nothing went wrong."""
+        """Return why the chief's keep has not arrived; "": no error."""
         return "" if self._keep is None else self._keep.error
 
     def end_stalled(self, task: str, attempt: int, reason: str) -> None:
-        """That attempt has failed, if it is still the one that runs."""
+        """Mark the attempt as failed, if it is still the one that runs."""
         status = self._paths.status(task)
         if status.state == "running" and status.attempt == attempt:
             tell_supervisor(

@@ -1,9 +1,9 @@
-"""The run's nftables table on this host. It stands for as long as the minder or a supervisor lives,
-however they end.
+"""Make the run's nftables table on this host, which exists as long as the minder or a supervisor
+lives.
 
-nft reads a FIFO in the run's folder, whose writing end the minder and the supervisors hold
-(RunPaths.hold_firewall). When the last of them is gone, nft's input ends, nft ends, and the kernel
-removes the table that it owned. It needs no signal.
+nft reads a FIFO in the run's folder. The minder and the supervisors hold its writing end open
+(RunPaths.hold_firewall). When the last of them ends, nft's input ends, so nft ends, and the kernel
+removes the table that it owned. This needs no signal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _QUIT = b"\nquit\n"
 
 
 def closed(paths: RunPaths, part: wire.HostPart) -> nft.Closed:
-    """What of the part is closed on this host."""
+    """Return what the firewall closes on this host."""
     own = [spec.port or spec.own_port for spec in part.tasks]
     own += [minder.port for minder in part.mesh if minder.host == part.host]
     here = {
@@ -49,8 +49,8 @@ def closed(paths: RunPaths, part: wire.HostPart) -> nft.Closed:
 
 
 def _ends(part: wire.HostPart, minder: wire.MeshHost) -> List[Tuple[str, int]]:
-    """The addresses and ports of the run on another host. Some may be this host's own too: bridges
-    of containers are alike."""
+    """Return the addresses and ports of the run on another host. Some may also be this host's own,
+    because bridges of containers are alike."""
     ports = {minder.port} | {
         int(peer.address.rpartition(":")[2])
         for peer in part.peers
@@ -62,9 +62,10 @@ def _ends(part: wire.HostPart, minder: wire.MeshHost) -> List[Tuple[str, int]]:
 def stand(
     paths: RunPaths, part: wire.HostPart, takes_over: bool, journal: Callable[..., None]
 ) -> Firewall:
-    """The run's table, before anything listens. Raises FirewallRefused.
+    """Make the run's table, before anything listens. Raises FirewallRefused.
 
-    A minder that takes over goes on without one that cannot be made now, and tries again."""
+    A minder that takes over continues without a table that cannot be made now, and tries again.
+    """
     try:
         made = Firewall(paths, closed(paths, part))
     except (OSError, ValueError) as error:
@@ -96,18 +97,19 @@ class Firewall:
         self._held: Optional[int] = paths.hold_firewall()
 
     def begin(self) -> None:
-        """Returns once the table stands: that of a minder before, or a new one. Raises
+        """Return once the table exists: that of an earlier minder, or a new one. Raises
         FirewallRefused, OSError."""
         if self._has_reader() and not self._find_way() and self._stands():
             return
         self._make(WITHIN_S)
 
     def restore(self) -> str:
-        """Makes the table again where its nft was killed, which takes root. What happened, in
-        words; "": nothing.
+        """Make the table again after its nft was killed, which takes root. Return what happened;
+        "": nothing did.
 
-        The journal has it: until then only the filter of the ports themselves, if there is one,
-        kept strangers out."""
+        The journal records it: until then only the filter of the ports themselves, if there is one,
+        kept strangers out.
+        """
         now = time.monotonic()
         if self._held is None or self._has_reader() or now < self._next_try:
             return ""
@@ -119,14 +121,14 @@ class Firewall:
         return "the table was removed, and stands again"
 
     def keep(self, journal: Callable[..., None]) -> None:
-        """The table stands, or the journal says why it does not."""
+        """Keep the table in place. The journal says why if that fails."""
         said = self.restore()
         if said and said != self._noted:
             journal("firewall", why=said)
             self._noted = said
 
     def close(self) -> None:
-        """This process needs it no longer."""
+        """Release the table: this process needs it no longer."""
         if self._held is not None:
             os.close(self._held)
             self._held = None
@@ -153,7 +155,7 @@ class Firewall:
         raise FirewallRefused("nft: " + wrong)
 
     def _find_way(self) -> str:
-        """Finds how nft is started, once. Returns why there is no way; "": there is one."""
+        """Find how nft is started, once. Return why there is no way; "": there is one."""
         refused = ""
         if not self._way:
             way, refused = nft_program.read(nft_program.start())
@@ -161,11 +163,12 @@ class Firewall:
         return refused
 
     def _start(self) -> int:
-        """nft, with the FIFO as its input; returns where its output begins in the log. It outlives
-        this process.
+        """Start nft with the FIFO as its input. Return where its output begins in the log. nft
+        outlives this process.
 
-        The run's folder in its command line tells it from orphans of the program, which this minder
-        ends: task_processes.py."""
+        The run's folder in its command line distinguishes it from orphans of the program, which
+        this minder ends (task_processes.py).
+        """
         reading = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             self._drain(reading)
@@ -185,7 +188,7 @@ class Firewall:
             os.close(reading)
 
     def _drain(self, reading: int) -> None:
-        """What an nft before this one has not read is not for this one."""
+        """Discard what an earlier nft has not read: it is not meant for the new one."""
         try:
             while os.read(reading, 1 << 16):
                 pass
@@ -193,7 +196,7 @@ class Firewall:
             pass
 
     def _say(self, text: bytes, deadline: float) -> str:
-        """Writes it all. Returns what went wrong."""
+        """Write all of the text. Return what went wrong; "": nothing."""
         assert self._held is not None
         while text:
             try:
@@ -207,7 +210,7 @@ class Firewall:
         return ""
 
     def _wrong(self, name: str, began: int, deadline: float) -> str:
-        """ "" once the table stands, else what nft says."""
+        """Return "" once the table exists, else what nft reports."""
         while True:
             if "flags owner" in self._listing("table", "inet", name):
                 return ""
@@ -228,8 +231,8 @@ class Firewall:
         )
 
     def _listing(self, *what: str) -> str:
-        """What another nft lists: asking the one that owns the table could cost it its socket, and
-        so the table."""
+        """Return what another nft lists. A question to the nft that owns the table could cost it
+        its socket, and so the table."""
         return Asked(self._way + ["list", *what], env=nft_program.environment()).answer()[1]
 
     def _output(self, began: int) -> str:
@@ -238,7 +241,7 @@ class Firewall:
             return log.read(1 << 16).decode("utf-8", "replace")
 
     def _has_reader(self) -> bool:
-        """Whether an nft lives: a FIFO whose last reader is gone says so to its writers."""
+        """True if an nft lives: the writer of a FIFO learns that its last reader is gone."""
         assert self._held is not None
         poll = select.poll()
         poll.register(self._held, 0)

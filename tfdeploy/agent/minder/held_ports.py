@@ -1,4 +1,4 @@
-"""The ports that a minder holds from prepare on, and the port of its mesh."""
+"""Hold the ports of a run from prepare on, and the port of its mesh."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MESH_PORT_WAIT_S = 5.0  # for so long the connections of a dead minder may keep 
 
 
 class FirewallRefused(Exception):
-    """Says why the run's table does not stand, in words. Here, for a minder without a table does
-    not load firewall.py."""
+    """The run's table cannot be made; the text says why. Defined here so that a minder without a
+    table does not load firewall.py."""
 
 
 class PortTaken(Exception):
@@ -30,16 +30,16 @@ class PortTaken(Exception):
 
 
 def hold(part: wire.HostPart, beside: bool) -> List[socket.socket]:
-    """Every port of the part's tasks. `beside`: the tasks may have theirs already. Raises
-    PortTaken."""
+    """Hold every port of the part's tasks. `beside`: the tasks may have bound theirs already.
+    Raises PortTaken."""
     return [_hold(spec.port, beside) for spec in part.tasks if spec.port is not None]
 
 
 def guard(
     paths: RunPaths, part: wire.HostPart, beside: bool, state: wire.HostRunState
 ) -> Optional[GuardedPorts]:
-    """The same, closed to strangers; None: this run's ports are open here. `state`: which addresses
-    of its hosts a minder before this one has admitted. Raises PortTaken."""
+    """Hold the ports, closed to strangers. Return None if this run's ports are open here. `state`:
+    the addresses that an earlier minder has admitted. Raises PortTaken."""
     if part.protect == "none":
         return None
     from tfdeploy.agent.host import descriptors
@@ -62,7 +62,7 @@ def guard(
 
 
 def open_tasks(part: wire.HostPart, guarded: GuardedPorts) -> Dict[str, str]:
-    """Task -> why its port is open to everybody, in words."""
+    """Return task -> why its port is open to everybody."""
     addresses = guarded.open_to_all()
     words = (
         "port %d is open to everybody: its program listens on %s, apart from the port that is "
@@ -86,21 +86,21 @@ def _hold(port: int, beside: bool) -> socket.socket:
 
 
 class OwnPorts:
-    """The ports that programs bind exclusively: held while their task is not alive, released before
-    it starts."""
+    """The ports that programs bind exclusively. They are held while their task is not alive, and
+    released before it starts."""
 
     def __init__(self, part: wire.HostPart) -> None:
         self._ports = {spec.task: spec.own_port for spec in part.tasks if spec.own_port is not None}
         self._held: Dict[str, socket.socket] = {}
 
     def hold(self) -> None:
-        """Holds all of them, before any task was started. Raises PortTaken."""
+        """Hold all of them, before any task was started. Raises PortTaken."""
         for task, port in self._ports.items():
             self._held[task] = _hold(port, beside=False)
 
     def hold_idle(self, own: Dict[str, OwnTask]) -> None:
-        """Holds them again after a death, until the next start, which fails where another process
-        has the port by then."""
+        """Hold the ports of dead tasks until the next start. The start fails if another process has
+        taken the port by then."""
         for task, port in self._ports.items():
             idle = (
                 own[task].status.state in ("pending", "ended", "lost") and not own[task].supervised
@@ -119,15 +119,15 @@ class OwnPorts:
             held.close()
 
     def close(self) -> None:
-        """For good."""
+        """Release them for good."""
         for task in self._ports:
             self.release(task)
         self._ports = {}
 
 
 def claim(port: int, takes_over: bool) -> socket.socket:
-    """The socket for the mesh. `takes_over`: after a dead minder, whose connections are waited for.
-    Raises PortTaken."""
+    """Return the socket for the mesh. `takes_over`: an earlier minder died; its connections are
+    waited for. Raises PortTaken."""
     try:
         return sockets.claim(port, MESH_PORT_WAIT_S if takes_over else 0.0)
     except OSError as error:

@@ -1,8 +1,8 @@
-"""How long a minder stays after the end of the run: hosts that are cut off do not know yet how it
-ended.
+"""Decide how long a minder stays after the end of the run: hosts that are cut off do not know yet
+how the run ended.
 
-It holds no port but the mesh's and seldom sends: a host that comes back asks. It ends once every
-such host knows or refuses the mesh's port (it was rebooted), or after a day.
+It holds only the mesh's port and seldom sends; a host that returns asks. It ends once every such
+host knows, or refuses the mesh's port (it was rebooted), or after a day.
 """
 
 from __future__ import annotations

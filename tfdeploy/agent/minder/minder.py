@@ -1,9 +1,9 @@
-"""One per run and host: holds the ports, talks to the other hosts, starts supervisors, ends the
-run. Needs no control machine.
+"""The minder of one run on one host: holds the ports, talks to the other hosts, starts supervisors,
+ends the run. Needs no control machine.
 
-A step looks (files, children, the mesh, the clock), takes in what it saw, decides (decide.py), acts
-(effects.py) and saves. Its state is on disk before it acts on it (unless the disk is full), so that
-another minder can take over at any moment.
+A step observes (files, children, the mesh, the clock), adds what it saw to the shared state,
+decides (decide.py), acts (effects.py) and saves. Its state is on disk before it acts on it, unless
+the disk is full, so that another minder can take over at any moment.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5
 
 
 class Seen(NamedTuple):
-    """What one look found. `received`: from the other minders and the control machine. `now`:
+    """What one step observed. `received`: from the other minders and the control machine. `now`:
     monotonic seconds."""
 
     now: float
@@ -89,7 +89,7 @@ class Minder:
     # --- begin
 
     def begin(self) -> None:
-        """Holds every port, and listens on the mesh's. Raises PortTaken, FirewallRefused; then
+        """Hold every port, and listen on the mesh's port. Raises PortTaken, FirewallRefused; then
         nothing is held."""
         self.store.load()
         if self.part.protect == "firewall":
@@ -132,8 +132,8 @@ class Minder:
         )
 
     def _answer(self, host: str, question: Any, channel: SSLSocket) -> None:
-        """Another minder asks for the signs of this host's tasks, or its keep. Raises OSError,
-        ValueError: it asks again."""
+        """Answer another minder, which asks for the signs of this host's tasks or its keep. Raises
+        OSError, ValueError; the other minder asks again."""
         if isinstance(question, dict) and "signs" in question:
             self.signs.answer(channel)
             return
@@ -168,7 +168,7 @@ class Minder:
         self.store.save()
 
     def wake(self) -> None:
-        """Makes the loop take a step now. Called from any thread."""
+        """Make the loop take a step now. May be called from any thread."""
         try:
             os.write(self.wake_writing, b"!")
         except OSError:
@@ -198,8 +198,8 @@ class Minder:
             leftovers.forget_doubt(self.paths)
 
     def _never_began(self) -> bool:
-        """Prepared, never started and not rolled back: no task of it has ever lived, so its folder
-        is of no use."""
+        """True if the run was prepared, never started and not rolled back. No task of it has lived,
+        so its folder is of no use."""
         ended = self.paths.word("abort") or self.paths.word("stop")
         return (
             self.state.started is None
@@ -209,12 +209,13 @@ class Minder:
         )
 
     def _is_ours(self) -> bool:
-        """The folder is still that of this run, not of a later run with the same name."""
+        """True if the folder is still that of this run, and not of a later run with the same
+        name."""
         return self.lock is not None and self.lock.is_held()
 
     def _try(self) -> bool:
-        """A step. What the system refuses is tried again: no other process may be left to start a
-        minder."""
+        """Take a step. What the system refuses is tried again, because no other process may be left
+        to start a minder."""
         try:
             changed = self.step()
         except Exception as error:  # noqa: BLE001 - no more processes, files, threads, memory; or a bug
@@ -227,7 +228,7 @@ class Minder:
         return changed
 
     def step(self) -> bool:
-        """Looks, decides, acts and saves once. False: nothing changed by it."""
+        """Observe, decide, act and save once. Return False if nothing changed."""
         seen = self._observe()
         self._take_in(seen)
         view = self._view(seen)
@@ -275,8 +276,8 @@ class Minder:
             self.sampling.keep(time.monotonic(), ended)
 
     def _take_in(self, seen: Seen) -> None:
-        """Adds own tasks that ended, and what other hosts sent, to the shared state; words become
-        marks. Nothing is written."""
+        """Add own tasks that ended, and what other hosts sent, to the shared state. Control files
+        become marks. Nothing is written."""
         known = self.store.known.join(seen.received)
         ended = {}
         for task, one in seen.own.items():
@@ -324,7 +325,7 @@ class Minder:
         )
 
     def _note_restarts(self, view: View) -> None:
-        """Notes for the status which tasks are about to start again here, and why."""
+        """Note for the status which tasks are about to restart on this host, and why."""
         waiting = {
             task: words for task, words in self.state.again.items() if not view.own[task].written
         }
@@ -340,8 +341,8 @@ class Minder:
     # --- what stands still
 
     def _update_health(self) -> None:
-        """Notes which tasks are stalled, and why; under `stall: restart` ends the task that causes
-        it, as failed."""
+        """Note which tasks are stalled, and why. Under `stall: restart`, end the task that causes
+        it as failed."""
         active = (
             self.state.phase == "committed"
             and self.store.known.abort is None
@@ -369,7 +370,7 @@ class Minder:
     # --- after the end
 
     def _linger(self, fifo: int) -> None:
-        """Stays until the hosts with tasks that have not ended know how the run ended."""
+        """Stay until the hosts with unfinished tasks know how the run ended."""
         if self.mesh is None:
             return
         one = Linger(
@@ -387,8 +388,8 @@ class Minder:
 
 
 def _detach() -> None:
-    """Becomes a process without parent, in a session of its own, so that it outlives the process
-    that started it."""
+    """Become a process without a parent, in its own session, so that it outlives the process that
+    started it."""
     if os.fork() > 0:
         os._exit(0)
     os.setsid()

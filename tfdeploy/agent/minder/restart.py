@@ -1,12 +1,12 @@
-"""The restart policy, and the order of a gang's new start: (part, shared state, own tasks, clock)
+"""Decide what restarts, and in which order a gang restarts: (part, shared state, own tasks, clock)
 -> actions. Pure.
 
-`after_attempt` alone decides whether and when a task starts again.
+`after_attempt` alone decides whether and when a task restarts.
 
-A task that recovers alone starts again on its host after a pause. A gang starts again together: a
-minder announces a new round; every host ends its tasks of the old round and reports CLEARED; once
-all have, each fetches the chief's keep and reports SUPPLIED; then the servers start, and once these
-are up (SERVED) the other tasks. So no process of the new round meets one of the old.
+A task that recovers alone restarts on its host after a pause. A gang restarts together. A minder
+announces a new round; every host ends its tasks of the old round and reports CLEARED. Once all
+have, each fetches the chief's keep and reports SUPPLIED. Then the servers start, and once these are
+up (SERVED), the other tasks. So no process of the new round meets one of the old round.
 """
 
 from __future__ import annotations
@@ -64,9 +64,10 @@ NOW = "now"
 class Following(NamedTuple):
     """What follows an attempt that has ended.
 
-    `reason`: how the attempt ended; under GIVE_UP why there is no other. `at`: monotonic seconds,
-    under AT. `round`: of the gang's new start, under GANG; it is the known one where that start is
-    under way already."""
+    `reason`: how the attempt ended; under GIVE_UP, why there is no other. `at`: monotonic seconds,
+    under AT. `round`: of the gang's restart, under GANG; the known round if that restart has begun
+    already.
+    """
 
     what: str
     reason: str = ""
@@ -87,8 +88,8 @@ def after_attempt(
     now: float = 0.0,
     not_before: float = 0.0,
 ) -> Following:
-    """`count`: `count_failure` with this death; None: not counted yet. `now`, `not_before`:
-    monotonic seconds."""
+    """Return what follows the attempt. `count`: the failed starts including this death; None: it is
+    not counted yet. `now`, `not_before`: monotonic seconds."""
     how, number = how_it_ended(status), known.round_number
     if not _recovers(part, peer, known, status):
         return Following(LAST, how)
@@ -113,7 +114,7 @@ def after_attempt(
 def _recovers(
     part: wire.HostPart, peer: wire.Peer, known: Knowledge, status: wire.TaskStatus
 ) -> bool:
-    """Whether the task starts again after this attempt, unless the run is over before that."""
+    """True if the task restarts after this attempt, unless the run is over before that."""
     if not known.committed or not _may_recover(part, peer):
         return False
     if peer.gang and status.round < known.round_number:
@@ -128,7 +129,7 @@ def _may_recover(part: wire.HostPart, peer: wire.Peer) -> bool:
 
 
 def _is_left_alone(part: wire.HostPart, known: Knowledge, peer: wire.Peer) -> bool:
-    """Whether another task of its gang has succeeded for good: a session that spans the gang would
+    """True if another task of its gang has succeeded for good: a session that spans the gang would
     wait for it for ever."""
     others = [
         each
@@ -146,7 +147,7 @@ def _is_left_alone(part: wire.HostPart, known: Knowledge, peer: wire.Peer) -> bo
 
 
 def how_it_ended(status: wire.TaskStatus) -> str:
-    """Of an attempt that is over, in short."""
+    """Return in a few words how the attempt ended."""
     return wire.ending_in_short(status.outcome, status.exit_code, status.signal, status.reason)
 
 
@@ -158,8 +159,8 @@ def count_death(
     status: wire.TaskStatus,
     chance: float = 0.0,
 ) -> RestartCount:
-    """The count of failed starts with this death; `before`, the task's own, where it has been
-    counted."""
+    """Return the count of failed starts including this death. `before`: the task's own count, if
+    this death is counted already."""
     if before is not None and before["attempt"] == status.attempt:
         return before
     failures = failures_before(peer, known, before, status.attempt)
@@ -169,10 +170,12 @@ def count_death(
 def failures_before(
     peer: wire.Peer, known: Knowledge, own: Optional[RestartCount], attempt: int
 ) -> Optional[FailedStarts]:
-    """The failed starts that the death of this attempt adds to: the gang's, or the task's own.
+    """Return the failed starts to which the death of this attempt is added: the gang's, or the
+    task's own.
 
     An attempt in between, which the death of another task ended, may have worked, so the earlier
-    error does not count."""
+    error does not count.
+    """
     if peer.on_death == "gang":
         return known.round
     if own is None or own["attempt"] == attempt - 1:
@@ -183,9 +186,11 @@ def failures_before(
 def count_failure(
     before: Optional[FailedStarts], status: wire.TaskStatus, backoff_s: List[float], chance: float
 ) -> RestartCount:
-    """The count of failed starts after this one. `chance`: 0 to 1, spreads the pauses.
+    """Return the count of failed starts after this one. `chance`: 0 to 1, spreads the pauses.
 
-    Equal errors of different tasks of a gang count together: the tasks run the same program."""
+    Equal errors of different tasks of a gang count together, because the tasks run the same
+    program.
+    """
     lived_s = status.lived_s or 0.0
     count, quick = (0, 0) if before is None else (before["count"], before["quick"])
     if lived_s >= REFILL_S:
@@ -211,7 +216,7 @@ def count_failure(
 
 
 def new_round(action: NewRound, status: wire.TaskStatus, count: RestartCount) -> GangRound:
-    """The gang's next round, after the death of that attempt."""
+    """Return the gang's next round, after the death of that attempt."""
     death = death_of(ending_of(status), action.task, status.host)
     started: GangRound = {
         "n": action.n,
@@ -228,7 +233,7 @@ def new_round(action: NewRound, status: wire.TaskStatus, count: RestartCount) ->
 
 
 def recover(view: View) -> List[Action]:
-    """The starts, ends and reports of a committed run that is not decided."""
+    """Return the starts, ends and reports of a committed run that is not decided."""
     if decided(view.part.peers, view.known) is not None:
         return []
     actions: List[Action] = []
@@ -245,7 +250,7 @@ def recover(view: View) -> List[Action]:
 
 
 def waits_for_gang(view: View) -> bool:
-    """Whether the gang may need this host once more, though all has ended here."""
+    """True if the gang may need this host again, though all tasks have ended here."""
     return any(peer.gang and _may_recover(view.part, peer) for _, peer in _own(view))
 
 
@@ -276,7 +281,7 @@ def _why_gang(view: View) -> str:
 
 
 def _advance_gang(view: View) -> List[Action]:
-    """The next step of the gang's new start."""
+    """Return the next step of the gang's restart."""
     number, members = (
         view.known.round_number,
         [(spec, peer) for spec, peer in _own(view) if peer.gang],
@@ -327,7 +332,7 @@ def _is_up(own: OwnTask, number: int) -> bool:
 
 
 def reasons(view: View) -> Dict[str, str]:
-    """Tasks of this host that are about to start again, and why."""
+    """Return task -> why it is about to restart, for tasks of this host."""
     words: Dict[str, str] = {}
     if view.phase != "committed" or view.known.abort is not None:
         return words
@@ -350,7 +355,8 @@ def reasons(view: View) -> Dict[str, str]:
 
 
 def _awaited(view: View) -> str:
-    """The hosts that the gang still waits for, in words; "" while this host is one of them."""
+    """Return the hosts for which the gang still waits, as text; "" while this host is one of
+    them."""
     number = view.known.round_number
     if _stage(view, view.part.host, number) < CLEARED:
         return ""

@@ -1,5 +1,5 @@
-"""The minder's sampler: started when the run is committed, again when it died, ended with the run.
-No run depends on it."""
+"""Run the sampler: start it when the run is committed, restart it when it dies, end it with the
+run. No run depends on it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Sampling:
         self._reads = True
 
     def keep(self, now: float, ended: Mapping[int, int]) -> None:
-        """Starts it where none is alive. `ended`: children of the minder that it has reaped, by
-        pid, with their wait status."""
+        """Start the sampler if none is alive. `ended`: pid -> wait status of the children that the
+        minder has reaped."""
         child = self._child
         if child is not None and child.pid in ended:
             child.returncode = ended[child.pid]  # no later wait for that pid
@@ -36,7 +36,7 @@ class Sampling:
             self._start()
 
     def end(self) -> None:
-        """Gives it END_S for a last look."""
+        """Give the sampler END_S for its last sample."""
         child = self._child
         self._close()
         if child is None:

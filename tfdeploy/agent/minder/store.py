@@ -1,8 +1,8 @@
-"""The state of a minder: on disk before the minder acts on it, so that another minder can go on
-from there.
+"""Store the state of a minder on disk before the minder acts on it, so that another minder can
+continue.
 
-state.json and knowledge.json of a run on one host, and its journal. A full disk does not stop the
-run: writing is tried again.
+The files are state.json and knowledge.json of a run on one host, and its journal. A full disk does
+not stop the run: writing is tried again.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 
 def tidy(paths: RunPaths) -> None:
-    """Removes temporary files of a minder that was killed as it wrote. Only for the holder of its
-    lock."""
+    """Remove temporary files of a minder that was killed while it wrote. Only the holder of its
+    lock may call this."""
     for path in (paths.known_file, paths.state_file):
         remove_temporaries(path)
 
 
 class StateStore:
-    """`state` may be changed from outside, followed by `note_change`. `known` only grows, by
-    `learn`. `save` writes both."""
+    """The state of a minder. Callers may change `state` and then call `note_change`. `known` only
+    grows, by `learn`. `save` writes both."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self.paths, self.part = paths, part
@@ -42,7 +42,7 @@ class StateStore:
         self.saved = True  # all of it is on disk
 
     def load(self) -> None:
-        """Loads the state of the minder before this one."""
+        """Load the state of the earlier minder."""
         tidy(self.paths)
         wrong = check_files.mismatch(wire.HostRunState, wire.to_wire(self.state))
         if wrong is not None:  # the other hosts send theirs again; counts begin anew
@@ -59,7 +59,7 @@ class StateStore:
             self.journal("forgot", why=str(error))
 
     def learn(self, known: Knowledge) -> None:
-        """`known` holds all that was known before."""
+        """Replace `known` by a value that holds all that was known before."""
         if known == self.known:
             return
         if known.round_number != self.known.round_number and known.round is not None:
@@ -82,7 +82,7 @@ class StateStore:
             self.journal("minded again", host=host)
 
     def count_death(self, peer: wire.Peer, status: wire.TaskStatus) -> None:
-        """Counts a death once, and notes when the task may start again."""
+        """Count a death once, and note when the task may restart."""
         before = self.state.restarts.get(peer.task)
         following = restart.after_attempt(self.part, peer, self.known, status)
         count = restart.count_death(self.part, peer, self.known, before, status, random.random())
@@ -95,7 +95,7 @@ class StateStore:
         self.note_change()
 
     def note_open_ports(self, open_ports: Dict[str, str]) -> None:
-        """Tasks whose ports are open to everybody though the run is protected, and why."""
+        """Note tasks whose ports are open to everybody although the run is protected, and why."""
         if open_ports != self.state.open_ports:
             for task in sorted(set(open_ports) - set(self.state.open_ports)):
                 self.journal("open", task=task, why=open_ports[task])
@@ -103,8 +103,9 @@ class StateStore:
             self.note_change()
 
     def note_callers(self, admitted: Mapping[str, str], not_admitted: Mapping[str, str]) -> None:
-        """`admitted`: addresses that the plan did not know -> the host that stated it.
-        `not_admitted`: host -> the address that it came through, and that is not its own."""
+        """Note addresses of hosts. `admitted`: address that the plan did not know -> the host that
+        stated it. `not_admitted`: host -> the address through which it came and that is not its
+        own."""
         state = self.state
         for address in [each for each in admitted if each not in state.admitted]:
             self.journal("admitted", address=address, host=admitted[address])
@@ -117,7 +118,7 @@ class StateStore:
             self.note_change()
 
     def note_health(self, health: Dict[str, Health]) -> None:
-        """What stands still, and why, by task."""
+        """Note which tasks are stalled, and why."""
         if health == self.state.health:
             return
         for task in sorted({*health, *self.state.health}):
@@ -129,11 +130,11 @@ class StateStore:
         self.note_change()
 
     def note_change(self) -> None:
-        """The files on disk are out of date."""
+        """Mark the files on disk as out of date."""
         self.saved = False
 
     def save(self) -> None:
-        """Writes what changed. A disk that is full leaves it unsaved."""
+        """Write what changed. On a full disk it stays unsaved."""
         if self.saved:
             return
         try:
@@ -149,8 +150,8 @@ class StateStore:
             pass
 
     def _write(self) -> None:
-        """How the run ends follows from `known` alone, so that all hosts report the same. Raises
-        OSError."""
+        """Write the state. How the run ends follows from `known` alone, so that all hosts report
+        the same. Raises OSError."""
         state, known = self.state, self.known
         abort, death = known.abort, shared_state.first_death(self.part.peers, known)
         state.first_death, state.ended_tasks, state.round = death, known.ended, known.round

@@ -1,4 +1,4 @@
-"""Starts the supervisors of one run on this host, looks at them, and makes them end their tasks.
+"""Start the supervisors of one run on this host, observe them, and make them end their tasks.
 Decides nothing."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Supervisors:
         self._begun: Dict[str, Tuple[int, int]] = {}  # task -> attempt and round of its child
 
     def start(self, task: str, attempt: int, round_number: int) -> bool:
-        """A supervisor for an attempt that has none. False: one was started already."""
+        """Start a supervisor for the attempt. Return False if one was started already."""
         if self._begun.get(task, (0, 0))[0] >= attempt:
             return False
         folder = self._paths.make_task_dir(task)
@@ -60,8 +60,8 @@ class Supervisors:
         return descriptors.leave(self.guarded.descriptors())
 
     def reap(self) -> Dict[int, int]:
-        """Reaps children that ended: supervisors, processes that a dead supervisor left to the
-        minder, the sampler. Their wait status by pid."""
+        """Reap children that ended: supervisors, processes that a dead supervisor left, the
+        sampler. Return pid -> wait status."""
         ended: Dict[int, int] = {}
         while True:
             try:
@@ -76,8 +76,8 @@ class Supervisors:
                     child.returncode = code
 
     def observe_tasks(self, decided: bool = False) -> Dict[str, OwnTask]:
-        """Every task of this host as it is now. `decided`: from then on their log lines are read,
-        for their grace time."""
+        """Return every task of this host as it is now. `decided`: read their log lines from then
+        on, for their grace time."""
         now = time.monotonic()
         return {spec.task: self._own(spec.task, now, decided) for spec in self._part.tasks}
 
@@ -103,7 +103,7 @@ class Supervisors:
         return OwnTask(status, supervised, now - output.own, not unwritten, output.waits)
 
     def _read_output(self, task: str, now: float) -> LastOutput:
-        """What it has logged since the first look, by the monotonic clock."""
+        """Return what the task has logged since the first call. Times are monotonic."""
         if task not in self._readers:
             self._readers[task] = MessageReader(self._paths.task_dir(task))
             self._output[task] = LastOutput(now)
@@ -126,8 +126,8 @@ def remove(path: str) -> None:
 def tell_supervisor(
     paths: RunPaths, task: str, reason: str, grace_s: float, outcome: str = "stopped"
 ) -> None:
-    """Writes the reason and the grace time to stop.json, then sends TERM to the supervisor, if one
-    is alive. Safe to repeat."""
+    """Write the reason and the grace time to stop.json, then send TERM to the supervisor, if one is
+    alive. Safe to repeat."""
     order = paths.stop_order(task)
     if order is None or order["grace_s"] != grace_s:
         try:
