@@ -1,8 +1,8 @@
-"""Signs of life of one task: its output, its CPU, what it reads and writes, the bytes on its
-connections. Judges nothing.
+"""Observe the signs of life of one task: its output, its CPU, what it reads and writes, the bytes
+on its connections. Judges nothing.
 
-Looks at the costlier signs only while the cheaper ones are missing. A little of each does not
-count: waiting threads and heartbeats between servers are no progress.
+Costly signs are observed only while the cheaper ones are missing. A little of each does not count:
+waiting threads and heartbeats between servers are no progress.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Usage(NamedTuple):
 
 
 class TaskActivity:
-    """Of one attempt. Call `look` from time to time, always with the same clock (seconds). `guard`:
-    the inode of a socket that its processes have and that is no server's."""
+    """Observes one attempt. Call `observe` from time to time, always with the same clock (seconds).
+    `guard`: the inode of a socket that its processes have and that is no server's."""
 
     def __init__(
         self, paths: RunPaths, spec: wire.TaskSpec, now: float, guard: Optional[int] = None
@@ -60,8 +60,8 @@ class TaskActivity:
     def observe(
         self, now: float, tree: Callable[[], Set[int]], traffic: Callable[[], Optional[Traffic]]
     ) -> Sign:
-        """`tree`: the pids of the task now; `traffic`: of the whole host. Each is called only if it
-        is needed."""
+        """Return the sign of the task. `tree`: returns the pids of the task. `traffic`: returns the
+        traffic of the whole host. Each is called only if it is needed."""
         passed_s, self._looked = max(now - self._looked, 0.001), now
         said = self._messages.read_new()
         listens: Optional[bool] = None
@@ -93,7 +93,7 @@ class TaskActivity:
     def _network(
         self, inodes: Set[int], seen: Optional[Traffic], passed_s: float
     ) -> Tuple[Optional[bool], bool]:
-        """Whether it listens on its port, and whether its connections move bytes."""
+        """Return (whether it listens on its port, whether its connections move bytes)."""
         if seen is None:
             return None, False
         before, self._moved = (
@@ -159,7 +159,7 @@ def _file_bytes(pid: int) -> int:
 
 
 def tree(status: wire.TaskStatus, table: Dict[int, processes.Entry]) -> Set[int]:
-    """The living processes of a task: all below its supervisor."""
+    """Return the living processes of a task: all below its supervisor."""
     return (
         set()
         if status.supervisor_pid is None

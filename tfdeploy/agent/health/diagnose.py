@@ -1,8 +1,9 @@
-"""Which tasks of this host stand still, and why: facts about all tasks -> findings in words. Pure.
+"""Find which tasks of this host stand still, and why: facts about all tasks -> findings as text.
+Pure.
 
 Reads no clock, no file and no network (monitor.py does), so that every diagnosis is a row in a
-table of tests. A server or an evaluator, whose work is waiting, stands still only if it is frozen;
-a task that waits for the culprit is none itself.
+table of tests. A server or an evaluator, whose work is waiting, stands still only if it is frozen.
+A task that waits for the culprit is not a culprit.
 """
 
 from __future__ import annotations
@@ -23,9 +24,12 @@ OPEN, CLOSED = "open", "closed"
 
 
 class Facts(NamedTuple):
-    """`signs`: of own tasks, and of those whose hosts answered lately. `ports`, `hosts`: the result
-    of a connection to a task's port or a host's mesh port: "open", "closed" or why there was no
-    answer; missing: not tried."""
+    """What is known of all tasks.
+
+    `signs`: of own tasks, and of tasks whose hosts answered lately. `ports`, `hosts`: the result of
+    a connection to a task's port or a host's mesh port: "open", "closed" or why there was no
+    answer; missing: not tried.
+    """
 
     host: str
     lockstep: bool  # each step waits for the slowest
@@ -47,7 +51,7 @@ class Finding(NamedTuple):
 
 
 def suspects(facts: Facts) -> Set[str]:
-    """The tasks of this host that may stand still: worth a closer look."""
+    """Return the tasks of this host that may stand still and need a closer look."""
     return {
         task
         for task, sign in facts.signs.items()
@@ -56,8 +60,7 @@ def suspects(facts: Facts) -> Set[str]:
 
 
 def diagnose(facts: Facts) -> Dict[str, Finding]:
-    """Own task -> what is wrong with it. A task that is not in it is well, as far as can be
-    seen."""
+    """Return own task -> what is wrong with it. Tasks that are well are missing."""
     findings = {}
     for task in sorted(suspects(facts)):
         finding = _diagnose(facts, task)
@@ -127,7 +130,7 @@ def _stood_first(facts: Facts, task: str) -> Optional[str]:
 
 
 def _blame(facts: Facts, task: str, others: List[str], named: bool) -> List[str]:
-    """Which tasks hold up `task`, and why, in words; `named`: it logs itself that it waits for
+    """Return which tasks hold up `task`, and why. `named`: it logs itself that it waits for
     `others`."""
     words = ((other, _wrong_with(facts, other, named)) for other in others)
     blamed = [_at(facts, other) + ": " + said for other, said in words if said is not None]
@@ -193,7 +196,7 @@ def _ending(end: Ending) -> str:
 
 
 def trains(peer: wire.Peer) -> bool:
-    """Whether it stalls when it stands still: servers wait for work, an evaluator for
+    """True if the task stalls when it stands still. Servers wait for work, an evaluator for
     checkpoints."""
     return not serves(peer) and peer.role != "evaluator"
 
@@ -211,7 +214,7 @@ def _starts(facts: Facts, task: str) -> bool:
 
 
 def _others(facts: Facts, task: str) -> Iterable[str]:
-    """Servers first: most often a task waits for one of them."""
+    """Return the other tasks, servers first: most often a task waits for one of them."""
     return sorted(
         (other for other in facts.peers if other != task),
         key=lambda other: (trains(facts.peers[other]), other),

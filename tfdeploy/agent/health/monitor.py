@@ -1,9 +1,9 @@
-"""Health of the tasks of one host, on a thread of the minder: look at them, ask the other hosts,
-say what is wrong.
+"""Watch the health of the tasks of one host, on a thread of the minder: observe them, ask the other
+hosts, report what is wrong.
 
-It ends no task and writes nothing: the minder reads `health`. As long as all goes well it only
-looks, every few seconds and for a small share of a core; once something stands still, it asks other
-hosts and tries ports.
+It ends no task and writes nothing; the minder reads `health`. While all goes well it only observes
+every few seconds, for a small share of a core. Once something stands still, it asks other hosts and
+tries ports.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Stall(NamedTuple):
 
 
 class Monitor:
-    """`changed` is called from its thread when `health` is new."""
+    """The thread. `changed` is called from it when `health` is new."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Monitor:
     # --- for the minder
 
     def update(self, known: Knowledge, active: bool) -> None:
-        """The shared state by now, and whether to look at the tasks at all."""
+        """Set the shared state, and whether to observe the tasks at all."""
         if not self._part.stall_after_s:
             return
         was = self._active
@@ -107,7 +107,8 @@ class Monitor:
             time.sleep(self._pause_s(time.thread_time() - begun))
 
     def _look_safely(self, known: Knowledge) -> None:
-        """A bug in the diagnosis ends neither this thread nor the run, and clears `health`."""
+        """Check once. A bug in the diagnosis ends neither this thread nor the run, and clears
+        `health`."""
         try:
             self.check(time.monotonic(), known)
         except Exception:  # noqa: BLE001 - whatever it is, the run goes on
@@ -121,7 +122,7 @@ class Monitor:
         )
 
     def check(self, now: float, known: Knowledge) -> None:
-        """Looks once. `now`: monotonic seconds."""
+        """Check once. `now`: monotonic seconds."""
         signs = self._signs(now)
         self._answer.signs = signs
         facts = Facts(
@@ -160,7 +161,7 @@ class Monitor:
         return signs
 
     def _all_about(self, facts: Facts, late: Set[str], now: float) -> Facts:
-        """The same facts with those of other hosts, and with what is wrong on the way to them."""
+        """Return the facts with those of other hosts, and with what is wrong on the way to them."""
         answers = peers.PeerSigns({}, {})
         if self._mesh is not None:
             answers = peers.ask(self._mesh, self._part, self._hosts_to_ask(facts, late))
@@ -202,7 +203,7 @@ class Monitor:
         )
 
     def _hosts_to_ask(self, facts: Facts, late: Set[str]) -> List[str]:
-        """The hosts of tasks that are waited for, then those of servers, then the others in
+        """Return the hosts of tasks that are waited for, then those of servers, then the others in
         turn."""
         wanted = sorted(
             self._peers,

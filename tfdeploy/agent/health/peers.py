@@ -1,6 +1,6 @@
-"""The signs of life of tasks on other hosts, asked of their minders over the run's mesh.
+"""Ask other hosts' minders for the signs of life of their tasks, over the run's mesh.
 
-Asked on one connection: {"ask": {"signs": true}}; the answer is one line.
+The question on one connection is {"ask": {"signs": true}}; the answer is one line.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _MOST_WAITS = 64
 
 
 class PeerSigns(NamedTuple):
-    """`signs`: by task. `hosts`: host -> "open", "closed" or why it did not answer."""
+    """The answers. `signs`: by task. `hosts`: host -> "open", "closed" or why it did not answer."""
 
     signs: Dict[str, Sign]
     hosts: Dict[str, str]
 
 
 def ask(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSigns:
-    """What these hosts report now. Takes at most WITHIN_S."""
+    """Return what these hosts report now. Takes at most WITHIN_S."""
     from tfdeploy.agent.host.parallel import call_for_each  # only once something stands still
 
     answers_by_host: Dict[str, Tuple[Dict[str, Sign], str]] = {}
@@ -65,7 +65,7 @@ def _ask_one(
 
 
 def _checked(value: Any, part: wire.HostPart, host: str) -> Dict[str, Sign]:
-    """Raises ValueError on what are no signs of that host's tasks."""
+    """Return the signs of that host's tasks. Raises ValueError if the value is something else."""
     tasks = {peer.task for peer in part.peers}
     own = {peer.task for peer in part.peers if peer.host == host}
     said = bounded_json.fields(value, {"signs": bounded_json.mapping}, ("signs",))
@@ -81,7 +81,7 @@ def _sign(value: Any, tasks: Set[str]) -> Sign:
 
 
 def _waits(value: Any, tasks: Set[str]) -> Tuple[str, ...]:
-    """The tasks of the run among those that its log names. Raises ValueError."""
+    """Return the tasks of the run among those that its log names. Raises ValueError."""
     if not isinstance(value, (list, tuple)):
         raise ValueError("not a list")
     return tuple(one for one in value[:_MOST_WAITS] if isinstance(one, str) and one in tasks)
@@ -99,7 +99,7 @@ _CHECKS: Dict[str, bounded_json.Check] = {
 
 
 class SignsAnswer:
-    """The answering side: `signs` of this host's tasks, which another thread replaces."""
+    """The answering side. `signs`: of this host's tasks; another thread replaces them."""
 
     def __init__(self) -> None:
         self.signs: Dict[str, Sign] = {}

@@ -1,7 +1,7 @@
-"""Whether a port of the run accepts connections: one is made, and closed at once.
+"""Test whether a port of the run accepts connections, with one connection that is closed at once.
 
-A server of TensorFlow must not be left with open connections, and a frozen one keeps those that
-were closed: try seldom. Also wrong routes to other tasks: host names that mean this host, proxies.
+A TensorFlow server must not be left with open connections, and a frozen one keeps closed ones, so
+try seldom. Also finds wrong routes to other tasks: host names that mean this host, and proxies.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # in the order in which 
 def try_ports(
     addresses: Iterable[str], within_s: float = WITHIN_S, guarded: Collection[str] = ()
 ) -> Dict[str, str]:
-    """ "host:port" -> open, closed (no process listens), or why there was no answer.
+    """Return "host:port" -> open, closed (no process listens), or why there was no answer.
 
-    `guarded`: those that guarded_ports.py holds, so one that accepts may be closed, or open to
-    others."""
+    `guarded`: addresses that guarded_ports.py holds. A connection that is accepted there may come
+    from the holder.
+    """
     from tfdeploy.agent.host.network import (  # only once something stands still
         port_probe,
         resolving,
@@ -76,7 +77,7 @@ def _name(address: str) -> str:
 
 
 def guarded_addresses(part: wire.HostPart) -> Set[str]:
-    """Those of tasks whose hosts turn strangers away."""
+    """Return the addresses of tasks whose hosts keep strangers out."""
     if part.guarded is None:
         return {peer.address for peer in part.peers} if part.protect != "none" else set()
     return {peer.address for peer in part.peers if peer.host in part.guarded}
@@ -89,7 +90,7 @@ def _reason(code: int) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """The same words for an error of one of our connections."""
+    """Return the same texts for an error of one of our connections."""
     if isinstance(error, socket.timeout):
         return NO_ANSWER
     if isinstance(error, ssl.SSLError):
@@ -98,7 +99,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def names_of_this_host(addresses: Iterable[str]) -> Dict[str, str]:
-    """ "n3:2222" -> "n3 resolves to 127.0.1.1" where the name of another host means this one."""
+    """Return "n3:2222" -> "n3 resolves to 127.0.1.1" if the name of another host means this one."""
     from tfdeploy.agent.host.network import resolving
 
     rows = resolving.resolve(
@@ -113,7 +114,7 @@ def names_of_this_host(addresses: Iterable[str]) -> Dict[str, str]:
 
 
 def proxy_between(env: Mapping[str, str], addresses: List[str]) -> Optional[str]:
-    """The variable by which gRPC would go through a proxy to one of these addresses; None: it would
+    """Return the variable by which gRPC would use a proxy to one of these addresses; None: it would
     not."""
     name = next((name for name in _PROXIES if env.get(name)), None)
     if name is None:

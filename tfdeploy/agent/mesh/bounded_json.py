@@ -1,8 +1,8 @@
-"""Parses JSON that another host sent: finite numbers, bounded depth, bounded size. It raises
-ValueError and nothing else.
+"""Parse JSON that another host sent: finite numbers, bounded depth, bounded size. Raises ValueError
+and nothing else.
 
-The depth is counted before anything is parsed: the parser recurses in C, on a thread whose stack is
-small.
+The depth is counted before anything is parsed, because the parser recurses in C on a thread with a
+small stack.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Check = Callable[[Any], Any]
 
 
 def parse(text: bytes, most_values: int = MAX_VALUES) -> Any:
-    """Raises ValueError."""
+    """Parse the text. Raises ValueError."""
     parts = text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
     outside = b"".join(parts[::2])  # of strings
     if outside.count(b",") + outside.count(b":") > most_values:
@@ -57,7 +57,7 @@ _DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_finite, parse_const
 
 
 def number(least: float, most: float) -> Check:
-    """Returns a float, never -0.0: equal values have the same JSON."""
+    """Return a check for a float, which is never -0.0: equal values have the same JSON."""
 
     def check(value: Any) -> float:
         if (
@@ -90,7 +90,7 @@ def word(words: Collection[str]) -> Check:
 
 
 def text(most_chars: int) -> Check:
-    """Truncates a longer text."""
+    """Return a check for a text, which truncates a longer one."""
 
     def check(value: Any) -> str:
         if not isinstance(value, str):
@@ -119,13 +119,15 @@ _instant = number(-1e12, 1e12)
 
 
 def time(value: Any) -> float:
-    """UTC seconds, clamped to the years 1970 to 9999: a message with a wrong clock still counts."""
+    """Return UTC seconds, clamped to the years 1970 to 9999: a message with a wrong clock still
+    counts."""
     return float(min(max(_instant(value), 0.0), _LATEST))
 
 
 def fields(value: Any, checks: Mapping[str, Check], needed: Tuple[str, ...]) -> Any:
-    """The fields of an object that `checks` names, checked; null counts as missing. Others are left
-    out, since a later version may add fields. `needed`: must be there."""
+    """Return the checked fields of an object that `checks` names. A field with null counts as
+    missing, and other fields are left out, because a later version may add fields. `needed`: the
+    fields that must be present."""
     said = mapping(value)
     checked = {
         name: check(said[name]) for name, check in checks.items() if said.get(name) is not None
@@ -142,7 +144,7 @@ def mapping(value: Any) -> Unchecked:
 
 
 def table(value: Any, names: Collection[str]) -> Unchecked:
-    """An object whose keys are some of `names`."""
+    """Return a check for an object whose keys are among `names`."""
     if not all(name in names for name in mapping(value)):
         raise ValueError("not a table of these names")
     return mapping(value)

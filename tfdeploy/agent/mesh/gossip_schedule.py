@@ -1,9 +1,9 @@
-"""Which peer a minder talks to next, and when. Pure, by a given clock (monotonic seconds): it opens
-no connection.
+"""Decide which peer a minder talks to next, and when. Pure, by a given clock (monotonic seconds);
+opens no connection.
 
-News is sent to peers at once, and again with growing pauses to those that do not answer. With many
-peers each minder sends it to a few, which pass it on: 4n handshakes for n hosts instead of n * n.
-Besides, one random peer is asked now and then.
+A change is sent to peers at once, and again with growing pauses to those that do not answer. With
+many peers each minder sends it to a few, which pass it on: 4n handshakes for n hosts instead of n *
+n. In addition, one random peer is asked now and then.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MeshPeer:
 
 
 class GossipSchedule:
-    """`peers` by host. Each method is called by one thread at a time."""
+    """The schedule. `peers`: by host. Each method is called by one thread at a time."""
 
     def __init__(
         self, peers: Dict[str, MeshPeer], now: float, unminded_after_s: float = float("inf")
@@ -59,7 +59,7 @@ class GossipSchedule:
         self._next_exchange = now + self._exchange_s * random.random()
 
     def note_change(self, late: bool, now: float) -> None:
-        """The shared state has changed. `late`: only by the ending of a task after the run's
+        """Note that the shared state has changed. `late`: only because a task ended after the run's
         end."""
         late = late and not self._are_few
         self._at_once = max(self._at_once, 1 if late else self.fanout)
@@ -72,19 +72,19 @@ class GossipSchedule:
             peer.failures, peer.not_before = 0, 0.0
 
     def ask_every(self, every_s: float) -> bool:
-        """From now on each peer with running tasks is asked at least so often. False: that was set
-        already."""
+        """Ask each peer with running tasks at least so often from now on. Return False if that was
+        set already."""
         changed = self._ask_every_s != every_s
         self._ask_every_s = every_s
         return changed
 
     def ask_seldom(self) -> None:
-        """From now on peers that do not answer are asked seldom."""
+        """Ask peers that do not answer less often from now on."""
         self._ask_every_s, self._exchange_s, self.longest_pause_s = None, SELDOM_S, SELDOM_S
 
     def due(self, concerned: List[MeshPeer], digest: str, now: float) -> List[MeshPeer]:
-        """The peers to talk to now. `concerned`: those with running tasks; `digest`: of our shared
-        state."""
+        """Return the peers to talk to now. `concerned`: those with running tasks. `digest`: of our
+        shared state."""
         room = AT_ONCE - self._busy()
         free = [peer for peer in concerned if not peer.busy]
         random.shuffle(free)
@@ -110,8 +110,8 @@ class GossipSchedule:
         return chosen[: max(room, 0)]
 
     def pause_s(self, concerned: List[MeshPeer], digest: str, now: float) -> float:
-        """Seconds until the next peer is due, if nothing happens. Infinite: not before a connection
-        ends."""
+        """Return the seconds until the next peer is due if nothing happens; infinity: not before a
+        connection ends."""
         if self._busy() >= AT_ONCE:
             return float("inf")
         free = [peer for peer in concerned if not peer.busy]
@@ -128,7 +128,7 @@ class GossipSchedule:
         return max(0.01, soonest - now)
 
     def missed(self, peer: MeshPeer, refused: bool, now: float) -> None:
-        """It did not answer. `refused`: its host refused the connection."""
+        """Note that the peer did not answer. `refused`: its host refused the connection."""
         peer.failures += 1
         peer.refused, peer.refused_until = ((peer.refused or now), now) if refused else (None, 0.0)
         pause = min(_BACKOFF_S[0] * 2 ** min(peer.failures, 10), self.longest_pause_s)
@@ -138,8 +138,8 @@ class GossipSchedule:
         return sum(peer.busy for peer in self._peers.values())
 
     def _ask_again_at(self, peer: MeshPeer) -> float:
-        """When it must be asked again. A peer that refuses connections is asked soon: has its host
-        no minder?"""
+        """Return when the peer must be asked again. A peer that refuses connections is asked soon,
+        because its host may have no minder."""
         if peer.refused is not None and peer.refused_until - peer.refused < self._refused_s:
             return peer.tried + self._refused_again_s
         if self._ask_every_s is None:

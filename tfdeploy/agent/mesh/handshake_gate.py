@@ -1,9 +1,9 @@
-"""Which connections may begin a TLS handshake at the mesh's port, by their first bytes: a handshake
-costs a thousand times more.
+"""Decide by their first bytes which connections may begin a TLS handshake at the mesh's port. A
+handshake costs a thousand times more than this check.
 
-A member's first message has as its server name (SNI) a token that only members of the run can make.
-Members come first; of others only a few each second are admitted: a host that a wrong name led here
-is told by the handshake who answers (run.links). Nothing is sent from here.
+A member's first message has as its server name (SNI) a token that only members of the run can
+compute. Members come first. Of other clients a few each second are admitted, because the handshake
+tells a host that a wrong name led here who answers (run.links). Nothing is sent from here.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _AT_ONCE = 256
 
 
 def token(authority: str, host: str) -> str:
-    """The SNI by which `host` recognises members of the run. `authority`: the PEM of the run's CA
-    certificate, which is never sent, and which strangers do not have."""
+    """Return the SNI by which `host` recognises members of the run. `authority`: the PEM of the
+    run's CA certificate, which is never sent and which strangers do not have."""
     return "m" + hashlib.sha256(("mesh %s %s" % (host, authority)).encode("utf-8")).hexdigest()[:40]
 
 
@@ -42,9 +42,12 @@ def _address_of(plain: socket.socket) -> str:
 
 
 class Gate:
-    """`listener` listens, and is closed here. `admit(connection)` is called from the gate's thread,
-    must not block, and owns the connection from then on. `is_known`: whether an address is one of
-    the run's hosts; members come from any."""
+    """Admits connections of `listener`, which is closed here.
+
+    `admit(connection)` is called from the gate's thread, must not block, and owns the connection
+    from then on. `is_known`: true for an address of the run's hosts; members may come from any
+    address.
+    """
 
     def __init__(
         self,
@@ -110,7 +113,7 @@ class Gate:
             self._decide(plain)
 
     def _decide(self, plain: socket.socket) -> None:
-        """Admits it, closes it, or waits for more of its first message."""
+        """Admit the connection, close it, or wait for more of its first message."""
         bucket = self._bucket_for(plain)
         if bucket is None:
             self._wait_for(plain)
@@ -124,7 +127,7 @@ class Gate:
             plain.close()
 
     def _bucket_for(self, plain: socket.socket) -> Optional[TokenBucket]:
-        """None: its first message is incomplete."""
+        """Return the token bucket for the connection; None: its first message is incomplete."""
         try:
             said = plain.recv(_HELLO_BYTES, socket.MSG_PEEK)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""The mesh's port: accepts connections of the run's members, few at a time, with one message on
+"""Accept connections of the run's members at the mesh's port, a few at a time, with one message on
 each.
 
 A peer without a certificate of this run gets no answer.
@@ -23,10 +23,12 @@ MAX_STRANGERS = 32  # connections without a finished handshake
 
 
 class MeshListener:
-    """`listener` is bound, and is closed here; `answer(host, channel)` is called for each
-    connection of `members`, on a thread of its own, and may raise OSError and ValueError. `wanted`
-    (the members' token) and `is_known` (whether an address is one of the run's hosts): see
-    handshake_gate.py."""
+    """Serves the mesh's port. `listener` is bound, and is closed here.
+
+    `answer(host, channel)` is called for each connection of `members`, on its own thread, and may
+    raise OSError and ValueError. For `wanted` (the members' token) and `is_known` (true for an
+    address of the run's hosts) see handshake_gate.py.
+    """
 
     def __init__(
         self,
@@ -51,8 +53,8 @@ class MeshListener:
         self._gate.close()
 
     def _accept(self, plain: socket.socket) -> None:
-        """Closes the connection where there is no descriptor or thread for it: members try
-        again."""
+        """Start the handshake on its own thread. Without a descriptor or thread for it, close the
+        connection: members try again."""
         number = None
         try:
             number = self._register(plain)
@@ -68,8 +70,8 @@ class MeshListener:
             self._open.pop(number).close()
 
     def _register(self, plain: socket.socket) -> int:
-        """Counts a connection. Closes the oldest one without a finished handshake where there are
-        too many."""
+        """Count a connection. If there are too many, close the oldest one without a finished
+        handshake."""
         guard = plain.dup()  # still open here when TLS takes over the socket
         with self._lock:
             self._open[guard.fileno()] = guard
@@ -107,11 +109,11 @@ class MeshListener:
 
 
 def message(part: wire.HostPart, **fields: object) -> bytes:
-    """One line from this host, to another of the run."""
+    """Return one line from this host to another host of the run."""
     body = dict({"v": wire.VERSION, "run": part.run, "from": part.host}, **fields)
     return json.dumps(body, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def receive(channel: ssl.SSLSocket) -> Any:
-    """One JSON line, within TIMEOUT_S in all. Raises OSError, ValueError."""
+    """Return one JSON line, received within TIMEOUT_S. Raises OSError, ValueError."""
     return bounded_json.parse(tls.read_line(channel, MAX_MESSAGE_BYTES, TIMEOUT_S))

@@ -1,10 +1,10 @@
-"""Shares the state of one minder with all minders of the run: mutual TLS, one port per host, one
+"""Share the state of one minder with all minders of the run: mutual TLS, one port per host, one
 idempotent message.
 
-A message is one JSON line with all that the sender knows; the answer is the same from the other
-side. News is sent to peers with running tasks, again with growing pauses until acknowledged, and
-each receiver passes it on; besides, one random peer is asked every ten seconds. Only peers with a
-certificate of this run are accepted. Decides nothing.
+A message is one JSON line with all that the sender knows. The answer is the same from the other
+side. A change is sent to peers with running tasks, again with growing pauses until they acknowledge
+it, and each receiver passes it on. In addition, one random peer is asked every ten seconds. Only
+peers with a certificate of this run are accepted. Decides nothing.
 """
 
 from __future__ import annotations
@@ -51,8 +51,11 @@ class WrongPeer(ValueError):
 
 
 class Mesh:
-    """`listener` is bound, and is closed here; `changed` is called from any thread when a peer sent
-    news. `offers(host, question, channel)` answers questions of peers: see `ask`."""
+    """The connections of one minder. `listener` is bound, and is closed here.
+
+    `changed` is called from any thread when a peer sent something new. `offers(host, question,
+    channel)` answers questions of peers: see `ask`.
+    """
 
     def __init__(
         self,
@@ -99,8 +102,8 @@ class Mesh:
             return self._known
 
     def share(self, known: Knowledge) -> bool:
-        """Join it to the shared state; what is new is sent to peers. Returns False if nothing is
-        new."""
+        """Join `known` to the shared state, and send what is new to peers. Return False if nothing
+        is new."""
         with self._lock:
             joined = self._known.join(known)
             if joined == self._known:
@@ -112,7 +115,7 @@ class Mesh:
             return True
 
     def all_know(self) -> bool:
-        """Whether every peer with running tasks and a living minder knows all that this minder
+        """True if every peer with running tasks and a living minder knows all that this minder
         knows."""
         with self._lock:
             return all(
@@ -120,20 +123,20 @@ class Mesh:
             )
 
     def _is_gone(self, peer: MeshPeer) -> bool:
-        """Whether its minder is gone. Before the commit, one that never sent a message may just be
-        late."""
+        """True if the peer's minder has ended. Before the commit, a peer that never sent a message
+        may just be late."""
         refused = peer.refused is not None and peer.refused <= time.monotonic() - GONE_S
         return refused and (peer.last_message is not None or self._known.committed)
 
     def in_touch(self) -> bool:
-        """Whether any peer has sent a message to this minder, or none has running tasks."""
+        """True if any peer has sent a message to this minder, or no peer has running tasks."""
         with self._lock:
             return not self._concerned() or any(
                 peer.last_message is not None for peer in self._peers.values()
             )
 
     def silent_s(self, now: float, since: Optional[float]) -> Dict[str, float]:
-        """Host -> seconds since its last message, counted from `since` at most."""
+        """Return host -> seconds since its last message, counted from `since` at the earliest."""
         with self._lock:
             begin = max(self._begun, since or 0.0)  # a minder that takes over has no messages yet
             return {
@@ -142,7 +145,7 @@ class Mesh:
             }
 
     def refused_s(self) -> Dict[str, float]:
-        """Host that refuses connections -> for how many seconds it has, until it was last asked."""
+        """Return hosts that refuse connections -> for how many seconds, up to the last attempt."""
         with self._lock:
             refused = {host: peer for host, peer in self._peers.items() if peer.refused is not None}
             return {
@@ -150,23 +153,23 @@ class Mesh:
             }
 
     def ask_every(self, every_s: float) -> None:
-        """From now on each peer with running tasks is asked at least so often."""
+        """Ask each peer with running tasks at least so often from now on."""
         with self._lock:
             if self._schedule.ask_every(every_s):
                 self._lock.notify_all()
 
     def ask_seldom(self) -> None:
-        """From now on peers that do not answer are asked seldom. Their own questions are answered
-        as before."""
+        """Ask peers that do not answer less often from now on. Their own questions are answered as
+        before."""
         with self._lock:
             self._schedule.ask_seldom()
 
     def notify(self) -> None:
-        """Makes the minder look again."""
+        """Make the minder take a step."""
         self._changed()
 
     def send_last_update(self) -> None:
-        """Sends the state once more to some peers without running tasks: they may wait for this
+        """Send the state once more to some peers without running tasks: they may wait for this
         host's end, and its minder is about to end. A peer that does not answer at once finds the
         port refused later."""
         with self._lock:
@@ -198,7 +201,7 @@ class Mesh:
     # --- what is known
 
     def _concerned(self) -> List[MeshPeer]:
-        """Peers with a task that has not ended as far as we know."""
+        """Return the peers with a task that has not ended as far as this minder knows."""
         running = {peer.host for peer in self._part.peers if self._may_change(peer)}
         return [peer for host, peer in self._peers.items() if host in running]
 
@@ -211,7 +214,7 @@ class Mesh:
         return peer.gang and self._part.restart_max > 0 and fields["outcome"] != "stopped"
 
     def _receive(self, host: str, value: Any) -> None:
-        """Joins the state that a peer sent. Raises ValueError where it is none."""
+        """Join the state that a peer sent. Raises ValueError if it is not a state."""
         theirs = shared_state.from_json(value, self._part)
         news = self.share(theirs)
         with self._lock:
@@ -237,7 +240,7 @@ class Mesh:
                 time.sleep(1.0)
 
     def _send_due(self) -> None:
-        """Connects to the peers that are due, or waits until one is."""
+        """Connect to the peers that are due, or wait until one is."""
         with self._lock:
             now = time.monotonic()
             concerned = self._concerned()
@@ -297,7 +300,7 @@ class Mesh:
 
     @contextmanager
     def call(self, address: wire.MeshHost) -> Iterator[ssl.SSLSocket]:
-        """A connection to that host's minder, and to no other. Raises OSError, ValueError."""
+        """Open a connection to that host's minder, and to no other. Raises OSError, ValueError."""
         with socket.create_connection(
             (address.address, address.port), timeout=mesh_listener.TIMEOUT_S
         ) as plain:
@@ -310,7 +313,7 @@ class Mesh:
                 yield channel
 
     def ask(self, channel: ssl.SSLSocket, question: Mapping[str, object]) -> None:
-        """Sends a question instead of the state: the other side's `offers` answers it."""
+        """Send a question instead of the state. The other side's `offers` answers it."""
         channel.sendall(
             mesh_listener.message(
                 self._part, addresses=stated.addresses_to_state(channel), ask=question
@@ -318,7 +321,8 @@ class Mesh:
         )
 
     def _message(self, addresses: Iterable[str] = ()) -> bytes:
-        """`addresses`: own addresses that this host states; none in an answer."""
+        """Return the message. `addresses`: own addresses that this host states; none in an
+        answer."""
         with self._lock:
             known = self._known.as_json()
         return mesh_listener.message(self._part, known=known, addresses=list(addresses))
@@ -346,9 +350,9 @@ class Mesh:
             channel.sendall(self._message())
 
     def _admit(self, host: str, channel: ssl.SSLSocket, addresses: Any) -> Tuple[str, bool]:
-        """Return (the member's source address, whether the tasks' ports of this host let it in).
+        """Return (the member's source address, whether the tasks' ports of this host admit it).
 
-        From now on they let it in if the member states the address as its own.
+        From now on they admit it if the member states the address as its own.
         """
         source, is_its_own = stated.source_address(channel, addresses)
         if self._guarded is None or self._guarded.is_admitted(source):

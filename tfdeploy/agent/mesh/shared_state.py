@@ -1,8 +1,8 @@
-"""What a minder knows of its run, on all hosts: committed, how tasks ended, the gang's round,
+"""Define what a minder knows of its run on all hosts: committed, how tasks ended, the gang's round,
 abort. Values only.
 
-Joining the states of two minders is idempotent, commutative and monotone, so that the order and
-number of messages do not matter.
+Joining the states of two minders is idempotent, commutative and monotone, so the order and number
+of messages do not matter.
 """
 
 from __future__ import annotations
@@ -36,11 +36,14 @@ Absence = Tuple[int, float]
 
 
 class Knowledge(NamedTuple):
-    """`ended` task -> the ending of its latest attempt that ended; not `final`: it starts again.
-    `round`: the gang's latest new start; None: there was none. `stands` host -> (round, stage): how
-    far it is with that start. `decided`: when the deciding tasks had succeeded (UTC seconds), as
-    one host found: no later round undoes it. `unminded` host -> (n, since, UTC seconds): the host
-    has no minder while n is odd, and has one again where it is even."""
+    """What a minder knows.
+
+    `ended`: task -> how its latest ended attempt ended; not `final`: the task restarts. `round`:
+    the gang's latest restart; None: there was none. `stands`: host -> (round, stage) of that
+    restart. `decided`: when the deciding tasks had succeeded (UTC seconds), as one host found; no
+    later round undoes it. `unminded`: host -> (n, since, UTC seconds); the host has no minder while
+    n is odd, and has one again while n is even.
+    """
 
     committed: bool = False
     abort: Optional[Abort] = None
@@ -79,7 +82,7 @@ class Knowledge(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Whether later endings of tasks change nothing for other hosts."""
+        """True if later endings of tasks change nothing for other hosts."""
         return self.abort is not None or self.decided is not None
 
     def as_json(self) -> SharedState:
@@ -108,7 +111,7 @@ def _earlier(one: Optional[Abort], other: Abort) -> Abort:
 
 
 def _later_attempt(one: Optional[Ending], other: Ending) -> Ending:
-    """The ending of the later attempt; of one attempt the final one, then the earlier."""
+    """Return the ending of the later attempt; of one attempt the final ending, then the earlier."""
     if one is None:
         return other
     return min(
@@ -119,7 +122,7 @@ def _later_attempt(one: Optional[Ending], other: Ending) -> Ending:
 
 
 def _later_round(one: Optional[GangRound], other: Optional[GangRound]) -> Optional[GangRound]:
-    """The later round; of two reports of one round the earlier death."""
+    """Return the later round; of two reports of one round, the earlier death."""
     if one is None or other is None:
         return one or other
     return min(one, other, key=lambda fields: (-fields["n"], fields["time"], _text(fields)))
@@ -163,8 +166,8 @@ _ROUND = {
 
 
 def from_json(value: Any, part: wire.HostPart) -> Knowledge:
-    """Return the state in a peer's message, or in our own file. Raises ValueError where it is no
-    state of this run."""
+    """Return the state in a peer's message, or in this host's own file. Raises ValueError if it is
+    not a state of this run."""
     tasks = {peer.task: peer for peer in part.peers}
     hosts = {peer.host for peer in part.peers} | {one.host for one in part.mesh}
     fields, word = bounded_json.fields, bounded_json.word
@@ -194,19 +197,19 @@ def from_json(value: Any, part: wire.HostPart) -> Knowledge:
 
 
 def next_count(number: int) -> int:
-    """The next number of a count that is sent, MAX_ROUND at most."""
+    """Return the next number of a count that is sent, at most MAX_ROUND."""
     return min(number + 1, MAX_ROUND)
 
 
 def next_attempt(known: Knowledge, task: str) -> int:
-    """The number after the latest known attempt; 1 where none is known."""
+    """Return the number after the latest known attempt; 1 if none is known."""
     ending = known.ended.get(task)
     return next_count(0 if ending is None else ending.get("attempt", 0))
 
 
 def ending_of(status: wire.TaskStatus, final: bool = True, again: bool = False) -> Ending:
-    """What other hosts must know of an attempt that ended. Not `final`: the task starts again.
-    `again`: it would have started again if the run had not been over: such a death is no failure of
+    """Return what other hosts must know of an attempt that ended. Not `final`: the task restarts.
+    `again`: it would have restarted if the run had not been over, so this death is no failure of
     the run."""
     ending: Ending = {
         "attempt": min(max(1, status.attempt), MAX_ROUND),
@@ -229,7 +232,7 @@ def ending_of(status: wire.TaskStatus, final: bool = True, again: bool = False) 
 
 
 def decided(peers: List[wire.Peer], known: Knowledge) -> Optional[float]:
-    """When all deciding tasks had succeeded (UTC seconds); None: they have not."""
+    """Return when all deciding tasks had succeeded (UTC seconds); None: they have not."""
     if known.decided is not None:
         return known.decided
     times: List[float] = []
@@ -248,8 +251,8 @@ def decided(peers: List[wire.Peer], known: Knowledge) -> Optional[float]:
 
 
 def end_of(peers: List[wire.Peer], known: Knowledge) -> Knowledge:
-    """The part of `known` that says why the run is over: all that another host needs to end its
-    part."""
+    """Return the part of `known` that says why the run is over. Another host needs no more to end
+    its part."""
     death = first_death(peers, known)
     needed = {peer.task for peer in peers if peer.deciding} | ({death["task"]} if death else set())
     ended = {task: fields for task, fields in known.ended.items() if task in needed}
@@ -257,7 +260,7 @@ def end_of(peers: List[wire.Peer], known: Knowledge) -> Knowledge:
 
 
 def first_death(peers: List[wire.Peer], known: Knowledge) -> Optional[Death]:
-    """The earliest end that fails the run, if there is one."""
+    """Return the earliest ending that fails the run, if there is one."""
     limit = decided(peers, known)
     deaths: List[Death] = []
     for peer in peers:
@@ -279,28 +282,28 @@ def death_of(ending: Ending, task: str, host: str) -> Death:
 
 
 def is_outdated(peer: wire.Peer, ending: Ending, known: Knowledge) -> bool:
-    """Whether it is of an earlier round of the gang: then it no longer counts."""
+    """True if the ending belongs to an earlier round of the gang, and so no longer counts."""
     return peer.gang and ending.get("round", 1) < known.round_number
 
 
 def is_death(peer: wire.Peer, ending: Ending) -> bool:
-    """Whether the task failed by this ending. A task that was stopped has not died."""
+    """True if the task failed by this ending. A task that was stopped has not died."""
     return ending["outcome"] in ("failed", "killed", "gave_up", "lost") or too_early(peer, ending)
 
 
 def too_early(peer: wire.Peer, ending: Ending) -> bool:
-    """A good exit code that is no success: a server never ends by itself, any other task must have
-    been up."""
+    """True if exit code 0 is no success: a server never ends by itself, and any other task must
+    have been up."""
     return ending["outcome"] == "succeeded" and (serves(peer) or not ending.get("up"))
 
 
 def serves(task: Union[wire.Peer, wire.TaskSpec]) -> bool:
-    """Whether it never ends by itself: a server, and every ps."""
+    """True if the task never ends by itself: a server, and every ps."""
     return task.serves or task.role == "ps"
 
 
 def in_words(death: Death) -> str:
-    """ "worker:1 on n2 failed with exit code 3"."""
+    """Return text such as "worker:1 on n2 failed with exit code 3"."""
     ending = wire.ending_in_words(
         death["outcome"], death.get("exit_code"), death.get("signal"), death.get("reason")
     )

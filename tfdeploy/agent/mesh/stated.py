@@ -1,5 +1,4 @@
-"""Own addresses: a member states them inside TLS, and its peer compares them with the connection's
-source address.
+"""Compare the addresses that a member states inside TLS with the source address of its connection.
 
 TLS proves who the member is, not that the source address is the member's: it may belong to a relay
 or a NAT. A member that lies may state any address through which its connections can come.

@@ -1,4 +1,4 @@
-"""Mutual TLS with the certificates of one run: a peer without a certificate of its CA is
+"""Use mutual TLS with the certificates of one run. A peer without a certificate of its CA is
 rejected."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
-    """(server context, client context). Raises ssl.SSLError."""
+    """Return (server context, client context). Raises ssl.SSLError."""
     server, client = (
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER),
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
@@ -36,8 +36,8 @@ def contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
 
 @contextmanager
 def _file(text: str) -> Iterator[str]:
-    """A path with this content, for load_cert_chain: in memory where the kernel can, else a
-    temporary 0600 file."""
+    """Return a path with this content for load_cert_chain: in memory if the kernel can, else a
+    temporary file of mode 0600."""
     content = text.encode("ascii")
     try:
         descriptor = os.memfd_create("certs")
@@ -55,7 +55,7 @@ def _file(text: str) -> Iterator[str]:
 
 
 def peer_name(channel: ssl.SSLSocket) -> Optional[str]:
-    """The host that the other side's certificate names."""
+    """Return the host that the other side's certificate names."""
     certificate: Any = channel.getpeercert() or {}
     for names in certificate.get("subject", ()):
         for key, text in names:
@@ -65,8 +65,8 @@ def peer_name(channel: ssl.SSLSocket) -> Optional[str]:
 
 
 def wait_until(channel: ssl.SSLSocket, deadline: float) -> None:
-    """Sets the time-out of the next operation to `deadline` (monotonic seconds). Raises
-    socket.timeout where it is past."""
+    """Set the timeout of the next operation to `deadline` (monotonic seconds). Raises
+    socket.timeout if it has passed."""
     left_s = deadline - time.monotonic()
     if left_s <= 0.0:
         raise socket.timeout("too slow")

@@ -1,7 +1,7 @@
-"""Why the run is over: the control machine carries it to a host that the other minders cannot
-reach.
+"""Learn why the run is over from the control machine, which carries the reason to a host that the
+other minders cannot reach.
 
-It counts like a message over the mesh, and is checked like one.
+The reason counts like a message over the mesh, and is checked like one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tfdeploy.agent.run.folder import RunPaths
 
 
 def take_told_end(paths: RunPaths, part: wire.HostPart) -> Knowledge:
-    """Reads and removes what was left since the last look."""
+    """Read and remove what was left since the last call."""
     path = paths.file(layout.TOLD)
     said = read_json(path)
     if said is None:
@@ -29,6 +29,6 @@ def take_told_end(paths: RunPaths, part: wire.HostPart) -> Knowledge:
 
 
 def tell(paths: RunPaths, said: Knowledge) -> None:
-    """Leaves it for the minder, and wakes it up. Raises OSError."""
+    """Leave the reason for the minder, and wake it up. Raises OSError."""
     write_json(paths.file(layout.TOLD), said.as_json())
     paths.wake()

@@ -1,5 +1,5 @@
-"""A supervisor's second duty: a minder is alive for as long as the run has not ended on this
-host."""
+"""Keep a minder alive for as long as the run has not ended on this host: a supervisor's second
+duty."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _GONE_S = 10.0  # a mount may be away for a moment
 
 
 class FolderWatch:
-    """Whether the folder of a running task was removed: then the supervisor ends the task, which no
-    verb could find any more. A file server that does not answer does not count."""
+    """Finds out whether the folder of a running task was removed. Then the supervisor ends the
+    task, which no verb could find any more. A file server that does not answer does not count."""
 
     def __init__(self, folder: str) -> None:
+        """`left`: for Popen, see host/descriptors.py."""
         self._folder = folder
         self._gone: Optional[float] = None  # since when
 
@@ -38,8 +39,8 @@ class FolderWatch:
 
 
 class MinderWatch:
-    """Of one run: made while its folder is surely there. A later run may have its name, and so the
-    same paths."""
+    """Watches the minder of one run. Made while the run's folder surely exists: a later run may
+    have its name, and so the same paths."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart, left: Mapping[str, Any] = {}) -> None:  # noqa: B006 - never changed
         """`left`: for Popen, see host/descriptors.py."""
@@ -49,7 +50,7 @@ class MinderWatch:
         self._launch = _launch(paths)
 
     def ensure(self) -> None:
-        """Starts a minder if none is alive and the run has not ended here."""
+        """Start a minder if none is alive and the run has not ended here."""
         if is_locked(self._paths.minder_lock) or self._is_over():
             return
         # Not as a subreaper: the minder must be no child of this process, or it would count as part
@@ -63,9 +64,9 @@ class MinderWatch:
             processes.become_subreaper()
 
     def ensure_until_end(self) -> None:
-        """Makes sure that a minder is alive after this supervisor, the host's last one, has ended:
-        only the minder ends the run. A child process does that until the run has ended here or
-        another supervisor lives."""
+        """Keep a minder alive after this supervisor, the host's last one, has ended: only the
+        minder ends the run. A child process does that until the run has ended here or another
+        supervisor lives."""
         self.ensure()
         if not self._is_last() or os.fork() > 0:
             return
@@ -81,13 +82,13 @@ class MinderWatch:
         return not any(map(is_locked, self._locks)) and not self._is_over()
 
     def _is_over(self) -> bool:
-        """The run has ended here, or was removed."""
+        """True if the run has ended here, or was removed."""
         return self._launch != _launch(self._paths) or self._paths.state().phase == "ended"
 
 
 def _launch(paths: RunPaths) -> Optional[Tuple[int, int]]:
-    """Tells a run from a later one of the same name: each launch writes this host's part anew.
-    None: it is not there."""
+    """Return what distinguishes a run from a later one of the same name: each launch writes this
+    host's part anew. None: there is none."""
     try:
         part_stat = os.stat(paths.file(layout.PART))
     except OSError:

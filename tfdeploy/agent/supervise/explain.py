@@ -1,5 +1,5 @@
-"""Why an attempt failed, and whether the next one would fail in the same way. Reads its log and
-`keep`, once it has ended."""
+"""Explain why an attempt failed, and whether the next one would fail in the same way, from its log
+and `keep`."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ def explain_failure(
     written_bytes: int,
     lived_s: float,
 ) -> Tuple[Optional[str], str]:
-    """TaskStatus.reason and TaskStatus.error of an attempt that failed, or died of a signal.
+    """Return TaskStatus.reason and TaskStatus.error of an attempt that failed, or died of a signal.
 
-    `written_bytes`: the size of what it wrote into its log."""
+    `written_bytes`: the size of what it wrote into its log.
+    """
     folder = paths.task_dir(status.task)
     blamed = silent_tasks.blame(folder, status.task, written_bytes)
     if blamed is not None or (status.signal is not None and status.signal not in _OWN_FAULT):

@@ -1,5 +1,5 @@
-"""When a task is up: one of its processes listens on its port, or it uses no TensorFlow and has
-lived for `ready.after`."""
+"""Decide when a task is up: one of its processes listens on its port, or it uses no TensorFlow and
+has lived for `ready.after`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tfdeploy.agent.host.network import listening
 
 
 class Readiness:
-    """Of one attempt. `pids`: the task's living processes; `age_s`: seconds since its start;
-    `guard`: the inode of a socket that they have and that is no server's."""
+    """The readiness of one attempt. `pids`: the task's living processes. `age_s`: seconds since its
+    start. `guard`: the inode of a socket that they have and that is no server's."""
 
     def __init__(self, spec: wire.TaskSpec, guard: Optional[int] = None) -> None:
         self._spec = spec
@@ -27,11 +27,11 @@ class Readiness:
 
     @property
     def awaits_port(self) -> bool:
-        """Whether only its port shows that it is up; otherwise its age does, or a good end."""
+        """True if only its port shows that it is up; otherwise its age or a good end does."""
         return self._spec.port is not None and self.tensorflow
 
     def too_late(self, age_s: float) -> Optional[str]:
-        """Why a task that is not up by now has failed; None: it still has time."""
+        """Return why a task that is not up by now has failed; None: it still has time."""
         if age_s < self._spec.ready_timeout_s:
             return None
         if not self.awaits_port:

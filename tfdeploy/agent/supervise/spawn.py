@@ -1,5 +1,4 @@
-"""Starting one task's program: its environment, its session, its two pipes. No decision is taken
-here."""
+"""Start one task's program: its environment, its session, its two pipes. Decides nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def environment(
     inherited: Mapping[str, str],
     secrets: Mapping[str, str],
 ) -> Dict[str, str]:
-    """All that the program finds in its environment."""
+    """Return the complete environment of the program."""
     env = {
         name: text
         for name, text in inherited.items()
@@ -76,10 +75,11 @@ def environment(
 def spawn(
     argv: "list[str]", env: Dict[str, str], cwd: str, kept: "tuple[int, ...]" = ()
 ) -> Tuple[int, int, int]:
-    """Starts it in its own session; it dies with this process. `kept`: descriptors that it gets,
-    with the same numbers. Returns its pid and the descriptors of its two pipes.
+    """Start the program in its own session; it dies with this process. `kept`: descriptors that it
+    inherits, with the same numbers. Returns its pid and the descriptors of its two pipes.
 
-    Raises OSError."""
+    Raises OSError.
+    """
     parent = os.getpid()
     process = subprocess.Popen(
         argv,

@@ -1,8 +1,8 @@
-"""The parent of one task: starts it, drains its two pipes into the log, reaps, writes its status.
-Tiny, no TLS.
+"""The parent of one task: starts it, drains its two pipes into the log, reaps it, writes its
+status. Small, without TLS.
 
 It outlives serve and minder, and starts a minder when none is alive. It decides nothing about the
-run. SIGTERM means: end the task, as stop.json says. It ends only after every process of its task.
+run. SIGTERM means: end the task as stop.json says. It ends only after every process of its task.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Supervisor:
         self._save()
 
     def _drain(self, descriptor: int) -> bool:
-        """One read into the log. False: nothing there now."""
+        """Read once into the log. Return False if there is nothing now."""
         try:
             chunk = os.read(descriptor, _READ_BYTES)
         except BlockingIOError:
@@ -225,7 +225,7 @@ class Supervisor:
             self._end_within(self.part.stop_grace_s)
 
     def _stop(self) -> None:
-        """SIGTERM came; a second one may shorten the grace time."""
+        """Handle SIGTERM. A second one may shorten the grace time."""
         self.term_received = False
         if not self.main_ended and self.failure is None:
             self.stopping = True
@@ -248,7 +248,7 @@ class Supervisor:
     # --- the end
 
     def _over(self) -> bool:
-        """The program has ended, and so have all processes that it left behind."""
+        """True if the program and all processes that it left behind have ended."""
         now = time.monotonic()
         if not self.main_ended or now < self.next_count:
             return False
@@ -290,8 +290,8 @@ class Supervisor:
             time.sleep(1.0)
 
     def _restore_links(self) -> None:
-        """Called before the status says that the attempt has ended: the next attempt needs the
-        links."""
+        """Restore the links before the status says that the attempt has ended: the next attempt
+        needs them."""
         if self.paths.replaced_links(self.part.keep):
             from tfdeploy.agent.run import keep_links  # hardly ever: it costs each start several ms
 
@@ -300,7 +300,7 @@ class Supervisor:
             )
 
     def _save(self) -> bool:
-        """Writes the status. A full disk does not stop the task: it is tried again."""
+        """Write the status. A full disk does not stop the task; it is tried again."""
         self.next_flush = time.monotonic() + _FLUSH_S
         self.status.log_bytes, self.status.log_lost_bytes = self.log.end, self.log.lost_bytes
         try:
@@ -313,7 +313,7 @@ class Supervisor:
         return self.saved
 
     def _explain(self) -> None:
-        """Adds why the program ended, by the log of this attempt. Imports what it needs only for a
+        """Add why the program ended, from the log of this attempt. Imports what it needs only for a
         task that has failed."""
         try:
             from tfdeploy.agent.supervise import explain
@@ -334,7 +334,7 @@ class Supervisor:
 
 
 def _mask(secrets: Dict[str, str]) -> "Optional[Mask]":
-    """Imported only for a task that has secrets."""
+    """Return the function that masks secrets. Imported only for a task that has secrets."""
     if not secrets:
         return None
     from tfdeploy.agent.log.redact import Mask
@@ -343,9 +343,9 @@ def _mask(secrets: Dict[str, str]) -> "Optional[Mask]":
 
 
 def _inherited(part: wire.HostPart, port: Optional[int]) -> Tuple[Dict[str, Any], Optional[int]]:
-    """What this process got from the minder, for the next one: arguments for Popen. And of that the
-    socket that keeps `port` closed to strangers, which the task gets too: `kill -9` of all of the
-    agent must not open a port at which it listens."""
+    """Return what this process inherited from the minder, as arguments of Popen for the next one,
+    and of that the socket that keeps `port` closed to strangers. The task gets that socket too:
+    `kill -9` of the whole agent must not open a port at which the task listens."""
     if part.protect == "none":
         return {}, None
     from tfdeploy.agent.host import descriptors
