@@ -1,6 +1,7 @@
-"""Sessions to many hosts: opened once, used in parallel, closed together. See protocols.Fleet.
+"""Open sessions to many hosts, use them in parallel, and close them together.
 
-It starts one thread for each host that is at work. Ctrl-C ends the caller's wait.
+Implements protocols.Fleet. Each host that is being served has a thread. Ctrl-C ends the caller's
+wait.
 """
 
 from __future__ import annotations
@@ -24,19 +25,22 @@ from tfdeploy.transport.ssh import descriptors, early
 from tfdeploy.transport.ssh.connect import Connector, OnNotice, no_notice
 
 PARALLEL = 32
-ENOUGH_WORKERS = 8  # hosts at once are quick enough
-SLOW_FACTOR = 8  # with `waits`: this many times `parallel` hosts may have begun
-# with `waits`: a host that has been at work for longer gives its slot to the next one
-SLOW_AFTER_S = 2.0
-TIMEOUT_S = 3.0  # a connection attempt that failed after this time has timed out
-REPEATED_S = 1.0  # within this time after `each`, a host that timed out in it is not dialled again
-DIAL_FACTOR = 4  # this many times `parallel` hosts may be dialled at once
+# With so many workers, all sessions stay open if the descriptors suffice for them.
+ENOUGH_WORKERS = 8
+SLOW_FACTOR = 8  # with `waits`, at most `parallel` times this many hosts are served at once
+SLOW_AFTER_S = 2.0  # with `waits`, a host that is served for longer than this releases its slot
+TIMEOUT_S = 3.0  # a connection attempt that failed after this time counts as timed out
+REPEATED_S = 1.0  # how long after `each` a host that timed out in it is not dialled again
+DIAL_FACTOR = 4  # at most `parallel` times this many hosts are dialled at once
 _NOT_THERE = "the inventory (within --limit and --exclude) has no host of that name"
 V = TypeVar("V")
 
 
 class SshFleet:
-    """Use as a context manager, or call `close`. `each` may be called by several threads."""
+    """The sessions of one command. Use it as a context manager, or call `close`.
+
+    Several threads may call `each` at the same time.
+    """
 
     def __init__(
         self,
@@ -45,11 +49,12 @@ class SshFleet:
         bwlimit: int | None = None,
         on_notice: OnNotice = no_notice,
     ) -> None:
-        """`operator`: user@machine, for the audit logs of the hosts. `bwlimit`: bytes a second, in
-        place of every host's own.
+        """Store the settings and raise the limit of file descriptors.
 
-        `on_notice`: gets (host, text), in any thread, while a host is waited for that holds this
-        address off.
+        `operator`: user@machine, for the audit logs of the hosts.
+        `bwlimit`: bytes per second for each host. None: the host's own setting counts.
+        `on_notice`: gets (host, text), in any thread, while tfdeploy retries a host that holds
+        this address off.
         """
         self.on_notice = on_notice
         self._bwlimit = bwlimit
@@ -59,7 +64,7 @@ class SshFleet:
         self._connector = Connector(self._parallel, lambda host, text: self.on_notice(host, text))
         self._lock = threading.Lock()
         self._entries: dict[str, _HostEntry] = {}
-        self._last_each = (0.0, float("-inf"))  # when it began and ended (monotonic seconds)
+        self._last_each = (0.0, float("-inf"))  # start and end of the last `each` (monotonic)
         self._closed = False
 
     def connect(self, hosts: tuple[Host, ...]) -> dict[str, Session | TfdeployError]:
@@ -73,8 +78,10 @@ class SshFleet:
         on_done: Callable[[str, V | TfdeployError], None] | None = None,
         waits: bool = False,
     ) -> dict[str, V | TfdeployError]:
-        """`on_done` is called in the caller's thread, as hosts are done. Results in the order of
-        `hosts`."""
+        """Run `action` on every host and return the results in the order of `hosts`.
+
+        `on_done` is called in the caller's thread as soon as a host is done.
+        """
         return self._each(hosts, action, on_done, keep=False, waits=waits)
 
     def _each(
@@ -107,7 +114,7 @@ class SshFleet:
             for _ in hosts:
                 name, result = done.get()
                 if isinstance(result, Exception) and not isinstance(result, TfdeployError):
-                    # one host may have caused it: the other hosts are served first
+                    # One host may have caused the bug, so the other hosts are served first.
                     bugs.append(result)
                     continue
                 if isinstance(result, BaseException) and not isinstance(result, TfdeployError):
@@ -118,14 +125,16 @@ class SshFleet:
             for bug in bugs:
                 raise bug
         finally:
-            waiting.clear()  # after a bug or Ctrl-C no further host is begun
+            waiting.clear()  # After a bug or Ctrl-C, no further host is served.
             slots.closed = True
             self._last_each = (began, time.monotonic())
         return {host.name: outcomes[host.name] for host in hosts}
 
     def _known_timeout(self, entry: _HostEntry) -> HostUnreachable | None:
-        """Return the error of a host that timed out in an `each` that has just ended: a verb that
-        asks twice waits for a silent host once."""
+        """Return the error of a host that timed out in an `each` that has just ended, else None.
+
+        So a verb that calls `each` twice waits for a silent host only once.
+        """
         began, ended = self._last_each
         error, when = entry.timeout or (None, 0.0)
         return error if when >= began and time.monotonic() - ended < REPEATED_S else None
@@ -140,7 +149,10 @@ class SshFleet:
         )
 
     def session(self, host: Host) -> SshSession:
-        """The session of one host, opened where needed. Raises HostUnreachable, ConfigError."""
+        """Return the session of one host. It is opened if it is not open.
+
+        Raises HostUnreachable, ConfigError.
+        """
         entry = self._entry(host)
         with entry.lock:
             if entry.session is None or not entry.session.alive:
@@ -172,8 +184,10 @@ class SshFleet:
             return self._entries.setdefault(host.name, _HostEntry())
 
     def close(self) -> None:
-        """Ends every session at once; a call that waits on one raises HostUnreachable. May be
-        called again."""
+        """Close every session. A call that waits on one raises HostUnreachable.
+
+        `close` may be called again.
+        """
         with self._lock:
             self._closed = True
             sessions = [
@@ -193,11 +207,11 @@ class SshFleet:
         self.close()
 
     def _workers(self, hosts: tuple[Host, ...], at_once: int) -> tuple[int, bool]:
-        """(how many threads; whether each session is closed after use, because the descriptors do
-        not suffice for all).
+        """Return the number of threads, and True if each session is closed after use.
 
-        More hosts are dialled than may be at work, so that dead hosts do not hold up the live
-        ones."""
+        Sessions are closed if the file descriptors do not suffice for all of them. There are more
+        threads than slots, so that dialling dead hosts does not delay the live ones.
+        """
         new = len(hosts) - len(self.connected(hosts))
         wanted = max(at_once, self._parallel * DIAL_FACTOR) if new > self._parallel else at_once
         free = descriptors.free()
@@ -207,8 +221,10 @@ class SshFleet:
         return max(1, min(wanted, free // (1 + descriptors.PER_DIAL))), True
 
     def _close_unused(self, host: Host) -> None:
-        """Frees descriptors for another host's session. A session that is in use, or holds a lock
-        there, stays open."""
+        """Close the host's session, so that another session can use its descriptors.
+
+        A session that is in use, or holds a lock on the host, stays open.
+        """
         with self._lock:
             entry = self._entries.get(host.name)
         if entry is None:
@@ -233,13 +249,17 @@ class SshFleet:
                             "not begun, because the operation was ended", where=host.name
                         )
                     return action(session)
-        except BaseException as error:  # noqa: BLE001  # the caller's thread raises what is a bug
+        # The caller's thread raises the error if it is a bug.
+        except BaseException as error:  # noqa: BLE001
             return error
 
 
 class _WorkSlots:
-    """Bounds how many hosts are at work at once. A host that is being dialled takes no slot; a slow
-    one gives it back."""
+    """Limits how many hosts are served at once.
+
+    A host that is being dialled holds no slot. A host that has been served for `slow_after_s`
+    releases its slot early; None: it keeps the slot.
+    """
 
     def __init__(self, count: int, slow_after_s: float | None) -> None:
         self.closed = False
@@ -248,7 +268,8 @@ class _WorkSlots:
     @contextlib.contextmanager
     def slot(self) -> Iterator[None]:
         self._free.acquire()
-        returned = threading.Lock()  # taken by the first of the two that give the slot back
+        # The timer and the end of the block both release the slot; only the first may do so.
+        returned = threading.Lock()
 
         def give_back() -> None:
             if returned.acquire(blocking=False):
@@ -272,9 +293,9 @@ class _HostEntry:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.session: SshSession | None = None
-        # of the last attempt to connect, and when (monotonic)
+        # The error and its time (monotonic) if the last attempt to connect timed out, else None.
         self.timeout: tuple[HostUnreachable, float] | None = None
-        self.fences: dict[str, int] = {}  # kept over sessions
+        self.fences: dict[str, int] = {}  # shared by all sessions of this host
         self.users = 0
         self._counting = threading.Lock()
 

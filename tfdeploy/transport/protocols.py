@@ -1,7 +1,7 @@
-"""The seam between operations and SSH: what a session offers. The contract suite holds for every
-implementation.
+"""Define the interfaces between the operations and SSH.
 
-Everything above this floor sees these protocols and `tfdeploy.errors`, never paramiko or fabric.
+The contract tests check every implementation. The code above this layer uses these protocols and
+`tfdeploy.errors`, never paramiko or fabric.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ Item_co = TypeVar("Item_co", covariant=True)
 
 @dataclass(frozen=True)
 class Completed:
-    """One finished command. exit_code None: a signal or the end of the connection ended it (which,
-    is not known)."""
+    """One finished command.
+
+    exit_code None: a signal ended the command, or the connection was lost; it is not known which.
+    """
 
     exit_code: int | None
     stdout: bytes
@@ -34,23 +36,25 @@ class Completed:
 
 
 class Stream(Protocol[Item_co, V]):
-    """The running answer to one verb: (item, blob) pairs. Ends with the verb; `close` cancels it on
-    the host."""
+    """The running answer to one verb: (item, blob) pairs.
+
+    The iteration ends with the verb. `close` cancels the verb on the host.
+    """
 
     def __iter__(self) -> Iterator[tuple[Item_co, bytes]]: ...
 
-    # what the verb returned, once the iteration has ended; None before and after a cancel
+    # The value that the verb returned. None before the iteration has ended, and after a cancel.
     value: V | None
 
     def close(self) -> None: ...
 
 
 class AgentChannel(Protocol):
-    """The one framed channel to the agent of a host. Thread-safe; answers are matched by id."""
+    """The one framed channel to the agent of a host. It is thread-safe."""
 
     hello: Hello
     clock_skew_s: float
-    noise: str  # what the login shell printed before the agent spoke: one line, bounded
+    noise: str  # what the login shell printed before the agent started: one line, shortened
 
     def call(
         self,
@@ -60,20 +64,29 @@ class AgentChannel(Protocol):
         blob: bytes = b"",
         timeout_s: float = 60.0,
     ) -> Asked:
-        """The verb's value. Raises AgentError (the agent said no), BadAnswer (what it said is no
-        value of that verb) or HostUnreachable (no answer)."""
+        """Call a verb and return its value.
+
+        Raises AgentError (the agent reported an error), BadAnswer (the answer is not a value of
+        this verb) or HostUnreachable (no answer).
+        """
         ...
 
     def stream(
         self, flow: Flow[Item, Asked], args: Args | None = None, *, silence_s: float | None = None
     ) -> Stream[Item, Asked]:
-        """Its iteration raises what `call` raises; HostUnreachable also where nothing came for
-        `silence_s`."""
+        """Call a verb whose answer is a stream.
+
+        The iteration raises the errors of `call`, and HostUnreachable if nothing came for
+        `silence_s` seconds.
+        """
         ...
 
     def hurry(self) -> None:
-        """For callers that connect again by themselves: from now on the session ends after 4 s of a
-        silent network (not 15 s), or 10 s without an answer of the agent (not 18 s)."""
+        """Detect a lost connection sooner, for callers that reconnect by themselves.
+
+        From now on the session ends after 4 s of a silent network (instead of 15 s), or after
+        10 s without an answer of the agent (instead of 18 s).
+        """
         ...
 
 
@@ -81,11 +94,14 @@ Pipes = tuple[int, int, int]  # descriptors: standard input, output and error
 
 
 class RemoteCommand(Protocol):
-    """A command on a host that has begun."""
+    """A command that has been started on a host."""
 
     def join(self, pipes: Pipes, mark: bytes = b"") -> int:
-        """Copy between the command and these descriptors until it ends. Return its exit code; 255:
-        the connection was lost. `mark`: drop the output up to it."""
+        """Copy bytes between the command and the descriptors until the command ends.
+
+        Return the exit code. 255: the connection was lost. Output up to and including `mark` is
+        dropped.
+        """
         ...
 
     def close(self) -> None:
@@ -94,8 +110,10 @@ class RemoteCommand(Protocol):
 
 
 class Tunnel(Protocol):
-    """A port here whose connections come out at a port on the host's own loopback. Ends with
-    `close` or its session."""
+    """A local port that forwards to a port of the host's own loopback.
+
+    The tunnel ends with `close` or with its session.
+    """
 
     port: int
 
@@ -106,49 +124,56 @@ class Session(Protocol):
     """One open SSH connection to a host."""
 
     host: Host
-    target: Any  # transport.ssh.target.Target: rsync gets the same one
-    # job -> number of the lock that was taken on this host, also by an earlier session
+    target: Any  # a transport.ssh.target.Target, which rsync uses too
+    # job -> number of the lock acquired on this host, also by an earlier session
     fences: dict[str, int]
 
     @property
     def host_key(self) -> str:
-        """The fingerprint of the key by which the host has shown that it is itself:
-        "SHA256:..."."""
+        """Return the fingerprint of the host key that the host proved to have: "SHA256:..."."""
         ...
 
     def agent(self) -> AgentChannel:
-        """Installs the agent where it is missing, starts `agent serve`, and keeps the channel.
-        Raises Refused (no Python 3.8+), HostFailed (disk, permissions), HostUnreachable."""
+        """Return the channel to the agent. The first call installs and starts the agent.
+
+        Raises Refused (no Python 3.8+), HostFailed (disk, permissions), HostUnreachable.
+        """
         ...
 
     def run(self, argv: tuple[str, ...], *, timeout_s: float | None = None) -> Completed:
-        """Run a command without input. One word goes to `sh -c`, several are argv (quoted here,
-        once).
+        """Run a command without input.
 
-        Raises HostFailed (longer than `timeout_s`, too much output), HostUnreachable."""
+        One word is a script for `sh -c`, several words are an argv, which is quoted here, once.
+        Raises HostFailed (longer than `timeout_s`, too much output), HostUnreachable.
+        """
         ...
 
     def start(self, line: str) -> RemoteCommand:
-        """Start a command line on a channel of its own. Raises HostFailed (sshd opens no further
-        channel, MaxSessions), HostUnreachable."""
+        """Start a command line on a channel of its own.
+
+        Raises HostFailed (sshd opens no further channel: MaxSessions), HostUnreachable.
+        """
         ...
 
     def tunnel(self, port: int, local_ports: tuple[int, ...] = (0,)) -> Tunnel:
-        """From the first of `local_ports` of 127.0.0.1 here that is free (0: any) to
-        127.0.0.1:`port` there. Raises HostFailed (sshd forwards nothing, nothing listens there),
-        Refused (no local port), HostUnreachable."""
+        """Forward a local port to `port` of the host, both on 127.0.0.1.
+
+        The local port is the first free one of `local_ports`; 0 stands for any free port. Raises
+        HostFailed (sshd forwards nothing, nothing listens on the host), Refused (no free local
+        port), HostUnreachable.
+        """
         ...
 
     def close(self) -> None: ...
 
 
 class Fleet(Protocol):
-    """Sessions to many hosts, opened once, in parallel, bounded."""
+    """Sessions to many hosts. Each is opened once; a limited number is used in parallel."""
 
-    on_notice: Callable[[str, str], None]  # gets (host, what it is waited for), in any thread
+    on_notice: Callable[[str, str], None]  # gets (host, why tfdeploy retries it), in any thread
 
     def connect(self, hosts: tuple[Host, ...]) -> dict[str, Session | TfdeployError]:
-        """One result per host name; every host's outcome is collected."""
+        """Open the sessions. Return host name -> session or error, for every host."""
         ...
 
     def each(
@@ -159,14 +184,16 @@ class Fleet(Protocol):
         on_done: Callable[[str, V | TfdeployError], None] | None = None,
         waits: bool = False,
     ) -> dict[str, V | TfdeployError]:
-        """Runs `action` on a session of every host, connecting where needed; one thread per host,
-        at most `parallel` at once. With `waits` (the action mostly waits for its host) a slow host
-        does not count against `parallel`. Any other error than TfdeployError is raised when all
-        hosts were served."""
+        """Run `action` on the session of every host. Missing sessions are opened.
+
+        At most `parallel` hosts are served at once. Set `waits` if the action mostly waits for its
+        host: then a slow host does not count against `parallel`. An error that is not a
+        TfdeployError is raised after all hosts were served.
+        """
         ...
 
     def connected(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
-        """Those of `hosts` that have a live session now, without opening any."""
+        """Return the hosts that have a live session now. No session is opened."""
         ...
 
     def close(self) -> None: ...

@@ -1,8 +1,8 @@
-"""One command line that every login shell reads alike: sh, bash, zsh, csh, tcsh, fish.
+"""Build a command line that every login shell reads alike: sh, bash, zsh, csh, tcsh, fish.
 
-Words of plain characters go as they are. Anything else is the argument of `printf %b` in single
-quotes, with an octal escape for each character that some shell treats specially there. No other
-module quotes words.
+Words of plain characters are not quoted. Any other script becomes the argument of `printf %b`, in
+single quotes, with an octal escape for each character that some shell treats specially there. No
+other module quotes words.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ import re
 import shlex
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,@+-][A-Za-z0-9_./:,@=+-]*\Z")
-# inside '...': ' ends it, ! is csh's history, \ is fish's and printf's escape, control characters
-# break lines or are lost; \udc80 to \udcff are the bytes of a command line here that are no UTF-8
+# Inside '...', a ' ends the quotes, ! is csh's history, \ is the escape of fish and printf, and
+# control characters break lines or are lost. \udc80 to \udcff stand for bytes that are not UTF-8.
 _SPECIAL = re.compile(r"['!\\\x00-\x1f\x7f%\udc80-\udcff]")
 
 
 def command_line(argv: tuple[str, ...]) -> str:
-    """One word is a script for `sh -c`; several are argv. Raises ValueError on no words or a
-    NUL."""
+    """Return the command line. One word is a script for `sh -c`, several words are an argv.
+
+    Raises ValueError if there are no words or a word contains NUL.
+    """
     if not argv or any("\0" in word for word in argv):
         raise ValueError("a command needs words, without NUL")
     if len(argv) == 1:

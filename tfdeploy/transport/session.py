@@ -1,4 +1,4 @@
-"""One host's SSH session: plain commands, and the channel to the agent. See protocols.Session."""
+"""Run commands and the agent over one host's SSH session. Implements protocols.Session."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tfdeploy.transport.agent.channel import FramedChannel
 
-MAX_OUTPUT_BYTES = 64 << 20  # of one command
+MAX_OUTPUT_BYTES = 64 << 20  # most output of one command
 _BROKEN = (paramiko.SSHException, OSError, EOFError)
 
 
@@ -37,13 +37,13 @@ class SshSession:
         self.host, self.target, self.connection = host, target, connection
         self._lock = threading.Lock()
         self._agent: FramedChannel | None = None
-        self._tunnels = False  # were opened
+        self._tunnels = False  # True once a tunnel was opened
         self.fences: dict[str, int] = {}
         self.by: dict[str, str] = {}
 
     @property
     def host_key(self) -> str:
-        """The fingerprint of the key by which the host has shown that it is itself."""
+        """Return the fingerprint of the host key that the host proved to have."""
         return fingerprint(self.connection.transport.get_remote_server_key().asbytes())
 
     @property
@@ -52,11 +52,11 @@ class SshSession:
 
     @property
     def idle(self) -> bool:
-        """It has no tunnel, no open call and no lock, so that it may be closed."""
+        """True if the session has no tunnel, no open call and no lock, so that it may be closed."""
         return not self._tunnels and (self._agent is None or self._agent.lost or self._agent.idle)
 
     def agent(self) -> AgentChannel:
-        # a plain command needs none of it
+        # Imported here because plain commands do not need it.
         from tfdeploy.transport.agent.channel import FramedChannel
 
         with self._lock:
@@ -113,7 +113,7 @@ class SshSession:
             self.connection.close()
 
     def _dial(self, port: int) -> paramiko.Channel:
-        """Return a connection from the host to its own loopback."""
+        """Open a connection from the host to a port of its own loopback."""
         there, here = ("127.0.0.1", port), ("127.0.0.1", 0)
         try:
             return self._open("direct-tcpip", there, here)
@@ -139,7 +139,10 @@ class SshSession:
             return channel
 
     def _collect(self, channel: paramiko.Channel, deadline: float) -> tuple[bytes, bytes] | None:
-        """Return the whole output, or None if it has no end by the deadline."""
+        """Return (stdout, stderr), or None if they have not ended by the deadline.
+
+        Raises HostFailed on more than MAX_OUTPUT_BYTES.
+        """
         reader = ChannelReader(channel)
         out, err = bytearray(), bytearray()
         while time.monotonic() < deadline:
@@ -167,7 +170,9 @@ class SshSession:
 
 
 def open_session(host: Host, connector: Connector) -> SshSession:
-    """Connects. Raises HostUnreachable with the cause, ConfigError for words that cannot be an
-    address."""
+    """Connect to the host and return the session.
+
+    Raises HostUnreachable with the cause, ConfigError if the address cannot be an address.
+    """
     target = resolve(host)
     return SshSession(host, target, connector.connect(host.name, target))

@@ -1,7 +1,8 @@
-"""The agent as one zip: the same bytes for the same source, named by the hash of its content.
+"""Pack the agent into one zip, named by the hash of its content.
 
-It holds what runs on hosts (agent, runtime, errors) and a `__main__.py`. It is built in memory, at
-most once per process, and only where a host does not have that name yet.
+The zip holds the code that runs on hosts (agent, runtime, errors) and a `__main__.py`. The same
+source gives the same bytes. The zip is built in memory, at most once per process, and only if some
+host lacks it.
 """
 
 from __future__ import annotations
@@ -24,24 +25,28 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-_LOCK = threading.Lock()  # all hosts ask at once: one thread builds it for all
+# The threads of all hosts need the zip at the same time, and one of them builds it for all.
+_LOCK = threading.Lock()
 
 
 def agent_name() -> str:
-    """Return 32 hex digits: equal for equal content."""
+    """Return the zip's name: 32 hex digits, equal for equal content."""
     with _LOCK:
         return _name()
 
 
 def agent_zip() -> bytes:
-    """Return the bytes of the zip, for a host that does not have it."""
+    """Return the bytes of the zip."""
     with _LOCK:
         return _packed()
 
 
 def name_of(members: dict[str, bytes]) -> str:
-    """Pure; the host computes the same, see agent/ownership.py. Lengths are hashed too, so that two
-    contents never collide."""
+    """Return the name of a zip with these members. Pure.
+
+    The host computes the same name, see agent/ownership.py. The lengths are hashed too, so that
+    two different contents never give the same input to the hash.
+    """
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(members):
         digest.update(f"{name}\0{len(members[name])}\0".encode() + members[name])
@@ -49,7 +54,7 @@ def name_of(members: dict[str, bytes]) -> str:
 
 
 def pack(members: dict[str, bytes]) -> bytes:
-    """Pure: the same members give the same bytes."""
+    """Return a zip of the members. Pure: the same members give the same bytes."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for name in sorted(members):

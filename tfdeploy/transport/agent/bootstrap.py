@@ -1,7 +1,8 @@
-"""Installs the agent on a host and starts it, over a channel of its own.
+"""Install the agent on a host and start it, over a channel of its own.
 
-One command that every login shell reads alike finds a Python, which reads the program from standard
-input, so that nothing needs quoting. What login shells print before our own lines is ignored.
+One command, which every login shell reads alike, looks for a Python interpreter. The interpreter
+reads the program from standard input, so that nothing needs quoting. Output of the login shell
+before our own lines is ignored.
 """
 
 from __future__ import annotations
@@ -31,10 +32,13 @@ _INTERPRETER = re.compile(r"(~/)?[\w.+@,=: /-]+\Z")
 
 
 def command(python: str) -> str:
-    """Runs on the first of `python`, python3 and python that is new enough. Raises Refused for a
-    path it cannot hold.
+    """Return the command that runs our program with a Python that is new enough.
 
-    No quote, backslash or `!` inside the single quotes but double quotes: csh and fish read it too.
+    The command tries `python`, python3 and python, in this order. Raises Refused if the path
+    `python` has characters that the command cannot contain.
+
+    Between its single quotes, the command has double quotes, but no single quote, backslash or
+    `!`, because csh and fish must read it too.
     """
     if not _INTERPRETER.match(python):
         raise Refused(
@@ -66,8 +70,11 @@ def command(python: str) -> str:
 
 
 class Started(NamedTuple):
-    """`reader`: of the agent's output; `rest`: bytes that came after its greeting; `noise`: what
-    the login shell printed."""
+    """A running agent.
+
+    `reader` reads its output. `rest` holds the bytes that came after its greeting, `noise` the
+    output of the login shell.
+    """
 
     reader: ChannelReader
     rest: bytes
@@ -75,10 +82,10 @@ class Started(NamedTuple):
 
 
 def start(channel: paramiko.Channel, workdir: str, host: str, python: str) -> Started:
-    """Runs the agent.
+    """Install the agent if it is missing, and start it.
 
-    Raises Refused (no Python 3.8+, a workdir that cannot be made or is not ours alone, disk),
-    HostFailed (a login shell that ends), HostUnreachable.
+    Raises Refused (no Python 3.8+, a workdir that cannot be made or is not ours alone, disk full),
+    HostFailed (the login shell ended), HostUnreachable.
     """
     if "\n" in workdir:
         raise Refused(f"workdir {workdir!r} is not a path that can be used", where=host)
@@ -96,27 +103,30 @@ def start(channel: paramiko.Channel, workdir: str, host: str, python: str) -> St
 
 
 class _Startup:
-    """Finds the agent's own lines in the host's output, and translates a failure line into an
-    error."""
+    """Finds our program's lines in the host's output, and translates failures into errors."""
 
     def __init__(self, channel: paramiko.Channel, host: str) -> None:
         self.reader = ChannelReader(channel)
         self.rest = b""
         self._channel, self._host = channel, host
         self.noise = b""  # the first lines of standard output that are not ours
-        self._output = b""  # the last ones, and stderr: for the message
+        self._output = b""  # the last lines of both outputs, for error messages
         self._python = ""  # the interpreter that is being tried
-        self._begun = False  # our program runs in that interpreter
+        self._begun = False  # True once our program runs in that interpreter
         self._noise_bytes = 0
         self._deadline = time.monotonic() + START_S
 
     def send(self, data: bytes) -> None:
-        """An error is ignored: a shell that has ended takes no input, and its output and exit code
-        are read next."""
+        """Send bytes to the program.
+
+        Errors are ignored: a shell that has ended takes no input, and its output and exit code are
+        read next.
+        """
         with contextlib.suppress(OSError):
             self._channel.sendall(data)
 
     def line(self, *wanted: bytes) -> bytes:
+        """Return the next line that is one of `wanted`. Raises the error of a failure line."""
         while True:
             line, newline, after = self.rest.partition(b"\n")
             if newline:
@@ -161,7 +171,7 @@ class _Startup:
         transport = self._channel.get_transport()
         self._channel.status_event.wait(_ENDED_S)
         status: Any = self._channel.exit_status
-        # killed, perhaps because the host goes down: then the connection ends as well
+        # A signal killed the shell. If the host is shutting down, the connection ends next.
         if status < 0:
             transport.join(_ENDED_S)
         if not transport.is_active():
@@ -186,7 +196,7 @@ class _Startup:
         )
 
     def _quoted(self) -> str:
-        """The last bytes of the output: they say more than the first."""
+        """Return the end of the output for an error message. The end says more than the start."""
         text = clean((self._output + b" " + self.rest)[-300:])
         return f"; it said: {text!r}" if text else ""
 
@@ -200,8 +210,10 @@ _REASONS = {
 
 
 def _failed(text: bytes, host: str) -> TfdeployError:
-    """Return the error for the last line of our program, or of the shell's. `next` never comes from
-    the host."""
+    """Return the error for a failure line of our program or of the shell command.
+
+    `next` never comes from the host.
+    """
     failure = _failure(text)
     word, _, detail = failure.code.partition(" ")
     if word in _REASONS:

@@ -1,7 +1,7 @@
-"""The framed channel to the agent of one host: answers by id, streams, pings.
+"""Exchange frames with the agent of one host: calls and streams by id, and pings.
 
-One reader thread per channel; any thread may call. When the channel is lost, every
-waiting call raises HostUnreachable; the session then makes a new channel.
+Each channel has one reader thread. Any thread may call. When the channel is lost, every waiting
+call raises HostUnreachable. The session then opens a new channel.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from tfdeploy.transport.ssh.command import START_S
 from tfdeploy.transport.ssh.errors import clean, copied
 from tfdeploy.transport.ssh.tcp import Link
 
-DEAD_AFTER_S = 18.0  # of silence after a ping
-SLICE_BYTES = 64 << 10  # sent at once
+DEAD_AFTER_S = 18.0  # how long a ping may stay unanswered
+SLICE_BYTES = 64 << 10  # most bytes of one `sendall`
 HURRIED_PING_S, HURRIED_DEAD_AFTER_S = 2.0, 10.0
 V = TypeVar("V")
 I = TypeVar("I")  # noqa: E741 - an item
 
 
 class FramedChannel:
-    """`open` starts the agent; see protocols.AgentChannel for the rest."""
+    """An implementation of protocols.AgentChannel. `open` starts the agent."""
 
     def __init__(
         self,
@@ -47,30 +47,38 @@ class FramedChannel:
         by: dict[str, str],
         rate: int,
     ) -> None:
-        """`fences`: job -> number of the lock that this machine has taken on the host. `by`: who
-        acts, for its audit log. `rate`: bytes a second that are sent there, 0 for no limit."""
+        """Store the settings.
+
+        `fences`: job -> number of the lock that this machine has acquired on the host.
+        `by`: the operator and the command, for the host's audit log.
+        `rate`: most bytes per second that are sent to the host. 0: no limit.
+        """
         self.hello: Hello
         self.clock_skew_s = 0.0
         self.noise = ""
         self._channel, self._host, self._fences, self._by = channel, host, fences, by
         self._rate, self._limit = rate, Limit(rate)
-        self._lock = threading.Lock()  # ids, answers, lost
+        self._lock = threading.Lock()  # guards ids, answers and `_lost`
         self._sending = threading.Lock()
         self._ids = itertools.count(1)
         self._answers: dict[int, Reply] = {}
-        self._calls = 0  # calls that wait: a slow stream must not hold them up
+        self._calls = 0  # number of waiting calls, which a slow stream must not block
         self._lost: TfdeployError | None = None
         self._locked = False
         self._hurried = False
         self._stderr = b""  # the agent's standard error
         self._ping_due = 0.0
-        self._unanswered_since: float | None = None  # monotonic: since when a ping is unanswered
-        # monotonic: since when a thread sends and the window is full
+        # When the oldest unanswered ping was due (monotonic). None: no ping is unanswered.
+        self._unanswered_since: float | None = None
+        # Since when a sender waits for space in a full window (monotonic). None: no sender waits.
         self._blocked_since: float | None = None
-        self._pinged_at = 0.0  # UTC seconds
+        self._pinged_at = 0.0  # when the last ping was sent, UTC seconds
 
     def open(self, workdir: str, python: str) -> None:
-        """Raises Refused, HostFailed, BadAnswer, HostUnreachable."""
+        """Start the agent and read its hello.
+
+        Raises Refused, HostFailed, BadAnswer, HostUnreachable.
+        """
         self._reader, rest, self.noise = bootstrap.start(self._channel, workdir, self._host, python)
         self._frames = Frames(rest)
         self.hello = checked(self._first_frame(), Hello, "hello", self._host)
@@ -79,7 +87,7 @@ class FramedChannel:
 
     @property
     def idle(self) -> bool:
-        """No call waits for an answer, and the agent holds no lock for us."""
+        """True if no call waits for an answer and the agent holds no lock for us."""
         return not self._answers and not self._locked
 
     @property
@@ -128,12 +136,15 @@ class FramedChannel:
         self._reader.wake()
 
     def _full(self, args: Args | None) -> Args:
-        """With the number of the job's lock, while this operation holds it, and with who acts: the
-        host knows which verbs need them."""
+        """Return the arguments with the number of the job's lock, if we hold it, and the operator.
+
+        The host knows which verbs need them.
+        """
         number = self._fences.get(str((args or {}).get("job", "")))
         fence = {} if number is None else {"fence": number}
         if fence:
-            self._locked = True  # after a reconnection too: the new agent then takes the lock again
+            # After a reconnection, the new agent acquires the lock again.
+            self._locked = True
         return {**(args or {}), **fence, **({"by": self._by} if self._by else {})}
 
     def _register(self, answer: Reply) -> int:
@@ -151,7 +162,7 @@ class FramedChannel:
             try:
                 self._send({"cancel": number})
             except TfdeployError:
-                return  # lost: nothing to cancel there
+                return  # The channel is lost, and the agent has ended with it.
 
     def _send(self, header: dict[str, object], blob: bytes = b"") -> None:
         parts = frames.frame_parts(header, blob)
@@ -166,8 +177,12 @@ class FramedChannel:
             raise copied(self._lost or ended) from error
 
     def _slices(self, parts: tuple[bytes, bytes]) -> Iterator[bytes]:
-        """At most what the rate allows in BURST_S, so that the host hears something well before
-        SILENCE_S. Paramiko copies what is left of a slice for each packet that it sends."""
+        """Cut the data into slices of at most SLICE_BYTES, fewer if the rate is limited.
+
+        A slice holds at most what the rate allows in BURST_S, so that the host receives something
+        well before SILENCE_S. Slices are small because paramiko copies the rest of a slice for
+        each packet that it sends.
+        """
         step = min(SLICE_BYTES, int(self._rate * BURST_S) or SLICE_BYTES)
         return (data[at : at + step] for data in parts for at in range(0, len(data), step))
 
@@ -210,23 +225,24 @@ class FramedChannel:
             error = self._unreachable(f"what the host sends is not our agent's: {foreign}")
         except (OSError, EOFError, paramiko.SSHException) as broken:
             error = self._unreachable(f"the connection ended: {clean(str(broken).encode())}")
-        # Foreign bytes may raise anything, and without this thread all calls would wait for ever.
+        # Foreign bytes may raise any error. Without this thread, all calls would wait for ever.
         except Exception as broken:  # noqa: BLE001
             error = self._unreachable(
                 f"what the host sends is not our agent's: {type(broken).__name__}"
             )
         self._fail_all(error)
-        # the connection may end at this very moment
+        # Closing fails if the connection ends at the same moment.
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
             self._channel.close()
 
     def _receive(self, timeout_s: float) -> bool:
-        """Reads bytes and feeds them to the frames. False at the end of the channel."""
+        """Read bytes and feed them to the frames. Return False at the end of the channel."""
         before = time.monotonic()
         got = self._reader.read(timeout_s)
         now = time.monotonic()
         if now - before > timeout_s + 5.0 and self._unanswered_since is not None:
-            self._unanswered_since = now  # this process was suspended: the silence does not count
+            # This process was suspended, so the silence does not count.
+            self._unanswered_since = now
             self._blocked_since = None
         if got is None:
             return False
@@ -239,8 +255,10 @@ class FramedChannel:
         return True
 
     def _ping_when_due(self) -> None:
-        """Sends a ping when it is due. Never waits for other senders, nor for space in the
-        channel's window."""
+        """Send a ping if one is due.
+
+        This never waits for other senders, nor for space in the channel's window.
+        """
         now = time.monotonic()
         if not self._sending.acquire(blocking=False):
             self._blocked_since = (
@@ -265,15 +283,14 @@ class FramedChannel:
         return HURRIED_DEAD_AFTER_S if self._hurried else DEAD_AFTER_S
 
     def _silent(self) -> bool:
-        """No answer to a ping for too long, or no space to send one."""
+        """True if a ping is unanswered, or a sender blocked, for longer than the limit."""
         return any(
             since is not None and time.monotonic() - since > self._silence_limit_s
             for since in (self._unanswered_since, self._blocked_since)
         )
 
     def _dispatch(self, frame: Frame) -> None:
-        """Gives a frame to the call that waits for it. A late answer, or a second one, is
-        dropped."""
+        """Give a frame to the call that waits for it. Late and repeated answers are dropped."""
         number = frame.header.get("id")
         if type(number) is not int:
             return
@@ -294,11 +311,13 @@ class FramedChannel:
                 self.clock_skew_s = read(value, Clock).clock - (now + self._pinged_at) / 2
 
     def _wait_for_room(self, full: Callable[[], bool]) -> None:
-        """Called by the reader thread when a stream's consumer is slow: waits and goes on pinging,
-        unless a call waits."""
+        """Wait, and keep pinging, while a stream's backlog is full and no call waits.
+
+        The reader thread calls this when the consumer of a stream is slow.
+        """
         while full() and self._lost is None and not self._calls:
             self._ping_when_due()
-            # nothing is read now, so silence means nothing
+            # Nothing is read meanwhile, so silence does not count.
             self._unanswered_since = self._blocked_since = None
             time.sleep(0.02)
 

@@ -1,7 +1,7 @@
-"""The program that a host runs before it has our agent, on any Python 3.8 or newer.
+"""Build the program that a host runs before it has our agent, on any Python 3.8 or newer.
 
-It trusts no folder that it finds: it runs the agent only where ownership.py and the hash in the
-folder's name say that it is ours, and installs it where it is missing or damaged.
+The program trusts no existing folder. It runs an agent only if ownership.py and the hash in the
+folder's name show that the agent is ours. A missing or damaged agent is installed first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BEGIN = b"""
 import sys
 sys.path[:] = [place for place in sys.path if place] # not the home folder: a json.py of the user's is none of ours
 """
-# compiled only where the agent is missing
+# The host compiles this part only if the agent is missing.
 _ARRIVAL = b"""
 def unpack(data, workdir, name):
     import shutil
@@ -67,8 +67,8 @@ def put(fresh, workdir, name):
         except FileNotFoundError:
             pass
 """
-# standard input stands at `NAME HOST WORKDIR`; most starts end here, so it imports and compiles as
-# little as it can
+# The next line of standard input is `NAME HOST WORKDIR`. Most starts need only this part, so it
+# imports and compiles as little as possible.
 _START = b"""
 def say(line):
     sys.stdout.write("\\n" + line + "\\n")
@@ -123,8 +123,10 @@ def look(folder, workdir, name): # comes back where the agent is there, whole
 
 
 def _text(module: str) -> bytes:
-    """Return the module's text without its imports of our own modules: those texts come before it,
-    or serve annotations alone."""
+    """Return the module's source without its imports of our own modules.
+
+    The program contains those modules before this one, or only annotations need them.
+    """
     return _OWN_IMPORT.sub(b"", (Path(layout.__file__).parent / f"{module}.py").read_bytes())
 
 

@@ -1,4 +1,4 @@
-"""Splits a stream of bytes into frames. It copies each byte once and holds one frame at most."""
+"""Split a stream of bytes into frames. Each byte is copied once, and one frame at most is kept."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _HEAD = struct.Struct("!II")
 
 
 class Frame(NamedTuple):
-    """`weight_bytes`: about what its values take in memory."""
+    """One frame. `weight_bytes`: roughly the memory that its values take."""
 
     header: dict[str, Any]
     blob: bytes
     weight_bytes: int
 
     def holds(self, field: str) -> bool:
-        """Whether it has this field, packed or not."""
+        """True if the frame has this field, packed or not."""
         return field in self.header or self.header.get("packed") == field
 
     @property
     def own_blob(self) -> bytes:
-        """The blob; b"" where it is a packed field."""
+        """Return the blob, or b"" if the blob is a packed field."""
         return b"" if "packed" in self.header else self.blob
 
 
@@ -41,7 +41,7 @@ class Frames:
         self._have += len(data)
 
     def complete_frames(self) -> Iterator[Frame]:
-        """The frames that have arrived whole. Raises frames.WireError on foreign bytes."""
+        """Yield the frames that have arrived completely. Raises frames.WireError on foreign bytes."""
         if self._have < self._need:
             return
         data = b"".join(self._parts)

@@ -1,9 +1,9 @@
-"""The answer to one request: a value, or items and then the end. The reader thread fills it, the
-caller empties it.
+"""Hold the answer to one request: a value, or items and then a value.
 
-The caller's thread checks each answer against its type and raises BadAnswer where it does not fit.
-Items that wait are bounded by their weight: a slow caller slows the host down through SSH's
-windows. A host that sends far more while a call needs the channel ends its stream with BadAnswer.
+The reader thread adds frames, and the caller takes them. The caller's thread checks each frame
+against its type and raises BadAnswer on a mismatch. The backlog of a stream is limited in bytes: a
+slow caller slows the host down through SSH's windows. While a call waits, the reader must go on, so
+the backlog may grow to MOST_BACKLOG_BYTES; beyond that the stream ends with BadAnswer.
 """
 
 from __future__ import annotations
@@ -24,19 +24,22 @@ from tfdeploy.transport.agent.frames import Frame
 from tfdeploy.transport.ssh.errors import copied
 
 BACKLOG_BYTES = 16 << 20
-MOST_BACKLOG_BYTES = 4 * BACKLOG_BYTES  # while a call waits, which no slow stream may hold up
-# A stream that must end by itself may last this many times its `silence_s`, and the time of its
-# blobs at the slowest rate.
+MOST_BACKLOG_BYTES = 4 * BACKLOG_BYTES  # the limit while a call waits
+# A stream with `silence_s` may last this many times `silence_s`, plus the time that its blobs take
+# at MIN_BYTES_PER_S.
 MAX_SILENCES = 30
 MIN_BYTES_PER_S = 4096
-MOST_PACKED_BYTES = 32 << 20  # of one value, unpacked: it is parsed straight into its type
+MOST_PACKED_BYTES = 32 << 20  # the limit for one unpacked value
 V = TypeVar("V")
 I = TypeVar("I")  # noqa: E741 - an item
 
 
 class Reply:
-    """The reader thread calls `wait_for_room` with a test for "still full"; it returns when the
-    reader may go on."""
+    """The frames of one answer.
+
+    If the backlog is full, the reader thread calls `wait_for_room` with a function that tells
+    whether it is still full. `wait_for_room` returns when the reader may go on.
+    """
 
     def __init__(
         self, host: str, wait_for_room: Callable[[Callable[[], bool]], None], *, items: bool = True
@@ -46,10 +49,10 @@ class Reply:
         self._items: deque[Frame] = deque()
         self._weight = 0
         self._end: Frame | TfdeployError | None = None
-        self._dropping = not items  # a call that wants the value alone drops items
+        self._dropping = not items  # True: items are dropped
 
     def put(self, frame: Frame) -> None:
-        """One frame of the agent with our id. What comes after the end is dropped."""
+        """Add one frame. Frames after the end are dropped."""
         with self._changed:
             if self._end is not None:
                 return
@@ -78,7 +81,10 @@ class Reply:
             self._changed.notify_all()
 
     def value(self, verb: str, timeout_s: float) -> Frame:
-        """The frame that the verb returned. Raises AgentError, BadAnswer, HostUnreachable."""
+        """Wait for the frame that the verb returned, and return it.
+
+        Raises AgentError, BadAnswer, HostUnreachable.
+        """
         with self._changed:
             if not self._changed.wait_for(lambda: self._end is not None, timeout_s):
                 raise HostUnreachable(
@@ -87,8 +93,10 @@ class Reply:
         return self.returned(verb)
 
     def next(self, verb: str, silence_s: float | None) -> Frame | None:
-        """The next item, waited for; None at the end. Raises AgentError, BadAnswer,
-        HostUnreachable."""
+        """Wait for the next item and return it. None: the answer has ended.
+
+        Raises HostUnreachable if nothing comes for `silence_s` seconds.
+        """
         with self._changed:
             if not self._changed.wait_for(lambda: self._items or self._end is not None, silence_s):
                 raise HostUnreachable(
@@ -105,7 +113,10 @@ class Reply:
         return self._dropping
 
     def returned(self, verb: str) -> Frame:
-        """The frame that the verb returned. Raises AgentError, BadAnswer, HostUnreachable."""
+        """Return the last frame of an answer that has ended.
+
+        Raises AgentError, BadAnswer, HostUnreachable.
+        """
         end = self._end
         if isinstance(end, TfdeployError):
             raise copied(end)
@@ -115,7 +126,7 @@ class Reply:
         return end
 
     def stop(self) -> None:
-        """Drops the items that wait, and lets waiting callers return."""
+        """Drop the backlog, and let waiting callers return."""
         with self._changed:
             self._dropping = True
             self._items.clear()
@@ -128,7 +139,10 @@ class Reply:
 
 
 class VerbStream(Generic[I, V]):
-    """protocols.Stream. May be closed from any thread, any number of times."""
+    """An implementation of protocols.Stream.
+
+    Any thread may close it, any number of times.
+    """
 
     def __init__(
         self, answer: Reply, flow: Flow[I, V], cancel: Callable[[], None], silence_s: float | None
@@ -143,7 +157,7 @@ class VerbStream(Generic[I, V]):
             while (frame := self._next(name)) is not None:
                 yield checked_frame(frame, "item", self._flow.item, name, host), frame.own_blob
         except BadAnswer:
-            self.close()  # nobody reads the rest
+            self.close()  # The rest is of no use.
             raise
         if not self._answer.stopped:
             self.value = checked_frame(
@@ -151,8 +165,10 @@ class VerbStream(Generic[I, V]):
             )
 
     def _next(self, name: str) -> Frame | None:
-        """Return the next frame. Raises BadAnswer if the stream lasts too long, without the time
-        that the caller takes."""
+        """Return the next frame. Raises BadAnswer if the stream lasts too long.
+
+        Only the time spent on waiting counts, not the time that the caller takes.
+        """
         began = time.monotonic()
         frame = self._answer.next(name, self._silence_s)
         self._waited_s += time.monotonic() - began
@@ -170,7 +186,7 @@ class VerbStream(Generic[I, V]):
 
 
 def checked_frame(frame: Frame, field: str, cls: type[V], verb: str, host: str) -> V:
-    """What a frame holds in that field, packed or not. Raises BadAnswer."""
+    """Return the content of a frame's field, packed or not. Raises BadAnswer."""
     if frame.header.get("packed") != field:
         return checked(frame.header.get(field), cls, verb, host)
     try:
@@ -180,7 +196,7 @@ def checked_frame(frame: Frame, field: str, cls: type[V], verb: str, host: str) 
 
 
 def checked(value: Any, cls: type[V], verb: str, host: str) -> V:
-    """Raises BadAnswer."""
+    """Return `value` converted to `cls`. Raises BadAnswer if it does not fit."""
     try:
         return read(value, cls)
     except BadShape as error:
@@ -188,8 +204,11 @@ def checked(value: Any, cls: type[V], verb: str, host: str) -> V:
 
 
 def agent_error(failure: Failure, host: str) -> AgentError:
-    """Return the agent's error: its text in quotes after the host's name, `next` from our own table
-    (model/advice.py)."""
+    """Return the error for a failure that the agent reported.
+
+    The agent's text is quoted after the host's name. `next` comes from our own table
+    (model/advice.py).
+    """
     where = " ".join((failure.where or "").split())
     return AgentError(
         advice.quoted(host, failure.what)
