@@ -1,6 +1,7 @@
-"""Why a program ended: the line of its log that a person would quote. Pure, but for `read_streams`.
+"""Find why a program ended: the line of its log that a person would quote. Pure, except
+`read_streams`.
 
-An exception may be only the consequence of another one: `CancelledError` where the input of a model
+An exception may only be the consequence of another one: `CancelledError` where the input of a model
 ran out.
 """
 
@@ -70,16 +71,16 @@ _MISTAKES = _names(
 
 
 class FailureReason(NamedTuple):
-    """`text`: "TypeError: only integers (train.py:88)". `error`: equal for the same exception at
-    the same line; "" where the next start may not meet it, or where it is no exception in the
-    program's own code."""
+    """Why a program ended. `text`: such as "TypeError: only integers (train.py:88)". `error`: equal
+    for the same exception at the same line; "" if the next start may not meet it, or if it is no
+    exception in the program's own code."""
 
     text: str
     error: str = ""
 
 
 def read_streams(task_dir: str, written_bytes: int) -> Tuple[str, str]:
-    """The end of an attempt's standard output and standard error, READ_BYTES together.
+    """Return the end of an attempt's standard output and standard error, READ_BYTES together.
     `written_bytes`: all that it wrote."""
     reader = LogReader(task_dir)
     reader.offset = max(0, reader.end() - min(written_bytes, READ_BYTES))
@@ -98,8 +99,8 @@ def read_streams(task_dir: str, written_bytes: int) -> Tuple[str, str]:
 def explain_exit(
     out: str, err: str, roots: Sequence[str] = (), exit_code: Optional[int] = 1
 ) -> Optional[FailureReason]:
-    """Why a program ended itself with a failure. `roots`: folders of the program, left out of file
-    names."""
+    """Return why a program ended itself with a failure. `roots`: folders of the program, left out
+    of file names."""
     usage = _usage_error(err)
     if usage is not None:
         return FailureReason(_shortened(usage), usage)
@@ -113,8 +114,8 @@ def explain_exit(
 
 
 def explain_crash(err: str, roots: Sequence[str] = ()) -> Optional[FailureReason]:
-    """What a program that died of a signal of its own printed: a failed check of C++, or the lines
-    of faulthandler."""
+    """Return what a program that died of its own signal printed: a failed check of C++, or the
+    lines of faulthandler."""
     message: Optional[str] = None
     lines = err.split("\n")[-tracebacks.MOST_LINES :]
     for number, line in enumerate(lines):
@@ -135,7 +136,8 @@ def explain_crash(err: str, roots: Sequence[str] = ()) -> Optional[FailureReason
 
 
 def _usage_error(err: str) -> Optional[str]:
-    """What is wrong with the program's arguments, where that is the last that it printed."""
+    """Return what is wrong with the program's arguments, if that is the last thing that it
+    printed."""
     lines = [
         line.strip()
         for line in err[-4096:].split("\n")
@@ -147,7 +149,7 @@ def _usage_error(err: str) -> Optional[str]:
 
 
 def _explain_exception(text: str, roots: Sequence[str]) -> Optional[FailureReason]:
-    """The last exception of the most telling source, or what led to it."""
+    """Return the last exception of the most telling source, or what led to it."""
     exceptions = list(tracebacks.read_exceptions(text, roots))
     if not exceptions:
         return None
@@ -161,8 +163,8 @@ def _explain_exception(text: str, roots: Sequence[str]) -> Optional[FailureReaso
 
 
 def _cause(last: Raised, exceptions: List[Raised], lines: List[str]) -> Raised:
-    """What led to an exception that is only a consequence; itself where nothing else was
-    printed."""
+    """Return what led to an exception that is only a consequence; the exception itself if nothing
+    else was printed."""
     ran_out = [match.group() for match in map(_RAN_OUT.search, lines) if match]
     if ran_out:
         return last._replace(kind="", message=ran_out[-1])
@@ -182,7 +184,7 @@ def _may_pass(raised: Raised) -> bool:
 
 
 def _last_line(err: str) -> str:
-    """The last line of all, as `sys.exit` prints it; "" where it may be a library's."""
+    """Return the last line, as `sys.exit` prints it; "" if it may be a library's."""
     lines = [line for line in err[-4096:].split("\n") if line.strip()]
     # of a deprecated name
     advice = len(lines) > 1 and lines[-2].startswith("Instructions for updating")

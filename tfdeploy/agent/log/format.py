@@ -36,7 +36,8 @@ class Record(NamedTuple):
 
 
 def first_record(index_path: str) -> Optional[Record]:
-    """The record a segment begins with: its offset is that of the segment's first byte."""
+    """Return the record with which a segment begins: its offset is that of the segment's first
+    byte."""
     try:
         with open(index_path, "rb") as index:
             head = index.read(RECORD.size)
@@ -48,8 +49,7 @@ def first_record(index_path: str) -> Optional[Record]:
 class LogWriter:
     """Appends what a task prints. Never raises for a full or failing disk: what does not fit is
     counted in `lost_bytes` and leaves no gap in the offsets. `end` is the offset of the next byte.
-    One writer per folder.
-    """
+    One writer per folder."""
 
     def __init__(self, task_dir: str, max_bytes: int) -> None:
         self.lost_bytes = 0
@@ -69,7 +69,8 @@ class LogWriter:
             pass  # the disk is full or gone: append tries again
 
     def append(self, chunk: bytes, stream: int, attempt: int, now: float) -> None:
-        """One read of a pipe. stream 0 is standard output, 1 standard error; now is UTC seconds."""
+        """Append one read of a pipe. stream 0 is standard output, 1 standard error; now is UTC
+        seconds."""
         view = memoryview(chunk)
         try:
             self._follow_removal(now)
@@ -150,7 +151,7 @@ class LogWriter:
             self._begin_segment()
 
     def _resume(self) -> None:
-        """Goes on where the last writer of this folder ended, also in the middle of a rotation."""
+        """Continue where the last writer of this folder ended, also in the middle of a rotation."""
         begin = first_record(self._index_path)
         if begin is None and _size(self._log_path):
             _rename(self._log_path)
@@ -182,6 +183,6 @@ def _size(path: str) -> int:
 
 
 def unpack(block: bytes) -> List[Record]:
-    """The whole records in `block`."""
+    """Return the complete records in `block`."""
     whole = len(block) // RECORD.size * RECORD.size
     return [Record(*fields) for fields in RECORD.iter_unpack(block[:whole])]

@@ -1,7 +1,7 @@
-"""Reads a task's log while it is written, rotated or removed: see format.py for what lies on disk.
+"""Read a task's log while it is written, rotated or removed. format.py describes the files.
 
-Bytes are never decoded and never sent twice; what a rotation took away before it was read is
-counted, not hidden.
+Bytes are never decoded and never sent twice. What a rotation removed before it was read is counted,
+not hidden.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Segment:
 
     @property
     def end(self) -> int:
+        """Return the offset at which the log ends now."""
         return self.base + os.fstat(self.log).st_size
 
     @property
@@ -52,7 +53,7 @@ class Segment:
 
 
 def open_segments(task_dir: str) -> List[Segment]:
-    """The segments that exist, older first, as of one moment. The caller closes them."""
+    """Return the segments that exist, older first, as of one moment. The caller closes them."""
     for attempt in range(_TRIES):
         paths = [os.path.join(task_dir, name) for name in (LOG, INDEX, LOG + OLD, INDEX + OLD)]
         opened = {path: _open(path) for path in paths}
@@ -71,8 +72,8 @@ def open_segments(task_dir: str) -> List[Segment]:
 
 
 class LogReader:
-    """`offset` is where the next piece begins: the cursor that finds the place again later, from
-    anywhere."""
+    """Reads a log in pieces. `offset` is where the next piece begins: the cursor that finds the
+    position again later."""
 
     def __init__(self, task_dir: str, offset: int = 0) -> None:
         self.offset = offset
@@ -83,7 +84,7 @@ class LogReader:
         self._position = 0  # the next record of the index to be read
 
     def read(self, limit: int = PIECE_BYTES) -> Optional[Piece]:
-        """What comes next, up to `limit` bytes; None: nothing more for now."""
+        """Return what comes next, up to `limit` bytes; None: nothing more for now."""
         if self._segment is None:
             return self._next_piece(limit) if self._attach() else None
         piece = self._next_piece(limit)
@@ -107,7 +108,7 @@ class LogReader:
             self._segment = None
 
     def _attach(self) -> bool:
-        """Opens the segment that holds `offset`, or the first one after it."""
+        """Open the segment that holds `offset`, or the first one after it."""
         self.close()
         segments = open_segments(self._task_dir)
         while len(segments) > 1 and self.offset >= segments[0].end:
@@ -155,7 +156,7 @@ class LogReader:
         return piece
 
     def _describe(self, segment: Segment, end: int, known_end: int) -> List[List[float]]:
-        """What the index says of the bytes from `offset` to `end`."""
+        """Return what the index says of the bytes from `offset` to `end`."""
         described: List[List[float]] = []
         while True:
             for passed, record in enumerate(self._records):
@@ -171,8 +172,8 @@ class LogReader:
                 return described
 
     def _read_index(self, segment: Segment, known_end: int) -> bool:
-        """Reads more records. One that has no bytes yet may still be replaced: it is read the next
-        time."""
+        """Read more records. A record that has no bytes yet may still be replaced, so it is read
+        the next time."""
         block = os.pread(segment.index, _BLOCK_BYTES, self._position * RECORD.size)
         records = unpack(block)
         while records and records[-1].offset >= known_end:
@@ -183,7 +184,7 @@ class LogReader:
 
 
 def find(segment: Segment, offset: int) -> int:
-    """How many records begin at or before `offset`."""
+    """Return how many records begin at or before `offset`."""
     low, high = 0, segment.count
     while low < high:
         middle = (low + high) // 2

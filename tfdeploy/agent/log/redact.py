@@ -1,5 +1,4 @@
-"""Masks the values of a run's secrets in the output of its program, before that is written
-anywhere.
+"""Mask the values of a run's secrets in the output of its program, before it is written anywhere.
 
 A secret may come in pieces: bytes that could begin one are held back until the next piece or the
 end of the stream. At most the length of the longest form is held back, or MOST_HELD bytes if escape
@@ -23,7 +22,8 @@ Span = Tuple[int, int]
 
 
 class Mask:
-    """For the streams of one task. Overlapping secrets get one mask, however the stream is cut."""
+    """Masks the streams of one task. Overlapping secrets get one mask, however the stream is
+    cut."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         plain = forms(texts)
@@ -40,7 +40,7 @@ class Mask:
         self._held: Dict[int, Tuple[bytes, int]] = {}
 
     def feed(self, stream: int, chunk: bytes) -> bytes:
-        """What may be written now."""
+        """Return what may be written now."""
         if not self._forms:
             return chunk
         held, masked = self._held.pop(stream, (b"", 0))
@@ -49,14 +49,14 @@ class Mask:
         return self._written(stream, whole, masked, self._cut(whole, visible), visible)
 
     def rest(self, stream: int) -> bytes:
-        """What was held back, at the end of the stream."""
+        """Return what was held back, at the end of the stream."""
         held, masked = self._held.pop(stream, (b"", 0))
         return self._written(stream, held, masked, len(held), unseen.visible_text(held))
 
     def _written(
         self, stream: int, whole: bytes, masked: int, cut: int, visible: Optional[VisibleText]
     ) -> bytes:
-        """`whole` up to `cut`, masked; the rest is held. `visible`: None if all of `whole` is
+        """Return `whole` up to `cut`, masked; hold the rest. `visible`: None if all of `whole` is
         visible."""
         spans = self._spans(whole, masked, visible)
         pieces, at = [], 0
@@ -71,8 +71,8 @@ class Mask:
         return b"".join(pieces + [whole[at:cut]]) if pieces else whole[:cut]
 
     def _spans(self, whole: bytes, masked: int, visible: Optional[VisibleText]) -> List[Span]:
-        """Where secrets are, in order; overlapping ones are joined. The first `masked` bytes are
-        one of them."""
+        """Return where secrets are, in order; overlapping ones are joined. The first `masked` bytes
+        are one of them."""
         covered: List[Span] = [(0, masked)] if masked else []
         covered += self._occurrences(whole)
         if visible is not None:

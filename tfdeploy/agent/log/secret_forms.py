@@ -1,5 +1,5 @@
-"""The forms in which a program may print a secret: as it is, in base64, percent-encoded,
-JSON-escaped, as Python's repr has it.
+"""List the forms in which a program may print a secret: as it is, in base64, percent-encoded,
+JSON-escaped, as Python's repr.
 
 Pure. Forms that say too little of a secret, or would match ordinary text, are left out.
 """
@@ -20,14 +20,14 @@ _SAFE = (_UNRESERVED, _UNRESERVED + b"/", _UNRESERVED + b"!'()*", b"")
 
 
 def forms(texts: Iterable[str]) -> List[bytes]:
-    """All forms of all texts, the longest first."""
+    """Return all forms of all texts, the longest first."""
     encoded = {form for text in texts for piece in _pieces(text) for form in _encodings(piece)}
     return sorted(encoded, key=lambda form: (-len(form), form))
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The value, without the white space around it too, and each line of a value that has
-    several."""
+    """Yield the value, the value without surrounding white space, and each line of a value with
+    several lines."""
     lines = [line.strip() for line in text.splitlines()]
     longest = [line for line in lines if len(line) >= SHORTEST_LINE] if len(lines) > 1 else []
     for piece in [text, text.strip(), *longest]:
@@ -51,8 +51,8 @@ def _encodings(text: str) -> Iterator[bytes]:
 
 
 def _base64(raw: bytes) -> Iterator[bytes]:
-    """What base64 makes of it wherever it stands in a longer text: at 0, 1 or 2 bytes behind a
-    multiple of three. Characters at both ends that depend on its neighbours too are left out."""
+    """Return its base64 inside a longer text: at 0, 1 or 2 bytes behind a multiple of three.
+    Characters at both ends that also depend on neighbours are left out."""
     for before in range(3):
         encoded = binascii.b2a_base64(b"\0" * before + raw, newline=False)
         own = encoded[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]
@@ -77,5 +77,5 @@ def _escaped(text: str, raw: bytes) -> Iterator[str]:
 
 
 def _html_safe(in_json: str) -> str:
-    """As Go's encoder writes it."""
+    """Return the form that Go's encoder writes."""
     return in_json.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,5 +1,5 @@
-"""Where in a task's log to begin: at its last lines, or at a time. Reads backwards or by halving,
-never the whole log."""
+"""Find where in a task's log to begin: at its last lines, or at a time. Reads backwards or by
+halving, never the whole log."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _LINE_BYTES = 4 << 10  # this many for each line asked for, are read at most
 
 
 def start_of_last(task_dir: str, lines: int) -> int:
-    """The offset from which at least the last `lines` lines follow, or 8 MiB + 4 KiB a line where
-    lines are endless."""
+    """Return the offset after which at least the last `lines` lines follow, or 8 MiB + 4 KiB for
+    each line if lines are endless."""
     segments = open_segments(task_dir)
     try:
         return _start_of_last(segments, lines)
@@ -52,8 +52,8 @@ def _nth_last(block: bytes, count: int) -> int:
 
 
 def start_of_since(task_dir: str, since: float) -> int:
-    """The offset of the line in which the first byte at or after `since` (UTC seconds of this
-    host's clock) lies."""
+    """Return the offset of the line that has the first byte at or after `since` (UTC seconds of
+    this host's clock)."""
     segments = open_segments(task_dir)
     try:
         for segment in segments:
@@ -78,7 +78,7 @@ def _first_since(segment: Segment, since: float) -> int:
 
 
 def _line_start(segment: Segment, offset: int) -> int:
-    """Back to the line's beginning, where that is near."""
+    """Return the line's beginning, if it is near."""
     begin = max(segment.base, offset - _BLOCK_BYTES)
     block = os.pread(segment.log, offset - begin, begin - segment.base)
     return begin + block.rfind(b"\n") + 1

@@ -1,7 +1,7 @@
-"""The tasks whose heartbeats TensorFlow missed when it ended a program, from the end of its log.
-Reads one file, decides nothing.
+"""Find the tasks whose heartbeats TensorFlow missed when it ended a program, from the end of its
+log. Reads one file, decides nothing.
 
-A frozen worker does not die: the others of its gang do, seconds later, for want of its heartbeats
+A frozen worker does not die. The others of its gang do, seconds later, for want of its heartbeats
 (coordination service of TensorFlow 2.21). By their exit codes alone an operator would search the
 wrong host.
 """
@@ -22,8 +22,8 @@ _TASK = re.compile(rb"/job:(\w+)/replica:\d+/task:(\d{1,9})")
 
 
 def blame(task_dir: str, own: str, said_bytes: int) -> Optional[str]:
-    """ "TensorFlow heard nothing more of worker:1"; None: no such message in the log's last
-    `said_bytes`, those of this attempt."""
+    """Return "TensorFlow heard nothing more of worker:1"; None: no such message in the log's last
+    `said_bytes`, which are those of this attempt."""
     try:
         with open(os.path.join(task_dir, LOG), "rb") as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - min(TAIL_BYTES, said_bytes)))
@@ -34,8 +34,7 @@ def blame(task_dir: str, own: str, said_bytes: int) -> Optional[str]:
 
 
 def silent_tasks(said: bytes) -> List[str]:
-    """Tasks whose heartbeats had stopped, in the order of their names, as the last such message has
-    them."""
+    """Return the tasks whose heartbeats had stopped, by name, from the last such message."""
     messages = _UNHEALTHY.findall(said)
     named = _TASK.findall(messages[-1]) if messages else []
     return sorted({"%s:%d" % (job.decode("ascii"), int(index)) for job, index in named})

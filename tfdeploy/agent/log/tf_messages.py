@@ -1,7 +1,7 @@
-"""Tells a task's own output from TensorFlow's messages that it waits for other tasks, repeated
-every few seconds.
+"""Distinguish a task's own output from TensorFlow's repeated messages that it waits for other
+tasks.
 
-Reads only what is new in the log, and nothing where that is more than READ_BYTES.
+Reads only what is new in the log, and nothing if that is more than READ_BYTES.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Messages(NamedTuple):
 
 
 def parse(text: bytes) -> Tuple[Messages, bytes]:
-    """The messages in whole lines, and the rest after the last line end."""
+    """Return the messages in whole lines, and the rest after the last line end."""
     *lines, rest = _ENDS.split(text)
     own = False
     waits: Dict[str, None] = {}
@@ -46,7 +46,7 @@ def parse(text: bytes) -> Tuple[Messages, bytes]:
 
 
 class MessageReader:
-    """Reads one task's log. The first look only finds where to begin."""
+    """Reads one task's log. The first call only finds where to begin."""
 
     def __init__(self, task_dir: str) -> None:
         self._path = os.path.join(task_dir, LOG)
@@ -54,7 +54,7 @@ class MessageReader:
         self._rest = b""
 
     def read_new(self) -> Messages:
-        """What was printed since the last look."""
+        """Return what was printed since the last call."""
         try:
             about = os.stat(self._path)
         except OSError:

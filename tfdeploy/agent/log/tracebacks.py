@@ -1,6 +1,6 @@
-"""The exceptions that a log shows: kind, message and the line of the program's own code. Pure.
+"""Read the exceptions that a log shows: kind, message and the line of the program's own code. Pure.
 
-A traceback in a log of TensorFlow is followed by those of its chain, of other threads and of
+A traceback in a TensorFlow log is followed by those of its chain, of other threads and of
 finalisers, by the stack of an operation's creation and by messages of C++.
 """
 
@@ -43,7 +43,7 @@ Frames = List[Tuple[str, str]]  # (file, line), the innermost last
 
 
 class Raised(NamedTuple):
-    """One exception. `location`: " (train.py:88)"; "" where no line of the program's own code is
+    """One exception. `location`: " (train.py:88)"; "" if no line of the program's own code is
     known. `source`: PROGRAM, THREAD or FINALISER. `chain`: the same number in exceptions that were
     raised while another one was handled."""
 
@@ -55,8 +55,8 @@ class Raised(NamedTuple):
 
 
 def read_exceptions(text: str, roots: Sequence[str]) -> Iterable[Raised]:
-    """The exceptions in the order of the log. `roots`: folders of the program, left out of file
-    names."""
+    """Return the exceptions in the order of the log. `roots`: folders of the program, left out of
+    file names."""
     lines = _program_lines(text)
     number, before, source, chain = 0, "", PROGRAM, 0
     while number < len(lines):
@@ -79,7 +79,8 @@ def read_exceptions(text: str, roots: Sequence[str]) -> Iterable[Raised]:
 
 
 def location(frames: Sequence[Tuple[str, str]], roots: Sequence[str]) -> str:
-    """ " (train.py:88)": the innermost line of the program's own code; "" where there is none."""
+    """Return the innermost line of the program's own code, such as " (train.py:88)"; "" if there is
+    none."""
     for path, line in reversed(frames):
         if not _LIBRARY.search(path):
             for root in roots:
@@ -90,7 +91,7 @@ def location(frames: Sequence[Tuple[str, str]], roots: Sequence[str]) -> str:
 
 
 def frames_of(lines: Iterable[str]) -> Frames:
-    """The frames that these lines name, in their order."""
+    """Return the frames that these lines name, in their order."""
     return [(each.group(1), each.group(2)) for each in map(_FRAME.match, lines) if each]
 
 
@@ -99,13 +100,13 @@ def short_name(name: str) -> str:
 
 
 def _program_lines(text: str) -> List[str]:
-    """Without colours and without what TensorFlow's C++ code writes."""
+    """Return the lines without colours and without what TensorFlow's C++ code writes."""
     lines = [ESCAPE.sub("", last_state(line)) for line in text.split("\n")[-MOST_LINES:]]
     return [own for own, line in ((program_text(line), line) for line in lines) if own or not line]
 
 
 def _source(before: str) -> int:
-    """Where it was raised, by the last line before its traceback."""
+    """Return where it was raised, from the last line before its traceback."""
     if before.startswith(("Exception ignored", "Error in atexit", "Error in sys.")):
         return FINALISER
     return THREAD if "Exception in thread" in before else PROGRAM
@@ -114,8 +115,8 @@ def _source(before: str) -> int:
 def _read_one(
     lines: List[str], number: int, prefix: str, frames: Frames
 ) -> Tuple[Optional[Tuple[str, str, Frames]], int]:
-    """Adds to `frames`. Returns the exception's name, its message and the frames in that; and where
-    reading goes on."""
+    """Add to `frames`. Return the exception's name, its message and the frames in that, and where
+    reading continues."""
     while number < len(lines) and _HEAD not in lines[number]:
         text = _without(lines[number], prefix)
         number += 1
@@ -129,7 +130,7 @@ def _read_one(
 
 
 def _read_message(first: str, rest: List[str]) -> Tuple[str, Frames]:
-    """The line of a message that says what was wrong, and the frames of the program that the
+    """Return the line of a message that says what was wrong, and the frames of the program that the
     message names."""
     if not _SAYS_NOTHING.match(first):
         more = (

@@ -1,4 +1,4 @@
-"""Removes what a terminal does not show: escape sequences, control characters, zero-width
+"""Remove what a terminal does not show: escape sequences, control characters, zero-width
 characters.
 
 Pure. ui/sanitise.py removes the same characters from a line before it shows the line.
@@ -40,7 +40,7 @@ def strip_invisible(text: bytes) -> bytes:
 
 
 class VisibleText:
-    """`text`: the visible bytes of `whole[:stop]`. Maps positions in `text` to positions in
+    """The visible bytes `text` of `whole[:stop]`. Maps positions in `text` to positions in
     `whole`."""
 
     def __init__(self, whole: bytes, stop: int) -> None:

@@ -1,4 +1,4 @@
-"""The attempts of a task on this host, as its supervisors wrote them in the journal."""
+"""Read the attempts of a task on this host from the journal, where its supervisors wrote them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _OUTCOMES = ("succeeded", "failed", "killed", "stopped", "gave_up", "lost")
 
 
 def attempts_of(paths: RunPaths, task: str) -> List[Answer]:
-    """By number. Times are UTC seconds of the run's clock. Lines that are none are left out: a disk
-    may have been full."""
+    """Return the attempts by number. Times are UTC seconds of the run's clock. Invalid lines are
+    skipped: a disk may have been full."""
     part = paths.part()
     attempts: Dict[int, Answer] = {}
     for line in _lines(os.path.join(paths.task_dir(task), layout.JOURNAL)):

@@ -1,5 +1,5 @@
-"""Whether the files of a run's folder have the form that the agent writes. A damaged run must not
-hide the others."""
+"""Check that the files of a run's folder have the form that the agent writes. A damaged run must
+not hide the others."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ OPTIONAL: Dict[str, Dict[str, str]] = {
 
 
 def wrong(workdir: str, job: str, run: str, host: str) -> Optional[str]:
-    """What is wrong with a host's part of a run, in words that begin with the file; None:
-    nothing."""
+    """Return what is wrong with a host's part of a run, beginning with the file; None: nothing."""
     folder = layout.host_dir(workdir, job, run, host)
     said, part = _check_file(os.path.join(folder, layout.PART), wire.HostPart)
     if said is not None or part is None:
@@ -57,7 +56,7 @@ def wrong(workdir: str, job: str, run: str, host: str) -> Optional[str]:
 
 
 def _check_file(path: str, record: Any) -> Tuple[Optional[str], Optional[Unchecked]]:
-    """(what is wrong, its fields). A file that is not there is not wrong."""
+    """Return (what is wrong, its fields). A missing file is not wrong."""
     name = os.path.basename(path)
     try:
         with open(path, "rb") as stream:
@@ -73,8 +72,8 @@ def _check_file(path: str, record: Any) -> Tuple[Optional[str], Optional[Uncheck
 
 
 def mismatch(record: Any, fields: Any) -> Optional[str]:
-    """What keeps `fields` from being that record of `wire`, as `from_wire` needs it; None:
-    nothing."""
+    """Return why `fields` are not that record of `wire`, as `from_wire` needs it; None: they
+    are."""
     if not isinstance(fields, dict):
         return "is damaged"
     for name, kind in record.__annotations__.items():
@@ -113,7 +112,8 @@ def _fits(kind: str, value: Any, of: Any) -> bool:
 
 
 def _has_shape(kind: str, fields: Unchecked) -> bool:
-    """Keys that a later version adds are not checked; null counts as missing."""
+    """True if the fields have these types. Keys that a later version adds are not checked; null
+    counts as missing."""
     needed = all(
         _fits(of, fields.get(name), None) and _known(name, fields[name])
         for name, of in NEEDED[kind].items()

@@ -1,5 +1,5 @@
-"""The run's own clock: which of two tasks died first is a question of milliseconds, and hosts'
-clocks differ by seconds.
+"""Provide the run's own clock. Which of two tasks died first is a question of milliseconds, and
+hosts' clocks differ by seconds.
 
 Every time in the files of a run and between minders is of this clock. Logs are stored by the host's
 clock and sent by the run's.
@@ -13,11 +13,11 @@ from tfdeploy.agent import wire
 
 
 def now(part: wire.HostPart) -> float:
-    """UTC seconds, corrected by the offset of this host's clock at launch. If the clock was set
-    since then, it is off by that."""
+    """Return UTC seconds, corrected by the offset of this host's clock at launch. If the clock was
+    set since then, the result is off by that."""
     return to_run_time(part, time.time())
 
 
 def to_run_time(part: wire.HostPart, host_time: float) -> float:
-    """The run's time for a time of this host's clock (of a file, say)."""
+    """Return the run's time for a time of this host's clock, for example of a file."""
     return host_time - part.ahead_s

@@ -1,4 +1,4 @@
-"""Which of a run's `hosts/<host>/` folders is this machine's: hosts may share one workdir, and
+"""Find which of a run's `hosts/<host>/` folders is this machine's: hosts may share one workdir, and
 clones one hostname.
 
 One folder: that one. Several: the one written in this boot of this machine; after a reboot the one
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 
 def boot_name() -> str:
-    """Names this boot of this machine or container: clones share hostname and machine id, but never
-    a boot."""
+    """Return a name for this boot of this machine or container. Clones share hostname and machine
+    id, but never a boot."""
     # containers of one machine share its boot, and see other processes
     sees = os.stat("/proc/self/ns/pid").st_ino
     return name_of({"boot": boot_id().encode("ascii"), "sees": b"%d" % sees})[:16]
 
 
 def origin() -> Origin:
-    """The fields by which a file is recognised as this machine's own: see is_own."""
+    """Return the fields by which a file is recognised as this machine's own: see is_own."""
     return {"boot_id": boot_id(), "hostname": os.uname().nodename, "place": boot_name()}
 
 
 def read_origin(path: str) -> Origin:
-    """The origin in a file; fields that it lacks are left out. Raises OSError."""
+    """Return the origin in a file, without fields that it lacks. Raises OSError."""
     said = atomic.read_json(path) or {}
     origin: Origin = {}
     if isinstance(said.get("boot_id"), str):
@@ -49,7 +49,7 @@ def read_origin(path: str) -> Origin:
 
 
 def is_own(said: Origin, host: str, told: str) -> bool:
-    """Whether this machine wrote `said` (an `origin`) as `host`. `told`: its name in this session's
+    """True if this machine wrote `said` (an `origin`) as `host`. `told`: its name in this session's
     inventory, or ""."""
     if said.get("place") == boot_name():
         return True
@@ -61,7 +61,7 @@ def is_own(said: Origin, host: str, told: str) -> bool:
 
 
 def job_names(workdir: str) -> List[str]:
-    """The jobs that have runs in this workdir."""
+    """Return the jobs that have runs in this workdir."""
     names = filter(NAME.match, list_names(workdir))
     return [name for name in names if os.path.isdir(layout.runs_dir(workdir, name))]
 
@@ -79,14 +79,15 @@ def list_names(folder: str) -> List[str]:
 
 
 def host_names(workdir: str, job: str, run: str) -> List[str]:
-    """The hosts that have a part of this run in this workdir; none: the run is unknown here."""
+    """Return the hosts that have a part of this run in this workdir; none: the run is unknown
+    here."""
     names = list_names(os.path.join(layout.run_dir(workdir, job, run), "hosts"))
     return [name for name in names if os.path.exists(layout.part_file(workdir, job, run, name))]
 
 
 def damaged(workdir: str, job: str, run: str) -> Optional[str]:
-    """What is wrong with the only parts of a run that lie here, in words; None: nothing, or there
-    is no run."""
+    """Return what is wrong with the only parts of a run in this workdir; None: nothing, or there is
+    no run."""
     folder = layout.run_dir(workdir, job, run)
     if not os.path.isdir(folder):
         return "%s is no folder" % folder if os.path.lexists(folder) else None
@@ -100,8 +101,8 @@ def damaged(workdir: str, job: str, run: str) -> Optional[str]:
 
 
 def own_host(workdir: str, job: str, run: str, told: str = "") -> Optional[str]:
-    """The inventory's name of this machine in that run; None: the run is unknown here, or its files
-    are damaged."""
+    """Return the inventory's name of this machine in that run; None: the run is unknown here, or
+    its files are damaged."""
     names = host_names(workdir, job, run)
     own = (
         names if len(names) == 1 else _own(workdir, job, run, names, told if told in names else "")
@@ -110,8 +111,8 @@ def own_host(workdir: str, job: str, run: str, told: str = "") -> Optional[str]:
 
 
 def _own(workdir: str, job: str, run: str, names: List[str], told: str) -> Iterator[str]:
-    """The folders that this machine wrote, likeliest first. A thousand hosts may share the workdir,
-    so little of each is read, and nothing but `told` where that was written in this boot."""
+    """Return the folders that this machine wrote, the most likely first. A thousand hosts may share
+    the workdir, so little of each is read, and only `told` if that was written in this boot."""
     here, before = boot_name(), []
     for name in sorted(names, key=lambda name: name != told):
         try:
@@ -126,6 +127,6 @@ def _own(workdir: str, job: str, run: str, names: List[str], told: str) -> Itera
 
 
 def run_paths(workdir: str, job: str, run: str, told: str = "") -> Optional[RunPaths]:
-    """This host's part of a run; None: there is none. `told`: see own_host."""
+    """Return this host's part of a run; None: there is none. `told`: see own_host."""
     host = own_host(workdir, job, run, told)
     return None if host is None else RunPaths(layout.host_dir(workdir, job, run, host))

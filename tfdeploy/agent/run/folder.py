@@ -1,5 +1,5 @@
-"""One run on one host: the one reader and writer of the small files in its folder, words for the
-minder included.
+"""Read and write the small files in a run's folder on one host, including the words for the minder.
+No other module does.
 
 The minder and the supervisors are given only this folder: its path names everything else. Fields
 that an older version did not write have a default here or in the records of `wire`. Decides
@@ -33,15 +33,15 @@ _ROOM_BYTES = 1024
 
 
 def agent_command(*words: str) -> List[str]:
-    """How the agent starts itself again: `words` are a verb of main.py and its arguments. Raises
-    NotOurs, OSError."""
+    """Return the command by which the agent starts itself again. `words`: a verb of main.py and its
+    arguments. Raises NotOurs, OSError."""
     check_agent(AGENT_DIR)
     return [sys.executable, "-S", "-E", AGENT_DIR] + list(words)
 
 
 def start_agent(log_path: str, *words: str, **options: Any) -> subprocess.Popen[bytes]:
     """Start another process of the agent, whose errors go to a log. `words`: as of agent_command.
-    `options`: for Popen, over those that all have. Raises NotOurs, OSError."""
+    `options`: for Popen, in addition to the common ones. Raises NotOurs, OSError."""
     import subprocess  # a session that starts none does without
 
     with open(log_path, "ab") as log:
@@ -55,7 +55,7 @@ def start_agent(log_path: str, *words: str, **options: Any) -> subprocess.Popen[
 
 
 class RunPaths:
-    """`host_dir` is <workdir>/<job>/runs/<run>/hosts/<host>."""
+    """The paths of one run on one host. `host_dir` is <workdir>/<job>/runs/<run>/hosts/<host>."""
 
     def __init__(self, host_dir: str) -> None:
         self.host_dir = host_dir
@@ -71,7 +71,8 @@ class RunPaths:
         return os.path.join(self.host_dir, name)
 
     def check_owner(self, *below: str) -> None:
-        """From the workdir down to this folder, and `below` it. Raises NotOurs, OSError."""
+        """Check who owns the folders from the workdir down to this folder, and `below` it. Raises
+        NotOurs, OSError."""
         folder = os.path.relpath(self.host_dir, self.workdir)
         check(self.workdir, folder, *(os.path.join(folder, path) for path in below))
 
@@ -79,7 +80,7 @@ class RunPaths:
         return layout.task_dir(self.workdir, self.job, self.run, self.host, task)
 
     def make_task_dir(self, task: str) -> str:
-        """Returns the task's folder, made if there was none. Raises OSError, also where the run's
+        """Return the task's folder, made if there was none. Raises OSError, also if the run's
         folder was removed: it is not made again."""
         folder = self.task_dir(task)
         for each in (os.path.dirname(folder), folder):
@@ -92,7 +93,7 @@ class RunPaths:
     # --- part.json, written last: without it the folder is half done
 
     def part(self) -> wire.HostPart:
-        """Raises NoPart."""
+        """Return this host's part of the plan. Raises NoPart."""
         fields = read_json(self.file(layout.PART))
         if fields is None:
             raise NoPart(
@@ -104,16 +105,16 @@ class RunPaths:
         return read_json(self.file(layout.PART)) is not None
 
     def was_removed(self) -> bool:
-        """The folder, or what is in it: somebody is removing it, or has."""
+        """True if the folder, or its content, was removed or is being removed."""
         return not os.path.exists(self.file(layout.PART))
 
     def plan_digest(self) -> Optional[str]:
-        """The digest of the plan; None: there is no part."""
+        """Return the digest of the plan; None: there is no part."""
         fields = read_json(self.file(layout.PART))
         return None if fields is None else str(fields.get("plan_digest"))
 
     def prepared(self) -> float:
-        """When the run was prepared: UTC seconds by the file system. Raises OSError."""
+        """Return when the run was prepared: UTC seconds by the file system. Raises OSError."""
         return os.stat(self.file(layout.PART)).st_mtime
 
     def write_part(self, part: wire.HostPart) -> None:
@@ -127,7 +128,8 @@ class RunPaths:
         }
 
     def certificates(self) -> Optional[Certificates]:
-        """None: the run's minders do not talk, or it has ended. Raises ValueError."""
+        """Return the run's certificates; None: the run's minders do not talk, or the run has ended.
+        Raises ValueError."""
         said = read_json(self.file(layout.CERTIFICATES))
         if not said:
             return None
@@ -142,16 +144,17 @@ class RunPaths:
     # --- cwd/
 
     def cwd_of(self, spec: wire.TaskSpec) -> str:
-        """The folder in which the task starts."""
+        """Return the folder in which the task starts."""
         return os.path.join(self.cwd, spec.cwd) if spec.cwd else self.cwd
 
     def replaced_links(self, keep: List[str]) -> List[str]:
-        """The keep paths that are no longer links to their folders. Cheap: called for every task
-        that ends."""
+        """Return the keep paths that are no longer links to their folders. Cheap: called for every
+        task that ends."""
         return [path for path in keep if os.path.isdir(self.cwd) and not self._is_linked(path)]
 
     def _is_linked(self, path: str) -> bool:
-        """By the text of the link: hosts that share a workdir may see it under different paths."""
+        """True if the path is a link with the right text. Hosts that share a workdir may see it
+        under different paths."""
         try:
             target = os.readlink(os.path.join(self.cwd, path))
         except OSError:
@@ -169,7 +172,7 @@ class RunPaths:
         return self.file(layout.KNOWN)
 
     def state(self) -> wire.HostRunState:
-        """What the minder last wrote. A run of which nothing was written is `prepared`."""
+        """Return what the minder last wrote. A run without a state is `prepared`."""
         fields = read_json(self.state_file)
         if fields is None:
             return wire.HostRunState(self.run, self.job, self.host)
@@ -179,7 +182,7 @@ class RunPaths:
         reserved_space.write_json(self.state_file, wire.to_wire(state), durable=durable)
 
     def known(self) -> Optional[Unchecked]:
-        """For shared_state.from_json."""
+        """Return the content for shared_state.from_json."""
         return read_json(self.known_file)
 
     def says_committed(self) -> bool:
@@ -208,7 +211,7 @@ class RunPaths:
         return os.path.join(self.task_dir(task), layout.STOP)
 
     def status(self, task: str) -> wire.TaskStatus:
-        """What the supervisor last wrote. A task that never started is `pending`."""
+        """Return what the supervisor last wrote. A task that never started is `pending`."""
         fields = read_json(self.status_file(task))
         if fields is None:
             return wire.TaskStatus(self.run, task, self.host)
@@ -218,7 +221,7 @@ class RunPaths:
         reserved_space.write_json(self.status_file(status.task), wire.to_wire(status))
 
     def stop_order(self, task: str) -> Optional[StopOrder]:
-        """None: there is none, or it is damaged."""
+        """Return the stop order of a task; None: there is none, or it is damaged."""
         said = read_json(self.stop_file(task)) or {}
         if not isinstance(said.get("grace_s"), (int, float)):
             return None
@@ -235,7 +238,7 @@ class RunPaths:
     # --- journals: of the run (task "") or of one task
 
     def journal(self, task: str, what: str, fields: Mapping[str, object], **last: object) -> None:
-        """One more line, with these fields and shapes.JournalLine. Raises OSError."""
+        """Append a line with these fields and those of shapes.JournalLine. Raises OSError."""
         line = dict(fields, v=wire.VERSION, time=time.time(), what=what, **last)
         reserved_space.append_line(self._journal(task), line)
 
@@ -248,7 +251,8 @@ class RunPaths:
         return self.file("word." + name)
 
     def word(self, name: str) -> Optional[Word]:
-        """None: it was not left. Fields of a wrong type are left out."""
+        """Return a word for the minder; None: it was not left. Fields of a wrong type are left
+        out."""
         said = read_json(self.word_file(name))
         if said is None:
             return None
@@ -262,8 +266,8 @@ class RunPaths:
         return word
 
     def leave_word(self, name: str, **word: Union[str, float]) -> None:
-        """Leaves a word for the minder, with the fields of shapes.Word, and wakes it up. Raises
-        OSError: the disk is full, and no space was reserved for this word."""
+        """Leave a word for the minder, with the fields of shapes.Word, and wake it up. Raises
+        OSError if the disk is full and no space was reserved for this word."""
         try:
             write_json(self.word_file(name), word)
         except OSError:
@@ -274,8 +278,8 @@ class RunPaths:
         self.wake()
 
     def reserve_space(self, part: wire.HostPart) -> None:
-        """Reserves space for what must be written on a full disk too: blanks, which readers take
-        for no word. Raises OSError."""
+        """Reserve space for what must be written on a full disk too: blanks, which readers do not
+        take for a word. Raises OSError."""
         for name in LAST_WORDS:
             write_bytes(self.word_file(name), b" " * _ROOM_BYTES)
         for path in (self.state_file, self.known_file):
@@ -286,7 +290,7 @@ class RunPaths:
             reserved_space.set_aside(self._journal(spec.task), reserved_space.JOURNAL_BYTES)
 
     def wake(self) -> None:
-        """Makes the minder look at once. One that starts later finds the files."""
+        """Make the minder take a step at once. A minder that starts later finds the files."""
         try:
             fifo = os.open(self.file(layout.MINDER_FIFO), os.O_WRONLY | os.O_NONBLOCK)
         except OSError:
@@ -299,8 +303,8 @@ class RunPaths:
             os.close(fifo)
 
     def hold_firewall(self) -> Optional[int]:
-        """A descriptor with which this process keeps the run's firewall up: minder/firewall.py.
-        None: the run has none here."""
+        """Return a descriptor with which this process keeps the run's firewall in place
+        (minder/firewall.py); None: the run has none here."""
         path = self.file(layout.FIREWALL_FIFO)
         try:
             # for a moment: without a reader, a FIFO cannot be opened to write

@@ -1,8 +1,8 @@
-"""Runs in doubt: a launch has begun to prepare them on this host, and neither its commit nor their
-end has come.
+"""List runs in doubt: a launch has begun to prepare them on this host, and neither its commit nor
+their end has come.
 
-A small file for each, written before the run's folder is made: by it the next session finds what a
-killed serve or a power cut left half done. See serve/run/sweep.py.
+Each has a small file, written before the run's folder is made. By it the next session finds what a
+killed serve or a power cut left incomplete. See serve/run/sweep.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tfdeploy.agent.run.folder import RunPaths
 
 
 def mark_in_doubt(paths: RunPaths) -> None:
-    """Raises OSError."""
+    """Write the file of a run in doubt. Raises OSError."""
     check(paths.workdir, layout.IN_DOUBT)
     leftovers.forget_doubt(paths)  # of a launch before this one
     make_private(layout.in_doubt_dir(paths.workdir))
@@ -33,7 +33,7 @@ def is_in_doubt(paths: RunPaths) -> bool:
 
 
 def abort(paths: RunPaths, plan_digest: str) -> None:
-    """Makes a prepare that may be going on stop at its next step and remove what it made. Raises
+    """Make a prepare that may be in progress stop at its next step and remove what it made. Raises
     OSError."""
     write_bytes(_path(paths) + leftovers.ABORT, plan_digest.encode("ascii", "replace"))
 
@@ -47,7 +47,7 @@ def is_aborted(paths: RunPaths, plan_digest: str) -> bool:
 
 
 def forget_abort(paths: RunPaths) -> None:
-    """Called once nothing is prepared any more."""
+    """Remove the mark of `abort`, once nothing is prepared any more."""
     try:
         os.unlink(_path(paths) + leftovers.ABORT)
     except FileNotFoundError:
@@ -55,8 +55,8 @@ def forget_abort(paths: RunPaths) -> None:
 
 
 def of_this_host(workdir: str, told: str = "") -> List[RunPaths]:
-    """The runs in doubt that this machine prepared: other hosts may share the workdir. `told`: see
-    find.is_own."""
+    """Return the runs in doubt that this machine prepared: other hosts may share the workdir.
+    `told`: see find.is_own."""
     try:
         check(workdir, layout.IN_DOUBT)
     except OSError:

@@ -115,8 +115,9 @@ def _free_name(workdir: str, job: str, wanted: str) -> str:
 
 
 def _was_rolled_back(paths: RunPaths) -> bool:
-    """True also if this host has received the commit, and a host with the same workdir has not: it
-    may have failed at that moment, and this host, which ends last, was only told to stop."""
+    """True if the launch was rolled back. True also if this host has received the commit and a host
+    with the same workdir has not: that host may have failed at that moment, and this host, which
+    ends last, was only told to stop."""
     aborted = any(host.word("abort") is not None for host in (paths, *_sharing_hosts(paths)))
     return aborted or not liveness.was_committed(paths)
 

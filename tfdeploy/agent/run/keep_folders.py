@@ -1,5 +1,5 @@
-"""The content of a job's keep folders: its age, and the checkpoint from which TensorFlow would go
-on. Reads only."""
+"""Read the content of a job's keep folders: its age, and the checkpoint from which TensorFlow would
+continue. Reads only."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def keep_facts(
 
 
 def _step(checkpoint: str) -> Optional[int]:
-    """None where its name ends in something larger than a step can be."""
+    """Return the step in a checkpoint's name; None: the name ends in a number that is too large for
+    a step."""
     match = _STEP.search(checkpoint)
     step = int(match.group(1)) if match else None
     return None if step is None or step > _MOST_STEPS else step
@@ -75,7 +76,7 @@ def _changed(path: str) -> Optional[float]:
 
 
 def check_keep(paths: Any) -> List[str]:
-    """The paths, where they are a list of paths inside the code. Raises VerbError bad_name."""
+    """Return the paths if they are a list of paths inside the code. Raises VerbError bad_name."""
     for path in paths or []:
         if not is_path_inside(path):
             raise VerbError("bad_name", "the keep path %r leads out of the code" % (path,))
@@ -83,8 +84,8 @@ def check_keep(paths: Any) -> List[str]:
 
 
 class KeptFiles(NamedTuple):
-    """`newest`: mtime of the newest file, in seconds; None: no file. `record`: path of the newest
-    file named `checkpoint`."""
+    """The files of a keep folder. `newest`: mtime of the newest file, in seconds; None: no file.
+    `record`: path of the newest file named `checkpoint`."""
 
     newest: Optional[float]
     record: Optional[str]
@@ -120,8 +121,8 @@ def _checkpoint(record: str) -> Optional[str]:
 
 
 def keep_rows(workdir: str, job: str, keep: List[str]) -> List[Row]:
-    """The files and links in a job's keep folders, `checkpoint` records first. Raises VerbError
-    bad_name."""
+    """Return the files and links in a job's keep folders, `checkpoint` records first. Raises
+    VerbError bad_name."""
     root, wanted = layout.keep_dir(workdir, job, "")[:-1], check_keep(keep)
     return listed(root, lambda: (path for top in wanted for path in walk(root, top)))
 
@@ -136,7 +137,8 @@ def listed(root: str, paths: Callable[[], Iterator[str]]) -> List[Row]:
 
 
 def walk(root: str, top: str) -> Iterator[str]:
-    """Paths relative to root, records first: so the files that they name are looked at later."""
+    """Yield paths relative to root, records first, so that the files that they name are read
+    later."""
     for folder, folders, names in os.walk(os.path.join(root, top)):
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
         folders[:] = sorted(name for name in folders if name not in links)
@@ -145,7 +147,7 @@ def walk(root: str, top: str) -> Iterator[str]:
 
 
 def row_of(root: str, path: str) -> Optional[Row]:
-    """None: neither a file nor a link, or gone meanwhile."""
+    """Return the row of a path; None: it is neither a file nor a link, or was removed meanwhile."""
     whole = os.path.join(root, path)
     try:
         file_stat = os.lstat(whole)

@@ -1,10 +1,9 @@
-"""A link to a keep folder that the program replaced is restored, and what replaced it is moved into
-keep.
+"""Restore a link to a keep folder that the program replaced, and move what replaced it into keep.
 
-A program may replace the link (`rm -rf logs; mkdir logs`); what it then writes would stay in cwd/,
+A program may replace the link (`rm -rf logs; mkdir logs`). What it then writes would stay in cwd/,
 where no later launch looks. Nothing is deleted: the older of two folders is set aside in keep,
 under a dated name. Each step is one rename, so that after a death at any moment the next call can
-go on.
+continue.
 """
 
 from __future__ import annotations
@@ -30,8 +29,9 @@ _ARRIVING = ".tfdeploy-arriving"  # in keep: an unfinished copy from another fil
 
 
 def restore(paths: RunPaths, keep: List[str]) -> List[str]:
-    """Moves into keep what the program left in place of its links: a sentence for each path. Only
-    of a committed run: a launch that failed must not replace the checkpoints of an earlier run."""
+    """Move into keep what the program left in place of its links. Return a sentence for each path.
+    Only for a committed run: a launch that failed must not replace the checkpoints of an earlier
+    run."""
     if not paths.replaced_links(keep) or not paths.says_committed():
         return []
     with keep_lock(paths.workdir, paths.job) as lock:
@@ -41,7 +41,7 @@ def restore(paths: RunPaths, keep: List[str]) -> List[str]:
 
 
 def log_restored(log: LogWriter, attempt: int, said: List[str]) -> None:
-    """Writes the sentences of `restore` as lines of a task's log."""
+    """Write the sentences of `restore` as lines of a task's log."""
     for each in said:
         log.append(
             ("tfdeploy: %s\n" % each).encode("utf-8", "backslashreplace"), 1, attempt, time.time()
@@ -49,7 +49,7 @@ def log_restored(log: LogWriter, attempt: int, said: List[str]) -> None:
 
 
 def restore_after(paths: RunPaths, part: wire.HostPart, task: str) -> None:
-    """As `restore`, for a task whose supervisor is dead or has ended; the sentences go to its
+    """Restore the links for a task whose supervisor is dead or has ended. The sentences go to its
     log."""
     said = restore(paths, part.keep)
     for spec in [each for each in part.tasks if task in ("", each.task)][:1]:
@@ -59,8 +59,8 @@ def restore_after(paths: RunPaths, part: wire.HostPart, task: str) -> None:
 
 
 def of_dead_runs(workdir: str, job: str, told: str = "") -> List[str]:
-    """Restores the links of runs of the job that are no longer live: a sentence for each. For the
-    holder of the job's lock."""
+    """Restore the links of runs of the job that are no longer live. Return a sentence for each. The
+    caller holds the job's lock."""
     links: List[str] = []
     for run in run_names(workdir, job):
         paths = run_paths(workdir, job, run, told)
@@ -97,7 +97,7 @@ def _restored(paths: RunPaths, path: str) -> str:
 
 
 def _way_to(cwd: str, path: str) -> None:
-    """The folders above the link, made again where they are missing. Raises OSError where one of
+    """Return the folders above the link, made again if they are missing. Raises OSError if one of
     them is a link."""
     folder = cwd
     for word in path.split("/")[:-1]:
@@ -109,7 +109,7 @@ def _way_to(cwd: str, path: str) -> None:
 
 
 def _take_in(place: str, target: str) -> str:
-    """Afterwards `place` is free. Returns what was there and where it is now, in words."""
+    """Make `place` free. Return a text: what was there, and where it is now."""
     try:
         kind = os.lstat(place).st_mode
     except FileNotFoundError:
@@ -134,14 +134,14 @@ def _take_in(place: str, target: str) -> str:
 
 
 def _dated_name(target: str) -> str:
-    """A dated, free name for what is set aside."""
+    """Return a dated, free name for what is set aside."""
     wanted = "%s.aside-%s" % (target, time.strftime("%Y%m%d-%H%M%S", time.gmtime()))
     names = [wanted] + ["%s-%d" % (wanted, number) for number in range(2, 1000)]
     return next(name for name in names if not os.path.lexists(name))
 
 
 def removed_empty(folder: str) -> bool:
-    """Removes the folder if it holds no file; whether it did."""
+    """Remove the folder if it holds no file. Return True if it was removed."""
     if not is_empty(folder):
         return False
     shutil.rmtree(folder)
@@ -157,7 +157,8 @@ def is_empty(folder: str) -> bool:
 
 
 def _move(source: str, target: str) -> str:
-    """In one rename, also from another file system: there it is copied first. Returns `target`."""
+    """Move in one rename, also from another file system, from which it is copied first. Return
+    `target`."""
     try:
         os.rename(source, target)
         return target

@@ -1,4 +1,4 @@
-"""Receives the files of another host's keep folders: into a folder of their own, then in place
+"""Receive the files of another host's keep folders: first into their own folder, then in place
 together, records last.
 
 Nothing is deleted: a `checkpoint` record that the other host does not have is renamed, so that
@@ -24,7 +24,7 @@ _SECOND_NS = 10**9
 
 
 def make_room(workdir: str, job: str, needed: int) -> str:
-    """An empty folder for `needed` bytes that are about to come. Raises VerbError disk."""
+    """Return an empty folder for `needed` bytes that will be received. Raises VerbError disk."""
     folder = incoming(workdir, job)
     shutil.rmtree(folder, ignore_errors=True)
     make_private(folder)
@@ -35,8 +35,9 @@ def make_room(workdir: str, job: str, needed: int) -> str:
 def put_in_place(
     workdir: str, job: str, files: List[Tuple[str, int, int]], aside: List[str]
 ) -> List[str]:
-    """`files`: (path, size, mtime_ns) of all that came; `aside`: records to rename. Returns the
-    paths that did not come whole: then nothing was put in place. Raises VerbError in_the_way."""
+    """Put the received files in place. `files`: (path, size, mtime_ns) of each. `aside`: records to
+    rename. Return the paths that are incomplete; then nothing was put in place. Raises VerbError
+    in_the_way."""
     folder, root = incoming(workdir, job), layout.keep_dir(workdir, job, "")
     for path, size, mtime_ns in files:
         if not size:  # a file without content does not have to come
@@ -63,12 +64,12 @@ def put_in_place(
 
 
 def incoming(workdir: str, job: str) -> str:
-    """The folder that files come to."""
+    """Return the folder that receives the files."""
     return layout.keep_dir(workdir, job, _INCOMING)
 
 
 def inside(path: Any, keep: List[str]) -> str:
-    """The path, if it is below one of the keep folders. Raises VerbError bad_name."""
+    """Return the path, if it is below one of the keep folders. Raises VerbError bad_name."""
     words: Tuple[str, ...] = tuple(path.split("/")) if isinstance(path, str) else ("..",)
     plain = "\0" not in str(path) and all(word not in ("", ".", "..") for word in words)
     if not plain or not any(str(path).startswith(top + "/") for top in keep):
@@ -93,8 +94,8 @@ def _is_whole(path: str, size: int, mtime_ns: int) -> bool:
 
 
 def _refuse_links(root: str, path: str) -> None:
-    """No folder above the path is a link, and the path is no folder. Raises VerbError
-    in_the_way."""
+    """Check that no folder above the path is a link, and that the path is not a folder. Raises
+    VerbError in_the_way."""
     words = path.split("/")
     for end in range(1, len(words)):
         folder = os.path.join(root, *words[:end])

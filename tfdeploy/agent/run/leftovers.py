@@ -1,5 +1,5 @@
-"""The end of a run on this host, once none of its processes is alive: secrets are removed, files
-outside keep are listed."""
+"""End a run on this host, once none of its processes is alive: remove secrets, list files outside
+keep."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FOLDERS_S = 10.0
 
 
 def forget_secrets(paths: RunPaths) -> None:
-    """Also what a prepare that was killed as it wrote them left."""
+    """Remove the run's secrets, including those that a killed prepare left."""
     for name in SECRET_FILES:
         remove_temporaries(paths.file(name))
         try:
@@ -31,7 +31,7 @@ def forget_secrets(paths: RunPaths) -> None:
 
 
 def restore_links(paths: RunPaths, task: str = "") -> None:
-    """Restores links to `keep` that the program replaced; the log of `task`, or of the first task,
+    """Restore links to `keep` that the program replaced. The log of `task`, or of the first task,
     says so."""
     part = paths.part()
     if paths.replaced_links(part.keep):
@@ -42,7 +42,7 @@ def restore_links(paths: RunPaths, task: str = "") -> None:
 
 
 def remove_half_words(paths: RunPaths) -> None:
-    """Removes temporary files of sessions that ended while they wrote a word. One that is being
+    """Remove temporary files of sessions that ended while they wrote a word. A file that is being
     written now stays."""
     try:
         for each in os.listdir(paths.host_dir):
@@ -58,7 +58,7 @@ def remove_half_words(paths: RunPaths) -> None:
 
 
 def forget_doubt(paths: RunPaths) -> None:
-    """The run is no longer in doubt here: committed, or over."""
+    """Note that the run is no longer in doubt here: it is committed, or over."""
     note = layout.in_doubt(paths.workdir, paths.job, paths.run, paths.host)
     for path in (note, note + ABORT):
         try:
@@ -68,7 +68,7 @@ def forget_doubt(paths: RunPaths) -> None:
 
 
 def put_back_keep(paths: RunPaths) -> None:
-    """What `launch --fresh` has set aside is put back where the launch was rolled back. Raises
+    """Put back what `launch --fresh` has set aside, if the launch was rolled back. Raises
     OSError."""
     if os.path.exists(paths.file(layout.ASIDE)):
         from tfdeploy.agent.run import keep_aside  # seldom needed
@@ -77,8 +77,7 @@ def put_back_keep(paths: RunPaths) -> None:
 
 
 def remove(paths: RunPaths) -> None:
-    """Removes this host's folder of a run, and the run's folder once no other host has one
-    there."""
+    """Remove this host's folder of a run, and the run's folder once no other host has one there."""
     import shutil  # would cost each minder a millisecond
 
     put_back_keep(paths)
@@ -118,13 +117,13 @@ def folders_lock(paths: RunPaths) -> FileLock:
 
 
 def left_files(paths: RunPaths, part: wire.HostPart) -> List[str]:
-    """The first 100 of `left_paths`."""
+    """Return the first 100 of `left_paths`."""
     return list(itertools.islice(left_paths(paths, part), _MAX_NAMED))
 
 
 def left_paths(paths: RunPaths, part: wire.HostPart) -> Iterator[str]:
-    """The files in cwd/ outside keep that are new, or differ from the release. Sorted within each
-    folder."""
+    """Return the files in cwd/ outside keep that are new, or differ from the release, sorted within
+    each folder."""
     release = layout.release_dir(paths.workdir, paths.job, part.release)
     skipped: Set[str] = set(part.keep) | set(part.links)
     for folder, folders, names in os.walk(paths.cwd):

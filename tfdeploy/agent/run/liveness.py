@@ -1,4 +1,4 @@
-"""Whether a minder or supervisor of a run is alive on this host. Reads only."""
+"""Tell whether a minder or supervisor of a run is alive on this host. Reads only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from tfdeploy.agent.run.folder import RunPaths
 
 
 def is_live(paths: RunPaths) -> bool:
-    """Not ended, of this boot, and its minder or one of its supervisors is alive."""
+    """True if the run has not ended, belongs to this boot, and its minder or one of its supervisors
+    is alive."""
     state = paths.state()
     if state.phase == "ended" or state.boot_id not in (None, boot_id()):
         return False
@@ -22,7 +23,7 @@ def was_committed(paths: RunPaths) -> bool:
 
 
 def is_abandoned(paths: RunPaths) -> bool:
-    """A committed run that has not ended here, and is not live: see serve/run/resume.py."""
+    """True for a committed run that has not ended here and is not live: see serve/run/resume.py."""
     state = paths.state()
     if state.phase == "ended" or is_live(paths):
         return False

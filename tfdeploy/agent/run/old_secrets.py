@@ -1,5 +1,5 @@
-"""Secrets that lie in a run's folder although the run is over, or can no longer go on: a host was
-rebooted, or all was killed."""
+"""Remove secrets from a run's folder when the run is over, or can no longer go on because a host
+was rebooted or all was killed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
 
 def forget_superseded(paths: RunPaths) -> None:
-    """Removes the secrets of the job's other runs on this host that are not alive: once this run is
+    """Remove the secrets of the job's other runs on this host that are not alive. Once this run is
     committed, none of them can be resumed."""
     for run in run_names(paths.workdir, paths.job):
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
@@ -26,7 +26,7 @@ def forget_superseded(paths: RunPaths) -> None:
 
 
 def secret_files(paths: RunPaths) -> List[str]:
-    """The paths of the run's secrets that are there, and of halves that a killed prepare left."""
+    """Return the paths of the run's secrets, and of partial files that a killed prepare left."""
     names = list_names(paths.host_dir)
     return [paths.file(name) for name in names if name in SECRET_FILES or name.startswith(_HALVES)]
 

@@ -1,5 +1,5 @@
-"""Whether a run may be removed: it has ended on every host that has a part of it in this workdir,
-and nothing of it is alive.
+"""Decide whether a run may be removed: it has ended on every host that has a part of it in this
+workdir, and nothing of it is alive.
 
 Other hosts may share the workdir: their locks and what their minders wrote decide for them.
 """
@@ -28,8 +28,9 @@ _WAITS = "its minder still tells other hosts of its end"
 
 
 class Standing(NamedTuple):
-    """Of one run. `ended`: when, UTC seconds; None: no host has a whole part of it. `stays`: why it
-    may not be removed, or "". `live`: something of it is alive, or may be on another host."""
+    """The state of one run. `ended`: when, UTC seconds; None: no host has a complete part of it.
+    `stays`: why it may not be removed, or "". `live`: something of it is alive, or may be on
+    another host."""
 
     ended: Optional[float]
     stays: str
@@ -37,7 +38,7 @@ class Standing(NamedTuple):
 
 
 def standing(workdir: str, job: str, run: str, told: str, marked: Set[str]) -> Standing:
-    """`told`: see find.is_own. `marked`: of `marked_runs`."""
+    """Return the state of a run. `told`: see find.is_own. `marked`: the result of `marked_runs`."""
     folder = layout.run_dir(workdir, job, run)
     ended: Optional[float] = None
     damaged = ""
@@ -53,13 +54,13 @@ def standing(workdir: str, job: str, run: str, told: str, marked: Set[str]) -> S
 
 
 def is_half(name: str) -> bool:
-    """In a folder whose other names are given by people: a hidden name."""
+    """True for a hidden name, in a folder whose other names are given by people."""
     return name.startswith(HALVES) or (name.startswith(".") and name.endswith(".tmp"))
 
 
 def marked_runs(workdir: str, job: str) -> Set[str]:
-    """The runs of which a process is alive on this host, by the processes' environment: one search
-    for all runs of the job."""
+    """Return the runs of which a process is alive on this host, by the processes' environment: one
+    search for all runs of the job."""
     within = os.path.realpath(layout.runs_dir(workdir, job)) + os.sep
     environments = (processes.environment(pid) for pid in task_processes.strays(workdir, job)[0])
     return {
@@ -69,7 +70,7 @@ def marked_runs(workdir: str, job: str) -> Set[str]:
 
 
 def strange(folder: str) -> List[str]:
-    """The paths in a run's folder that tfdeploy does not put there."""
+    """Return the paths in a run's folder that tfdeploy does not put there."""
     names = list_names(folder)
     return [
         os.path.join(folder, name)

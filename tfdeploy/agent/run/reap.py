@@ -1,4 +1,4 @@
-"""Kills the processes of a task whose supervisor is dead, and writes its status. Never for a living
+"""Kill the processes of a task whose supervisor is dead, and write its status. Never for a living
 supervisor."""
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from tfdeploy.agent.run.leftovers import restore_links
 def reap(
     paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1, round_number: int = 1
 ) -> bool:
-    """`attempt`, `round_number`: the attempt to end; its supervisor may have died before it wrote a
-    status.
+    """Kill the task's processes and write its status. `attempt`, `round_number`: the attempt to
+    end; its supervisor may have died before it wrote a status.
 
-    False, to be tried again: its supervisor is alive, a process could not be killed, or the disk is
-    full. Raises OSError, also where the run's folder was removed."""
+    Return False to be tried again: its supervisor is alive, a process could not be killed, or the
+    disk is full. Raises OSError, also if the run's folder was removed.
+    """
     paths.make_task_dir(task)
     with FileLock(paths.supervisor_lock(task)) as lock:  # none can start while we hold it
         if not lock.acquire():
@@ -49,7 +50,8 @@ def reap(
 
 
 def _lived_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[float]:
-    """At least how long it lived: until its last log line, by a clock that may have jumped."""
+    """Return for how long it lived at least: until its last log line, by a clock that may have
+    jumped."""
     try:
         last = clock.to_run_time(
             paths.part(), os.stat(os.path.join(paths.task_dir(status.task), LOG)).st_mtime
@@ -60,7 +62,8 @@ def _lived_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[float]:
 
 
 def give_up(paths: RunPaths, task: str, reason: str) -> bool:
-    """Writes that the last attempt, which has ended, used up the restarts. False: try again."""
+    """Write that the last attempt, which has ended, used up the restarts. Return False to be tried
+    again."""
     with FileLock(paths.supervisor_lock(task)) as lock:
         if not lock.acquire():
             return False

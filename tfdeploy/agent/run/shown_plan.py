@@ -1,7 +1,7 @@
-"""plan.json, the plan of a run on a host: written by run.prepare, sent back unchanged, and read for
-a few fields.
+"""Store plan.json, the plan of a run on a host: written by run.prepare, sent back unchanged, and
+read for a few fields.
 
-The control side reads all of it: tfdeploy/model/hostplan.py. The fields read here are shown to
+The control side reads all of it (tfdeploy/model/hostplan.py). The fields read here are shown to
 people, and may be missing.
 """
 
@@ -16,18 +16,19 @@ if TYPE_CHECKING:
 
 
 def write(workdir: str, job: str, run: str, plan: Unchecked) -> None:
-    """Raises OSError."""
+    """Write the plan. Raises OSError."""
     write_json(layout.plan_file(workdir, job, run), plan, durable=True)
 
 
 def content(workdir: str, job: str, run: str) -> bytes:
-    """The whole file, unchanged. Raises OSError."""
+    """Return the whole file, unchanged. Raises OSError."""
     with open(layout.plan_file(workdir, job, run), "rb") as file:
         return file.read()
 
 
 def read(workdir: str, job: str, run: str) -> ShownPlan:
-    """Fields that a damaged or missing plan lacks have their defaults. Raises OSError."""
+    """Return the fields that are shown. Fields that a damaged or missing plan lacks have their
+    defaults. Raises OSError."""
     said = read_json(layout.plan_file(workdir, job, run)) or {}
     names = said.get("data")
     return {
@@ -38,7 +39,7 @@ def read(workdir: str, job: str, run: str) -> ShownPlan:
 
 
 def planned_python(workdir: str, job: str, run: str, host: str) -> Optional[str]:
-    """The interpreter of that host; None: the plan does not name it. Raises OSError."""
+    """Return the interpreter of that host; None: the plan does not name it. Raises OSError."""
     said = (read_json(layout.plan_file(workdir, job, run)) or {}).get("hosts")
     hosts = [each for each in said if isinstance(each, dict)] if isinstance(said, list) else []
     return next(

@@ -1,8 +1,8 @@
-"""All processes of a run or task on this host: below its supervisor, below its program, or with its
-markers.
+"""Find all processes of a run or task on this host: below its supervisor, below its program, or
+with its markers.
 
-Three searches, because a program can leave its session, be orphaned, or clear its environment. The
-supervisors and the minder are never part of the result.
+There are three searches, because a program can leave its session, be orphaned, or clear its
+environment. The supervisors and the minder are never part of the result.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _PATIENCE_S = 5.0  # after KILL
 
 
 def markers(paths: RunPaths, task: Optional[str] = None) -> Dict[str, str]:
-    """The environment variables that every process of the run on this host, or of one task, has."""
+    """Return the environment variables that every process of the run on this host, or of one task,
+    has."""
     variables = {wire.MARKER: paths.run, FOLDER_MARKER: os.path.realpath(paths.host_dir)}
     if task is not None:
         variables["TFDEPLOY_TASK_ROLE"], variables["TFDEPLOY_TASK_INDEX"] = task.split(":")
@@ -46,8 +47,8 @@ def supervisor_lock(paths: RunPaths, task: str) -> str:
 
 
 def supervisor(paths: RunPaths, task: str) -> Optional[processes.Identity]:
-    """The living supervisor of a task, as it signed its lock (on a full disk: as it says in the
-    status)."""
+    """Return the living supervisor of a task, as it signed its lock, or, on a full disk, as the
+    status names it."""
     try:
         with open(paths.supervisor_lock(task), "r", encoding="ascii", errors="replace") as lock:
             boot_id, pid, start_ticks = lock.read(200).split()
@@ -64,7 +65,7 @@ def supervisor(paths: RunPaths, task: str) -> Optional[processes.Identity]:
 
 
 def minder(paths: RunPaths) -> Optional[processes.Identity]:
-    """The living minder, as it says in its state."""
+    """Return the living minder, as its state names it."""
     state = paths.state()
     if not state.boot_id or not state.minder_pid or not state.minder_start_ticks:
         return None
@@ -73,14 +74,14 @@ def minder(paths: RunPaths) -> Optional[processes.Identity]:
 
 
 def sign(lock: FileLock) -> None:
-    """Writes the identity of this process into a supervisor's lock, which it holds."""
+    """Write the identity of this process into a supervisor's lock, which it holds."""
     who = processes.identity(os.getpid())
     if who is not None:
         lock.write(("%s %d %d\n" % (who.boot_id, who.pid, who.start_ticks)).encode("ascii"))
 
 
 def members(paths: RunPaths, tasks: Iterable[str]) -> Tuple[Set[int], Dict[int, processes.Entry]]:
-    """The living processes of these tasks, and the process table with them."""
+    """Return the living processes of these tasks, and the process table with them."""
     roots: Set[int] = set()
     supervisors: Set[int] = set()
     names = list(tasks)
@@ -103,8 +104,8 @@ def members(paths: RunPaths, tasks: Iterable[str]) -> Tuple[Set[int], Dict[int, 
 
 
 def _orphans(paths: RunPaths, table: Dict[int, processes.Entry]) -> Set[int]:
-    """Children of the minder, which adopts the processes of dead supervisors: all but processes of
-    the agent itself."""
+    """Return the children of the minder, which adopts the processes of dead supervisors, without
+    processes of the agent itself."""
     who = minder(paths)
     children = [
         one for one in table.values() if who is not None and one.parent == who.pid and one.alive
@@ -113,8 +114,8 @@ def _orphans(paths: RunPaths, table: Dict[int, processes.Entry]) -> Set[int]:
 
 
 def _is_helper(paths: RunPaths, one: processes.Entry) -> bool:
-    """A process of the agent for this run, by the folder in its command line; or one that is gone
-    by now."""
+    """True for a process of the agent for this run, by the folder in its command line, and for one
+    that has ended meanwhile."""
     # a supervisor that is being started shows none for a moment
     words = processes.command_line_soon(one)
     if words is None:
@@ -124,7 +125,7 @@ def _is_helper(paths: RunPaths, one: processes.Entry) -> bool:
 
 
 def main_process(status: wire.TaskStatus) -> Optional[processes.Identity]:
-    """The task's own process, if it is alive and still that one."""
+    """Return the task's own process, if it is alive and still the same."""
     if status.pid is None or status.start_ticks is None or status.boot_id is None:
         return None
     who = processes.Identity(status.boot_id, status.pid, status.start_ticks)
@@ -132,14 +133,15 @@ def main_process(status: wire.TaskStatus) -> Optional[processes.Identity]:
 
 
 def end(paths: RunPaths, tasks: Iterable[str], grace_s: float) -> List[Answer]:
-    """TERM, KILL after `grace_s`, verify; for tasks without a supervisor. Returns the survivors."""
+    """Send TERM, and KILL after `grace_s`, and verify; for tasks without a supervisor. Return the
+    survivors."""
     names = list(tasks)
     return _end(lambda: members(paths, names), grace_s)
 
 
 def end_strays(workdir: str, job: str, run: str, grace_s: float) -> Optional[List[Answer]]:
-    """The same for a run whose folder was removed under its tasks, supervisors included; None:
-    there are no processes."""
+    """Do the same for a run whose folder was removed under its tasks, including supervisors. Return
+    None if there are no processes."""
     if not strays(workdir, job, run)[0]:
         return None
     return _end(lambda: strays(workdir, job, run), grace_s)
@@ -148,8 +150,8 @@ def end_strays(workdir: str, job: str, run: str, grace_s: float) -> Optional[Lis
 def strays(
     workdir: str, job: str, run: Optional[str] = None
 ) -> Tuple[Set[int], Dict[int, processes.Entry]]:
-    """The living processes of that run of the job, or of any run, in this workdir: by their markers
-    alone."""
+    """Return the living processes of that run of the job, or of any run, in this workdir, by their
+    markers alone."""
     above = layout.runs_dir(workdir, job) if run is None else layout.run_dir(workdir, job, run)
     wanted = (
         {"TFDEPLOY_TASK_JOB": job} if run is None else {"TFDEPLOY_TASK_JOB": job, wire.MARKER: run}

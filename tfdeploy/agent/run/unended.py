@@ -1,4 +1,4 @@
-"""The releases and environments of runs that have not ended on some host: they are kept where old
+"""Find the releases and environments of runs that have not ended on some host. They stay when old
 ones are removed.
 
 In a shared workdir the run may be another host's. A damaged run may be alive: what can be read of
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 
 def releases(workdir: str, job: str) -> Iterator[str]:
-    """Of that job, by name. Raises OSError: what cannot be read may be in use."""
+    """Return the releases of that job by name. Raises OSError: what cannot be read may be in
+    use."""
     return (str(part.get("release")) for part in _parts(workdir, job, _read))
 
 
 def path_prepends(workdir: str, job: str) -> Iterator[str]:
-    """The folders that its tasks have first on PATH."""
+    """Return the folders that its tasks have first on PATH."""
     for part in _parts(workdir, job, _read_or_nothing):
         for task in _list(part.get("tasks")):
             paths = _list(task.get("path_prepend")) if isinstance(task, dict) else []
@@ -31,8 +32,8 @@ def path_prepends(workdir: str, job: str) -> Iterator[str]:
 
 
 def has_unreadable(workdir: str, job: str) -> bool:
-    """Whether a run of the job may be alive whose part or state cannot be read: what it uses is not
-    known."""
+    """True if a run of the job may be alive whose part or state cannot be read, so that what it
+    uses is not known."""
     for run in run_names(workdir, job):
         for host in host_names(workdir, job, run):
             try:
@@ -47,7 +48,7 @@ def has_unreadable(workdir: str, job: str) -> bool:
 
 
 def data_sets(workdir: str, job: str) -> Optional[Set[str]]:
-    """The data sets that they read; None: not known of one of them. Raises OSError."""
+    """Return the data sets that they read; None: not known for one of them. Raises OSError."""
     names: Set[str] = set()
     for run in run_names(workdir, job):
         states = (

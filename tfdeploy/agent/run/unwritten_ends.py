@@ -1,6 +1,5 @@
-"""Ends that a supervisor could not write: the disk gives errors or is read-only. The supervisor
-gets a moment to write before its task counts as lost. Reads only.
-"""
+"""Handle ends that a supervisor could not write because the disk gives errors or is read-only. The
+supervisor gets a moment to write before its task counts as lost. Reads only."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ _known: Set[Tuple[str, str, int]] = set()  # found before: not waited for a seco
 
 
 def resolved(paths: RunPaths, status: wire.TaskStatus) -> wire.TaskStatus:
-    """The status by now of a task with a living supervisor; `lost` where its process has ended and
-    no status says how."""
+    """Return the current status of a task with a living supervisor; `lost` if its process has ended
+    and no status says how."""
     if status.pid is None or os.path.exists("/proc/%d" % status.pid):
         return status
     which = (paths.host_dir, status.task, status.attempt)

@@ -1,8 +1,8 @@
-"""A run's own folder: a private copy of the release as cwd/, with the keep folders and data sets
-linked in.
+"""Make a run's own folder: a private copy of the release as cwd/, with the keep folders and data
+sets linked in.
 
-The copy is made under a temporary name and renamed: hosts that share a workdir may make it at the
-same time. Releases are read from and never written to.
+The copy is made under a temporary name and renamed, because hosts that share a workdir may make it
+at the same time. Releases are read and never written to.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def make_cwd(
     links: Dict[str, str],
     wanted: Callable[[], None],
 ) -> None:
-    """Exists: success. Calls `wanted` before each file. Raises OSError, and what `wanted`
-    raises."""
+    """Make the folder; if it exists, do nothing. Calls `wanted` before each file. Raises OSError,
+    and what `wanted` raises."""
     if os.path.isdir(paths.cwd):
         return
     temporary = os.path.join(paths.run_dir, ".cwd.%s.%s" % (paths.host, os.urandom(4).hex()))
@@ -54,7 +54,7 @@ def make_cwd(
 
 
 def _data(folder: str, path: str) -> str:
-    """The data set's folder, or its one file where the source was a file of that name."""
+    """Return the data set's folder, or its one file if the source was a file of that name."""
     file = os.path.join(folder, os.path.basename(path))
     return (
         file if os.path.isfile(file) and os.listdir(folder) == [os.path.basename(path)] else folder
@@ -62,7 +62,7 @@ def _data(folder: str, path: str) -> str:
 
 
 def _link(root: str, path: str, target: str, seed: bool = False) -> None:
-    """`path` below `root` becomes a link to `target`. `seed`: what the release had there fills an
+    """Make `path` below `root` a link to `target`. `seed`: what the release had there fills an
     empty target."""
     place = os.path.join(root, path)
     make_private(os.path.dirname(place))
@@ -99,7 +99,7 @@ def _copy_tree(source: str, target: str, wanted: Callable[[], None]) -> None:
 
 
 def _copy_file(source: str, target: str, clone: bool) -> bool:
-    """Copies content, time and executable bit. Returns whether this file system can share blocks
+    """Copy content, time and executable bit. Return True if this file system can share blocks
     (reflink)."""
     with open(source, "rb") as old, open(target, "xb") as new:
         about = os.fstat(old.fileno())
