@@ -1,9 +1,9 @@
-"""The remote shell of our rsync: asks tfdeploy to run the remote command. A program of its own:
+"""Ask tfdeploy to run the remote command: the program that our rsync runs as its remote shell.
 
     python -S -E ask_for_shell.py DESCRIPTOR host remote command
 
-rsync's pipes themselves go over the socket DESCRIPTOR, so no byte of a transfer passes through
-here.
+It sends rsync's pipes over the socket DESCRIPTOR, so no byte of a transfer passes through this
+program.
 """
 
 import socket

@@ -1,10 +1,11 @@
-"""Runs a program that may read the system's programs, write one folder, and reach nothing else. A
-program of its own:
+"""Run a program that may read the system's programs, write one folder, and access nothing else.
+
+This file is a program of its own:
 
     python -S -E confined.py FOLDER [READABLE ...] -- program words
 
-Landlock restricts its files, its TCP and its signals, seccomp takes new sockets from it. A kernel
-that lacks one of them restricts the rest: the program always runs. Standard library only.
+Landlock restricts files, TCP and signals. seccomp forbids new sockets. If the kernel lacks one of
+them, the other still applies, and the program always runs. Only the standard library is used.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ SYSTEM = (
 )
 DEVICES = ("/dev/null",)
 
-Step = tuple[int, int, int, int]  # of a BPF program: code, how far to jump if true, if false, value
+# One instruction of a BPF program: code, steps to skip if true, steps to skip if false, value.
+Step = tuple[int, int, int, int]
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION, _PATH_BENEATH = 1, 1
@@ -37,7 +39,7 @@ _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_DIR, _REMOVE_FILE = (
     1 << bit for bit in range(6)
 )
 _MAKE_DIR, _MAKE_FILE, _REFER, _TRUNCATE, _IOCTL = 1 << 7, 1 << 8, 1 << 13, 1 << 14, 1 << 15
-_FIRST = (1 << 13) - 1  # what version 1 knows
+_FIRST = (1 << 13) - 1  # all rights of Landlock's version 1
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _CHANGE = _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_FILE | _REFER | _TRUNCATE
@@ -45,12 +47,12 @@ _TCP = 3  # bind, connect
 _SCOPES = 3  # abstract unix sockets, signals
 
 _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
-_ALLOW, _REFUSE = 0x7FFF0000, 0x00050001  # the latter with EPERM
+_ALLOW, _REFUSE = 0x7FFF0000, 0x00050001  # a refused call fails with EPERM
 _STREAM = 1
 _EQUAL, _AT_LEAST, _AND, _X32 = 0x15, 0x35, 0x54, 0x40000000
-# machine -> AUDIT_ARCH, socketpair, and what is refused: socket, connect, ptrace, process_vm_readv,
-# process_vm_writev, io_uring_setup, shmget, setpriority, sched_setaffinity, add_key, request_key,
-# keyctl, perf_event_open, bpf, userfaultfd
+# machine -> AUDIT_ARCH, number of socketpair, numbers of the refused calls. The refused calls are:
+# socket, connect, ptrace, process_vm_readv, process_vm_writev, io_uring_setup, shmget, setpriority,
+# sched_setaffinity, add_key, request_key, keyctl, perf_event_open, bpf, userfaultfd.
 _CALLS = {
     "x86_64": (
         0xC000003E,
@@ -66,7 +68,7 @@ _CALLS = {
 
 
 def version() -> int:
-    """The kernel's version of Landlock; 0: it has none, or it is switched off."""
+    """Return the kernel's version of Landlock. 0: Landlock is missing or switched off."""
     return max(
         0,
         int(_libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))),
@@ -84,8 +86,10 @@ def main() -> None:
 
 
 def restrict_files(folder: str, readable: Sequence[str]) -> None:
-    """From here on this process writes below `folder` alone, and reads it, the system's programs
-    and `readable`."""
+    """Restrict this process to writing below `folder`, with Landlock.
+
+    It may read `folder`, the system's programs and `readable`.
+    """
     known = version()
     if not known:
         return
@@ -112,7 +116,7 @@ def restrict_files(folder: str, readable: Sequence[str]) -> None:
 
 
 def _allow(ruleset: int, path: str, access: int) -> None:
-    with contextlib.suppress(OSError):  # a system that lacks the path
+    with contextlib.suppress(OSError):  # Not every system has every path.
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         if not os.path.isdir(path):
             access &= _OF_FILES
@@ -124,8 +128,10 @@ def _allow(ruleset: int, path: str, access: int) -> None:
 
 
 def refuse_sockets(machine: str) -> None:
-    """From here on this process makes no socket but pairs of streams: Landlock knows neither UDP
-    nor unix sockets with a path."""
+    """Forbid this process new sockets, with seccomp. Only socket pairs of streams are allowed.
+
+    Landlock restricts neither UDP nor unix sockets with a path.
+    """
     if machine not in _CALLS:
         return
     arch, pair, refused = _CALLS[machine]

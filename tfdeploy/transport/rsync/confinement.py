@@ -1,5 +1,7 @@
-"""Whether and how a local rsync is confined to one folder: `confined` does it, in a process of its
-own."""
+"""Decide whether and how a local rsync is confined to one folder.
+
+The program `confined` confines it, in a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,15 @@ TRIAL_S = 20.0
 
 
 def asking_words(fd: int) -> tuple[str, ...]:
-    """What a confined rsync calls as its remote shell. `fd`: the socket on which it asks."""
+    """Return the command that rsync runs as its remote shell.
+
+    `fd`: the socket on which the command sends its request.
+    """
     return (*_python(ask_for_shell.__file__), str(fd))
 
 
 def argv(folder: str) -> list[str]:
-    """The words before those of a program that may write `folder` alone."""
+    """Return the words to put before a command so that it may write `folder` alone."""
     programs = (sys.executable, shutil.which("rsync") or "rsync", ask_for_shell.__file__)
     readable = {
         os.path.dirname(os.__file__),
@@ -33,7 +38,10 @@ def argv(folder: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Without the user's variables: secrets and the addresses of his agents are among them."""
+    """Return an environment without the user's variables.
+
+    They may contain secrets and the addresses of the user's agents.
+    """
     kept = ("PATH", "LD_LIBRARY_PATH")
     return {
         **{name: os.environ[name] for name in kept if name in os.environ},
@@ -44,7 +52,7 @@ def environment() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def missing() -> str | None:
-    """Why a local rsync is not confined, or not wholly, in words; None where it is."""
+    """Return why a local rsync is not or not fully confined, or None if it is fully confined."""
     if not works():
         return (
             "the programs it needs do not run when they are confined"
@@ -58,8 +66,10 @@ def missing() -> str | None:
 
 @lru_cache(maxsize=1)
 def works() -> bool:
-    """Whether Python and rsync run confined on this machine: in odd places their files may be out
-    of reach."""
+    """True if Python and rsync run when they are confined on this machine.
+
+    If they are installed in unusual places, they may not be able to read their own files.
+    """
     if not confined.version():
         return False
     with tempfile.TemporaryDirectory(prefix="tfdeploy-confined-") as folder:

@@ -1,5 +1,4 @@
-"""Whether the rsync of this machine has known holes, through which a host can attack this
-machine."""
+"""Check whether the rsync of this machine has known vulnerabilities that a host can exploit."""
 
 from __future__ import annotations
 
@@ -9,8 +8,8 @@ import subprocess
 from functools import lru_cache
 from pathlib import Path
 
-MENDED = (3, 5, 0)  # the newest known holes are closed from it on; looked up on 2026-11-24
-_NAMED = b"CVE-2026-70458"  # of them, the one by which a host writes to memory here
+MENDED = (3, 5, 0)  # first version without the known vulnerabilities; checked on 2026-11-24
+_NAMED = b"CVE-2026-70458"  # the vulnerability by which a host writes to this machine's memory
 _CHANGELOGS = ("changelog.Debian.gz", "changelog.gz")
 _DOCS = Path("/usr/share/doc/rsync")
 _QUERY_S = 10.0
@@ -18,7 +17,7 @@ _QUERY_S = 10.0
 
 @lru_cache(maxsize=1)
 def describe_flaws() -> tuple[str, str] | None:
-    """(what is wrong and why, what to do) in words; None where nothing is."""
+    """Return (what is wrong and why, what to do), or None if nothing is wrong."""
     shown = version_of(_output("rsync", "--version"))
     if shown is None or shown >= MENDED or _mended_by_distribution():
         return None
@@ -33,13 +32,17 @@ def describe_flaws() -> tuple[str, str] | None:
 
 
 def version_of(text: bytes) -> tuple[int, int, int] | None:
+    """Return the version in the output of `rsync --version`, or None if there is none."""
     match = re.search(rb"rsync\s+version\s+v?(\d+)\.(\d+)(?:\.(\d+))?", text)
     return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
 
 
 def _mended_by_distribution() -> bool:
-    """A distribution mends an old version in place: its changelog says so, and only for the rsync
-    of its package."""
+    """True if the distribution has fixed the installed version.
+
+    Distributions fix old versions without a new number and say so in the package's changelog. The
+    changelog counts only for the rsync of the package.
+    """
     if shutil.which("rsync") not in ("/usr/bin/rsync", "/bin/rsync"):
         return False
     return any(_NAMED in _unpacked(_DOCS / name) for name in _CHANGELOGS) or _NAMED in _output(

@@ -1,4 +1,4 @@
-"""Parses rsync's output (progress, totals) and its exit codes. Pure."""
+"""Parse rsync's output (progress, totals) and its exit codes. Pure."""
 
 from __future__ import annotations
 
@@ -21,34 +21,38 @@ _TURNED_AWAY = (
 
 
 def progress(line: bytes) -> tuple[int, int] | None:
-    """(bytes done, percent) of one line of --info=progress2."""
+    """Return (bytes done, percent) from a line of --info=progress2, or None for other lines."""
     match = _PROGRESS.match(line)
     return (int(match[1]), int(match[2])) if match else None
 
 
 def sent_bytes(line: bytes) -> int | None:
+    """Return the bytes sent, from the line with the totals, or None for other lines."""
     match = _SENT.match(line)
     return int(match[1]) if match else None
 
 
 def received_bytes(line: bytes) -> int | None:
+    """Return the bytes received, from the line with the totals, or None for other lines."""
     match = _RECEIVED.match(line)
     return int(match[1]) if match else None
 
 
 def turned_away(code: int, stderr: bytes) -> bool:
-    """sshd did not let this connection in at all (MaxStartups): worth another try."""
+    """True if sshd closed the connection before login (MaxStartups), so that a retry may help."""
     return code == 255 and any(text in stderr for text in _TURNED_AWAY)
 
 
 def noisy(code: int, stderr: bytes) -> bool:
-    """The login shell printed before rsync spoke."""
+    """True if rsync failed because the login shell printed something first."""
     return code in (2, 12) and b"is your shell clean" in stderr
 
 
 def shrank(code: int, stderr: bytes) -> bool:
-    """The only errors are files that became shorter while they were read (rsync reports ENODATA,
-    61)."""
+    """True if the only errors are files that became shorter while rsync read them.
+
+    rsync reports such a file with ENODATA (61).
+    """
     lines = [
         line
         for line in stderr.splitlines()
@@ -67,8 +71,10 @@ def _says_shrank(line: bytes) -> bool:
 def explain(
     code: int, stderr: bytes, target: Target, root: str, *, into: str | None = None
 ) -> TfdeployError:
-    """What a failed rsync means for the user. `root`: the source; `into`: the folder here that it
-    was brought to."""
+    """Return the error for a failed rsync.
+
+    `root`: the source. `into`: the local destination of a pull; None for a push.
+    """
     host = target.name or target.where
     line = _first(stderr)
     if b"No space left on device" in stderr or b"Disk quota exceeded" in stderr:
@@ -122,6 +128,7 @@ def explain(
 
 
 def rsync_missing(target: Target) -> Refused:
+    """Return the error for a host without rsync."""
     return Refused(
         "rsync is missing there",
         where=target.name or target.where,
@@ -130,6 +137,7 @@ def rsync_missing(target: Target) -> Refused:
 
 
 def _first(stderr: bytes) -> str:
+    """Return the first line that says what went wrong."""
     lines = [
         line
         for line in stderr.splitlines()

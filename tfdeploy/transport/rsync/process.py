@@ -1,6 +1,6 @@
-"""Runs rsync: starts it, feeds it names, reads its output, tries again, and always ends it.
+"""Run rsync: start it, send it names, read its output, retry, and always end it.
 
-`messages` parses its output; `transfer` says what is transferred.
+`messages` parses the output. `transfer` decides what is transferred.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SUCCESS = (0, messages.VANISHED)
 STARTS_PER_JUMP = 6  # ssh connections being opened through one jump host at once
 STDERR_BYTES = 32 << 10
 END_S = 3.0
-MARK = "tfdeploy-rsync-begins"  # printed there, after what a login shell prints
+MARK = "tfdeploy-rsync-begins"  # the host prints it after any output of the login shell
 
 _lock = threading.Lock()
 _starts: dict[Target, threading.BoundedSemaphore] = {}
@@ -38,8 +38,11 @@ Progress = Callable[[int, int | None], None]
 
 @dataclass(frozen=True)
 class RsyncCall:
-    """What one transfer is to do. `argv`: without the remote shell. `start`: begins the command on
-    the host, in place of a new ssh."""
+    """The settings of one transfer.
+
+    `argv`: rsync's arguments without the remote shell. `names`: the files to transfer; None: all.
+    `start`: starts the command on the host over the session; None: a new ssh does.
+    """
 
     target: Target
     argv: list[str]
@@ -47,7 +50,7 @@ class RsyncCall:
     on_progress: Progress | None
     max_bytes: int | None = None
     max_s: float | None = None
-    # the one folder that this rsync may write, where the kernel can hold it to that
+    # The only folder that this rsync may write, if the kernel can enforce that. None: no limit.
     only_into: str | None = None
     start: Start | None = None
 
@@ -64,10 +67,14 @@ class RsyncResult:
 
 
 def transfer(call: RsyncCall) -> RsyncResult:
-    """Tries again while sshd turns it away, and once more without a noisy login shell's output.
-    Raises Interrupted."""
+    """Run one transfer, with retries, and return its result. Raises Interrupted.
+
+    It is retried while sshd closes the connection before login, and once if the login shell's
+    output disturbed rsync; then that output is dropped.
+    """
     noise = False
-    # ssh does not show why it was turned away, and a session of ours was let in just before
+    # ssh does not show why sshd closed the connection. The operator needs no notice, because our
+    # session to the same host was accepted just before.
     patience = Patience(lambda text: None)
     while True:
         done = _Process(call, noise).run()
@@ -90,7 +97,7 @@ def transfer(call: RsyncCall) -> RsyncResult:
 
 @dataclass
 class _Process:
-    """One rsync process: writes the names, reads progress and stderr, and always ends it."""
+    """One run of rsync. `noise`: True to drop the output of the login shell."""
 
     call: RsyncCall
     noise: bool
@@ -125,7 +132,10 @@ class _Process:
         return self.noise or self.call.start is not None
 
     def _start_command(self, line: str) -> RemoteCommand:
-        """Through the session, or by a new ssh where sshd allows no further channel."""
+        """Start a command line over the session, or with a new ssh.
+
+        A new ssh is used if there is no session or sshd allows no further channel.
+        """
         with contextlib.suppress(HostFailed):
             if self.call.start is not None:
                 return self.call.start(line)
@@ -134,7 +144,7 @@ class _Process:
     def _start(self, shell: RemoteShell) -> subprocess.Popen[bytes]:
         folder = self.call.only_into
         program, *words = self.call.argv
-        # KiB a second
+        # rsync's unit is KiB per second.
         limit = (
             [f"--bwlimit={max(1, self.call.target.bwlimit >> 10)}"]
             if self.call.target.bwlimit
@@ -150,7 +160,7 @@ class _Process:
             stderr=subprocess.PIPE,
             env=confinement.environment(),
             pass_fds=(shell.theirs.fileno(),),
-            start_new_session=True,  # neither the terminal's Ctrl-C nor its password prompt
+            start_new_session=True,  # no Ctrl-C from the terminal, no password prompt on it
         )
         shell.begin()
         return process
@@ -197,7 +207,8 @@ class _Process:
         assert process.stdin is not None
         with contextlib.suppress(OSError), process.stdin as pipe:
             for name in self.call.names or ():
-                pipe.write(b"./" + name + b"\0")  # a leading # or ; would be a comment
+                # rsync takes a name with a leading # or ; for a comment.
+                pipe.write(b"./" + name + b"\0")
 
     def _read_stderr(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stderr is not None

@@ -1,9 +1,8 @@
-"""The remote shell of an rsync here: a command on a host, joined to the pipes that rsync made for
-it.
+"""Run the remote command of a local rsync, and connect it to rsync's pipes.
 
-rsync's `-e` is a small program (ask_for_shell) that hands its pipes over, so that a confined rsync
-needs neither keys nor sockets. It asks once, before it has read any byte of the host. A second
-request is not answered.
+rsync's `-e` is a small program (ask_for_shell) that sends its pipes to tfdeploy, so that a confined
+rsync needs neither keys nor sockets. rsync sends one request, before it has read any byte from the
+host. A second request is not answered.
 """
 
 from __future__ import annotations
@@ -27,10 +26,17 @@ Start = Callable[[str], RemoteCommand]
 
 
 class RemoteShell:
-    """Answers one request on `theirs`, which rsync inherits. Use as a context manager."""
+    """Answers one request on the socket `theirs`, which rsync inherits.
+
+    Use it as a context manager.
+    """
 
     def __init__(self, start: Start, mark: bytes = b"") -> None:
-        """`start` begins a command line on the host. `mark`: what it prints after any noise."""
+        """Create the sockets.
+
+        `start` starts a command line on the host. `mark`: what that command prints after any
+        output of the login shell. b"": the command prints no mark.
+        """
         self._start, self._mark = start, mark
         self._ours, self.theirs = socket.socketpair()
         self._command: RemoteCommand | None = None
@@ -39,7 +45,7 @@ class RemoteShell:
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def begin(self) -> None:
-        """Serve. Call this once rsync has `theirs`."""
+        """Start to wait for the request. Call this after rsync has inherited `theirs`."""
         self.theirs.close()
         self._thread.start()
 
@@ -52,7 +58,7 @@ class RemoteShell:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the remote command. rsync has ended before."""
+        """End the remote command. rsync has already ended."""
         with self._lock:
             self._closed = True
             command = self._command
@@ -70,7 +76,7 @@ class RemoteShell:
             blob, pipes, _, _ = socket.recv_fds(self._ours, WORDS_BYTES, PIPES)
             words = [os.fsdecode(word) for word in blob.split(b"\0")]
             for pipe in pipes:
-                os.set_blocking(pipe, True)  # rsync sets both ends of its socket pairs otherwise
+                os.set_blocking(pipe, True)  # rsync makes both ends of its pipes non-blocking.
             if _is_rsync(words) and len(pipes) == PIPES:
                 self._run(" ".join(words[1:]), (pipes[0], pipes[1], pipes[2]))
             else:
@@ -93,7 +99,7 @@ class RemoteShell:
             self._end(code, list(pipes))
 
     def _end(self, code: int, pipes: list[int]) -> None:
-        """Let rsync's remote shell end with `code`."""
+        """Close the pipes, and let rsync's remote shell end with `code`."""
         for pipe in pipes:
             os.close(pipe)
         with contextlib.suppress(OSError):
@@ -102,7 +108,10 @@ class RemoteShell:
 
 
 class SshCommand:
-    """protocols.RemoteCommand by an ssh of its own. `argv`: of ssh, without the host's name."""
+    """Implements protocols.RemoteCommand with an ssh process.
+
+    `argv`: ssh and its arguments, without the host's name.
+    """
 
     def __init__(self, argv: tuple[str, ...], environment: Mapping[str, str], line: str) -> None:
         self._argv, self._environment, self._line = argv, environment, line
@@ -139,5 +148,5 @@ class SshCommand:
 
 
 def _is_rsync(words: list[str]) -> bool:
-    """True for the words of rsync: our name for the host, and a server there."""
+    """True if rsync sent the request: it names the host `target` and starts an rsync server."""
     return words[0] == "target" and "--server" in words

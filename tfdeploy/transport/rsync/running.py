@@ -1,5 +1,7 @@
-"""The rsyncs that run now. A fleet that closes ends those of its hosts, without loading what starts
-them."""
+"""Keep a list of the running rsync processes, so that a fleet can end those of its hosts.
+
+This is a module of its own so that a fleet need not import the code that starts rsync.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,17 @@ from tfdeploy.transport.ssh.target import Target
 
 _lock = threading.Lock()
 _running: dict[subprocess.Popen[bytes], Target] = {}
-_ended: set[subprocess.Popen[bytes]] = set()  # by us
+_ended: set[subprocess.Popen[bytes]] = set()  # processes that `end` has ended
 
 
 def begun(process: subprocess.Popen[bytes], target: Target) -> None:
+    """Add a process that has started."""
     with _lock:
         _running[process] = target
 
 
 def gone(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it was ended by `end`."""
+    """Remove a process that has ended. Return True if `end` ended it."""
     with _lock:
         _running.pop(process, None)
         interrupted = process in _ended
@@ -32,7 +35,7 @@ def gone(process: subprocess.Popen[bytes]) -> bool:
 
 
 def end(targets: Collection[Target]) -> None:
-    """Ends the transfers to these targets, their processes with them."""
+    """End the rsync processes, with their children, that transfer to or from these targets."""
     with _lock:
         mine = [process for process, target in _running.items() if target in targets]
         _ended.update(mine)
@@ -41,6 +44,6 @@ def end(targets: Collection[Target]) -> None:
 
 
 def send_signal(process: subprocess.Popen[bytes], number: int) -> None:
-    """To all of its process group."""
+    """Send the signal to the process's whole group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)

@@ -1,8 +1,7 @@
-"""The one caller of rsync: sends a tree, or some names of it, to a folder on one host or back, over
-OpenSSH.
+"""Copy a tree, or some of its files, to or from a folder of one host with rsync over SSH.
 
-Its callers decide what is sent. It refuses to delete for an empty source, and checks where a host's
-files go.
+Only this module starts transfers with rsync. The callers decide what is copied. An empty source
+with `delete` is refused, and so are names that lead out of the folder.
 """
 
 from __future__ import annotations
@@ -23,7 +22,9 @@ from tfdeploy.transport.ssh.target import Target
 
 __all__ = ["Progress", "pull", "push"]
 
-SESSION_BYTES = 16 << 20  # of more, a new ssh: paramiko shares one core among all hosts
+# A transfer of at least this size gets an ssh of its own, because paramiko shares one core among
+# all hosts.
+SESSION_BYTES = 16 << 20
 _MODES = "--chmod=Du=rwx,Dgo=,Fu+rw,Fgo="
 _OUTPUT = ("--info=progress2,stats1", "--no-human-readable", "--outbuf=L")
 
@@ -40,15 +41,18 @@ def push(
     session: Session | None = None,
     total_bytes: int = 0,
 ) -> int:
-    """Sends the tree under `source_root` (`names` None), or these names of it, to the folder
-    `destination`; returns the bytes that went over the wire.
+    """Send a tree, or some of its files, to the host. Return the bytes sent over the network.
 
-    `names`: relative, files and links; they are sent whatever their times say. A tree is compared
-    by size and time, or by content (`anew`). Files arrive 0600 or 0700, folders 0700, with their
-    times; an interrupted file is kept and goes on next time. `session`: carries the bytes if
-    `total_bytes` are few; else a new ssh does. `on_progress(bytes done, total or None)`. A file
-    that vanishes or shrinks meanwhile is no error: the caller checks the result. Raises Refused (no
-    rsync, empty source with `delete`), HostFailed (disk full, ...), HostUnreachable, Interrupted.
+    `names`: relative paths of files and links below `source_root`, which are sent whatever their
+    times are. None: the whole tree, compared by size and time, or by content if `anew`.
+    `on_progress(bytes done, total or None)`: called while bytes are sent.
+    `session`: carries the bytes if `total_bytes` is less than SESSION_BYTES. Otherwise a new ssh
+    carries them.
+
+    Files arrive with mode 0600 or 0700, folders with 0700, both with their times. An interrupted
+    file is kept and resumed next time. A file that vanishes or shrinks meanwhile is no error: the
+    caller checks the result. Raises Refused (no rsync, empty source with `delete`), HostFailed
+    (disk full, ...), HostUnreachable, Interrupted.
     """
     _check_local()
     listed = None if names is None else list(names)
@@ -74,15 +78,18 @@ def pull(
     session: Session | None = None,
     total_bytes: int = 0,
 ) -> int:
-    """Brings the tree under `source_root` of the host (`names` None), or these names of it, into
-    the folder `destination` here, which must exist; returns the bytes that came over the wire.
+    """Copy a tree of the host, or some of its files, to this machine. Return the bytes received.
 
-    Only files: a link could lead files that come after it out of the folder. Files arrive as with
-    `push`; what lies here with the same size and time is not sent again, an interrupted file is
-    kept and goes on next time. A name that is no longer there is no error: the caller checks the
-    result. A transfer that is larger than `max_bytes`, or takes more than `max_s` seconds, is
-    ended. `session`: as of `push`. Raises Refused (a name that leads out, no rsync), HostFailed
-    (too much, too slow, unreadable, disk full here), HostUnreachable, Interrupted.
+    `destination`: a local folder, which must exist.
+    `names`: relative paths below `source_root`. None: the whole tree.
+    `max_bytes`, `max_s`: a transfer that is larger or takes longer (seconds) is ended.
+    `session`, `total_bytes`, `on_progress`: see `push`.
+
+    Only files are copied, because later files could leave the folder through a link. Modes and
+    times are those of `push`. A local file with the same size and time is not sent again. An
+    interrupted file is kept and resumed next time. A name that no longer exists is no error: the
+    caller checks the result. Raises Refused (a name that leads out of the folder, no rsync),
+    HostFailed (too much, too slow, unreadable, local disk full), HostUnreachable, Interrupted.
     """
     _check_local()
     listed = None if names is None else list(names)
@@ -122,12 +129,13 @@ def _start(session: Session | None, total_bytes: int) -> Start | None:
 
 
 def check_name(name: bytes) -> None:
-    """Raises Refused for a path that is not relative or leads out of the folder."""
+    """Raise Refused if a name is not relative or leads out of the folder."""
     if any(word in (b"", b".", b"..") for word in name.split(b"/")) or b"\0" in name:
         raise Refused(f"{os.fsdecode(name)!r} leads out of the folder it was to come from")
 
 
 def _check_source(root: str, delete: bool) -> None:
+    """Raise Refused if the source is unreadable, or empty while `delete` is set."""
     try:
         with os.scandir(root) as entries:
             empty = next(entries, None) is None
@@ -140,7 +148,10 @@ def _check_source(root: str, delete: bool) -> None:
 def push_argv(
     source_root: str, destination: str, *, names: bool, delete: bool, anew: bool = False
 ) -> list[str]:
-    """The words, without the remote shell. Raises Refused for paths that are not absolute."""
+    """Return rsync's arguments for a push, without the remote shell.
+
+    Raises Refused for paths that are not absolute.
+    """
     _check_paths(source_root, destination)
     words = ["rsync", "-lpt", "-s", _MODES, f"--partial-dir={layout.PARTIAL}", *_OUTPUT]
     words += ["--files-from=-", "--from0"] if names else ["-r"]
@@ -150,7 +161,10 @@ def push_argv(
 
 
 def pull_argv(source_root: str, destination: str, *, names: bool) -> list[str]:
-    """The words, without the remote shell. Raises Refused for paths that are not absolute."""
+    """Return rsync's arguments for a pull, without the remote shell.
+
+    Raises Refused for paths that are not absolute.
+    """
     _check_paths(source_root, destination)
     words = ["rsync", "-pt", "-s", _MODES, f"--partial-dir={layout.PARTIAL}", *_OUTPUT]
     words += ["--files-from=-", "--from0", "--ignore-missing-args"] if names else ["-r"]
@@ -165,7 +179,7 @@ def _check_paths(*paths: str) -> None:
 
 @lru_cache(maxsize=1)
 def _check_local() -> None:
-    """Raises Refused where rsync or ssh is missing here or too old. Only success is cached."""
+    """Raise Refused if this machine lacks ssh, or rsync 3.1 or newer. Only success is cached."""
     for program, package in (("rsync", "rsync"), ("ssh", "openssh-client")):
         if shutil.which(program) is None:
             raise Refused(

@@ -1,8 +1,8 @@
-"""TCP connections begun before the SSH libraries are loaded: meanwhile each host's sshd starts the
-process that will answer.
+"""Start TCP connections before the SSH libraries are loaded.
 
-It waits for nothing and raises nothing: `tcp.dial` goes on with a connection from here, and finds
-out whether it failed.
+Meanwhile each host's sshd starts the process for the connection. This module waits for nothing and
+raises no errors of connections: `tcp.dial` continues with a started connection and finds out
+whether it failed.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.transport.ssh import descriptors
 from tfdeploy.transport.ssh.target import resolve
 
-MOST = 128  # as many as a fleet dials at once by default
+MOST = 128  # a fleet dials this many hosts at once by default
 
 _lock = threading.Lock()
 _begun: dict[tuple[str, int], socket.socket] = {}
 
 
 def begin(hosts: Iterable[Host]) -> None:
-    """To hosts with a literal address that are reached directly. Call it just before they are
-    connected to."""
+    """Start connections to the hosts that have an IP address and no jump host.
+
+    Call this just before the fleet connects to the hosts.
+    """
     descriptors.raise_limit()
     left = min(MOST, descriptors.free() // (2 * descriptors.PER_DIAL))
     for host in hosts:
@@ -34,23 +36,27 @@ def begin(hosts: Iterable[Host]) -> None:
 
 
 def take_early_connection(hostname: str, port: int) -> socket.socket | None:
-    """Connecting, connected or failed; the caller owns it."""
+    """Return the started connection, which the caller then owns, or None if there is none.
+
+    The socket may still be connecting, be connected, or have failed.
+    """
     with _lock:
         return _begun.pop((hostname, port), None)
 
 
 def forget() -> None:
-    """Closes those that nobody has taken."""
+    """Close the started connections that were not used."""
     with _lock:
         while _begun:
             _begun.popitem()[1].close()
 
 
 def _begin(host: Host) -> bool:
+    """Start a connection to one host. Return True if one was started."""
     try:
         target = resolve(host)
     except ConfigError:
-        return False  # said when it is connected to
+        return False  # The fleet reports the error when it connects.
     place = target.hostname, target.port
     if target.jump is not None or target.proxy_command is not None:
         return False
@@ -59,7 +65,7 @@ def _begin(host: Host) -> bool:
             *place, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
         )[0]
     except (OSError, UnicodeError):
-        return False  # a name
+        return False  # The address is a name, not an IP address.
     with _lock:
         if place in _begun:
             return False
