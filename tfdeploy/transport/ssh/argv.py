@@ -1,7 +1,7 @@
-"""The arguments of an OpenSSH command for a target. Only known_hosts is read, for the order of host
-key algorithms.
+"""Build the arguments of an OpenSSH command for a target.
 
-`-F none`: the target already has what the user's configuration says. No value in it can begin with
+`-F none` is among them, because the target already contains the user's configuration. Of all files,
+only known_hosts is read, for the order of host key algorithms. No value of a target can begin with
 `-`.
 """
 
@@ -28,18 +28,18 @@ _ALWAYS = (
     "ForwardX11=no",
     "ClearAllForwardings=yes",
     "Compression=no",
-    "IgnoreUnknown=WarnWeakCrypto",  # known since OpenSSH 10.1
-    # three lines about our key exchange would stand before the cause of an error
+    "IgnoreUnknown=WarnWeakCrypto",  # OpenSSH knows it from 10.1 on.
+    # Otherwise ssh prints three lines about the key exchange before the cause of an error.
     "WarnWeakCrypto=no",
-    # The order of paramiko: with post-quantum where both know the quick one, mlkem768x25519. A
-    # handshake with sntrup761 takes six times the CPU.
+    # As in paramiko, the only post-quantum key exchange is the fast one, mlkem768x25519. A
+    # handshake with sntrup761 takes six times the CPU time.
     "KexAlgorithms=-sntrup761*",
     "Ciphers=^aes128-gcm@openssh.com",
 )
 
 
 def ssh_argv(target: Target, *, forwarding: bool = False) -> tuple[str, ...]:
-    """All arguments before the host's name. `forwarding`: the command will have -W."""
+    """Return all arguments before the host's name. `forwarding`: the caller will add -W."""
     settings = [
         f"HostName={_percent(target.hostname)}",
         *(setting for setting in _ALWAYS if not (forwarding and setting.startswith("ClearAll"))),
@@ -66,8 +66,11 @@ def ssh_argv(target: Target, *, forwarding: bool = False) -> tuple[str, ...]:
 
 
 def shell_argv(target: Target, argv: tuple[str, ...], *, terminal: bool) -> tuple[str, ...]:
-    """The whole command of `tfdeploy ssh`: a login shell, or `argv` as `exec` takes it. `terminal`:
-    with a terminal there."""
+    """Return the whole command of `tfdeploy ssh`.
+
+    `argv`: the command to run on the host; empty: a login shell. `terminal`: True to allocate a
+    terminal on the host.
+    """
     words = (
         tuple("-t" if word == "-T" else word for word in ssh_argv(target))
         if terminal
@@ -77,7 +80,10 @@ def shell_argv(target: Target, argv: tuple[str, ...], *, terminal: bool) -> tupl
 
 
 def rsync_shell(words: tuple[str, ...]) -> str:
-    """For rsync's `-e`, which knows quotes but no backslashes: a quote inside quotes is doubled."""
+    """Quote the words for rsync's `-e`.
+
+    rsync knows quotes but no backslashes, so a quote inside quotes is doubled.
+    """
     return " ".join("'" + word.replace("'", "''") + "'" for word in words)
 
 
@@ -95,5 +101,5 @@ def _value(path: str) -> str:
 
 
 def _values(paths: tuple[str, ...]) -> str:
-    # an older ssh reads `none` as a file's name
+    # Older releases of ssh take `none` for the name of a file.
     return " ".join(_value(path) for path in paths) or "/dev/null"

@@ -1,4 +1,4 @@
-"""Reads stdout and stderr of a channel in one thread. It buffers and interprets nothing."""
+"""Read stdout and stderr of a channel in one thread, without buffering or parsing."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ BLOCK = 1 << 20
 
 
 class _Wake:
-    """The event that paramiko's two pipes set. A pipe also clears it when it is empty itself;
-    `clear` ignores that, because the other pipe may be full."""
+    """The event that both of paramiko's pipes set.
+
+    A pipe also calls `clear` when it is empty. That call is ignored, because the other pipe may
+    hold data.
+    """
 
     def __init__(self) -> None:
         self.event = threading.Event()
@@ -31,8 +34,10 @@ class ChannelReader:
             pipe.set_event(self._wake)  # type: ignore[arg-type]
 
     def read(self, timeout_s: float | None) -> tuple[bytes, bytes] | None:
-        """(stdout, stderr) as far as they came; both empty after `timeout_s`; None at the end of
-        both."""
+        """Return the new bytes of (stdout, stderr), or None if both have ended.
+
+        Both are empty if nothing came within `timeout_s` seconds.
+        """
         out, err, ended = self._receive()
         if not out and not err and not ended:
             self._wake.event.wait(timeout_s)
@@ -40,13 +45,13 @@ class ChannelReader:
         return None if ended and not out and not err else (out, err)
 
     def wake(self) -> None:
-        """Lets `read` return from another thread."""
+        """Make `read` return. Call this from another thread."""
         self._wake.set()
 
     def _receive(self) -> tuple[bytes, bytes, bool]:
         self._wake.event.clear()
         channel = self._channel
-        # asked first: what came before is then in the pipes
+        # This is read before the pipes, so that no byte that came before the end is missed.
         ended = bool(channel.eof_received or channel.closed)
         out = channel.recv(BLOCK) if channel.recv_ready() else b""
         err = channel.recv_stderr(BLOCK) if channel.recv_stderr_ready() else b""

@@ -1,4 +1,4 @@
-"""Begin a command on a channel that is open."""
+"""Start a command on an open channel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ START_S = 60.0
 
 
 class _Request:
-    """A request on a channel, which paramiko would wait for without a time-out."""
+    """A request on a channel. paramiko waits for the reply without a time-out."""
 
     received = 0
 
@@ -21,7 +21,7 @@ class _Request:
         self._channel = channel
 
     def close(self) -> None:
-        """End the channel, so that who waits for the reply gets an error."""
+        """Close the channel, so that the thread that waits for the reply gets an error."""
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
             self._channel.close()
 

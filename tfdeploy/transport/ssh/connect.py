@@ -1,4 +1,4 @@
-"""Open SSH connections: TCP link, handshake with our algorithms, known host key, login by key.
+"""Open SSH connections: TCP link, handshake with our algorithms, known host key, login with a key.
 
 All hosts behind a jump host share one connection to it. Every failure is raised as HostUnreachable.
 """
@@ -27,8 +27,9 @@ from tfdeploy.transport.ssh.tcp import Link, dial
 
 CONNECT_S = 10.0
 GREETING_S = 2.0  # how long to wait for the server's greeting before a handshake slot is acquired
-HANDSHAKES = 32  # at once
-# Each refusal costs a penalty of 5 s on the host. One try in this time never reaches its limit.
+HANDSHAKES = 32  # most handshakes at once
+# Each refused connection adds a penalty of 5 s on the host. One try per REFUSAL_S seconds never
+# reaches the limit of the penalties.
 REFUSAL_S = 30.0
 STARTS_PER_JUMP = 16  # channels being opened through one jump host at once
 CIPHERS = (
@@ -75,8 +76,8 @@ class _Transport(paramiko.Transport):
 class Connector:
     """Opens the connections of one fleet, with shared jump hosts and few handshakes at once.
 
-    Thread-safe. `on_notice` gets (host, text), in any thread, while a host is retried that holds
-    this address off.
+    Thread-safe. `on_notice` gets (host, text), in any thread, while tfdeploy retries a host that
+    holds this address off.
     """
 
     def __init__(self, handshakes: int = HANDSHAKES, on_notice: OnNotice = no_notice) -> None:
@@ -108,7 +109,7 @@ class Connector:
         return self._retry(host, target, self._read_host_key)
 
     def _retry(self, host: str, target: Target, connect: Callable[[errors.Attempt], V]) -> V:
-        """Call `connect`, again while sshd closes connections before login and a retry may help."""
+        """Call `connect`. Retry while sshd closes connections before login and a retry may help."""
         patience = Patience(lambda text: self._on_notice(host, _notice(host, target, text)))
         while True:
             attempt = errors.Attempt(host, target, CONNECT_S)
@@ -163,18 +164,19 @@ class Connector:
 
     @contextlib.contextmanager
     def _open_link(self, attempt: errors.Attempt) -> Iterator[tuple[Link, Wait]]:
-        """Give a link after the server's greeting, or after GREETING_S seconds without one.
+        """Open a link, and yield it after the server's greeting or GREETING_S seconds.
 
-        Until then nothing is sent. sshd may write why it closes the connection, and then close
-        without reading. Unread bytes would make its kernel reset the connection, and our side
-        would lose what sshd wrote.
+        Until then nothing is sent. sshd may write why it closes the connection, and then close it
+        without reading. Unread bytes would make sshd's kernel reset the connection, and this
+        machine would lose the text.
 
         The time-out covers the block. If it fails, the attempt is closed.
         """
         target = attempt.target
         jump = None if target.jump is None else self._jump_host(target.jump)
         if jump is not None:
-            jump.transport(attempt.host)  # first, so that it has a time-out of its own
+            # The connection to the jump host has a time-out of its own, so it is opened first.
+            jump.transport(attempt.host)
         with connect_timeout.waiting(CONNECT_S) as wait:
             try:
                 link = jump.open_link(attempt.host, target, wait) if jump else dial(target, wait)
@@ -253,15 +255,15 @@ class _JumpHost:
             self._connection.close()
 
 
-# The user of a connection is known. fabric would look for the name of ours; a user without one is
-# an OSError since Python 3.13, which fabric does not expect.
+# fabric would look up the name of the local user, which we do not need. If the user has no name,
+# the look-up raises OSError since Python 3.13, which fabric does not expect.
 fabric.config.get_local_user = lambda: None
 
 
 class _NoConfig(paramiko.SSHConfig):
-    """ssh's configuration as fabric sees it. `target.py` has read it, with Include.
+    """An empty configuration of ssh for fabric, because `target.py` has read the real one.
 
-    paramiko's own look-up fails if this machine has no name for our user.
+    paramiko's own `lookup` fails if this machine has no name for the local user.
     """
 
     def lookup(self, hostname: str) -> paramiko.SSHConfigDict:
@@ -274,7 +276,8 @@ def _connection(target: Target, host: str) -> fabric.Connection:
         target.hostname,
         user=target.user,
         port=target.port,
-        config=fabric.Config(ssh_config=_NoConfig(), lazy=True),  # each changes its own
+        # Each connection changes its configuration, so each has its own.
+        config=fabric.Config(ssh_config=_NoConfig(), lazy=True),
         gateway=False,
     )
     connection.client.set_missing_host_key_policy(errors.KnownOnly(host, target))
@@ -299,8 +302,8 @@ def _connect_kwargs(attempt: errors.Attempt, link: Link, offer: Offer) -> dict[s
 def tuned_transport(target: Target, sock: Any, **_: Any) -> paramiko.Transport:
     """Return a transport with our algorithms. It requests host keys in the order of rsync's ssh.
 
-    SSHClient.connect passes more settings, which differ between releases of paramiko (`gss_kex` up
-    to 4.0, `disabled_algorithms`). They are ignored, because they are paramiko's defaults.
+    SSHClient.connect passes further arguments, which differ between releases of paramiko (`gss_kex`
+    up to 4.0, `disabled_algorithms`). They are ignored, because they hold paramiko's defaults.
     """
     transport = _Transport(sock, packetizer_class=_Packetizer)
     transport.get_security_options().key_types = accepted_keys.algorithms(target)

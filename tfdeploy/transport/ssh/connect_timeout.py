@@ -1,8 +1,7 @@
-"""The time-out of a host that is connected to, or starts a command; the bound on handshakes at
-once.
+"""Enforce the time-outs of connections and command starts, and limit handshakes at once.
 
-It counts only the time that this process ran and waited for the host. A host fails when it is
-silent for its limit, or has not finished the login after `MOST_LIMITS` limits. One thread watches
+Only the time during which this process ran and waited for the host counts. A host fails if it is
+silent for `limit_s`, or needs more than `MOST_LIMITS` times `limit_s` in total. One thread watches
 all attempts.
 """
 
@@ -15,8 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 TICK_S = 0.1
-MOST_LIMITS = 3  # how many times its limit a host may take in all, as long as it sends something
-SLOT_S = 1.0  # a host that is silent for so long gives its slot to another one
+MOST_LIMITS = 3  # a host that keeps sending may take this many times its `limit_s`
+SLOT_S = 1.0  # a host that is silent for this long releases its slots
 
 _lock = threading.Lock()
 _running: set[Wait] = set()
@@ -24,14 +23,17 @@ _thread: threading.Thread | None = None
 
 
 class ByteLink(Protocol):
-    received: int  # bytes so far
+    received: int  # number of bytes received so far
 
     def close(self) -> None: ...
 
 
 class Wait:
-    """The time-out of one host. `link`: its connection, once there is one; closed when the time is
-    `over`."""
+    """The time-out of one host.
+
+    `link`: the connection to the host, or None before there is one. `over`: the time-out has
+    expired; then the link is closed.
+    """
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
@@ -44,7 +46,7 @@ class Wait:
         self._held_slots: list[Callable[[], None]] = []
 
     def now(self) -> float:
-        """Seconds that were spent on this host: the clock of its attempts."""
+        """Return the seconds spent on this host so far. Its attempts use this as their clock."""
         return self._spent_s
 
     @property
@@ -53,7 +55,7 @@ class Wait:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Within the block no time is counted."""
+        """Count no time within the block, and start the silence again after it."""
         with _lock:
             self._paused += 1
         try:
@@ -64,7 +66,10 @@ class Wait:
                 self._silent_s = 0.0
 
     def tick(self, elapsed_s: float) -> None:
-        """Called under the lock, with the seconds that this process ran since the last tick."""
+        """Count time. `elapsed_s`: seconds that this process ran since the last tick.
+
+        The caller holds the lock.
+        """
         link = self.link
         if self._paused:
             return
@@ -79,21 +84,26 @@ class Wait:
             self.over = True
 
     def release_slots(self) -> None:
+        """Release the host's slots. The caller holds the lock."""
         while self._held_slots:
             self._held_slots.pop()()
 
     def hold_slot(self, release: Callable[[], None]) -> None:
+        """Note an acquired slot, which `release` releases."""
         with _lock:
             self._held_slots.append(release)
 
     def return_slots(self) -> None:
+        """Release the host's slots that were not released yet."""
         with _lock:
             self.release_slots()
 
 
 class Slots:
-    """At most `count` at once. Waiting for a slot is not counted, and a silent host loses its
-    slot."""
+    """Lets at most `count` hosts into a block at once.
+
+    The time spent on waiting for a slot does not count. A silent host loses its slot.
+    """
 
     def __init__(self, count: int) -> None:
         self._free = threading.Semaphore(count)
@@ -111,7 +121,7 @@ class Slots:
 
 @contextlib.contextmanager
 def waiting(limit_s: float) -> Iterator[Wait]:
-    """Starts the time-out of one host; it ends with the block."""
+    """Run the time-out of one host during the block."""
     global _thread
     wait = Wait(limit_s)
     with _lock:
@@ -132,7 +142,7 @@ def _run() -> None:
     while True:
         time.sleep(TICK_S)
         now = time.monotonic()
-        # the rest of it this process did not run: suspended, or short of CPU
+        # If more time has passed, this process was suspended or got no CPU.
         elapsed_s = min(now - before, 2 * TICK_S)
         before = now
         with _lock:
@@ -144,5 +154,5 @@ def _run() -> None:
             given_up = {wait: wait.link for wait in _running if wait.over and wait.link is not None}
             _running.difference_update(given_up)
         for link in given_up.values():
-            # a proxy command takes a while to end
+            # Closing a link waits for its proxy command, so a thread of its own does it.
             threading.Thread(target=link.close, daemon=True).start()

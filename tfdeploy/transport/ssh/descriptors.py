@@ -1,5 +1,7 @@
-"""How many file descriptors this process has left: a session takes one, a host that is being
-dialled four more."""
+"""Count the free file descriptors of this process.
+
+A session needs one. A host that is being dialled needs PER_DIAL more.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ import resource
 from tfdeploy.errors import Refused
 
 ENOUGH = 1 << 14
-PER_DIAL = 4  # of a host that is being dialled: three tries, and the ssh-agent
-RESERVE = 8  # for files that are read, names that are looked up
+PER_DIAL = 4  # descriptors of a host that is being dialled: three sockets and the ssh-agent
+RESERVE = 8  # kept for reading files and resolving names
 
 
 def raise_limit() -> None:
-    """Raises the soft limit to the hard one, at most to ENOUGH."""
+    """Raise the soft limit to the hard limit, but at most to ENOUGH."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -25,6 +27,7 @@ def raise_limit() -> None:
 
 
 def free() -> int:
+    """Return how many descriptors may still be opened, without the reserve."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return ENOUGH
@@ -36,7 +39,7 @@ def free() -> int:
 
 
 def limit_reached(error: BaseException) -> Refused | None:
-    """The error for the operator where `error` means that no more may be opened, else None."""
+    """Return the error for the operator if `error` means that the limit is reached, else None."""
     if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
         return None
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

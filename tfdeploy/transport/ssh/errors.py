@@ -75,7 +75,7 @@ class Attempt:
 
 
 class HostKeyRefused(paramiko.SSHException):
-    """Raised inside the handshake of paramiko. `error` is what the user is told."""
+    """Raised inside the handshake of paramiko. `error` is the error for the user."""
 
     def __init__(self, error: HostUnreachable) -> None:
         super().__init__(error.what)
@@ -231,7 +231,7 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
         what = f"{target.where} did not finish the login within {attempt.timeout_s:g} s"
         return what, None
     offer = attempt.offer
-    assert offer is not None  # nobody else logs in
+    assert offer is not None  # A login always has an offer.
     if offer.wanted:
         methods = ", ".join(clean(method.encode()) for method in offer.wanted[:4])
         what = f"{target.where} took the key and wants a second factor ({methods}): "

@@ -36,7 +36,7 @@ AGENT_KEYS_MAX = 6
 
 
 class Offer(AuthStrategy):
-    """The keys for one connection, and what became of them."""
+    """The keys for one connection, and the server's answers to them."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(ssh_config=paramiko.SSHConfig())
@@ -87,7 +87,7 @@ class Offer(AuthStrategy):
                     yield _Source(self, form)
 
     def _is_accepted(self, key: paramiko.PKey) -> bool:
-        """Return whether the server accepts keys of that type. True if it does not say.
+        """True if the server accepts keys of that type, or does not list the types.
 
         OpenSSH up to 7.5 lists only RSA algorithms but accepts others as well.
         """
@@ -198,9 +198,10 @@ def _find_flaw(certificate: SSHCertificate) -> str | None:
 
 @lru_cache(maxsize=256)
 def load(path: str, mtime_ns: int) -> tuple[paramiko.PKey | None, bytes | None, str | None]:
-    """Return (key, public key of a file without a usable key, what is wrong). Raises OSError.
+    """Load a key file. Return (private key, public key, what is wrong). Raises OSError.
 
-    `mtime_ns` only keys the cache.
+    The public key is returned if the private key cannot be used but an ssh-agent may hold it.
+    `mtime_ns` is only part of the cache's key.
     """
     data = Path(path).read_bytes()
     if data.startswith((b"ssh-", b"ecdsa-")):
@@ -211,7 +212,7 @@ def load(path: str, mtime_ns: int) -> tuple[paramiko.PKey | None, bytes | None, 
         # paramiko also loads a certificate that lies beside the key, without a check.
         key.public_blob = None
         return key, None, None
-    # On a foreign file the libraries raise nearly any error.
+    # The libraries may raise any error for a foreign file.
     except Exception as error:  # noqa: BLE001
         public = _read_public_key(path, data)
         if _is_encrypted(data):
@@ -224,7 +225,7 @@ def load(path: str, mtime_ns: int) -> tuple[paramiko.PKey | None, bytes | None, 
 
 
 def _is_encrypted(data: bytes) -> bool:
-    """Return whether a private key file needs a passphrase.
+    """True if a private key file needs a passphrase.
 
     The content of the file decides, because releases of the libraries raise different errors.
     """
@@ -233,7 +234,7 @@ def _is_encrypted(data: bytes) -> bool:
 
 
 def _read_public_key(path: str, data: bytes) -> bytes | None:
-    """Return the public key that belongs to a private key file, from its .pub file or itself."""
+    """Return the public key of a private key file, from its .pub file or the file itself."""
     try:
         return _public_line(Path(path + ".pub").read_bytes())
     except OSError:

@@ -1,4 +1,4 @@
-"""A command on a channel of an open session, joined to three descriptors of this machine."""
+"""Connect a command on a channel of an open session to three local descriptors."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tfdeploy.transport.ssh.channel_reader import ChannelReader
 
 SEND_BYTES = 128 << 10
 NOISE_BYTES = 1 << 20
-STATUS_S = 10.0  # until sshd has sent the exit code of a command whose output has ended
-LOST = 255  # as ssh ends whose connection broke
+STATUS_S = 10.0  # how long to wait for the exit code after the output has ended
+LOST = 255  # the exit code of ssh after a lost connection
 _BROKEN = (paramiko.SSHException, OSError, EOFError)
 
 
 class ChannelCommand:
-    """protocols.RemoteCommand. `channel`: its command has begun."""
+    """Implements protocols.RemoteCommand. `channel`: a channel whose command has been started."""
 
     def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel
@@ -42,13 +42,17 @@ class ChannelCommand:
             self._channel.close()
 
     def _feed(self, source: int) -> None:
-        """Send what comes from `source`, then its end. `source` ends with the program behind it."""
+        """Copy `source` to the command's input until `source` ends.
+
+        `source` ends when the program that writes to it ends.
+        """
         with contextlib.suppress(*_BROKEN), os.fdopen(source, "rb", buffering=0) as pipe:
             while block := pipe.read(SEND_BYTES):
                 self._channel.sendall(block)
             self._channel.shutdown_write()
 
     def _output(self, errors: int) -> Iterator[bytes]:
+        """Yield blocks of stdout. stderr is written to the descriptor `errors`."""
         reader = ChannelReader(self._channel)
         while (got := reader.read(None)) is not None:
             write_all(errors, got[1])
@@ -56,8 +60,10 @@ class ChannelCommand:
 
 
 def copy_after(mark: bytes, blocks: Iterable[bytes], target: int) -> None:
-    """Write the bytes that come after `mark` to the descriptor `target`: a login shell may print
-    before the command does. Raises OSError."""
+    """Write the bytes after `mark` to the descriptor `target`. Raises OSError.
+
+    A login shell may print before the command prints `mark`.
+    """
     seen, after_mark = b"", not mark
     for block in blocks:
         if not after_mark:
@@ -68,6 +74,6 @@ def copy_after(mark: bytes, blocks: Iterable[bytes], target: int) -> None:
 
 
 def write_all(target: int, block: bytes) -> None:
-    """Write to a pipe that takes as much as it has space for."""
+    """Write the whole block to a pipe, which may take only a part of it at once."""
     while block:
         block = block[os.write(target, block) :]

@@ -1,7 +1,7 @@
-"""Finds dead peers: every few seconds a silent session gets a request that the server must answer.
+"""Detect dead peers with a request that the server must answer, sent to silent sessions.
 
-TCP_USER_TIMEOUT finds a dead network on our own socket; this also finds a dead host behind a jump
-host, and a server that hangs. One thread for all sessions of the process.
+TCP_USER_TIMEOUT detects a dead network on our own socket. This module also detects a dead host
+behind a jump host and a server that hangs. One thread checks all sessions of the process.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from paramiko.common import cMSG_GLOBAL_REQUEST
 from tfdeploy.transport.ssh.tcp import Link
 
 EVERY_S = 5.0
-DEAD_AFTER_S = 15.0  # of silence after the request
+DEAD_AFTER_S = 15.0  # how long a request may stay unanswered
 
 _lock = threading.Lock()
-# -> link, asked since (monotonic)
+# transport -> (link, when the unanswered request was sent (monotonic) or None)
 _watched: dict[paramiko.Transport, tuple[Link, float | None]] = {}
 _thread: threading.Thread | None = None
 
 
 def watch(transport: paramiko.Transport, link: Link) -> None:
-    """Checks the transport until it ends. A dead one is closed, so that all threads that wait on it
-    wake up."""
+    """Check the transport until it ends.
+
+    A dead transport is closed, so that all threads that wait on it wake up.
+    """
     global _thread
     with _lock:
         _watched[transport] = (link, None)
@@ -40,7 +42,8 @@ def _run() -> None:
     while True:
         began = time.monotonic()
         time.sleep(EVERY_S)
-        suspended = time.monotonic() - began > 2 * EVERY_S  # this process was suspended: ask again
+        # After a suspension of this process, old requests do not count.
+        suspended = time.monotonic() - began > 2 * EVERY_S
         with _lock:
             for transport in [t for t in _watched if not t.is_active()]:
                 del _watched[transport]
@@ -55,7 +58,8 @@ def _run() -> None:
 def _check(transport: paramiko.Transport, link: Link, asked: float | None) -> None:
     now = time.monotonic()
     if asked is not None and link.received_at < asked:
-        if now - asked >= DEAD_AFTER_S - 1:  # looked at every few seconds, never exactly on time
+        # The checks come every EVERY_S seconds and never exactly on time, so allow for 1 s.
+        if now - asked >= DEAD_AFTER_S - 1:
             link.close()
             threading.Thread(target=transport.close, daemon=True).start()
         return
@@ -70,8 +74,10 @@ def _check(transport: paramiko.Transport, link: Link, asked: float | None) -> No
 
 
 def _send_request(transport: paramiko.Transport) -> None:
-    """Sends a request that every server answers, be it with a failure. paramiko's own keepalive
-    asks for no answer."""
+    """Send a request that every server answers, if only with a failure.
+
+    paramiko's own keepalive requests no answer.
+    """
     if not transport.clear_to_send.is_set():
         return
     message = paramiko.Message()

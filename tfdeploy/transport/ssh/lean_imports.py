@@ -1,9 +1,9 @@
-"""Import fabric's invoke and paramiko without modules that they do not need here.
+"""Import fabric's invoke and paramiko without modules that tfdeploy does not need.
 
-Those modules cost a seventh of the CPU time of each verb over SSH: `unittest.mock` (with asyncio
-and ssl) serves a class for tests, invoke's own YAML reader serves settings files, which are never
-read here (see connect._template), and `importlib.metadata` (with email) tells paramiko its own
-version.
+Those modules cost a seventh of the CPU time of each verb over SSH. `unittest.mock` (with asyncio
+and ssl) is only needed for a class for tests. invoke's YAML reader is only needed for settings
+files, which tfdeploy does not read (see connect._connection). paramiko needs `importlib.metadata`
+(with email) only for its own version.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def defer_metadata() -> None:
 
 
 def _version_of_folder(package: str) -> str | None:
-    """Return what the name of the package's `.dist-info` folder says, or None without one."""
+    """Return the version in the name of the package's `.dist-info` folder, or None without one."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         return None

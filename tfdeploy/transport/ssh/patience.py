@@ -1,4 +1,4 @@
-"""The backoff for an sshd that closes connections before login, and the notice to the operator."""
+"""Compute the backoff for an sshd that closes connections before login, and notify the operator."""
 
 from __future__ import annotations
 

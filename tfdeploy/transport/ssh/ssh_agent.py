@@ -1,5 +1,7 @@
-"""The ssh-agent on one socket: its keys and signatures. paramiko's own class knows only
-SSH_AUTH_SOCK, and has no time-out."""
+"""Get keys and signatures from the ssh-agent on one socket.
+
+paramiko's own class supports only SSH_AUTH_SOCK, and has no time-out.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,16 @@ from typing import Any
 import paramiko
 from paramiko.agent import AgentSSH
 
-ANSWER_S = 5.0  # for the list of its keys
+ANSWER_S = 5.0  # time-out for the list of keys
 FAILURE = 5  # SSH_AGENT_FAILURE
-SIGN_S = 60.0  # a person may have to touch a token, or to say yes
+SIGN_S = 60.0  # time-out for a signature: a person may have to touch a token or to confirm
 
 
 class SshAgent(AgentSSH):
-    """Opened by `keys`. `paused`: stops the host's time-out while the agent signs."""
+    """The connection to one ssh-agent, which `keys` opens.
+
+    `notes`: gets a text for each failure. `paused`: stops the host's time-out while the agent signs.
+    """
 
     def __init__(self, path: str, notes: list[str]) -> None:
         super().__init__()
@@ -26,7 +31,7 @@ class SshAgent(AgentSSH):
         self.paused: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     def keys(self) -> tuple[paramiko.AgentKey, ...]:
-        """All of its keys; none, and a note, where it does not answer in time."""
+        """Return all keys of the agent. If it does not answer in time, add a note and return ()."""
         conn = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         conn.settimeout(self._timeout_s)
         try:
@@ -46,7 +51,10 @@ class SshAgent(AgentSSH):
         self._close()  # type: ignore[attr-defined]
 
     def _send_message(self, message: Any) -> Any:
-        """Its answer. The time it takes does not count against the host; a failure is noted."""
+        """Send a message and return the answer. A failure adds a note.
+
+        The time that the agent takes does not count for the host's time-out.
+        """
         with self.paused():
             try:
                 kind, answer = super()._send_message(message)  # type: ignore[misc]

@@ -1,7 +1,7 @@
-"""What OpenSSH's own configuration says about a host, by asking `ssh -G` itself.
+"""Read OpenSSH's configuration of a host with `ssh -G`.
 
-The configuration is not interpreted here. Its files are only searched for keywords that matter,
-because `ssh -G` costs a process per host.
+This module does not interpret the configuration. It only searches the files for relevant keywords,
+and starts `ssh -G`, one process per host, only if there are any.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tfdeploy.errors import ConfigError
 from tfdeploy.machine.ownership import find_exposure
 
 SYSTEM_CONFIG = "/etc/ssh/ssh_config"
-# keywords that change none of the answers we take
+# Keywords that change none of the answers that we use.
 _HARMLESS_WORDS = """
     host sendenv setenv hashknownhosts gssapiauthentication gssapidelegatecredentials visualhostkey loglevel
     addkeystoagent serveraliveinterval serveralivecountmax tcpkeepalive compression forwardx11 forwardx11trusted
@@ -39,15 +39,16 @@ Answers = dict[str, tuple[str, ...]]
 
 
 def user_config() -> str:
+    """Return the path of the user's configuration."""
     return os.path.expanduser("~/.ssh/config")
 
 
 @lru_cache(maxsize=4096)
 def ask(address: str, port: int | None, user: str | None) -> Answers:
-    """keyword (lower case) -> its values, each time it was given. Empty where no configuration can
-    matter.
+    """Return keyword (lower case) -> values, one for each line with that keyword.
 
-    Raises ConfigError with ssh's own words where the configuration is broken.
+    The result is empty if no file has a relevant keyword. Raises ConfigError with ssh's message if
+    the configuration is invalid.
     """
     return (
         read_answers(_asked(address, port, user)) if _matters(user_config(), SYSTEM_CONFIG) else {}
@@ -56,7 +57,7 @@ def ask(address: str, port: int | None, user: str | None) -> Answers:
 
 @lru_cache(maxsize=4096)
 def hashes_names(address: str) -> bool:
-    """Whether ssh would hide the host's name in known_hosts. Raises ConfigError."""
+    """True if ssh would hash the host's name in known_hosts. Raises ConfigError."""
     if shutil.which("ssh") is None:
         return False
     return "hashknownhosts yes" in _asked(address, None, None).splitlines()
@@ -89,7 +90,7 @@ def _asked(address: str, port: int | None, user: str | None) -> str:
 
 
 def read_answers(text: str) -> Answers:
-    """The lines of `ssh -G` that we take. Pure."""
+    """Parse the output of `ssh -G`, and return the keywords that we use. Pure."""
     answers: dict[str, list[str]] = {}
     for line in text.splitlines():
         key, _, value = line.partition(" ")
@@ -99,10 +100,9 @@ def read_answers(text: str) -> Answers:
 
 
 def named_files(keyword: str) -> list[str]:
-    """Return the existing files that the configuration names under this keyword (lower case) for
-    any host.
+    """Return the existing files that the configuration names with `keyword`, for any host.
 
-    `%h` and the like match any text. ssh is not started.
+    `keyword` is in lower case. Tokens such as `%h` match any text. ssh is not started.
     """
     paths: list[str] = []
     for path in (user_config(), SYSTEM_CONFIG):
@@ -113,8 +113,10 @@ def named_files(keyword: str) -> list[str]:
 
 
 def _matching(text: str) -> list[str]:
-    """Return the files that match one or more paths, quoted or not. The whole text also counts as
-    one path with blanks."""
+    """Return the files that match the paths in `text`, quoted or not.
+
+    The whole text also counts as one path that contains blanks.
+    """
     try:
         words = shlex.split(text)
     except ValueError:
@@ -130,8 +132,10 @@ def _matching(text: str) -> list[str]:
 
 
 def in_own_home(paths: Iterable[str]) -> str:
-    """The paths as ssh has them: it takes `~` from the passwd entry. Where $HOME differs, tfdeploy
-    uses $HOME everywhere."""
+    """Return the paths with `~` replaced as ssh replaces it: from the passwd entry.
+
+    tfdeploy itself uses $HOME, which may differ.
+    """
     try:
         home = pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
@@ -140,10 +144,11 @@ def in_own_home(paths: Iterable[str]) -> str:
 
 
 def _config_option() -> list[str]:
+    """Return `-F FILE` if ssh would not find the user's configuration itself, else nothing."""
     mine = user_config()
     if mine == in_own_home(["~/.ssh/config"]) or not os.path.exists(mine):
         return []
-    # ssh checks who may write to its configuration, but not to a file that -F names.
+    # ssh checks the permissions of its default configuration, but not of a file that -F names.
     exposure = find_exposure(Path(mine))
     if exposure is not None:
         raise ConfigError(
@@ -162,8 +167,10 @@ def _has_effect(path: str, depth: int) -> bool:
 
 
 def _lines(path: str, depth: int) -> Iterator[list[str] | None]:
-    """Yield the words of each line, also of included files; None if the includes are nested too
-    deeply."""
+    """Yield the words of each line, also of included files.
+
+    Yield None for an include that is nested too deeply.
+    """
     try:
         lines = Path(path).read_text(errors="replace").splitlines()
     except OSError:

@@ -1,8 +1,7 @@
-"""Address, user, keys and jump hosts of one host: a frozen value that SSH sessions and rsync's ssh
-both use.
+"""Determine address, user, keys and jump hosts of one host, for SSH sessions and rsync's ssh.
 
-The inventory decides, then OpenSSH's configuration, then OpenSSH's own defaults. Every word is
-checked against an allow-list, because some of them end up on command lines.
+The inventory comes first, then OpenSSH's configuration, then OpenSSH's defaults. Every value is
+checked against a pattern of allowed characters, because some values become arguments of commands.
 """
 
 from __future__ import annotations
@@ -28,34 +27,38 @@ USER_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 
 @dataclass(frozen=True)
 class Target:
-    """Paths absolute. `identities_only`: nothing but `identity_files` is offered (an agent may hold
-    their keys). `agent`: the ssh-agent's socket, "" for none. `unused`: settings of ssh's
-    configuration that have no effect here."""
+    """The settings to connect to one host. All paths are absolute.
+
+    `identities_only`: only keys of `identity_files` are offered, which an agent may hold.
+    `agent`: the socket of the ssh-agent. "": no agent is used.
+    `unused`: settings of ssh's configuration that have no effect in tfdeploy.
+    """
 
     hostname: str
     port: int
     user: str
     identity_files: tuple[str, ...] = ()
     identities_only: bool = False
-    user_known_hosts: tuple[str, ...] = ()  # new keys are recorded in the first
+    user_known_hosts: tuple[str, ...] = ()  # new keys are recorded in the first file
     global_known_hosts: tuple[str, ...] = ()
-    revoked_keys: str | None = None  # the file of RevokedHostKeys
-    jump: Target | None = None  # the hop before this one
-    proxy_command: str | None = None  # for a shell
+    revoked_keys: str | None = None  # the file that RevokedHostKeys names
+    jump: Target | None = None  # the jump host directly before this host
+    proxy_command: str | None = None  # a shell command
     host_key_alias: str | None = None
     agent: str = ""
     certificates: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
-    # HashKnownHosts; None: nobody was asked
+    # The value of HashKnownHosts. None: ssh was not asked.
     hash_names: bool | None = field(default=None, compare=False)
-    name: str = field(default="", compare=False)  # the inventory's, for messages
-    user_setting: str = field(default="`user:`", compare=False)  # with file and line, for messages
+    name: str = field(default="", compare=False)  # the inventory's name, for messages
+    # The names of the two settings in messages, with file and line if they are known.
+    user_setting: str = field(default="`user:`", compare=False)
     key_setting: str = field(default="`identity_file:`", compare=False)
-    bwlimit: int | None = field(default=None, compare=False)  # bytes a second, for rsync
+    bwlimit: int | None = field(default=None, compare=False)  # bytes per second, for rsync
 
     @property
     def known_name(self) -> str:
-        """The name by which its key stands in known_hosts: `host`, or `[host]:port`."""
+        """Return the host's name in known_hosts: `host`, or `[host]:port`."""
         if self.host_key_alias:
             return self.host_key_alias.lower()
         name = self.hostname.lower()
@@ -63,7 +66,7 @@ class Target:
 
     @property
     def bare_name(self) -> str | None:
-        """The name by which OpenSSH looks where `[host]:port` has no key of the host."""
+        """Return the name that OpenSSH looks up if `[host]:port` has no key, or None."""
         return None if self.host_key_alias or self.port == 22 else self.hostname.lower()
 
     @property
@@ -72,19 +75,21 @@ class Target:
 
     @property
     def shown_address(self) -> str:
-        """`host:port`, an IPv6 address in brackets."""
+        """Return `host:port`, with an IPv6 address in brackets."""
         name = f"[{self.hostname}]" if ":" in self.hostname else self.hostname
         return f"{name}:{self.port}"
 
     @property
     def where(self) -> str:
-        """`user@host:port`, for messages."""
+        """Return `user@host:port`, for messages."""
         return f"{self.user}@{self.shown_address}"
 
 
 def resolve(host: Host) -> Target:
-    """The target of one host of the inventory. Raises ConfigError on words that are not addresses
-    or users."""
+    """Return the target of one host of the inventory.
+
+    Raises ConfigError if an address, user or alias has characters that are not allowed.
+    """
     address = _checked(ADDRESS, host.address.strip("[]"), "address", host.source or host.name)
     answers = ssh_config.ask(address, host.port, host.user)
     said = _checked(
@@ -136,7 +141,10 @@ def resolve(host: Host) -> Target:
 
 
 def parse_jump(text: str) -> tuple[tuple[str | None, str, int | None], ...]:
-    """`[user@]host[:port]`, several with commas, the first hop first."""
+    """Parse jump hosts and return (user, host, port) of each, the first hop first.
+
+    The text is `[user@]host[:port]`, several separated by commas. Raises ConfigError.
+    """
     hops: list[tuple[str | None, str, int | None]] = []
     for hop in text.split(","):
         user, at, rest = hop.strip().removeprefix("ssh://").rpartition("@")
@@ -169,10 +177,10 @@ def _route(
 
 
 def _chain(text: str, host: Host) -> Target:
+    """Return the last jump host in `text`, which refers to those before it."""
     before: Target | None = None
     for user, name, port in parse_jump(text):
-        # a hop offers the host's identity file first, then those that ssh would offer to the hop
-        # itself
+        # The keys for a hop are the host's identity file, then those that ssh would offer to it.
         hop = resolve(
             Host(
                 name=name,
@@ -193,8 +201,10 @@ def _chain(text: str, host: Host) -> Target:
 
 
 def _agent(word: str) -> str:
-    """The socket that `IdentityAgent` means, as ssh_config(5) has it: a path, `none`, SSH_AUTH_SOCK
-    or `$NAME`."""
+    """Return the socket that a value of IdentityAgent stands for, "" for none.
+
+    As in ssh_config(5), the value is a path, `none`, SSH_AUTH_SOCK or `$NAME`.
+    """
     if word.lower() == "none":
         return ""
     if word == "SSH_AUTH_SOCK":
@@ -203,8 +213,10 @@ def _agent(word: str) -> str:
 
 
 def _expand_tokens(text: str, tokens: dict[str, str]) -> str:
-    """With the %-tokens of ssh_config(5) filled in, which `ssh -G` leaves as they are. Raises
-    ConfigError."""
+    """Replace the %-tokens of ssh_config(5), which `ssh -G` does not replace.
+
+    Raises ConfigError for an unknown token.
+    """
 
     def word(match: re.Match[str]) -> str:
         if match[1] in tokens:
@@ -226,7 +238,7 @@ def _expand_tokens(text: str, tokens: dict[str, str]) -> str:
 
 
 def _identities(answers: ssh_config.Answers, tokens: dict[str, str]) -> tuple[str, ...]:
-    """Return the existing files that the configuration names, or else ssh's defaults."""
+    """Return the existing files that the configuration names. If there are none, use defaults."""
     named = _key_files(answers, "identityfile", tokens)
     defaults = map(_path, DEFAULT_IDENTITIES)
     return tuple(filter(os.path.exists, named)) or tuple(filter(os.path.exists, defaults))
@@ -241,7 +253,11 @@ def _named(answers: ssh_config.Answers, key: str) -> list[str]:
 
 
 def _paths(answers: ssh_config.Answers, key: str, defaults: tuple[str, ...]) -> tuple[str, ...]:
-    """`ssh -G` fills in tokens and quotes no blanks: a path begins with `/` or `~`."""
+    """Return the paths that the configuration names, or `defaults`.
+
+    `ssh -G` replaces tokens but quotes no blanks. A new path begins where `/` or `~` follows a
+    blank.
+    """
     given = _last_value(answers, key, "")
     words = (
         re.split(r" (?=[/~])", given)
@@ -252,7 +268,7 @@ def _paths(answers: ssh_config.Answers, key: str, defaults: tuple[str, ...]) -> 
 
 
 def _usual_form(hostname: str) -> str:
-    """An address as ssh writes it before it looks it up in known_hosts; a name as it stands."""
+    """Return an IP address in the form that ssh looks up in known_hosts, a name unchanged."""
     try:
         resolved = socket.getaddrinfo(hostname, None, flags=socket.AI_NUMERICHOST)
         return socket.getnameinfo(resolved[0][4], socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]

@@ -1,8 +1,7 @@
-"""Byte links to an SSH server: a TCP socket with our options, a channel through a jump host, a
-proxy command.
+"""Open byte links to an SSH server: over TCP, through a jump host, or with a proxy command.
 
-A Link is what paramiko gets as its socket. It acknowledges at once, bounds the bytes before the
-login, knows when bytes last came, and can be closed from any thread.
+paramiko gets a Link as its socket. A link acknowledges TCP segments at once, limits the bytes
+before the login, records when bytes last came, and can be closed from any thread.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ TRY_AGAIN_S = 1.0
 TRIES_AT_ONCE = 3
 _UNDER_WAY = (0, errno.EINPROGRESS, errno.EALREADY, errno.EISCONN)
 READ_AHEAD = 32 << 10  # bytes
-HANDSHAKE_BYTES = 256 << 10  # at most, before the login; a whole handshake is a few KiB
+HANDSHAKE_BYTES = 256 << 10  # most bytes before the login; a whole handshake is a few KiB
 
 
 class Link:
@@ -52,13 +51,13 @@ class Link:
         # This machine's address; "" if this is no TCP connection of ours.
         self.own_address = str(under.getsockname()[0]) if self._tcp else ""
         self._closed = False
-        # Bytes that may come before the login; None after it.
+        # Most bytes that may come before the login. None: the login is complete.
         self.budget: int | None = HANDSHAKE_BYTES
         self.greeting = b""  # the first bytes received
         self.received_at = time.monotonic()
         self.received = 0
-        self.ended = False  # the other side has ended the connection
-        self._buffered, self._taken = b"", 0  # bytes read ahead, and how many of them were returned
+        self.ended = False  # True once the other side has ended the connection
+        self._buffered, self._taken = b"", 0  # bytes read ahead; number of them already returned
         self.settimeout = under.settimeout
         self.send = under.send
 
@@ -70,9 +69,10 @@ class Link:
         self._under.settimeout(None)
 
     def recv(self, count: int) -> bytes:
-        """Return bytes for paramiko, which asks for each packet twice: its head and its rest.
+        """Return at most `count` bytes.
 
-        Small packets are read ahead, several at once.
+        paramiko calls this twice for each packet. Bytes are read ahead, so that several small
+        packets need one system call.
         """
         if self._taken == len(self._buffered):
             if count >= READ_AHEAD:
@@ -94,12 +94,12 @@ class Link:
         if self.budget is not None:
             self.greeting = (self.greeting + got)[:512]
             if self.received > self.budget:
-                return b""  # reads as the end of the stream
+                return b""  # paramiko takes this for the end of the stream.
         self._set_tcp_option(socket.TCP_QUICKACK, 1)
         return got
 
     def hurry(self) -> None:
-        """From now on a network that is silent for 4 s ends the link."""
+        """End the link from now on if the network is silent for 4 s."""
         self._set_tcp_option(socket.TCP_USER_TIMEOUT, HURRIED_TIMEOUT_MS)
 
     def _set_tcp_option(self, option: int, value: int) -> None:
@@ -124,8 +124,11 @@ class Link:
 
 
 def dial(target: Target, wait: Wait) -> Link:
-    """A TCP link, each address in turn, within the host's connect time-out. Raises OSError
-    (gaierror, TimeoutError, ...)."""
+    """Connect to the target by TCP or its proxy command, and return the link.
+
+    The addresses of the name are tried one after the other, within the host's time-out. Raises
+    OSError (gaierror, TimeoutError, ...).
+    """
     if target.proxy_command is not None:
         return _spawn(target.proxy_command)
     failed: OSError | None = None
@@ -152,17 +155,20 @@ def _connect(
     clock: Callable[[], float] = time.monotonic,
     begun: socket.socket | None = None,
 ) -> socket.socket:
-    """The kernel repeats a lost SYN at ever longer intervals, so a further socket tries every
-    second, and the first that connects is taken. A network that is back is found within a second.
-    `begun`: the first one. Raises OSError."""
+    """Connect to one address and return the socket that connects first. Raises OSError.
+
+    The kernel repeats a lost SYN at ever longer intervals. Therefore a further socket tries each
+    second, so that a network that works again is used within a second. `begun`: a socket that is
+    already connecting, used as the first one.
+    """
     deadline = clock() + timeout_s
     tried: list[socket.socket] = []
     try:
-        with selectors.PollSelector() as selector:  # which takes no descriptor
+        with selectors.PollSelector() as selector:  # poll needs no descriptor of its own
             while (now := clock()) < deadline:
                 if len(tried) == TRIES_AT_ONCE:
-                    # the first waits for a slow answer, the newest finds a network that is back:
-                    # end the second
+                    # Close the second socket. The first one can still get a slow answer, and the
+                    # newest one notices when the network works again.
                     selector.unregister(tried[1])
                     tried.pop(1).close()
                 tried.append(begun if begun is not None and not tried else new())
@@ -191,7 +197,7 @@ def _tune(sock: socket.socket) -> None:
 
 
 def _spawn(command: str) -> Link:
-    """Run a ProxyCommand by a shell, as ssh does."""
+    """Run a ProxyCommand with a shell, as ssh does, and return a link to it."""
     ours, theirs = socket.socketpair()
     try:
         with theirs:

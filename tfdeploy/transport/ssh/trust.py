@@ -1,5 +1,7 @@
-"""Asks a host for its host key, without logging in. Once: sshd 9.8 and later penalises clients that
-repeat it."""
+"""Read the host key of a host without logging in.
+
+This is done only once, because sshd 9.8 and later penalises clients that repeat it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ RSA_BITS = 1024  # OpenSSH accepts no shorter RSA key
 
 @dataclass(frozen=True)
 class HostKey:
-    """The host key that one machine showed, and what known_hosts says of it."""
+    """The host key that one machine showed, and its state according to known_hosts."""
 
     target: Target
     keytype: str
@@ -41,12 +43,14 @@ class HostKey:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Where its key may be recorded, the first preferred."""
+        """Return the files in which the key may be recorded. The first one is preferred."""
         return tuple(path for path in self.target.user_known_hosts if recording.is_ours(path))
 
     def line(self) -> bytes:
-        """The line that records it: without the name being readable where the file, or ssh's
-        configuration, has it so."""
+        """Return the line that records the key.
+
+        The name is hashed if ssh's configuration says so or the file has hashed names.
+        """
         asked = self.target.hash_names
         hashes = ssh_config.hashes_names(self.target.hostname) if asked is None else asked
         hashed = hashes or known_hosts.has_hashed(self.files[0])
@@ -54,7 +58,7 @@ class HostKey:
 
 
 def targets(host: Host) -> tuple[Target, ...]:
-    """The jump hosts on the way, first hop first, then the host itself."""
+    """Return the jump hosts of a host, the first hop first, then the host itself."""
     chain = [resolve(host)]
     while chain[0].jump is not None:
         chain.insert(0, chain[0].jump)
@@ -62,9 +66,9 @@ def targets(host: Host) -> tuple[Target, ...]:
 
 
 def scan(host: str, target: Target, connector: Connector) -> HostKey:
-    """Return the key that the target shows now. A jump host on the way must be known already.
+    """Return the key that the target shows now. Raises HostUnreachable.
 
-    Raises HostUnreachable.
+    The keys of its jump hosts must already be in known_hosts.
     """
     shown = connector.host_key(host, target)
     if shown.get_name() == "ssh-rsa" and shown.get_bits() < RSA_BITS:

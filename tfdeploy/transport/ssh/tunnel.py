@@ -1,8 +1,8 @@
-"""Forward connections to a local port, over the open session, to a port of the host's own loopback.
+"""Forward connections from a local port, over the open session, to a port of the host's loopback.
 
-The port is on 127.0.0.1 only, where any user of this machine may connect. Each connection takes two
-threads, and at most 64 are open: a further one ends the one that has been silent for longest. The
-tunnel ends with the session.
+The local port is on 127.0.0.1 only, where any user of this machine may connect. Each connection
+needs two threads. At most 64 connections are open: a further one ends the connection that has been
+silent for longest. The tunnel ends with the session.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Connection:
         write: Callable[[bytes], object],
         end: Callable[[], object],
     ) -> None:
-        """Copy one direction, to its end. The other one may go on."""
+        """Copy one direction until it ends. The other direction may continue."""
         with contextlib.suppress(*_BROKEN):
             while block := read(_BLOCK_BYTES):
                 self.received_at = time.monotonic()
@@ -65,9 +65,9 @@ class _Connection:
 
 
 class LoopbackTunnel:
-    """`dial` opens one connection on the host.
+    """Implements protocols.Tunnel. `dial` opens one connection on the host.
 
-    It is tried first, so that a host that cannot forward fails here.
+    The constructor calls `dial` once, so that it fails if the host cannot forward.
     """
 
     def __init__(
@@ -117,7 +117,8 @@ class LoopbackTunnel:
 
     def _forward(self, connection: _Connection) -> None:
         try:
-            if not self._closed:  # `close` may have looked before the connection was accepted
+            # `close` may have copied the list of connections before this one was added.
+            if not self._closed:
                 connection.forward(self._dial)
         finally:
             with self._lock:
@@ -127,7 +128,7 @@ class LoopbackTunnel:
 
 
 def _listen(ports: tuple[int, ...]) -> socket.socket:
-    """Raises Refused where none of the ports can be had."""
+    """Listen on the first free port. Raises Refused if none is free."""
     for port in ports:
         with contextlib.suppress(OSError):
             return socket.create_server(("127.0.0.1", port), backlog=MOST_CONNECTIONS)

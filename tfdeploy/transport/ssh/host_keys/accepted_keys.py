@@ -1,8 +1,7 @@
-"""Which host key of a target is accepted, and which kinds of key are asked for, as OpenSSH decides
-it from known_hosts.
+"""Decide from known_hosts, as OpenSSH does, which host key is accepted and which types to request.
 
-Both SSH stacks get the same order of kinds, because a host that has several keys shows the first
-kind asked for. No certificates are asked for: paramiko cannot check them.
+paramiko and ssh get the same order of types, because a host with several keys shows one of the
+first type requested. Certificates are not requested, because paramiko cannot check them.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from tfdeploy.transport.ssh.host_keys.known_hosts import KnownKey
 from tfdeploy.transport.ssh.host_keys.known_lines import REVOKED, keytype_of
 from tfdeploy.transport.ssh.target import Target
 
-# OpenSSH's own order, without certificates and keys on tokens
+# The order is OpenSSH's, without certificates and keys on tokens.
 ALGORITHMS = (
     "ssh-ed25519",
     "ecdsa-sha2-nistp256",
@@ -28,15 +27,18 @@ ALGORITHMS = (
 
 @dataclass(frozen=True)
 class Judgement:
-    """`state`: known, new, changed (other keys are on record) or revoked. `entries`: the lines that
-    name this target."""
+    """The state of one key according to known_hosts.
+
+    `state`: known, new, changed (known_hosts has other keys of the host) or revoked.
+    `entries`: the lines that name this target.
+    """
 
     state: str
     entries: tuple[KnownKey, ...] = ()
 
     @property
     def recorded(self) -> tuple[KnownKey, ...]:
-        """The host's own keys on record."""
+        """Return the host's own keys in known_hosts."""
         return tuple(entry for entry in self.entries if not entry.marker)
 
     @property
@@ -45,11 +47,11 @@ class Judgement:
 
 
 def judge(target: Target, key: bytes, *, authorities: bool = True) -> Judgement:
-    """Return what known_hosts says of `key`.
+    """Return the state of `key` according to known_hosts.
 
-    The name is `[host]:port`, and the bare name if no key of the host stands there. The lines of
-    certificate `authorities` have no effect on the state. Raises HostUnreachable if known_hosts or
-    RevokedHostKeys cannot be read.
+    The name `[host]:port` is looked up first, then the bare name if the first has no key.
+    `authorities`: include the lines of certificate authorities, which do not change the state.
+    Raises HostUnreachable if known_hosts or RevokedHostKeys cannot be read.
     """
 
     def look_up(name: str) -> Judgement:
@@ -68,8 +70,11 @@ def judge(target: Target, key: bytes, *, authorities: bool = True) -> Judgement:
 
 
 def algorithms(target: Target) -> tuple[str, ...]:
-    """The kinds of host key to ask for, the first preferred: those on record, unless OpenSSH's
-    favourite is among them."""
+    """Return the host key algorithms to request, the preferred ones first.
+
+    Algorithms with a key in known_hosts come first. OpenSSH's order is kept if known_hosts has a
+    key for OpenSSH's first algorithm.
+    """
     kinds = _kinds(known_hosts.find(target.known_hosts, target.known_name, authorities=False))
     if ALGORITHMS[0] in kinds:
         return ALGORITHMS
@@ -86,8 +91,7 @@ def _state(keys: list[KnownKey], key: bytes) -> tuple[str, tuple[KnownKey, ...]]
 
 
 def _kinds(keys: Iterable[KnownKey]) -> set[str]:
-    """The kinds on record. OpenSSH looks at the first key of each, and leaves the kind out where
-    that one is revoked."""
+    """Return the types of the keys. A type is left out if its first key is revoked, as in OpenSSH."""
     first: dict[str, bytes] = {}
     revoked = set()
     for entry in keys:

@@ -1,8 +1,8 @@
-"""known_hosts files: the keys by which a name is known, with file:line.
+"""Look up the keys of a name in known_hosts files, with file and line.
 
-Lines in the usual form are read here. For lines in any other form (other markers, patterns,
-negations, garbage), `ssh-keygen -F` answers, one process for each name that is looked up. Each file
-is read once per content. `host_keys.py` decides which key is accepted; `recording.py` writes.
+This module reads lines in the usual form. For any other line (other markers, patterns, negations,
+garbage) it runs `ssh-keygen -F`, one process for each name. Each file is read again only after it
+changed. `accepted_keys.py` decides which key is accepted; `recording.py` writes the files.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class KnownKey:
     keytype: str
     key: bytes
     file: str
-    line: int  # 0: the file has no lines
+    line: int  # 0: the file does not consist of lines
     marker: str = ""  # "", @cert-authority, @revoked
 
     @property
@@ -51,7 +51,7 @@ class KnownKey:
 
     @property
     def authority(self) -> bool:
-        """True if the key signs host certificates: it is no host's own key."""
+        """True if the key signs host certificates and is not the key of a host."""
         return self.marker == CERT_AUTHORITY
 
     @property
@@ -60,7 +60,7 @@ class KnownKey:
 
 
 class KnownFile:
-    """The lines of one file, counted from 1. Plain names are found by a look-up."""
+    """The content of one file, indexed by plain names. Lines are counted from 1."""
 
     def __init__(self, text: bytes, path: str) -> None:
         self._path = path
@@ -93,7 +93,7 @@ class KnownFile:
     def find(self, name: str, authorities: bool = True) -> list[KnownKey]:
         """Return the keys of `name`, in the order of the lines.
 
-        Raises HostUnreachable if the file needs ssh-keygen, and that has no answer.
+        Raises HostUnreachable if ssh-keygen is needed but fails.
         """
         keys = [*self._plain.get(name, ())]
         keys += [key for salt, digest, key in self._hashed if is_hash_of(name, salt, digest)]
@@ -105,9 +105,9 @@ class KnownFile:
         return sorted(keys, key=lambda key: key.line)
 
     def _ask_openssh(self, lines: dict[int, bytes], name: str) -> list[KnownKey]:
-        """Return what OpenSSH finds in these lines. Each stays at its number."""
+        """Return the keys that OpenSSH finds in these lines, which keep their numbers."""
         _, said = ssh_keygen.ask(
-            *("-l", "-F", name, "-f", "/dev/stdin"),  # -l: only lines with a key that is one
+            *("-l", "-F", name, "-f", "/dev/stdin"),  # -l: only lines with a valid key
             stdin=b"".join(lines.get(n, b"") + b"\n" for n in range(1, max(lines) + 1)),
             about=f"{self._path}:{min(lines)}",
             remedy="install OpenSSH's client, or write lines without markers and patterns",
@@ -115,7 +115,7 @@ class KnownFile:
         keys = []
         for number, word in _MATCHED.findall(said):
             marker = _MARKERS[word]
-            # a NUL parts words as a blank does
+            # OpenSSH also takes NUL for a blank.
             words = re.split(rb"[ \t\0]+", lines[int(number)].lstrip(b" \t"))
             key = base64.b64decode(words[3 if marker else 2])
             keys.append(KnownKey(keytype_of(key), key, self._path, int(number), marker))
@@ -130,19 +130,19 @@ def fingerprint(key: bytes) -> str:
 def find(paths: Iterable[str], name: str, *, authorities: bool = True) -> list[KnownKey]:
     """Return the keys by which `name` (`host` or `[host]:port`) is known, file by file.
 
-    `authorities`: also the keys of `@cert-authority` lines, which cost an ssh-keygen each name.
-    Missing and unreadable files are empty. Raises HostUnreachable, see `KnownFile.find`.
+    `authorities`: include the keys of `@cert-authority` lines, which need ssh-keygen for each
+    name. Missing and unreadable files count as empty. Raises HostUnreachable, see `KnownFile.find`.
     """
     return [key for path in paths for key in _find_once(path, name, authorities, *_version(path))]
 
 
 def has_hashed(path: str) -> bool:
-    """Return whether some line of the file hides its name."""
+    """True if some line of the file has a hashed name."""
     return _load_once(path, *_version(path)).has_hashed
 
 
 def _version(path: str) -> tuple[int, ...]:
-    """Return what tells one content of the file from another; () if there is no file."""
+    """Return values that change whenever the file's content changes; () if there is no file."""
     try:
         facts = os.stat(path)
     except OSError:

@@ -1,7 +1,7 @@
-"""One line of a known_hosts file in its usual form. Pure.
+"""Parse one line of a known_hosts file in its usual form. Pure.
 
-Usual are plain and hashed names, at most marked `@revoked`, and the keys that hosts have. Only
-OpenSSH reads any other form: see `known_hosts.py`. Lines are bytes, because OpenSSH knows no
+A usual line has plain or hashed names, no marker except `@revoked`, and a key of a usual type and
+size. OpenSSH reads any other line: see `known_hosts.py`. Lines are bytes, because OpenSSH knows no
 encoding.
 """
 
@@ -14,9 +14,9 @@ import re
 CERT_AUTHORITY = "@cert-authority"
 REVOKED = "@revoked"
 _NAME = rb"[A-Za-z0-9_.:%\[\]-]{1,1000}"
-# The base64 of 20 bytes. The bits that its last letter has too many are zero.
+# The base64 of 20 bytes. The unused bits of the last letter are zero.
 _BYTES_20 = rb"[A-Za-z0-9+/]{26}[AEIMQUYcgkosw048]="
-# OpenSSH recognises a marker by the blank behind it. Elsewhere a tab is as good.
+# OpenSSH requires a blank after a marker. Elsewhere it also accepts a tab.
 USUAL = re.compile(
     rb"[ \t]*(?P<revoked>@revoked [ \t]*)?"
     rb"(?P<names>%b(?:,%b)*|\|1\|(?P<salt>%b)\|(?P<digest>%b))"
@@ -33,19 +33,18 @@ _KEY_BYTES = {  # keytype -> sizes of its keys
 
 
 def is_ignored(line: bytes) -> bool:
-    """Return True for comments and blank lines."""
+    """True for comments and blank lines."""
     text = line.strip(b" \t\r")
     return not text or line.lstrip(b" \t").startswith(b"#")
 
 
 def is_authority(line: bytes) -> bool:
-    """Return True if OpenSSH takes the line's key for a CA's, or ignores the line."""
+    """True if OpenSSH takes the key for that of a certificate authority, or ignores the line."""
     return line.lstrip(b" \t").startswith(b"@cert-authority ")
 
 
 def may_match(line: bytes, name: str) -> bool:
-    """Return False if OpenSSH cannot find `name` in the line: it is no pattern, and lacks the
-    name."""
+    """True if OpenSSH may find `name` in the line: the line has a pattern, a hash or the name."""
     return any(sign in line for sign in (b"*", b"?", b"|")) or name.encode() in line.lower()
 
 

@@ -1,8 +1,8 @@
-"""Writes known_hosts files: a new key is appended, a changed one takes the place of the old.
+"""Write known_hosts files: append a new key, or replace a changed one.
 
-Every other byte of a file stays as it is, and so do its mode, its owner and a symbolic link that
-leads to it. A file is rewritten beside itself and renamed. Files below /etc/ssh are the
-administrator's: they are never written.
+Every other byte of a file is kept, and so are its mode, its owner and a symbolic link to it. To
+replace a key, a new file is written in the same folder and renamed. Files below /etc/ssh belong to
+the administrator and are never written.
 """
 
 from __future__ import annotations
@@ -24,26 +24,25 @@ from tfdeploy.transport.ssh.host_keys.known_hosts import KnownFile, find
 _SYSTEM = "/etc/ssh"
 _LOCK_TIMEOUT_S = 60.0
 _NAMES = re.compile(rb"[ \t]*([^ \t\0]+)")
-_NEW = ".tfdeploy-new"  # behind the file's name, while it is rewritten
+_NEW = ".tfdeploy-new"  # suffix of the new file until it is renamed
 
 
 def is_ours(path: str) -> bool:
-    """Whether tfdeploy may write the file."""
+    """True if tfdeploy may write the file."""
     return not os.path.realpath(path).startswith(_SYSTEM + os.sep)
 
 
 def key_line(name: str, keytype: str, key: bytes, *, hashed: bool) -> bytes:
-    """The line that records the key. `hashed`: without the name being readable."""
+    """Return the line that records the key. `hashed`: hash the name."""
     shown = paramiko.HostKeys.hash_host(name) if hashed else name
     return f"{shown} {keytype} {base64.b64encode(key).decode()}\n".encode()
 
 
 def append(path: str, name: str, line: bytes) -> None:
-    """Appends the line, as a whole, under a lock; makes the file and its folder (0600, 0700) where
-    missing.
+    """Append the line under a lock. A missing file (0600) and its folder (0700) are created.
 
-    Raises HostFailed (of this machine) where the file cannot be written, or has got another key of
-    `name` meanwhile.
+    Raises HostFailed (for this machine) if the file cannot be written, or another program has
+    added another key of `name` meanwhile.
     """
     with _failures(path), _locked(path) as handle:
         _refuse_others(path, name, [known.key for known in KnownFile(line, path).find(name)])
@@ -55,12 +54,11 @@ def append(path: str, name: str, line: bytes) -> None:
 
 
 def replace(paths: Sequence[str], name: str, line: bytes, seen: Collection[bytes]) -> None:
-    """Takes `name` out of every line of the files that has a key of the host, and puts `line` in
-    the place of the first.
+    """Remove `name` from every line with a key of the host, and put `line` in the first place.
 
-    `seen`: the keys that the user agreed to lose; another one there is an error. The file that gets
-    `line` is written last: until then a second try finds the key still changed. Raises HostFailed
-    (of this machine).
+    `seen`: the keys that the user agreed to replace. Any other key of `name` is an error. The file
+    that gets `line` is written last: if a write fails, a retry still finds the key changed. Raises
+    HostFailed (for this machine).
     """
     real = list(dict.fromkeys(map(os.path.realpath, paths)))
     first, *others = [path for path in real if _keys_of(path, name)] or real[:1]
@@ -75,8 +73,10 @@ def replace(paths: Sequence[str], name: str, line: bytes, seen: Collection[bytes
 
 
 def replaced(text: bytes, name: str, line: bytes) -> bytes:
-    """Return the text with `line` (b"": none) in the place of the first line that had a key of
-    `name`, else at the end."""
+    """Return the text with `line` in place of the first line that has a key of `name`.
+
+    Without such a line, `line` is added at the end. b"": no line is added.
+    """
     matched = {known.line for known in KnownFile(text, "").find(name) if not known.marker}
     made: list[bytes] = []
     for number, each in enumerate(text.split(b"\n"), 1):
@@ -86,15 +86,15 @@ def replaced(text: bytes, name: str, line: bytes) -> bytes:
         made += [new for new in (_without_name(each, name), line.rstrip(b"\n")) if new]
         line = b""
     if line:
-        # the last is empty where the text ends with a newline
+        # The last element is empty if the text ends with a newline.
         made[-1:] = [*filter(None, made[-1:]), line]
     return b"\n".join(made)
 
 
 def _without_name(line: bytes, name: str) -> bytes:
-    """Return the line with its other names alone, or b"" if there are none.
+    """Return the line without `name`, or b"" if it has no other names.
 
-    A pattern that still matches gets `!name`.
+    If a pattern in the line still matches `name`, `!name` is added.
     """
     match = _NAMES.match(line)
     assert match is not None
@@ -109,6 +109,7 @@ def _without_name(line: bytes, name: str) -> bytes:
 
 
 def _refuse_others(path: str, name: str, seen: Collection[bytes]) -> None:
+    """Raise HostFailed if the file has a key of `name` that is not in `seen`."""
     if not _keys_of(path, name) <= set(seen):
         what = f"the file has got another key of {name} meanwhile"
         raise HostFailed(what, where=path, next="look at it, then type the same again")
@@ -119,13 +120,16 @@ def _keys_of(path: str, name: str) -> set[bytes]:
 
 
 def _rewrite(path: str, handle: int, text: bytes) -> None:
-    """`handle`: the file itself, locked. Raises OSError, HostFailed."""
+    """Replace the file by a new one with this text. Raises OSError, HostFailed.
+
+    `handle`: the open, locked file.
+    """
     before, new = os.fstat(handle), path + _NEW
     if before.st_nlink > 1:
         what = "the file has several names (hard links), and only one would get the new key"
         raise HostFailed(what, where=path, next="replace the line in it by hand")
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(new)  # left by a tfdeploy that was killed
+        os.unlink(new)  # A killed tfdeploy may have left it.
     try:
         with os.fdopen(
             os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb"
@@ -153,7 +157,10 @@ def _rewrite(path: str, handle: int, text: bytes) -> None:
 
 
 def _copy_facts(path: str, new: str, facts: os.stat_result) -> None:
-    """Owner, mode and extended attributes, but not the time: readers tell a new file by it."""
+    """Copy owner, mode and extended attributes from the old file to the new one.
+
+    The time is not copied, because readers recognise a changed file by its time.
+    """
     made = os.stat(new)
     if (made.st_uid, made.st_gid) != (facts.st_uid, facts.st_gid):
         os.chown(new, facts.st_uid, facts.st_gid)
@@ -163,7 +170,7 @@ def _copy_facts(path: str, new: str, facts: os.stat_result) -> None:
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[int]:
-    """The file, open and locked; made where it is missing."""
+    """Lock the file and yield its descriptor. A missing file is created."""
     Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with FileLock(os.path.realpath(path)) as lock:
         if not lock.acquire(_LOCK_TIMEOUT_S) or lock.descriptor is None:
@@ -175,6 +182,7 @@ def _locked(path: str) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _failures(path: str) -> Iterator[None]:
+    """Translate an OSError of the block into HostFailed."""
     try:
         yield
     except OSError as error:

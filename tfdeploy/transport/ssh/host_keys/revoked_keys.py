@@ -1,6 +1,6 @@
-"""The file that `RevokedHostKeys` of ssh's configuration names.
+"""Look up keys in the file that `RevokedHostKeys` of ssh's configuration names.
 
-It holds public keys as text, or a list made by `ssh-keygen -k`, which only ssh-keygen reads.
+The file holds public keys as text, or a list made by `ssh-keygen -k`, which only ssh-keygen reads.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _REMEDY = "mend it, or take the line out of ssh's configuration"
 
 
 def is_revoked(path: str, key: bytes) -> bool:
-    """Return whether the file holds the key. Raises HostUnreachable if it cannot be read.
+    """True if the file holds the key. Raises HostUnreachable if the file cannot be read.
 
-    As with ssh, no key is good then.
+    ssh accepts no key either if it cannot read the file.
     """
     about = f"RevokedHostKeys {path}"
     try:

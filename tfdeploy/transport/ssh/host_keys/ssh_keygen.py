@@ -1,4 +1,4 @@
-"""Ask `ssh-keygen` what OpenSSH makes of a file."""
+"""Run `ssh-keygen` to get OpenSSH's reading of a file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ TIMEOUT_S = 20.0
 
 
 def ask(*words: str, stdin: bytes, about: str, remedy: str) -> tuple[bool, bytes]:
-    """Return whether ssh-keygen ended with 0, not 1, and what it printed. `stdin`: its /dev/stdin.
+    """Run ssh-keygen. Return (True for exit code 0, False for 1; its output).
 
-    Raises HostUnreachable, with `about` and `remedy`, where it has no answer: then no host key is
-    good.
+    Raises HostUnreachable, with `about` and `remedy`, if ssh-keygen fails: then no host key is
+    accepted.
     """
     try:
         done = subprocess.run(
@@ -35,5 +35,5 @@ def ask(*words: str, stdin: bytes, about: str, remedy: str) -> tuple[bool, bytes
 
 
 def unreadable(about: str, reason: str, remedy: str) -> HostUnreachable:
-    """Return the error for a file of host keys that cannot be read: no host key is good then."""
+    """Return the error for a file of host keys that cannot be read. No host key is accepted then."""
     return HostUnreachable(f"{about} cannot be read: {reason}", next=remedy, retries=0)
