@@ -83,7 +83,7 @@ FIVE = (
 
 
 @pytest.mark.parametrize(
-    ("source", "found"),
+    ("source", "given"),
     [
         ("from x.five import Five\nFive(1, 2, 3, 4)", True),
         ("from x.five import Five as Few\nFew(1, *rest)", True),

@@ -138,7 +138,7 @@ def state(host: str, phase: str, **given: Any) -> wire.HostRunState:
 
 
 @pytest.mark.parametrize(
-    ("states", "found"),
+    ("states", "uninformed_hosts"),
     [
         ([state("n1", "committed"), state("n2", "committed")], None),
         ([state("n1", "committed"), state("n2", "ended")], None),  # it had done its part

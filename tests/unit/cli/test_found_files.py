@@ -208,7 +208,7 @@ def test_init_says_that_there_is_a_project_above(project: Operator) -> None:
 
 
 @pytest.mark.needs("other accounts")
-@pytest.mark.parametrize("found", ["tfdeploy.yaml", "inventories/hosts.yaml"])
+@pytest.mark.parametrize("file_found", ["tfdeploy.yaml", "inventories/hosts.yaml"])
 @pytest.mark.parametrize("change", ["owner", "group", "everybody", "folder"])
 def test_a_found_file_that_another_user_can_change_is_refused_and_named_it_is_warned_of(
     project: Operator, file_found: str, change: str

@@ -37,7 +37,7 @@ def hosts(text: str, job: Job, *, knows_role: bool = False) -> own_hosts.OwnHost
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "own_hosts"),
     [
         (BY_ADDRESS, {"ps:0": "10.1.0.5", "worker:0": "10.1.0.6", "worker:1": "10.1.0.7"}),
         (BY_NAME, {"ps:0": "pc-01", "worker:0": "pc-02", "worker:1": "pc-03"}),

@@ -34,7 +34,7 @@ def line_of(names: str, keytype: str, key: bytes) -> str:
 
 
 @pytest.mark.parametrize(
-    ("line", "name", "found"),
+    ("line", "name", "is_known"),
     [
         (f"n1 {ED}", "n1", True),
         (f"n1 {ED}", "n2", False),
