@@ -1,16 +1,19 @@
-"""Where everything lies on a host. Pure: it joins paths and touches nothing.
+"""Name every path on a host. Pure: joins paths and touches nothing.
 
-<workdir>/<job>/releases/<hash>/            the code; its manifest beside it: releases/<hash>.json
-<workdir>/<job>/data/<name>/                data sets (a file source: data/<name>/<file name>);
-data/<name>.json once whole <workdir>/<job>/keep/<path>/                folders that outlive runs;
-<path>.before-<run>: set aside by launch --fresh <workdir>/<job>/runs/<run>/plan.json        the
-whole plan <workdir>/<job>/runs/<run>/cwd/             the working directory
-<workdir>/<job>/runs/<run>/hosts/<host>/    part.json env.json(0600) mesh.json(0600) state.json
-journal samples minder.* <workdir>/<job>/runs/<run>/hosts/<host>/tasks/<role>-<index>/   status.json
-journal samples out.log index ... <workdir>/.indoubt/<job>@<run>@<host>       a run that is
-prepared, and neither committed nor ended <workdir>/.audit/<hostname>/log.jsonl       who did what
-there, as a chain of hashes; log.1.jsonl: the part before it <workdir>/.envs/<hash>/
-an environment; <hash>.json once whole, .lock, .used/<job>@<hostname>
+    <workdir>/<job>/
+        releases/<hash>/               the code; its manifest beside it: <hash>.json
+        data/<name>/                   a data set; data/<name>.json once complete
+        keep/<path>/                   folders that outlive runs
+        keep/<path>.before-<run>       set aside by `launch --fresh`
+        runs/<run>/plan.json           the whole plan
+        runs/<run>/cwd/                the working directory
+        runs/<run>/hosts/<host>/       part.json env.json(0600) mesh.json(0600) state.json journal
+                                       samples minder.*
+        .../tasks/<role>-<index>/      status.json journal samples out.log out.index
+    <workdir>/.indoubt/<job>@<run>@<host>    a run that is prepared, and neither committed nor ended
+    <workdir>/.audit/<hostname>/       log.jsonl: who did what there; log.1.jsonl: the part before
+    <workdir>/.envs/<hash>/            an environment; <hash>.json once complete, .lock,
+                                       .used/<job>@<hostname>
 
 Names are per host, so that all hosts can share one workdir (NFS).
 """

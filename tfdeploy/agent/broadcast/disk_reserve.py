@@ -1,4 +1,4 @@
-"""Keeps free what is to stay free on a disk that a broadcast fills."""
+"""Keep space free on a disk that a broadcast fills."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ LOOK_BYTES = 16 << 20  # written between two looks at the disk
 
 
 class DiskReserve:
-    """`reserve`: bytes that stay free on the disk of `folder`; 0: the disk itself says when it is
-    full."""
+    """`reserve`: bytes that stay free on the disk of `folder`; 0: only a full disk ends the
+    writing."""
 
     def __init__(self, folder: str, reserve: int) -> None:
         self._folder, self._reserve = folder, reserve
@@ -20,7 +20,7 @@ class DiskReserve:
         self._unlooked = LOOK_BYTES  # bytes that were taken since the last look
 
     def reserve(self, count: int) -> None:
-        """Raises OSError (ENOSPC) before so many bytes more are written than are free besides the
+        """Raise OSError (ENOSPC) if `count` more bytes are more than what is free besides the
         reserve."""
         if not self._reserve:
             return

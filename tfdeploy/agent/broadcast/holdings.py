@@ -1,7 +1,7 @@
-"""Which pieces of a broadcast this host has, and the sums that it knows. All threads of the member
-share it.
+"""Know which pieces of a broadcast this host has, and their hashes. All threads of the member share
+it.
 
-Leaves are accepted only where their root, which came over this host's own SSH session, says so.
+Leaves are accepted only if they match their root, which came over this host's own SSH session.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ KEPT_SEGMENTS = 8  # whose pieces' extents are kept in memory
 
 
 class WrongSum(ValueError):
-    """What was sent is not what its sum says."""
+    """What was sent does not match its hash."""
 
 
 class BroadcastEnded(Exception):
-    """The broadcast has ended here."""
+    """The broadcast has ended on this host."""
 
 
 class Holdings:
@@ -52,7 +52,8 @@ class Holdings:
             self._changed.notify_all()
 
     def root(self, segment: int, within_s: float) -> bytes:
-        """Waited for. Raises Ended, WrongSum: it did not come."""
+        """Wait for the root hash of the segment and return it. Raises BroadcastEnded; WrongSum if
+        it did not come in time."""
         deadline = time.monotonic() + within_s
         with self._changed:
             while segment not in self._roots:
@@ -65,16 +66,16 @@ class Holdings:
             return self._roots[segment]
 
     def roots(self) -> List[int]:
-        """The segments whose roots are known."""
+        """Return the segments whose root hashes are known."""
         with self._changed:
             return sorted(self._roots)
 
     def accept(self, segment: int, leaves: bytes, within_s: float, *, own: bool = False) -> None:
-        """Leaves of a segment; then finds which of its pieces lie here already: all of them, where
-        the leaves are its `own`.
+        """Accept the leaves of a segment, then find which of its pieces this host has: all of them
+        if the leaves are its `own`.
 
-        Children may have the leaves before that: all members of a chain look at the same time.
-        Raises WrongSum, Ended, OSError.
+        Children may have the leaves before that, so that all members of a chain search at the same
+        time. Raises WrongSum, BroadcastEnded, OSError.
         """
         if (
             pieces.root_of(leaves) != self.root(segment, within_s)
@@ -108,7 +109,7 @@ class Holdings:
         self._tell()
 
     def leaves_here(self, segment: int) -> Optional[bytes]:
-        """The leaves of what lies here; None where some of it cannot be read."""
+        """Return the leaves of this host's content; None: some of it cannot be read."""
         try:
             return b"".join(
                 [pieces.leaf_of(self._files.read(piece)) for piece in self.pieces_of(segment)]
@@ -117,7 +118,8 @@ class Holdings:
             return None
 
     def knows(self, segment: int) -> bool:
-        """Whether its leaves are known: then its pieces were, or are, looked for."""
+        """True if the leaves of the segment are known, so that its pieces were or are being
+        searched."""
         return segment in self._leaves
 
     def leaves(self, segment: int) -> bytes:
@@ -126,14 +128,14 @@ class Holdings:
     # --- pieces
 
     def lacking(self, segment: int) -> int:
-        """The bitmap of the pieces that are not here."""
+        """Return the bitmap of the pieces that are missing here."""
         return ((1 << self.cut.count_in(segment)) - 1) & ~self._have[segment]
 
     def have(self, segment: int) -> int:
         return self._have[segment]
 
     def put(self, segment: int, index: int, content: memoryview) -> None:
-        """Checks a piece and puts it in place. One that is here already is dropped. Raises
+        """Check a piece and put it in place. A piece that this host has is dropped. Raises
         WrongSum, OSError."""
         leaves = self._leaves.get(segment)
         if leaves is None or not 0 <= index < self.cut.count_in(segment):
@@ -160,7 +162,7 @@ class Holdings:
         self._tell()
 
     def set_stripes(self, stripes: int) -> None:
-        """Of the whole broadcast; they do not change once something has come."""
+        """Set the stripes of the whole broadcast. They do not change once a piece has come."""
         with self._changed:
             if len(self.have_by_stripe) != stripes:
                 self.have_by_stripe = [0] * stripes
@@ -169,7 +171,7 @@ class Holdings:
         self.have_by_stripe[(segment * pieces.SEGMENT + index) % len(self.have_by_stripe)] += count
 
     def read(self, segment: int, index: int) -> bytes:
-        """Raises OSError."""
+        """Return a piece. Raises OSError."""
         return self._files.read(self.pieces_of(segment)[index])
 
     @property
@@ -189,7 +191,7 @@ class Holdings:
     # --- those who wait for a change
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """`changed` is called after each change, from any thread, and must not block."""
+        """Call `changed` after each change, from any thread. It must not block."""
         with self._changed:
             self._listeners.append(changed)
 

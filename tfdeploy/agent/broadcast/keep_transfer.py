@@ -1,10 +1,9 @@
-"""Copies the chief's keep to the other hosts of the gang before it starts again, from minder to
-minder, over the mesh. Without this, the tasks of a gang would restore different steps, each from
-its own disk.
+"""Copy the chief's keep to the other hosts of the gang before it restarts, from minder to minder,
+over the mesh. Otherwise the tasks of a gang would restore different steps, each from its own disk.
 
-Asked on one connection: {"ask": {"keep": round}}; the answer is a line with [path, size, mtime_ns]
-of every file; then a line with the numbers of the missing ones; then their pieces, each behind its
-leaf (agent/pieces.py). Nothing is put in place before all have come.
+The question on one connection is {"ask": {"keep": round}}. The answer is a line with [path, size,
+mtime_ns] of every file. Then a line names the missing ones, and their pieces follow, each behind
+its leaf (agent/pieces.py). Nothing is put in place before all have come.
 """
 
 from __future__ import annotations
@@ -46,7 +45,8 @@ class KeepOffer:
         self._paths, self._part = paths, part
 
     def answer(self, question: Any, channel: ssl.SSLSocket) -> None:
-        """Raises OSError, ValueError; then the connection ends, and the other side asks again."""
+        """Answer one question. Raises OSError, ValueError; then the connection ends, and the other
+        side asks again."""
         if not isinstance(question, dict) or "keep" not in question:
             raise ValueError("an unknown question")
         root = layout.keep_dir(self._paths.workdir, self._paths.job, "")
@@ -57,7 +57,7 @@ class KeepOffer:
 
 
 class KeepFetch:
-    """Fetches the keep of the chief's host, in the background."""
+    """Fetches the keep of the chief's host in the background."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart, mesh: Mesh) -> None:
         self._paths, self._part, self._mesh = paths, part, mesh
@@ -67,7 +67,8 @@ class KeepFetch:
         self.error = ""  # why the last try failed
 
     def has_arrived(self, number: int) -> bool:
-        """Whether it lies here for that round. The first call for a round begins to fetch it."""
+        """True if the keep for that round has arrived. The first call for a round begins to fetch
+        it."""
         with self._lock:
             self._wanted = max(self._wanted, number)
             if self._arrived < number and not self._fetching:
@@ -76,7 +77,7 @@ class KeepFetch:
             return self._arrived >= number
 
     def give_up(self) -> None:
-        """From now on nothing is put in place: the run is over here, and another run may write
+        """Put nothing in place from now on: the run is over here, and another run may write
         there."""
         with self._lock:
             self._wanted = 0
@@ -100,8 +101,8 @@ class KeepFetch:
 
     @contextmanager
     def _while_wanted(self, number: int) -> Iterator[None]:
-        """That round is wanted, and `give_up` waits meanwhile. Raises ValueError where it is not
-        wanted any more."""
+        """Hold off `give_up` while that round is wanted. Raises ValueError if it is no longer
+        wanted."""
         with self._lock:
             if self._wanted != number:
                 raise ValueError("not wanted any more")
@@ -176,7 +177,7 @@ _count = bounded_json.integer(0, (1 << 63) - 1)
 def _received(
     channel: ssl.SSLSocket, folder: str, files: List[File]
 ) -> Iterator[Tuple[Piece, memoryview, PieceFiles]]:
-    """Each piece, and where in `folder` it is written. Raises ValueError when its sum is another,
+    """Yield each piece, and where in `folder` it is written. Raises ValueError if its hash differs,
     EOFError."""
     moved = [Moved(os.fsencode(path), size, at) for path, size, at in files]
     target = PieceFiles(moved, folder, folder)
@@ -194,7 +195,7 @@ def _received(
 
 
 def _send(channel: ssl.SSLSocket, root: str, files: List[File]) -> None:
-    """Raises OSError where a file is shorter by now."""
+    """Send the pieces. Raises OSError if a file has become shorter."""
     source = OfferedFiles([os.fsencode(path) for path, _, _ in files], root)
     for piece in Pieces([size for _, size, _ in files]):
         content = source.read(piece)

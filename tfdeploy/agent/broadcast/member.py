@@ -1,8 +1,8 @@
-"""This host's part in one broadcast: what it has, its parents and its children. Lives as long as
+"""Take part in one broadcast: what this host has, its parents and its children. Lives as long as
 its SSH session.
 
-The control side says who feeds whom, and may say so anew at any time. This host reports what it has
-and who fails it.
+The control side decides who feeds whom, and may change that at any time. This host reports what it
+has and which parent fails.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HERE = ""  # the control machine, as a parent: its pieces come over the SSH sess
 
 
 class Failure(Exception):
-    """This host cannot go on."""
+    """This host cannot continue."""
 
 
 class Member:
@@ -71,7 +71,7 @@ class Member:
     # --- children
 
     def listen(self, first: int, last: int) -> Optional[int]:
-        """The port of that range on which it listens now; None: all are taken."""
+        """Return the port of the range on which it listens now; None: all are taken."""
         for port in range(last, first - 1, -1):  # a run's ports begin at the other end
             try:
                 bound = sockets.claim(port)
@@ -92,7 +92,7 @@ class Member:
     # --- parents
 
     def set_feeds(self, stripes: int, parents: Mapping[str, Parent], here: FrozenSet[int]) -> None:
-        """Who feeds it from now on. Connections that stay as they are go on."""
+        """Set who feeds this host from now on. Connections that stay the same continue."""
         self.holdings.set_stripes(stripes)
         with self._lock:
             self._stripes, self._here = stripes, here
@@ -115,8 +115,8 @@ class Member:
         self.reports.put((parent, word, why))
 
     def _look_here(self) -> None:
-        """It has all, by size and time: sums it itself, so that it can feed others. Reports a
-        segment that differs. What it has received was summed as it came."""
+        """Hash this host's files if it seems complete by size and time, so that it can feed others.
+        Reports a segment that differs. Received pieces were hashed when they came."""
         segment = 0
         while self._alone and segment < self.holdings.cut.segments:
             if self.holdings.knows(segment):
@@ -136,14 +136,15 @@ class Member:
     # --- fed from the control machine
 
     def accept_from_here(self, segment: int, leaves: bytes) -> int:
-        """The bitmap of the pieces that are wanted from there. Raises WrongSum, Ended, OSError."""
+        """Accept leaves from the control machine. Return the bitmap of the pieces that are wanted
+        from it. Raises WrongSum, BroadcastEnded, OSError."""
         self.holdings.accept(segment, leaves, ROOT_S)
         return self.holdings.lacking(segment) & messages.in_stripes(
             self._stripes, self._here, segment
         )
 
     def put_from_here(self, segment: int, index: int, content: bytes) -> None:
-        """Raises WrongSum, OSError."""
+        """Store a piece from the control machine. Raises WrongSum, OSError."""
         self._from.wait_for(len(content))
         try:
             self.holdings.put(segment, index, memoryview(content))

@@ -1,4 +1,4 @@
-"""What a child and its parent say over their connection: a head of 13 bytes, and content.
+"""Encode what a child and its parent send over their connection: a head of 13 bytes, then content.
 
 The child begins with one JSON line: {"broadcast": id, "stripes": of how many, "wants": which of
 them}. Then LEAVES (parent): the leaves of a segment · WANT (child): the bitmap of the pieces of
@@ -23,7 +23,7 @@ HELLO_BYTES = 4096
 
 
 class NotOurs(ValueError):
-    """Not a message."""
+    """The bytes are not a message."""
 
 
 def head(kind: bytes, segment: int, index: int, count: int) -> bytes:
@@ -36,7 +36,7 @@ def want(segment: int, bitmap: int) -> bytes:
 
 
 def read_head(content: bytes) -> Tuple[bytes, int, int, int]:
-    """Raises NotOurs."""
+    """Return the fields of a head. Raises NotOurs."""
     kind, segment, index, count = HEAD.unpack(content)
     if count > MOST.get(kind, -1):
         raise NotOurs("no message of a broadcast")
@@ -44,7 +44,7 @@ def read_head(content: bytes) -> Tuple[bytes, int, int, int]:
 
 
 def receive_into(channel: Any, room: memoryview) -> None:
-    """Fills it. Raises EOFError at the end of the connection, OSError."""
+    """Fill the buffer. Raises EOFError at the end of the connection, OSError."""
     at = 0
     while at < len(room):
         count = channel.recv_into(room[at:])
@@ -54,8 +54,8 @@ def receive_into(channel: Any, room: memoryview) -> None:
 
 
 def in_stripes(stripes: int, wanted: "frozenset[int]", segment: int) -> int:
-    """The bitmap of a segment's pieces in these stripes: piece p, counted over all segments, is in
-    stripe p % stripes."""
+    """Return the bitmap of a segment's pieces in these stripes. Piece p, counted over all segments,
+    is in stripe p % stripes."""
     if stripes <= 1:
         return (1 << pieces.SEGMENT) - 1
     first = segment * pieces.SEGMENT

@@ -1,8 +1,7 @@
-"""The files of a broadcast on one host: pieces are read from them, checked against what lies there,
-and written.
+"""Read the pieces of a broadcast from this host's files, check them, and write received ones.
 
-New content grows in a staging folder beside the data set, under the same relative paths; nothing in
-the data set changes. A file that this host has already is only read.
+New content grows in a staging folder beside the data set, under the same relative paths. Nothing in
+the data set changes. A file that this host already has is only read.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Moved:
-    """One file that the broadcast moves. `path`: relative. `lacking`: this host has to receive it.
-    `half`: an earlier broadcast left some of it in the staging folder; `old`: bytes of the file
-    that the data set has at that path."""
+    """One file of the broadcast. `path`: relative. `lacking`: this host must receive it. `half`: an
+    earlier broadcast left a part of it in the staging folder. `old`: bytes of the file that the
+    data set has at that path."""
 
     __slots__ = ("half", "lacking", "mtime_ns", "old", "path", "size", "sparse")
 
@@ -45,9 +44,9 @@ class Moved:
 
 
 class PieceFiles:
-    """`old`: the folder with the content of before; `new`: the staging folder; `placed`: folders to
-    which files go from there while this host still serves them. `make_room(bytes)` is called before
-    so many bytes are written, and may raise OSError."""
+    """The files of a broadcast. `old`: the folder with the earlier content. `new`: the staging
+    folder. `placed`: folders to which files go from there while this host still serves them.
+    `make_room(bytes)` is called before so many bytes are written, and may raise OSError."""
 
     def __init__(
         self,
@@ -71,7 +70,7 @@ class PieceFiles:
         self._write_back.close()
 
     def read(self, piece: Piece) -> bytes:
-        """Raises OSError: also where a file is shorter than it should be."""
+        """Return a piece. Raises OSError, also if a file is shorter than it should be."""
         return b"".join([self._read_moved(self._moved(extent[0]), extent) for extent in piece])
 
     def _read_moved(self, moved: Moved, extent: Extent) -> bytes:
@@ -90,7 +89,7 @@ class PieceFiles:
         return moved
 
     def find_in(self, segment: List[Piece], leaves: bytes) -> int:
-        """The bitmap of those whose content lies here now."""
+        """Return the bitmap of the pieces that this host already has."""
         new, present_pieces = self._changed_throughout(segment, leaves), 0
         for index, piece in enumerate(segment):
             if self.find(piece, pieces.leaf(leaves, index), in_old=piece[0][0] not in new):
@@ -98,9 +97,9 @@ class PieceFiles:
         return present_pieces
 
     def _changed_throughout(self, segment: List[Piece], leaves: bytes) -> Set[int]:
-        """Files of which some pieces, far apart, are all other than in the old file. The rest of it
-        is not looked at: reading and summing what is all new would hold up the first piece for
-        all."""
+        """Return the files of which some pieces, far apart, all differ from the old file. The rest
+        of such a file is not compared: reading and hashing content that is all new would delay the
+        first piece for all hosts."""
         of_file: Dict[int, List[int]] = {}
         for index, piece in enumerate(segment):
             moved = self._moved(piece[0][0])
@@ -122,8 +121,8 @@ class PieceFiles:
         return changed
 
     def find(self, piece: Piece, leaf: bytes, *, in_old: bool = True) -> bool:
-        """Whether its content lies here now: it did, in a half of before too; or it is a hole; or
-        the old files have it at the same place, and it is copied. `in_old`: these are looked at."""
+        """True if this host already has the piece: in a partial file, as a hole, or in the old file
+        at the same position, from which it is copied. `in_old`: compare the old files."""
         moved = [self._moved(extent[0]) for extent in piece]
         if not any(each.lacking for each in moved):
             return self._check_old(piece, leaf)
@@ -146,7 +145,7 @@ class PieceFiles:
         return False
 
     def _check_old(self, piece: Piece, leaf: bytes) -> bool:
-        """Whether files that seemed unchanged, by size and time, are. Where not, they are received
+        """True if files that seem unchanged by size and time really are. If not, they are received
         like the others."""
         if self._content_if_right(piece, self._path_of, leaf) is not None:
             self._count(piece)
@@ -163,14 +162,14 @@ class PieceFiles:
         return False
 
     def _hole(self, piece: Piece) -> bool:
-        """A piece of zeros in a sparse file takes no room."""
+        """True for a piece of zeros: in a sparse file it takes no space."""
         for file, _, _ in piece:
             os.close(self._open(file))
         self._count(piece)
         return True
 
     def write(self, piece: Piece, content: memoryview) -> None:
-        """Puts a checked piece in place. Raises OSError."""
+        """Write a checked piece. Raises OSError."""
         at = 0
         for file, offset, length in piece:
             if self._moved(file).lacking:
@@ -189,7 +188,7 @@ class PieceFiles:
     def _content_if_right(
         self, piece: Piece, places: Callable[[Moved], bytes], leaf: bytes
     ) -> Optional[bytes]:
-        """The content that lies at these places, where it is the right one."""
+        """Return the content at these places if it has the right hash."""
         try:
             content = b"".join(
                 [pieces.read_extent(places(self._moved(extent[0])), extent) for extent in piece]
@@ -211,7 +210,7 @@ class PieceFiles:
             os.close(opened)
 
     def _open(self, file: int) -> int:
-        """To be written, with its final size."""
+        """Open the file for writing, with its final size."""
         moved = self._moved(file)
         place = self._path_of(moved)
         try:
@@ -228,7 +227,8 @@ class PieceFiles:
         return opened
 
     def _count(self, piece: Piece) -> None:
-        """A file whose last piece came gets its time: by that, it is known to be whole."""
+        """Count the piece. A file whose last piece came gets its modification time, which marks it
+        as complete."""
         for file, _, length in piece:
             moved = self._moved(file)
             with self._lock:
@@ -244,7 +244,7 @@ class PieceFiles:
 
 
 def islands(content: memoryview) -> "List[tuple[int, int]]":
-    """(start, length) of what is not zeros, in blocks."""
+    """Return (start, length) of what is not zeros, in blocks."""
     islands: "List[tuple[int, int]]" = []
     for start in range(0, len(content), _BLOCK):
         block = content[start : start + _BLOCK]

@@ -1,5 +1,5 @@
-"""The child's end of a connection: connects to a parent, says which pieces it lacks, checks what
-comes and puts it in place."""
+"""Receive from a parent: connect to it, tell it which pieces are missing, check what comes and put
+it in place."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNREACHED, LOST, WRONG, DISK = "unreached", "lost", "wrong", "disk"
 
 
 class Parent(NamedTuple):
-    """`token`: its SNI, see mesh/handshake_gate.py."""
+    """A parent. `token`: its SNI, see mesh/handshake_gate.py."""
 
     name: str
     address: str
@@ -36,8 +36,8 @@ class Parent(NamedTuple):
 
 
 class Receiver:
-    """One thread. `report(parent, word, why)` is called once, when it ends by itself: UNREACHED,
-    LOST, WRONG or DISK."""
+    """One thread for one parent. `report(parent, word, why)` is called once, when the thread ends
+    by itself: UNREACHED, LOST, WRONG or DISK."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Receiver:
         threading.Thread(target=self._run, daemon=True).start()
 
     def close(self) -> None:
-        """May be called from any thread. Nothing is reported any more."""
+        """End the thread. May be called from any thread. Nothing is reported any more."""
         self._closed = True
         plain = self._plain
         if plain is not None:
@@ -150,4 +150,4 @@ class Receiver:
 
 
 class _Disk(OSError):
-    """This host's own disk, not the connection, is why."""
+    """This host's own disk is the cause, not the connection."""

@@ -1,8 +1,7 @@
-"""The parent's end of a connection: sends a child the leaves of each segment, and the pieces that
-it wants as they come.
+"""Send to a child: the leaves of each segment, and the pieces that it wants as they come.
 
-One thread for each child, so that a slow child holds up no other. What a child has already, it does
-not want.
+There is one thread for each child, so that a slow child delays no other. A child does not want what
+it already has.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ class Sender:
         os.set_blocking(self._seen, False)
 
     def run(self, id_: str) -> None:
-        """Until the child hangs up or the broadcast ends. Raises OSError, ValueError, EOFError."""
+        """Serve the child until it closes the connection or the broadcast ends. Raises OSError,
+        ValueError, EOFError."""
         try:
             self._greet(id_)
             self._holdings.listen(self._changed)
@@ -71,7 +71,7 @@ class Sender:
         self._wait_for_requests(0.0 if piece is not None or self._told < len(known) else _LOOK_S)
 
     def _next(self) -> Optional[Tuple[int, int]]:
-        """The first piece that the child wants and this host has."""
+        """Return the first piece that the child wants and this host has."""
         for segment in sorted(self._wanted):
             ready = self._wanted[segment] & self._holdings.have(segment)
             if ready:
@@ -87,7 +87,7 @@ class Sender:
             del self._wanted[segment]
 
     def _wait_for_requests(self, within_s: float) -> None:
-        """Reads what the child says, or waits until something changes."""
+        """Read the child's requests, or wait until something changes."""
         if not self._channel.pending():
             waiting: List[Any] = [self._channel, self._seen]
             ready, _, _ = select.select(waiting, [], [], within_s)

@@ -1,5 +1,5 @@
-"""Brings what was written to the disk while the rest still comes, so that the end has little left
-to wait for."""
+"""Write received content to the disk while the rest still comes, so that little is left to wait for
+at the end."""
 
 from __future__ import annotations
 
