@@ -174,6 +174,7 @@ class SshFleet:
             return entry.session
 
     def _entry(self, host: Host) -> _HostEntry:
+        """Return the host's entry. Raises HostUnreachable for an unknown host or a closed fleet."""
         if not host.address:
             raise HostUnreachable(
                 _NOT_THERE, where=host.name, next="-i with an inventory that has it", retries=0
@@ -237,6 +238,7 @@ class SshFleet:
     def _act(
         self, host: Host, action: Callable[[Session], V], slots: _WorkSlots, *, retries: bool
     ) -> V | BaseException:
+        """Run `action` on the host's session. Return its result or the error."""
         try:
             entry = self._entry(host)
             if not retries and (error := self._known_timeout(entry)):
@@ -267,6 +269,7 @@ class _WorkSlots:
 
     @contextlib.contextmanager
     def slot(self) -> Iterator[None]:
+        """Hold a slot during the block, or until `slow_after_s` has passed."""
         self._free.acquire()
         # The timer and the end of the block both release the slot; only the first may do so.
         returned = threading.Lock()
@@ -290,6 +293,8 @@ class _WorkSlots:
 
 
 class _HostEntry:
+    """What the fleet stores for one host."""
+
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.session: SshSession | None = None
@@ -301,6 +306,7 @@ class _HostEntry:
 
     @contextlib.contextmanager
     def use(self) -> Iterator[None]:
+        """Count a user of the session during the block."""
         with self._counting:
             self.users += 1
         try:

@@ -143,7 +143,7 @@ class Session(Protocol):
     def run(self, argv: tuple[str, ...], *, timeout_s: float | None = None) -> Completed:
         """Run a command without input.
 
-        One word is a script for `sh -c`, several words are an argv, which is quoted here, once.
+        One word is a script for `sh -c`, several words are an argv, which is then quoted.
         Raises HostFailed (longer than `timeout_s`, too much output), HostUnreachable.
         """
         ...

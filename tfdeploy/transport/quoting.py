@@ -35,5 +35,6 @@ def _shell_script(script: str) -> str:
 
 
 def _encoded(script: str) -> str:
+    """Return a command line that runs the script, with every special character escaped."""
     text = _SPECIAL.sub(lambda match: f"\\0{ord(match[0]) & 0xFF:03o}", script)
     return 'exec /bin/sh -c \'exec /bin/sh -c "$(printf %b "$0")"\' \'' + text + "'"

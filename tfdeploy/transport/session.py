@@ -33,6 +33,8 @@ _BROKEN = (paramiko.SSHException, OSError, EOFError)
 
 
 class SshSession:
+    """Implements protocols.Session with a fabric connection."""
+
     def __init__(self, host: Host, target: Target, connection: fabric.Connection) -> None:
         self.host, self.target, self.connection = host, target, connection
         self._lock = threading.Lock()
@@ -48,6 +50,7 @@ class SshSession:
 
     @property
     def alive(self) -> bool:
+        """True if the connection is open."""
         return bool(self.connection.is_connected)
 
     @property

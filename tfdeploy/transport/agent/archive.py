@@ -77,6 +77,7 @@ def _packed() -> bytes:
 
 @cache
 def _agent() -> dict[str, bytes]:
+    """Return the files of the zip: name -> content."""
     return {"__main__.py": _MAIN, **dict(_members(Path(tfdeploy.__file__).parent))}
 
 

@@ -146,6 +146,7 @@ class _Startup:
                 self._receive()
 
     def _receive(self) -> None:
+        """Read bytes from the host. Raises if the deadline has passed or the shell has ended."""
         left = self._deadline - time.monotonic()
         got = self.reader.read(max(0.0, left))
         late = time.monotonic() >= self._deadline
@@ -168,6 +169,7 @@ class _Startup:
             )
 
     def _ended(self) -> TfdeployError:
+        """Return the error for a shell, interpreter or program that ended too early."""
         transport = self._channel.get_transport()
         self._channel.status_event.wait(_ENDED_S)
         status: Any = self._channel.exit_status
@@ -239,6 +241,8 @@ def _failed(text: bytes, host: str) -> TfdeployError:
 
 
 class _Failure(NamedTuple):
+    """The fields of a failure line."""
+
     code: str
     what: str = ""
     advice: str | None = None
@@ -246,6 +250,7 @@ class _Failure(NamedTuple):
 
 
 def _failure(text: bytes) -> _Failure:
+    """Parse the text of a failure line, which is JSON or a plain code."""
     line = text.decode("ascii", "replace")
     if not line.startswith("{"):
         return _Failure(line)

@@ -92,6 +92,7 @@ class FramedChannel:
 
     @property
     def lost(self) -> bool:
+        """True if the channel is lost, so that a new one is needed."""
         return self._lost is not None
 
     def call(
@@ -148,6 +149,7 @@ class FramedChannel:
         return {**(args or {}), **fence, **({"by": self._by} if self._by else {})}
 
     def _register(self, answer: Reply) -> int:
+        """Return a new id for the request. Raises if the channel is lost."""
         with self._lock:
             if self._lost is not None:
                 raise copied(self._lost)
@@ -156,6 +158,7 @@ class FramedChannel:
             return number
 
     def _cancel(self, number: int) -> None:
+        """Drop the request, and cancel it on the host."""
         with self._lock:
             known = self._answers.pop(number, None) is not None
         if known and self._lost is None:
@@ -165,6 +168,7 @@ class FramedChannel:
                 return  # The channel is lost, and the agent has ended with it.
 
     def _send(self, header: dict[str, object], blob: bytes = b"") -> None:
+        """Send one frame in slices. Raises HostUnreachable."""
         parts = frames.frame_parts(header, blob)
         try:
             with self._sending:
@@ -189,6 +193,7 @@ class FramedChannel:
     # --- the reader's side ---
 
     def _first_frame(self) -> Any:
+        """Wait for the agent's hello and return it. Raises HostUnreachable."""
         deadline = time.monotonic() + START_S
         while True:
             try:
@@ -206,6 +211,7 @@ class FramedChannel:
                 raise self._end_error()
 
     def _read(self) -> None:
+        """Read and dispatch frames until the channel is lost: the reader thread."""
         error: TfdeployError
         try:
             while self._lost is None:
@@ -305,6 +311,7 @@ class FramedChannel:
             answer.put(frame)
 
     def _measure_clock(self, value: Any) -> None:
+        """Compute the difference of the clocks from the answer to a ping."""
         now = time.time()
         with contextlib.suppress(BadShape):
             if 0 <= now - self._pinged_at < 2:
@@ -322,6 +329,7 @@ class FramedChannel:
             time.sleep(0.02)
 
     def _fail_all(self, error: TfdeployError) -> None:
+        """Mark the channel as lost, and raise the error in all waiting calls."""
         with self._lock:
             if self._lost is not None:
                 return
@@ -332,6 +340,7 @@ class FramedChannel:
             answer.fail(error)
 
     def _end_error(self) -> TfdeployError:
+        """Return the error for the end of the channel."""
         if not self._channel.get_transport().is_active():
             return self._unreachable("the connection ended")
         text = clean(self._stderr[-1200:])

@@ -31,6 +31,8 @@ class Frame(NamedTuple):
 
 
 class Frames:
+    """Collects bytes and yields frames. `rest`: the first bytes of the stream."""
+
     def __init__(self, rest: bytes = b"") -> None:
         self._parts: list[bytes] = [rest] if rest else []
         self._have = len(rest)
@@ -68,6 +70,7 @@ class Frames:
 
 
 def _refuse(word: str) -> float:
+    """Raise WireError for NaN and the infinities, which JSON does not have."""
     raise frames.WireError(f"a frame with the number {word}")
 
 
@@ -75,6 +78,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 def _header(text: bytes) -> dict[str, Any]:
+    """Parse a frame's header. Raises WireError."""
     try:
         header = _DECODER.decode(text.decode("ascii"))
     except ValueError as error:

@@ -37,8 +37,8 @@ I = TypeVar("I")  # noqa: E741 - an item
 class Reply:
     """The frames of one answer.
 
-    If the backlog is full, the reader thread calls `wait_for_room` with a function that tells
-    whether it is still full. `wait_for_room` returns when the reader may go on.
+    If the backlog is full, the reader thread calls `wait_for_room` with a function that returns
+    True while the backlog is full. `wait_for_room` returns when the reader may go on.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class Reply:
             )
 
     def fail(self, error: TfdeployError) -> None:
+        """End the answer with an error, unless it has already ended."""
         with self._changed:
             self._end = self._end or error
             self._changed.notify_all()
@@ -110,6 +111,7 @@ class Reply:
 
     @property
     def stopped(self) -> bool:
+        """True if the items are dropped."""
         return self._dropping
 
     def returned(self, verb: str) -> Frame:
@@ -167,7 +169,7 @@ class VerbStream(Generic[I, V]):
     def _next(self, name: str) -> Frame | None:
         """Return the next frame. Raises BadAnswer if the stream lasts too long.
 
-        Only the time spent on waiting counts, not the time that the caller takes.
+        Only the time spent on waiting for frames counts.
         """
         began = time.monotonic()
         frame = self._answer.next(name, self._silence_s)

@@ -76,6 +76,7 @@ def version() -> int:
 
 
 def main() -> None:
+    """Restrict this process, then replace it by the program."""
     at = sys.argv.index("--")
     folder, *readable = sys.argv[1:at]
     words = sys.argv[at + 1 :]
@@ -116,6 +117,7 @@ def restrict_files(folder: str, readable: Sequence[str]) -> None:
 
 
 def _allow(ruleset: int, path: str, access: int) -> None:
+    """Add a rule to the ruleset that allows `access` below `path`."""
     with contextlib.suppress(OSError):  # Not every system has every path.
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         if not os.path.isdir(path):

@@ -88,6 +88,7 @@ def _runs(words: list[str]) -> bool:
 
 
 def _python(file: str) -> tuple[str, ...]:
+    """Return the command that runs a file with this interpreter."""
     return (sys.executable, "-S", "-E", _path(file))
 
 

@@ -60,6 +60,7 @@ def _unpacked(path: Path) -> bytes:
 
 
 def _output(*argv: str) -> bytes:
+    """Return what a command prints, or b"" if it fails to run."""
     try:
         return subprocess.run(argv, capture_output=True, timeout=_QUERY_S, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):

@@ -137,7 +137,7 @@ def rsync_missing(target: Target) -> Refused:
 
 
 def _first(stderr: bytes) -> str:
-    """Return the first line that says what went wrong."""
+    """Return the first line of rsync's errors that names a cause."""
     lines = [
         line
         for line in stderr.splitlines()

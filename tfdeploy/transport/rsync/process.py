@@ -57,6 +57,8 @@ class RsyncCall:
 
 @dataclass
 class RsyncResult:
+    """The exit code, the bytes and the errors of one rsync."""
+
     code: int = 0
     sent: int = 0
     received: int = 0
@@ -104,6 +106,7 @@ class _Process:
     done: RsyncResult = field(default_factory=RsyncResult)
 
     def run(self) -> RsyncResult:
+        """Run rsync to its end and return the result."""
         with contextlib.ExitStack() as until_end, contextlib.ExitStack() as start:
             if self.call.start is None and self.call.target.jump is not None:
                 with _lock:
@@ -129,6 +132,7 @@ class _Process:
 
     @property
     def _marks(self) -> bool:
+        """True if the host prints MARK before rsync starts."""
         return self.noise or self.call.start is not None
 
     def _start_command(self, line: str) -> RemoteCommand:
@@ -142,6 +146,7 @@ class _Process:
         return SshCommand(ssh_argv(self.call.target), _environment(), line)
 
     def _start(self, shell: RemoteShell) -> subprocess.Popen[bytes]:
+        """Start rsync, confined if possible."""
         folder = self.call.only_into
         program, *words = self.call.argv
         # rsync's unit is KiB per second.
@@ -166,6 +171,7 @@ class _Process:
         return process
 
     def _communicate(self, process: subprocess.Popen[bytes], start: contextlib.ExitStack) -> None:
+        """Read all output. `start` is closed at the first output: then ssh is connected."""
         threads = [
             threading.Thread(target=work, args=(process,), daemon=True)
             for work in (self._feed, self._read_stderr)
@@ -191,6 +197,7 @@ class _Process:
         running.send_signal(process, signal.SIGTERM)
 
     def _read(self, lines: list[bytes]) -> None:
+        """Take progress and totals from lines of output."""
         newest = None
         for line in lines:
             newest = messages.progress(line) or newest
@@ -204,6 +211,7 @@ class _Process:
             self.call.on_progress(newest[0], None)
 
     def _feed(self, process: subprocess.Popen[bytes]) -> None:
+        """Write the names to rsync's input."""
         assert process.stdin is not None
         with contextlib.suppress(OSError), process.stdin as pipe:
             for name in self.call.names or ():
@@ -217,6 +225,7 @@ class _Process:
                 self.done.stderr += block
 
     def _reap(self, process: subprocess.Popen[bytes]) -> None:
+        """End rsync if it still runs."""
         if process.poll() is None:
             running.send_signal(process, signal.SIGTERM)
             try:
@@ -231,6 +240,7 @@ class _Process:
 
 
 def _environment() -> dict[str, str]:
+    """Return the environment for ssh, without variables that change its output."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("RSYNC_", "LC_"))
     }

@@ -72,6 +72,7 @@ class RemoteShell:
         self._ours.close()
 
     def _serve(self) -> None:
+        """Wait for the request and run its command."""
         with contextlib.suppress(OSError):
             blob, pipes, _, _ = socket.recv_fds(self._ours, WORDS_BYTES, PIPES)
             words = [os.fsdecode(word) for word in blob.split(b"\0")]
@@ -83,6 +84,7 @@ class RemoteShell:
                 self._end(255, pipes)
 
     def _run(self, line: str, pipes: Pipes) -> None:
+        """Run the command line, connected to the pipes, until it ends."""
         code = 255
         try:
             command = self._start(line)

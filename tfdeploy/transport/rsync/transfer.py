@@ -125,6 +125,7 @@ def pull(
 
 
 def _start(session: Session | None, total_bytes: int) -> Start | None:
+    """Return the function that starts a command over the session, or None for a new ssh."""
     return session.start if session is not None and total_bytes < SESSION_BYTES else None
 
 
@@ -172,6 +173,7 @@ def pull_argv(source_root: str, destination: str, *, names: bool) -> list[str]:
 
 
 def _check_paths(*paths: str) -> None:
+    """Raise Refused if a path is not absolute."""
     for path in paths:
         if not path.startswith("/") or "\0" in path or "\n" in path:
             raise Refused(f"{path!r} is not an absolute path that can be sent")

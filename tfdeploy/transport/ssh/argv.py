@@ -88,14 +88,17 @@ def rsync_shell(words: tuple[str, ...]) -> str:
 
 
 def _through(jump: Target, target: Target) -> tuple[str, ...]:
+    """Return the ssh command that connects to `target` through `jump`."""
     return (*ssh_argv(jump, forwarding=True), "-W", target.shown_address, "jump")
 
 
 def _percent(text: str) -> str:
+    """Escape `%`, which starts a token in ssh's settings."""
     return text.replace("%", "%%")
 
 
 def _value(path: str) -> str:
+    """Quote a path for one of ssh's settings."""
     escaped = _percent(path).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"' if any(sign in path for sign in " \t\"'\\#") else escaped
 

@@ -27,6 +27,8 @@ class _Wake:
 
 
 class ChannelReader:
+    """Reads both outputs of one channel."""
+
     def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel
         self._wake = _Wake()

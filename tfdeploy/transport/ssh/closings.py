@@ -51,7 +51,7 @@ SILENT = Closing(
     cause="{place} closes connections before the handshake (MaxStartups, or its address rules)",
     remedy="ssh -v {login}",
 )
-# Here sshd has greeted, so it counts each such connection as one without a login.
+# sshd has sent its greeting, so it counts each such connection as one without a login.
 INTERRUPTED = Closing(
     patience_s=0.5,
     cause="{place} ends connections during the handshake",

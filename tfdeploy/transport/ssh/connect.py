@@ -56,6 +56,8 @@ class _Packetizer(paramiko.packet.Packetizer):
 
 
 class _Transport(paramiko.Transport):
+    """paramiko's transport with our settings."""
+
     login_key = ""  # fingerprint of the accepted key
     parting = ""  # text of the server's disconnect message
     # paramiko polls 10 times a second by default. Our links wake up when they are closed.
@@ -140,6 +142,7 @@ class Connector:
             jump.close()
 
     def _log_in(self, attempt: errors.Attempt) -> fabric.Connection:
+        """Open one connection and log in with a key."""
         target = attempt.target
         with contextlib.closing(Offer(target)) as offer:
             if offer.empty:
@@ -156,6 +159,7 @@ class Connector:
         return connection
 
     def _read_host_key(self, attempt: errors.Attempt) -> paramiko.PKey:
+        """Open one connection and return the host key, without a login."""
         with contextlib.closing(attempt), self._open_link(attempt) as (link, _):
             transport = attempt.transport = tuned_transport(attempt.target, link)
             transport.banner_timeout = NO_TIMEOUT_S
@@ -247,6 +251,7 @@ class _JumpHost:
         return Link(channel)
 
     def _lost(self, host: str) -> HostUnreachable:
+        """Return the error for a lost connection to the jump host."""
         what = f"{errors.JUMP} {self._target.where} is lost: the connection to it ended"
         return HostUnreachable(what, where=host)
 

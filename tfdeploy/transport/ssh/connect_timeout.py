@@ -23,6 +23,8 @@ _thread: threading.Thread | None = None
 
 
 class ByteLink(Protocol):
+    """A connection that counts the bytes it has received."""
+
     received: int  # number of bytes received so far
 
     def close(self) -> None: ...
@@ -51,6 +53,7 @@ class Wait:
 
     @property
     def left_s(self) -> float:
+        """Return the seconds for which the host may still be silent."""
         return max(0.0, self.limit_s - self._silent_s)
 
     @contextlib.contextmanager
@@ -110,6 +113,7 @@ class Slots:
 
     @contextlib.contextmanager
     def slot(self, wait: Wait) -> Iterator[None]:
+        """Hold a slot during the block."""
         with wait.paused():
             self._free.acquire()
         wait.hold_slot(self._free.release)
@@ -137,6 +141,7 @@ def waiting(limit_s: float) -> Iterator[Wait]:
 
 
 def _run() -> None:
+    """Count the time of all attempts, and close links whose time-out has expired."""
     global _thread
     before = time.monotonic()
     while True:

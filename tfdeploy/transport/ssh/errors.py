@@ -116,6 +116,7 @@ def refused_key(
 
 
 def _unknown(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:
+    """Return (cause, remedy) for a key that is not in known_hosts."""
     what = f"is not known: {shown}"
     if judged.authorities:
         source = judged.authorities[0].source
@@ -124,6 +125,7 @@ def _unknown(host: str, target: Target, judged: Judgement, shown: str) -> tuple[
 
 
 def _changed(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:
+    """Return (cause, remedy) for a host that shows another key."""
     keytype = shown.partition(" ")[0]
     same_type = [entry for entry in judged.recorded if entry.keytype == keytype]
     entries = (same_type or list(judged.recorded))[:3]
@@ -134,6 +136,7 @@ def _changed(host: str, target: Target, judged: Judgement, shown: str) -> tuple[
 
 
 def _revoked(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:
+    """Return (cause, remedy) for a revoked key."""
     revoked = [entry for entry in judged.entries if entry.revoked]
     source = next(entry.source for entry in revoked if entry.fingerprint == shown.split()[1])
     remedy = f"give the machine a new host key, then tfdeploy trust --renew {target.name or host}"
@@ -141,7 +144,7 @@ def _revoked(host: str, target: Target, judged: Judgement, shown: str) -> tuple[
 
 
 def explain(error: BaseException, attempt: Attempt) -> HostUnreachable:
-    """Return the error of one failed attempt: its cause and, where possible, what to type."""
+    """Return the error of one failed attempt, with its cause and a remedy if there is one."""
     target, host = attempt.target, attempt.host
     if isinstance(error, HostKeyRefused):
         return error.error
@@ -163,6 +166,7 @@ def _retries(error: BaseException, attempt: Attempt) -> int:
 
 
 def _cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
+    """Return (cause, remedy) of a failed attempt. None: there is no remedy."""
     target = attempt.target
     place = target.shown_address
     is_incompatible = isinstance(error, paramiko.ssh_exception.IncompatiblePeer)
@@ -212,6 +216,7 @@ def _exclude_hint(attempt: Attempt) -> str:
 
 
 def _closing_cause(closing: Closing, attempt: Attempt) -> tuple[str, str]:
+    """Return (cause, remedy) of a connection that sshd closed before login."""
     target = attempt.target
     facts = {
         "place": target.shown_address,
@@ -226,6 +231,7 @@ def _closing_cause(closing: Closing, attempt: Attempt) -> tuple[str, str]:
 
 
 def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
+    """Return (cause, remedy) of a failed login."""
     target = attempt.target
     if attempt.timed_out:
         what = f"{target.where} did not finish the login within {attempt.timeout_s:g} s"
@@ -272,6 +278,7 @@ def no_keys(host: str, target: Target, notes: list[str]) -> HostUnreachable:
 
 
 def _ssh_arguments(target: Target) -> str:
+    """Return the arguments for a user to type after `ssh`."""
     port = f"-p {target.port} " if target.port != 22 else ""
     hops, hop = list[str](), target.jump
     while hop is not None:

@@ -66,6 +66,7 @@ class Offer(AuthStrategy):
 
     @property
     def empty(self) -> bool:
+        """True if there is no key to offer."""
         return not self._keys and not self._agent_keys
 
     def get_sources(self) -> Iterator[InMemoryPrivateKey]:
@@ -112,6 +113,7 @@ class Offer(AuthStrategy):
             self._agent.close()
 
     def _load(self, path: str) -> list[paramiko.PKey]:
+        """Return the key of the file in a list, or [] and a note if it cannot be used."""
         try:
             key, public, problem = load(path, Path(path).stat().st_mtime_ns)
         except OSError as error:
@@ -155,6 +157,7 @@ class Offer(AuthStrategy):
         yield key
 
     def _ask_agent(self) -> list[paramiko.AgentKey]:
+        """Return the keys of the ssh-agent to offer. The agent is asked once."""
         if self._agent is not None or (self._target.identities_only and not self._locked):
             return []
         if not self._target.agent:

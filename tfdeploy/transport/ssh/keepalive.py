@@ -38,6 +38,7 @@ def watch(transport: paramiko.Transport, link: Link) -> None:
 
 
 def _run() -> None:
+    """Check all sessions every EVERY_S seconds."""
     global _thread
     while True:
         began = time.monotonic()
@@ -56,6 +57,7 @@ def _run() -> None:
 
 
 def _check(transport: paramiko.Transport, link: Link, asked: float | None) -> None:
+    """Send a request to a silent session, or close a session that did not answer."""
     now = time.monotonic()
     if asked is not None and link.received_at < asked:
         # The checks come every EVERY_S seconds and never exactly on time, so allow for 1 s.

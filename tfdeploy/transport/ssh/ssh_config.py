@@ -64,6 +64,7 @@ def hashes_names(address: str) -> bool:
 
 
 def _asked(address: str, port: int | None, user: str | None) -> str:
+    """Run `ssh -G` and return its output. Raises ConfigError."""
     words = ["ssh", "-G", *_config_option()]
     words += ["-p", str(port)] if port is not None else []
     words += ["-l", user] if user is not None else []
@@ -159,6 +160,7 @@ def _config_option() -> list[str]:
 
 @lru_cache(maxsize=8)
 def _matters(*paths: str) -> bool:
+    """True if ssh exists and some configuration file has a relevant keyword."""
     return shutil.which("ssh") is not None and any(_has_effect(path, 0) for path in paths)
 
 

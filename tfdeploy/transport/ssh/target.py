@@ -249,14 +249,15 @@ def _key_files(answers: ssh_config.Answers, key: str, tokens: dict[str, str]) ->
 
 
 def _named(answers: ssh_config.Answers, key: str) -> list[str]:
+    """Return the values of a keyword, without `none`."""
     return [name for name in answers.get(key, ()) if name.lower() != "none"]
 
 
 def _paths(answers: ssh_config.Answers, key: str, defaults: tuple[str, ...]) -> tuple[str, ...]:
     """Return the paths that the configuration names, or `defaults`.
 
-    `ssh -G` replaces tokens but quotes no blanks. A new path begins where `/` or `~` follows a
-    blank.
+    `ssh -G` replaces tokens but does not quote blanks. A blank before `/` or `~` separates two
+    paths.
     """
     given = _last_value(answers, key, "")
     words = (
@@ -290,12 +291,14 @@ def _last_value(answers: ssh_config.Answers, key: str, default: str) -> str:
 
 
 def _checked(pattern: re.Pattern[str], text: str, what: str, where: str) -> str:
+    """Return the text if it matches the pattern. Raises ConfigError."""
     if not pattern.match(text):
         raise ConfigError(f"{what} {text[:80]!r} holds characters that no {what} has", where=where)
     return text
 
 
 def _login() -> str:
+    """Return the name of the local user. Raises ConfigError."""
     try:
         return getpass.getuser()
     except (KeyError, OSError) as error:

@@ -83,6 +83,7 @@ class Link:
         return got
 
     def _receive(self, count: int) -> bytes:
+        """Receive bytes and record them. b"": the end, or too many bytes before the login."""
         try:
             got: bytes = self._under.recv(count)
         except ConnectionError:
@@ -191,6 +192,7 @@ def _connect(
 
 
 def _tune(sock: socket.socket) -> None:
+    """Set our TCP options."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _TCP_OPTIONS.items():
         sock.setsockopt(socket.IPPROTO_TCP, option, value)
@@ -215,6 +217,7 @@ def _spawn(command: str) -> Link:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
+    """Terminate the process, and kill it after 2 s."""
     process.terminate()
     try:
         process.wait(2)

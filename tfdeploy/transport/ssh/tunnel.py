@@ -97,6 +97,7 @@ class LoopbackTunnel:
             connection.end()
 
     def _accept(self) -> None:
+        """Accept connections until the tunnel is closed."""
         with contextlib.suppress(OSError):
             while True:
                 sock, _ = self._server.accept()
@@ -116,6 +117,7 @@ class LoopbackTunnel:
             silent.end()
 
     def _forward(self, connection: _Connection) -> None:
+        """Forward one connection until it ends."""
         try:
             # `close` may have copied the list of connections before this one was added.
             if not self._closed:

@@ -82,6 +82,7 @@ def algorithms(target: Target) -> tuple[str, ...]:
 
 
 def _state(keys: list[KnownKey], key: bytes) -> tuple[str, tuple[KnownKey, ...]]:
+    """Return the state of `key`, and the entries."""
     own = [entry for entry in keys if not entry.marker]
     if any(entry.revoked and entry.key == key for entry in keys):
         return "revoked", tuple(keys)
@@ -103,4 +104,5 @@ def _kinds(keys: Iterable[KnownKey]) -> set[str]:
 
 
 def _keytype(algorithm: str) -> str:
+    """Return the key type that a host key algorithm uses."""
     return "ssh-rsa" if algorithm.startswith("rsa-") else algorithm

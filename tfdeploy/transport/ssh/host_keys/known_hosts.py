@@ -35,6 +35,8 @@ _MARKERS = {b"": "", b"CA": CERT_AUTHORITY, b"REVOKED": REVOKED}
 
 @dataclass(frozen=True)
 class KnownKey:
+    """One key of a known_hosts file, with its file and line."""
+
     keytype: str
     key: bytes
     file: str
@@ -72,6 +74,7 @@ class KnownFile:
                 self._add(number, line)
 
     def _add(self, number: int, line: bytes) -> None:
+        """Parse one line and add its key."""
         match = USUAL.fullmatch(line)
         key = None if match is None else usual_key(match["keytype"], match["key"])
         if match is None or key is None:

@@ -49,6 +49,7 @@ def may_match(line: bytes, name: str) -> bool:
 
 
 def is_hash_of(name: str, salt: bytes, digest: bytes) -> bool:
+    """True if a hashed name with this salt and digest is `name`."""
     return hmac.digest(salt, name.encode(), "sha1") == digest
 
 

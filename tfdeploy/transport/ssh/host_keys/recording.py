@@ -116,6 +116,7 @@ def _refuse_others(path: str, name: str, seen: Collection[bytes]) -> None:
 
 
 def _keys_of(path: str, name: str) -> set[bytes]:
+    """Return the host's own keys for `name` in the file."""
     return {entry.key for entry in find((path,), name) if not entry.marker}
 
 
