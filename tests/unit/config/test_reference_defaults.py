@@ -1,0 +1,64 @@
+"""The defaults that the reference of the two files shows are those of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfdeploy.config import reference
+from tfdeploy.config.schema import Key
+from tfdeploy.config.yamlfile import read_yaml
+from tfdeploy.model.inventory import Host
+from tfdeploy.model.job import Job
+
+# Defaults that are explained in words, because they depend on something else.
+IN_WORDS = {
+    "address",
+    "advertise",
+    "bwlimit",
+    "code",
+    "command",
+    "cwd",
+    "data",
+    "env",
+    "flags",
+    "identity_file",
+    "inventory",
+    "jump",
+    "keep",
+    "known_hosts",
+    "metrics",
+    "mode",
+    "name",
+    "port",
+    "reserve",
+    "roles",
+    "secrets",
+    "setup_requirements",
+    "setup_wheels",
+    "user",
+}
+
+
+def rows(keys: tuple[Key, ...]) -> Iterator[Key]:
+    for key in keys:
+        yield from rows(key.keys) if key.keys else (key,)
+
+
+def cases() -> list[tuple[type, Key]]:
+    every = [(Host, key) for key in rows(reference.HOST)]
+    every += [(Job, key) for key in rows(reference.JOB)]
+    return [(kind, key) for kind, key in every if (key.field or key.name) not in IN_WORDS]
+
+
+@pytest.mark.parametrize(("kind", "key"), cases(), ids=lambda each: getattr(each, "name", ""))
+def test_a_stated_default_is_the_models(kind: Any, key: Key, tmp_path: Path) -> None:
+    (field,) = (each for each in fields(kind) if each.name == (key.field or key.name))
+    assert field.default is not MISSING and key.read is not None
+    file = tmp_path / "x.yaml"
+    file.write_text(f"key: {key.default}\n")
+    assert key.read(read_yaml(file).mapping()["key"]) == field.default
