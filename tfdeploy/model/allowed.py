@@ -1,6 +1,6 @@
-"""Allow-lists for texts of the two files and of what a host reports. Pure.
+"""Define allow-lists for texts of the two files and of what a host reports. Pure.
 
-Every text that is given to ssh, rsync, a host or a path of this machine passes one of these; none
+Every text that is given to ssh, rsync, a host or a path of this machine passes one of these. None
 allows a leading `-`.
 """
 
@@ -22,13 +22,13 @@ _HOST_PATH = re.compile(r"(~/|/)[\w.+@,=: /-]{0,1023}\Z")
 
 
 def is_name(text: str) -> bool:
-    """Whether it can name a host, job, role, data set or release."""
+    """True if the text can name a host, job, role, data set or release."""
     return bool(NAME.match(text))
 
 
 def is_run(text: str) -> bool:
-    """Whether it can be a run's id: a job's name, a time and four letters, so longer than other
-    names."""
+    """True if the text can be a run's id: a job's name, a time and four letters, so longer than
+    other names."""
     return bool(_RUN.match(text))
 
 
@@ -50,12 +50,12 @@ def is_hostname(text: str) -> bool:
 
 
 def is_address(text: str) -> bool:
-    """A host name, or an IP address without brackets."""
+    """True for a host name, or an IP address without brackets."""
     return is_ip(text) if ":" in text else is_hostname(text)
 
 
 def is_endpoint(text: str) -> bool:
-    """`address:port`, an IPv6 address in brackets."""
+    """True for `address:port`, with an IPv6 address in brackets."""
     address, colon, port = text.rpartition(":")
     if address.startswith("[") and address.endswith("]"):
         return bool(colon) and ":" in address and is_ip(address[1:-1]) and is_port(port)
@@ -67,11 +67,12 @@ def is_port(text: str) -> bool:
 
 
 def is_host_path(text: str) -> bool:
-    """A folder or file on a host: absolute or below ~, without `..`, and not the root itself."""
+    """True for a folder or file on a host: absolute or below ~, without `..`, and not the root
+    itself."""
     inside = [step for step in text.split("/")[1:] if step not in ("", ".")]
     return bool(_HOST_PATH.match(text)) and ".." not in inside and bool(inside)
 
 
 def is_text(text: str) -> bool:
-    """Printable, not empty, not too long, not beginning with `-`."""
+    """True for a printable text that is not empty, not too long and does not begin with `-`."""
     return bool(text) and not text.startswith("-") and len(text) <= 4096 and text.isprintable()

@@ -1,4 +1,4 @@
-"""Reads a host's audit log: a JSON object a line, appended by the agents of that host. Pure.
+"""Read a host's audit log: a JSON object a line, appended by the agents of that host. Pure.
 
 The account that the log is about can rewrite it: docs/audit.md.
 """
@@ -18,14 +18,14 @@ MOST_FAULTS = 100
 
 @dataclass(frozen=True)
 class AuditLog:
-    """`faults`: (line, what is wrong with it): "log.jsonl:17"."""
+    """The entries of a log. `faults`: (line, what is wrong with it), such as "log.jsonl:17"."""
 
     entries: tuple[Entry, ...]
     faults: tuple[tuple[str, str], ...]
 
 
 def read_log(older: bytes, newer: bytes) -> AuditLog:
-    """Return the entries of both files of a log, and the lines that are none."""
+    """Return the entries of both files of a log, and the lines that are not entries."""
     entries: list[Entry] = []
     faults: list[tuple[str, str]] = []
     for name, content in ((OLDER_LOG, older), (LOG, newer)):

@@ -1,4 +1,5 @@
-"""What may be removed from hosts and from this machine, by the rules of `tfdeploy clean`. Pure."""
+"""Decide what may be removed from hosts and from this machine, by the rules of `tfdeploy clean`.
+Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ RUN, HALF, SECRET_FILE = "run", "half", "secret file"
 
 @dataclass(frozen=True)
 class Rules:
-    """Of each job the `newest` ended runs stay, and those that ended less than `older_s` seconds
-    ago. `named`: data sets that stay; None: all do. `secret_paths`: by job, what `secret_paths`
-    says: secret files that must not stay."""
+    """What stays: of each job the `newest` ended runs, and those that ended less than `older_s`
+    seconds ago. `named`: data sets that stay; None: all do. `secret_paths`: job -> secret files
+    that must not stay, as `secret_paths` returns them."""
 
     newest: int = 0
     older_s: float = 0.0
@@ -25,8 +26,8 @@ class Rules:
 def runs_that_stay(
     items_by_host: Mapping[str, Iterable[CleanItem]], rules: Rules, now: float
 ) -> set[tuple[str, str]]:
-    """(job, run) of runs that no host may remove: alive on one of them, or kept by the rules.
-    `found`: by host."""
+    """Return (job, run) of runs that no host may remove: alive on one of them, or kept by the
+    rules. `items_by_host`: what each host listed."""
     stay: set[tuple[str, str]] = set()
     ended: dict[tuple[str, str], float] = {}
     for items in items_by_host.values():
@@ -41,8 +42,8 @@ def runs_that_stay(
 
 
 def kept(ended: Mapping[tuple[str, str], float], rules: Rules, now: float) -> set[tuple[str, str]]:
-    """(job, run) of ended runs that the rules keep. `ended`: when the last host ended each, in UTC
-    seconds."""
+    """Return (job, run) of ended runs that the rules keep. `ended`: when the last host ended each,
+    in UTC seconds."""
     recent = {key for key, when in ended.items() if now - when < rules.older_s}
     for of_job in {job for job, _ in ended}:
         runs = sorted(
@@ -53,8 +54,8 @@ def kept(ended: Mapping[tuple[str, str], float], rules: Rules, now: float) -> se
 
 
 def goes(item: CleanItem, stay: set[tuple[str, str]]) -> bool:
-    """Whether it is removed. `stay`: the runs that stay. A secret file goes out of a run that
-    stays, else with its run."""
+    """True if the item is removed. `stay`: the runs that stay. A secret file is removed from a run
+    that stays, else with its run."""
     if item.stays:
         return False
     if item.kind == SECRET_FILE:
@@ -64,6 +65,6 @@ def goes(item: CleanItem, stay: set[tuple[str, str]]) -> bool:
 
 
 def run_of_half(name: str) -> str | None:
-    """The run in whose folder a half lies: "runs/RUN/..."."""
+    """Return the run in whose folder a partial lies: "runs/RUN/..."."""
     words = name.split("/")
     return words[1] if len(words) == 3 and words[0] == "runs" else None

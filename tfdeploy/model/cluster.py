@@ -1,4 +1,4 @@
-"""A TensorFlow cluster: its roles, its endpoints, and TF_CONFIG as each task reads it.
+"""Define a TensorFlow cluster: its roles, its endpoints, and TF_CONFIG as each task reads it.
 
 Pure values. Nothing here resolves a name or knows how a cluster was decided.
 """
@@ -15,7 +15,7 @@ ROLES = ("ps", "chief", "worker", "evaluator")
 
 
 def endpoint(address: str, port: int) -> str:
-    """ "192.0.2.10:2222", with brackets around an IPv6 address."""
+    """Return such as "192.0.2.10:2222", with brackets around an IPv6 address."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
@@ -24,8 +24,8 @@ def cluster_json(cluster: Cluster) -> str:
 
 
 def tf_config(cluster: Cluster, role: str, index: int) -> str:
-    """TF_CONFIG of one task. An evaluator must not be in `cluster`: no task connects to it, and the
-    chief would hang."""
+    """Return TF_CONFIG of one task. An evaluator must not be in `cluster`: no task connects to it,
+    and the chief would hang."""
     return json.dumps(
         {
             "cluster": {name: list(tasks) for name, tasks in cluster.items()},

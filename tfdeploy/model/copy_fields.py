@@ -1,4 +1,4 @@
-"""Makes rows, and other records, of values that have fields of the same names."""
+"""Make rows, and other records, from values that have fields of the same names."""
 
 from __future__ import annotations
 

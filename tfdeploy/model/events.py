@@ -1,4 +1,5 @@
-"""Events: all that operations report upward. The run store writes them, progress folds them."""
+"""Define events: all that operations report upward. The run store writes them, and progress folds
+them."""
 
 from __future__ import annotations
 
@@ -130,7 +131,7 @@ Emit = Callable[[Event], None]
 
 
 def event_to_json(event: Event) -> bytes:
-    """One line, without its newline. Bytes that were not UTF-8 (surrogate escapes) become
+    """Return one line, without its newline. Bytes that were not UTF-8 (surrogate escapes) become
     U+FFFD."""
     try:
         return msgspec.json.encode(event)

@@ -1,6 +1,6 @@
-"""What probing found on a host. Planning uses these facts and never asks the host again.
+"""Define what a probe finds on a host. Planning uses these facts and never asks the host again.
 
-A host sends them, so every one is parsed or bounded when it is received.
+A host sends them, so each is parsed or bounded when it is received.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class KeepFact:
 
     @property
     def time(self) -> float:
-        """The time by which `keep` folders are compared: the checkpoint's where there is one, so
-        newer log files do not count."""
+        """Return the time by which `keep` folders are compared: the checkpoint's if there is one,
+        so that newer log files do not count."""
         return self.newest if self.recorded is None else self.recorded
 
     def same_as(self, other: KeepFact) -> bool:
-        """Whether both may be one folder, or a copy of it."""
+        """True if both may be one folder, or copies of it."""
         return (self.path, self.time, self.checkpoint) == (other.path, other.time, other.checkpoint)
 
 
@@ -81,8 +81,8 @@ _UNSAID = "its agent does not say"
 
 @dataclass(frozen=True)
 class Hindrances:
-    """What keeps a host from each level of `protect`, in words; "": nothing. `most_instructions`:
-    of a filter of its kernel."""
+    """Why a host cannot do each level of `protect`; "": it can. `most_instructions`: of a filter of
+    its kernel."""
 
     peers: Text = _UNSAID
     firewall: Text = _UNSAID
@@ -201,8 +201,8 @@ class HostFacts:
     def refuse_nonsense(
         self, ports: tuple[int, int], names: Collection[str], modules: Collection[str] = ()
     ) -> None:
-        """Raises ValueError where the facts contradict what was asked. `ports`: the range asked
-        for; `names`: the cluster's names asked for; `modules`: of Python, asked for."""
+        """Raise ValueError if the facts contradict what was asked. `ports`: the range; `names`: the
+        cluster's names; `modules`: of Python."""
         low, high = ports
         if self.ssh_server_address is not None and not is_ip(self.ssh_server_address):
             raise ValueError(f"{self.ssh_server_address!r:.200} is no address")

@@ -1,7 +1,7 @@
-"""A plan on a host: the parts of a plan that are sent there, and the parts that are trusted in a
-plan read back. Pure.
+"""Convert between a plan and the plan on a host: what is sent, and which parts of a plan that is
+read back are trusted. Pure.
 
-A host may be broken into. So only names, advertised addresses, ports and figures are taken from its
+A host may be hostile. So only names, advertised addresses, ports and figures are taken from its
 plan, each checked here. How a host is reached, its interpreter and the metrics' regular expressions
 come from this machine alone.
 """
@@ -67,8 +67,8 @@ _PLAN_FIELDS: dict[str, Any] = {
 
 
 def with_connections(plan: Plan, hosts: Iterable[Host]) -> Plan:
-    """The plan with the SSH settings of `hosts` (the inventory's). A host that it lacks gets no
-    address."""
+    """Return the plan with the SSH settings of `hosts` (the inventory's). A host that is missing
+    there gets no address."""
     known = {host.name: host for host in hosts}
     settings = {
         each.host: connection_settings(known.get(each.host) or Host(each.host, ""))
@@ -78,8 +78,8 @@ def with_connections(plan: Plan, hosts: Iterable[Host]) -> Plan:
 
 
 def connection_settings(host: Host) -> dict[str, Any]:
-    """The inventory's host as JSON values (lists, no tuples), so that a plan equals itself after a
-    round trip. Paths of this machine in it need not be UTF-8."""
+    """Return the inventory's host as JSON values (lists, no tuples), so that a plan equals itself
+    after a round trip. Paths of this machine in it need not be UTF-8."""
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in settings_of(host).items()
@@ -87,11 +87,11 @@ def connection_settings(host: Host) -> dict[str, Any]:
 
 
 def read_shown(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -> Plan:
-    """The trusted parts of a host's plan.json for `run`, of any version. Raises ValueError that
-    says what is wrong with it.
+    """Return the trusted parts of a host's plan.json for `run`, of any version. Raises ValueError
+    that says what is wrong with it.
 
     The tasks' commands and environments are left out. `metrics` (this machine's) replace the
-    plan's: a hostile regular expression could match for ever.
+    plan's, because a hostile regular expression could match for ever.
     """
     plan = _read(content)
     _need(
@@ -130,8 +130,8 @@ def _read(content: bytes) -> Plan:
 
 @cache
 def _shown() -> type[Any]:
-    """The type of a plan without the fields that are not taken from hosts, so that these are not
-    even decoded."""
+    """Return the type of a plan without the fields that are not taken from hosts, so that these are
+    not even decoded."""
     task: Any = _shape(TaskPlan, ("argv", "env"), _TASK_FIELDS)
     host: Any = _shape(HostPlan, ("ssh", "workdir", "python"), _HOST_FIELDS)
     tasks = Annotated[tuple[task, ...], Meta(max_length=MOST_TASKS)]
@@ -157,7 +157,7 @@ def _fields(struct: Any) -> dict[str, Any]:
 
 
 def printable(text: str) -> str:
-    """One printable line of bounded length, for text that is only shown."""
+    """Return one printable line of bounded length, for text that is only shown."""
     return "".join(char if char.isprintable() else "?" for char in text[:_SHOWN_CHARS])
 
 

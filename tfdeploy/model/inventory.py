@@ -1,4 +1,5 @@
-"""Hosts as the inventory names them. Values only: nothing here reads a file or opens a socket."""
+"""Define hosts as the inventory names them. Values only: nothing here reads a file or opens a
+socket."""
 
 from __future__ import annotations
 
@@ -58,5 +59,5 @@ class Inventory:
     source: str = ""
 
     def host(self, name: str) -> Host:
-        """The host of that name. Raises KeyError."""
+        """Return the host of that name. Raises KeyError."""
         return {host.name: host for host in self.hosts}[name]

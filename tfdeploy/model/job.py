@@ -1,4 +1,4 @@
-"""What to train: the job file with its defaults filled in. Values only."""
+"""Define what to train: the job file with its defaults filled in. Values only."""
 
 from __future__ import annotations
 
@@ -49,12 +49,14 @@ class Secret:
         return self._text
 
     def is_in(self, text: str, shortest: int = 1) -> bool:
-        """Whether `text` holds it; a value of less than `shortest` characters is in no text."""
+        """True if `text` contains the value. A value of less than `shortest` characters is in no
+        text."""
         return len(self._text) >= shortest and self._text in text
 
     def needles(self, shortest: int) -> tuple[bytes, ...]:
-        """What a file that shows the value holds: the value without white space around it, and as a
-        JSON string has it. Nothing for a value of less than `shortest` characters."""
+        """Return what a file that shows the value contains: the value without surrounding white
+        space, and its form in a JSON string. Nothing for a value of less than `shortest`
+        characters."""
         text = self._text.strip()
         if len(text) < shortest:
             return ()
@@ -69,7 +71,7 @@ class Secret:
 
 @dataclass(frozen=True)
 class SecretSource:
-    """Where the value of a secret is read, on the operator's machine: one of the three."""
+    """Where the value of a secret is read, on the operator's machine. One of the three is set."""
 
     variable: str | None = None  # of the environment
     file: str | None = None
@@ -93,7 +95,7 @@ class DataSource:
 
 @dataclass(frozen=True)
 class Job:
-    """Paths are absolute. Durations in seconds."""
+    """A job. Paths are absolute. Durations in seconds."""
 
     name: str
     mode: Mode | None  # None: must come from --mode

@@ -1,4 +1,4 @@
-"""Lines of a task's output, as the hosts stored them: one, or a block of those that came at
+"""Define lines of a task's output as the hosts stored them: one, or a block of lines that came at
 once."""
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 
 def more_bytes(count: int) -> str:
-    """What stands at the end of a line that is cut."""
+    """Return the text at the end of a line that is cut."""
     return f"... ({count:,} more bytes)"
 
 
 class LogLine(NamedTuple):
-    """`line` is raw bytes without its end; time is UTC seconds of the run's clock."""
+    """One line. `line` is raw bytes without its end; time is UTC seconds of the run's clock."""
 
     time: float
     task: str
@@ -28,8 +28,8 @@ class LogLine(NamedTuple):
 
 
 class LineBlock(NamedTuple):
-    """Whole lines of one time, attempt and stream. A line of its own is made only where somebody
-    asks: there are millions."""
+    """Whole lines of one time, attempt and stream. Single lines are made only on demand, because
+    there are millions."""
 
     time: float
     task: str

@@ -1,4 +1,4 @@
-"""The content of a folder of code, and the release hash that names exactly this content."""
+"""Define the content of a folder of code, and the release hash that names exactly this content."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Entry:
 
 
 class CodeFile(NamedTuple):
-    """What is kept of an Entry with the run. `sum`: the sha256 of a file, the target of a link."""
+    """What a run keeps of an Entry. `sum`: the sha256 of a file, the target of a link."""
 
     kind: Literal["file", "exec", "link"]
     sum: str
@@ -30,7 +30,8 @@ class CodeFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Manifest:
-    """Sorted by path. `release`: hash over path, content, executable bit and link target."""
+    """The entries, sorted by path. `release`: hash over path, content, executable bit and link
+    target."""
 
     root: str  # absolute, on the control machine
     release: str

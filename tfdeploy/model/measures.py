@@ -1,7 +1,7 @@
-"""Step, loss, steps per second and all other metrics of one task, as its host's sampler reads them:
-agent/sampling/printed.py.
+"""Hold step, loss, steps per second and all other metrics of one task, as its host's sampler reads
+them (agent/sampling/printed.py).
 
-The hosts of a run that 0.1.0 launched tell them late, so the lines of such a run are matched here.
+The hosts of a run that 0.1.0 launched send them late, so the lines of such a run are matched here.
 Lines come at any rate: only the newest few of each quarter of a second (by the lines' own time) are
 matched, the newest first. What costs more CPU time than agent/metric_reader.py allows is left out.
 """
@@ -31,14 +31,15 @@ Patterns = Mapping[str, "re.Pattern[str]"]
 
 
 def patterns_of(plan: Plan) -> Patterns:
-    """What is matched here in a run's lines: nothing, where its hosts tell their metrics."""
+    """Return the patterns that are matched here in a run's lines: none if its hosts send their
+    metrics."""
     if plan.hosts_tell_metrics:
         return {}
     return compile_patterns({**OTHER_STEPS, **DEFAULT_METRICS, **plan.metrics})
 
 
 def metrics_of(sample: TaskSample) -> dict[str, float]:
-    """All metrics of a sample."""
+    """Return all metrics of a sample."""
     return {**sample.printed, **{name: float(text) for name, text in sample.not_finite.items()}}
 
 
@@ -46,12 +47,13 @@ NOT_OWN = frozenset((*SHOWN_APART, *OTHER_STEPS, EPOCH, EPOCHS, BATCH, BATCHES))
 
 
 def own_metrics(metrics: Iterable[str]) -> list[str]:
-    """Those that are shown as `name value`: without steps, and where Keras is in its epochs."""
+    """Return the metrics that are shown as `name value`: without steps, and without Keras's
+    position in its epochs."""
     return [name for name in metrics if name not in NOT_OWN]
 
 
 class Measures:
-    """The fold over one task's samples, and its lines where `patterns` are given."""
+    """The fold over one task's samples, and over its lines if `patterns` are given."""
 
     def __init__(self, patterns: Patterns) -> None:
         self._reader = MetricReader(patterns) if patterns else None
@@ -68,8 +70,8 @@ class Measures:
         }
 
     def line(self, time: float, line: str) -> None:
-        """Called for every line, so it only appends: lines are matched once their quarter of a
-        second is over. `time`: UTC seconds."""
+        """Take a line. It is only appended, because this is called for every line; lines are
+        matched once their quarter of a second is over. `time`: UTC seconds."""
         if self._reader is None:
             return
         bucket = int(time * _BUCKETS_PER_S)
@@ -80,7 +82,7 @@ class Measures:
         self._found = None
 
     def take_sample(self, sample: TaskSample) -> None:
-        """Take the metrics that the task's host knows, also from event files. Those of lines that
+        """Take the metrics that the task's host knows, also from event files. Metrics of lines that
         are matched here count before them."""
         metrics = metrics_of(sample)
         if self._reader is None:
@@ -99,21 +101,22 @@ class Measures:
 
     @property
     def stopped(self) -> list[str]:
-        """The metrics that are not read any more: to match their patterns takes too long."""
+        """Return the metrics that are not read any more, because matching their patterns takes too
+        long."""
         return [] if self._reader is None else self._reader.stopped
 
     def restart(self) -> None:
-        """A new attempt: its steps are not compared with those of the one before."""
+        """Begin a new attempt: its steps are not compared with those of the previous one."""
         self._settle()
         for samples in self._samples.values():
             samples.clear()
 
     def values(self) -> dict[str, float]:
-        """The newest figure of each metric."""
+        """Return the newest figure of each metric."""
         return {**self._written, **self._settled, **self._match()}
 
     def names(self) -> Iterable[str]:
-        """The metrics that it has seen so far."""
+        """Return the metrics seen so far."""
         return {**self._settled, **self._written}.keys()
 
     @property
@@ -126,9 +129,9 @@ class Measures:
         return self.values().get("loss")
 
     def rate(self, until: float | None = None, name: str = "step") -> float | None:
-        """Steps per second over the last 30 s of output; 0.0 when no step was printed for 30 s
-        before `until`. None: not known, also where only event files have steps: programs write them
-        late. `name`: "step", or one of OTHER_STEPS."""
+        """Return steps per second over the last 30 s of output; 0.0 if no step was printed for 30 s
+        before `until`. None: not known, also if only event files have steps, because programs write
+        them late. `name`: "step", or one of OTHER_STEPS."""
         samples = self._samples[name]
         if len(samples) < 2:
             return {**self._written, **self._settled}.get(PRINTED_RATE) if name == "step" else None

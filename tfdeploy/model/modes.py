@@ -1,4 +1,5 @@
-"""The modes: one row says all that depends on a mode, and no other module asks for a mode's name.
+"""Define the modes: a row has all that depends on a mode, and no other module compares a mode's
+name.
 
 Values only. What the hosts need of a row is sent by name: `traits` and `lockstep`.
 """
@@ -25,9 +26,9 @@ Trait = Literal[
 
 @dataclass(frozen=True)
 class Rules:
-    """`takes`: the roles that the mode can use; other roles of the inventory stay idle. `needs`:
-    the roles it requires. `on_death`: what happens, in words. `serves`: the roles whose tasks never
-    end by themselves."""
+    """One mode. `takes`: the roles that it can use; other roles of the inventory stay idle.
+    `needs`: the roles it requires. `on_death`: what happens, as text. `serves`: the roles whose
+    tasks never end by themselves."""
 
     takes: tuple[str, ...]
     needs: tuple[str, ...]
@@ -155,5 +156,6 @@ RULES: dict[Mode, Rules] = {
 
 
 def rules(mode: Mode | None) -> Rules:
-    """The rules of the mode; of async for a job without a mode, which is refused elsewhere."""
+    """Return the rules of the mode; those of async for a job without a mode, which is refused
+    elsewhere."""
     return RULES[mode or "async"]

@@ -1,4 +1,4 @@
-"""The variables that tell a task which part of a data set it has. Pure."""
+"""Name the variables that tell a task which part of a data set it has. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ BEFORE = "TFDEPLOY_DATA_"
 
 
 def part_variable(name: str) -> str:
-    """TFDEPLOY_DATA_<NAME>_PART, the part's number from 0: NAME in capitals, `_` for what is no
-    letter or digit."""
+    """Return TFDEPLOY_DATA_<NAME>_PART, the part's number from 0. NAME is in capitals, with `_` for
+    characters that are neither letters nor digits."""
     return f"{BEFORE}{_capitals(name)}_PART"
 
 
 def parts_variable(name: str) -> str:
-    """TFDEPLOY_DATA_<NAME>_PARTS, how many parts there are."""
+    """Return TFDEPLOY_DATA_<NAME>_PARTS, the number of parts."""
     return f"{BEFORE}{_capitals(name)}_PARTS"
 
 

@@ -1,5 +1,5 @@
-"""The plan: the pure value that a launch carries out. Frozen, equal by value, round-trips through
-JSON."""
+"""Define the plan: the pure value that a launch carries out. Frozen, equal by value, round-trips
+through JSON."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class HostPlan:
 
 @dataclass(frozen=True)
 class PartPlan:
-    """One part of a data set with `split`. None: not known, for nothing is sent (--no-sync)."""
+    """One part of a data set with `split`. None: not known, because nothing is sent (--no-sync)."""
 
     task: str
     host: str
@@ -69,7 +69,7 @@ class PartPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """Durations in seconds, sizes in bytes, `created` in UTC seconds."""
+    """A plan. Durations in seconds, sizes in bytes, `created` in UTC seconds."""
 
     run: str
     job: str
@@ -121,22 +121,23 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """16 hex digits over what hosts get of this plan: launch is idempotent by run and
+        """Return 16 hex digits over what hosts get of this plan: launch is idempotent by run and
         digest."""
         return hashlib.sha256(_encoded(for_hosts(self))).hexdigest()[:16]
 
     @property
     def versions(self) -> dict[str, dict[str, str]]:
-        """Host -> program -> version; none for a host of a run that an older tfdeploy launched."""
+        """Return host -> program -> version; none for a host of a run that an older tfdeploy
+        launched."""
         return {host.host: host.versions for host in self.hosts if host.versions}
 
     def host(self, name: str) -> HostPlan:
-        """Raises KeyError."""
+        """Return the host's plan. Raises KeyError."""
         return {host.host: host for host in self.hosts}[name]
 
 
 def for_hosts(plan: Plan) -> Plan:
-    """The plan without the SSH settings, which only this machine needs."""
+    """Return the plan without the SSH settings, which only this machine needs."""
     return replace(plan, hosts=tuple(replace(host, ssh={}) for host in plan.hosts))
 
 
@@ -153,5 +154,5 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
 
 
 def plan_from_json(fields: Mapping[str, object]) -> Plan:
-    """Raises msgspec.ValidationError where `fields` are no plan."""
+    """Return the plan. Raises msgspec.ValidationError if `fields` are not a plan."""
     return convert(fields, Plan)

@@ -1,4 +1,5 @@
-"""The plan as a file and on the wire: the cluster is written once, and the tasks refer to it. Pure.
+"""Write the plan as a file and on the wire: the cluster is written once, and the tasks refer to it.
+Pure.
 
 Each task's command and environment repeat the cluster, so a plan would grow with the square of its
 hosts. Here such an argument or value is a list of texts and numbers; a number is an index into the
@@ -20,7 +21,7 @@ _LEAST_CHARS = 64  # a shorter text is not worth a reference
 
 
 def texts_of(plan: Plan) -> tuple[str, ...]:
-    """The texts of the cluster that the tasks repeat, the longest first."""
+    """Return the texts of the cluster that the tasks repeat, the longest first."""
     alone = cluster_json(plan.cluster)
     joined = [",".join(endpoints) for endpoints in plan.cluster.values()]
     around = ",".join(dict.fromkeys(host.address for host in plan.hosts))
@@ -29,8 +30,8 @@ def texts_of(plan: Plan) -> tuple[str, ...]:
 
 
 def pack_value(word: str, texts: Iterable[str]) -> str | list[str | int]:
-    """An argument or value with its repeated texts replaced by their numbers, as wire.word_of reads
-    it."""
+    """Return an argument or value with its repeated texts replaced by their numbers, as
+    wire.word_of reads it."""
     if len(word) < _LEAST_CHARS:
         return word
     parts = _split(word, list(enumerate(texts)))
@@ -42,7 +43,7 @@ def pack_values(words: Mapping[str, str], texts: Iterable[str]) -> dict[str, Any
 
 
 def plan_to_file(plan: Plan) -> dict[str, Any]:
-    """The plan's JSON, for plan.json."""
+    """Return the plan's JSON, for plan.json."""
     texts = texts_of(plan)
     fields = plan_to_json(plan)
     for task in fields["tasks"]:
@@ -52,8 +53,8 @@ def plan_to_file(plan: Plan) -> dict[str, Any]:
 
 
 def plan_from_file(content: bytes) -> Plan:
-    """A plan of this version or an older one. Raises ValueError or msgspec.ValidationError where
-    `content` is no plan."""
+    """Return a plan of this version or an older one. Raises ValueError or msgspec.ValidationError
+    if `content` is not a plan."""
     fields = json.loads(content)
     if not isinstance(fields, dict):
         raise ValueError("no object")

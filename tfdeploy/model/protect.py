@@ -1,7 +1,7 @@
-"""Who may reach the ports of a run: what a job asks for, and what a plan uses. Values only.
+"""Define who may reach the ports of a run: what a job asks for, and what a plan uses. Values only.
 
-`peers`: the kernel lets in connections from the addresses of the run's hosts alone. `firewall`:
-also a table of nftables.
+`peers`: the kernel admits connections from the addresses of the run's hosts alone. `firewall`: also
+a table of nftables.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ ASKED_LEVELS: tuple[AskedLevel, ...] = get_args(AskedLevel)
 
 @dataclass(frozen=True)
 class Protection:
-    """Of one run. `used`: the weakest level of its hosts; `why`: why not more, in words; `hosts`:
-    host -> its level, empty in runs of a version before, where all hosts had `used`."""
+    """The protection of one run. `used`: the weakest level of its hosts. `why`: why not more.
+    `hosts`: host -> its level, empty in runs of an earlier version, in which all hosts had
+    `used`."""
 
     asked: AskedLevel = "none"
     used: Level = "none"
@@ -31,7 +32,7 @@ class Protection:
         return self.hosts.get(host, self.used)
 
     def by_level(self) -> dict[Level, tuple[str, ...]]:
-        """The levels that hosts have, the strongest first, and which hosts."""
+        """Return the levels that hosts have, the strongest first, with their hosts."""
         hosts_by_level = {
             level: tuple(host for host, its in self.hosts.items() if its == level)
             for level in LEVELS
@@ -40,7 +41,7 @@ class Protection:
 
     @property
     def levels(self) -> str:
-        """'firewall on n[1-3], peers on n4'."""
+        """Return text such as 'firewall on n[1-3], peers on n4'."""
         return ", ".join(
             f"{level} on {fold_names(hosts)}" for level, hosts in self.by_level().items()
         )

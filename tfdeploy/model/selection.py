@@ -1,4 +1,4 @@
-"""`--limit` and `--exclude`: the hosts of an inventory that they select. Pure."""
+"""Select hosts of an inventory by `--limit` and `--exclude`. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tfdeploy.model.text.name_patterns import matched
 
 
 def select(inventory: Inventory, limit: str | None, exclude: str | None) -> Inventory:
-    """The inventory with only the selected hosts, also in its roles, in the file's order.
+    """Return the inventory with only the selected hosts, also in its roles, in the file's order.
 
-    Patterns are those of name_patterns, with roles as groups. Raises UsageError: a pattern that
-    matches nothing, or no host left.
+    Patterns are those of name_patterns, with roles as groups. Raises UsageError if a pattern
+    matches nothing, or no host remains.
     """
     names = {host.name for host in inventory.hosts}
     if limit is not None:

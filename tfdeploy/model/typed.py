@@ -1,4 +1,4 @@
-"""JSON to typed values, from any thread.
+"""Convert JSON to typed values, from any thread.
 
 msgspec 0.22 inspects a class at its first use, and crashes the process when two threads do so at
 once: hence the lock. In older releases, which pyproject.toml allows, its errors are not
@@ -17,12 +17,12 @@ msgspec_lock = threading.Lock()
 
 
 def convert(value: Any, cls: type[V]) -> V:
-    """Raises msgspec.ValidationError when `value` is not a `cls`."""
+    """Return `value` as a `cls`. Raises msgspec.ValidationError if it is not one."""
     with msgspec_lock:
         return msgspec.convert(value, cls)
 
 
 def decode(text: bytes | str, cls: type[V]) -> V:
-    """Raises msgspec.ValidationError, msgspec.DecodeError."""
+    """Return the JSON text as a `cls`. Raises msgspec.ValidationError, msgspec.DecodeError."""
     with msgspec_lock:
         return msgspec.json.decode(text, type=cls)

@@ -12,9 +12,9 @@ from tfdeploy.machine.ownership import find_folder_exposure
 
 
 def state_root(environ: Mapping[str, str]) -> Path:
-    """$XDG_STATE_HOME/tfdeploy, by default ~/.local/state/tfdeploy. Nothing is created.
+    """Return $XDG_STATE_HOME/tfdeploy, by default ~/.local/state/tfdeploy. Nothing is created.
 
-    Raises Refused where this user has no home.
+    Raises Refused if this user has no home.
     """
     base = environ.get("XDG_STATE_HOME", "")
     if not base.startswith("/"):

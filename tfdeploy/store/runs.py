@@ -1,4 +1,4 @@
-"""The run store: one folder a run, with plan.json, events.jsonl and files.json: what its code was.
+"""Store runs: one folder each, with plan.json, events.jsonl and files.json (what its code was).
 
 A failed write returns False and raises nothing: launch and stop must also work with a full or
 read-only home. A corrupt file counts as missing.
@@ -31,8 +31,8 @@ class RunStore:
         self.root = root / "runs"
 
     def save(self, plan: Plan, manifest: Manifest | None = None) -> bool:
-        """Stores the plan, and the names and sums of its code where that is `manifest`; True if
-        they are on disk."""
+        """Store the plan, and the names and hashes of its code if `manifest` is that. Return True
+        if they are on disk."""
         # Imported late: most verbs write nothing.
         from tfdeploy.machine.private_files import make_private_folder, write_private_file
 
@@ -47,8 +47,8 @@ class RunStore:
         return True
 
     def plan(self, run: str, job: str | None = None) -> Plan | None:
-        """The stored plan of exactly this run id, or None. `job`: only a plan of that job; two jobs
-        may use one run id, and the later plan replaces the earlier one."""
+        """Return the stored plan of exactly this run id, or None. `job`: only a plan of that job;
+        two jobs may use one run id, and the later plan replaces the earlier one."""
         try:
             plan = plan_from_file(_own_content(self._folder(run) / "plan.json"))
         except (
@@ -64,7 +64,7 @@ class RunStore:
         return plan if job in (None, plan.job) else None
 
     def files(self, run: str) -> dict[str, CodeFile] | None:
-        """By path: of the run's code; None: not known here."""
+        """Return the files of the run's code by path; None: not known here."""
         try:
             return decode((self._folder(run) / "files.json").read_bytes(), dict[str, CodeFile])
         except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
@@ -79,7 +79,7 @@ class RunStore:
             return None
 
     def runs(self) -> list[str]:
-        """Run ids, newest first by the time of their plan."""
+        """Return run ids, newest first by the time of their plan."""
         try:
             names = os.listdir(self.root)
         except OSError:
@@ -96,8 +96,8 @@ class RunStore:
                 yield plan
 
     def events(self, run: str) -> Iterator[Event]:
-        """What this machine has recorded of a run, in order; lines that are no events are left
-        out."""
+        """Return what this machine has recorded of a run, in order, without lines that are not
+        events."""
         try:
             content = (self._folder(run) / "events.jsonl").read_bytes()
         except OSError:
@@ -118,15 +118,15 @@ class RunStore:
         return ended
 
     def usage(self, run: str) -> int:
-        """Bytes on the disk; 0: it is not stored."""
+        """Return its bytes on the disk; 0: it is not stored."""
         try:
             return sum(path.lstat().st_blocks * 512 for path in self._folder(run).iterdir())
         except OSError:
             return 0
 
     def forget(self, run: str) -> bool:
-        """Removes what is stored of a run; whether nothing is left. The plan goes first: without it
-        there is no run."""
+        """Remove what is stored of a run. Return True if nothing is left. The plan is removed
+        first: without it there is no run."""
         folder = self.root / run
         if not is_run(run) or folder.is_symlink():
             return False

@@ -1,4 +1,4 @@
-"""The number of steps that a command asks for. Pure."""
+"""Find the number of steps that a command asks for. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ _GOAL = re.compile(
 
 
 def goal_of(argv: Sequence[str]) -> int | None:
-    """The number of steps that a command asks for; None: it does not, or twice in different
-    words."""
+    """Return the number of steps that a command asks for; None: none, or two different ones."""
     goals = set()
     for word, following in zip_longest(argv, argv[1:], fillvalue=""):
         name, given, text = word.partition("=")

@@ -1,4 +1,4 @@
-"""How much of a run is done, where its goal is known: `--steps=2000` in its command, or Keras's
+"""Tell how much of a run is done if its goal is known: `--steps=2000` in its command, or Keras's
 `Epoch 3/40`. Pure."""
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from tfdeploy.model.progress.run_progress import RunProgress
 
 @dataclass(frozen=True)
 class Headway:
-    """`part`: 0 to 1. `words`: "step 1,393 of 2,000", "epoch 3 of 40"."""
+    """How far a run is. `part`: 0 to 1. `words`: "step 1,393 of 2,000", "epoch 3 of 40"."""
 
     part: float
     words: str
 
 
 def headway(progress: RunProgress) -> Headway | None:
-    """Of the run, by its highest step or its leading task's epoch. None: its goal is not known."""
+    """Return how far the run is, by its highest step or its leading task's epoch. None: its goal is
+    not known."""
     lead = progress.lead
     if lead is None:
         return None

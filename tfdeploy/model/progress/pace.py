@@ -1,9 +1,9 @@
-"""Tasks that train more slowly than the others, each with a figure. Pure.
+"""Find tasks that train more slowly than the others, each with a figure. Pure.
 
-Where each task has steps of its own, their rates are compared. Workers that share a step counter
-and print no step of their own are compared by how fast they write lines: they run the same program.
-Where all make each step together their rates are equal, and the one that keeps the others waiting
-is the one that computes most.
+If each task has its own steps, their rates are compared. Workers that share a step counter and
+print no own step are compared by how fast they write lines, because they run the same program. If
+all make each step together, their rates are equal, and the task that keeps the others waiting is
+the one that computes most.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ BEHIND_S = 30.0  # by the run's rate
 
 @dataclass(frozen=True)
 class Slow:
-    """`short` is for a cell: "2.1x slower"; `words`: "2.1x slower than the median of 16 tasks"."""
+    """A slow task. `short` is for a cell: "2.1x slower"; `words`: "2.1x slower than the median of
+    16 tasks"."""
 
     times: float
     short: str
@@ -34,7 +35,7 @@ class Slow:
 
 
 def slow_tasks(progress: RunProgress, trends: Trends) -> dict[str, Slow]:
-    """By task. Only of tasks that run, on hosts that answer."""
+    """Return slow tasks by name, only of tasks that run, on hosts that answer."""
     trainers = [
         task
         for task in progress.tasks.values()
@@ -78,7 +79,7 @@ def _slower(rates: Mapping[str, float], by: str) -> dict[str, Slow]:
 
 
 def _busy(trainers: list[TaskProgress], trends: Trends) -> dict[str, Slow]:
-    """Of those that make each step together: by GPU where they have some, else by processor."""
+    """Compare tasks that make each step together: by GPU if they have some, else by processor."""
     for use, words in (("gpu", "GPU"), ("cpu", "CPU")):
         means = {
             task.task: mean
@@ -100,7 +101,7 @@ def _busy(trainers: list[TaskProgress], trends: Trends) -> dict[str, Slow]:
 
 
 def _stale(trainers: list[TaskProgress], progress: RunProgress) -> dict[str, Slow]:
-    """Workers whose last known step is far behind the highest."""
+    """Return workers whose last known step is far behind the highest."""
     rate, highest = progress.shared_rate(), progress.highest_step
     if not rate or highest is None:
         return {}

@@ -1,5 +1,5 @@
-"""The progress of a run: a pure fold over its events. The same events give the same state, live or
-replayed.
+"""Compute the progress of a run: a pure fold over its events. The same events give the same state,
+live or replayed.
 
 It reads no clock: time is the events' time. A line costs about a microsecond; step and loss are
 computed when they are read. Nothing here is sanitised: text is as the hosts sent it.
@@ -36,7 +36,7 @@ _KEPT_NOTES = 100
 
 
 class HostProgress:
-    """One host so far: the last state of its connection, and what is being sent to it."""
+    """One host: the last state of its connection, and what is being sent to it."""
 
     def __init__(self, host: str) -> None:
         self.host = host
@@ -118,7 +118,7 @@ class RunProgress:
         self.goal = goal_of(deciding or plan.command)
 
     def host(self, name: str) -> HostProgress:
-        """The host of that name, added if it is new."""
+        """Return the host of that name, added if it is new."""
         return self.hosts.setdefault(name, HostProgress(name))
 
     @property
@@ -134,11 +134,11 @@ class RunProgress:
         return self.plan.created if self.plan else self.first_time
 
     def own_rate(self, task: TaskProgress) -> float | None:
-        """Steps per second of the task's own; None where it does not print them."""
+        """Return the task's own steps per second; None if it does not print them."""
         return task.rate_of("local_step") if self.shares_step else task.rate
 
     def shared_rate(self, silent: Collection[str] = ()) -> float | None:
-        """Steps per second of the shared step counter; None where there is none, or no rate is
+        """Return steps per second of the shared step counter; None if there is none, or no rate is
         known. `silent`: tasks without output for long."""
         if not self.shares_step:
             return None
@@ -151,12 +151,13 @@ class RunProgress:
 
     @property
     def lead(self) -> TaskProgress | None:
-        """The first task that decides how the run ends; None before there is a plan."""
+        """Return the first task that decides how the run ends; None before there is a plan."""
         return next((task for task in self.tasks.values() if task.deciding), None)
 
     @property
     def highest_step(self) -> int | None:
-        """Of all tasks that train; of a shared counter, where they print it beside their own."""
+        """Return the highest step of all tasks that train; of a shared counter, if they print it
+        beside their own."""
         steps = []
         for task in self.tasks.values():
             if task.task.partition(":")[0] in TRAINERS:
@@ -166,7 +167,7 @@ class RunProgress:
         return max(steps, default=None)
 
     def run_rate(self, silent: Collection[str] = ()) -> float | None:
-        """Steps per second of the run: of the shared counter, else of the leading task."""
+        """Return steps per second of the run: of the shared counter, else of the leading task."""
         if self.shares_step:
             return self.shared_rate(silent)
         lead = self.lead
@@ -180,7 +181,7 @@ class RunProgress:
 
     @property
     def own_metrics(self) -> list[str]:
-        """The job's own metrics, then those that its tasks print or write, the most wanted
+        """Return the job's own metrics, then those that its tasks print or write, the most wanted
         first."""
         metric_names = (name for task in self.tasks.values() for name in task.measures.names())
         return sort_metrics(
@@ -189,12 +190,12 @@ class RunProgress:
 
     @property
     def job_metrics(self) -> Collection[str]:
-        """The names of the plan's metrics."""
+        """Return the names of the plan's metrics."""
         return self.plan.metrics if self.plan else ()
 
     def gpu_use(self, task: TaskProgress) -> tuple[float | None, int | None]:
-        """(percent busy, the mean of its GPUs; bytes in use in all of them). None: not measured, or
-        it has none."""
+        """Return (percent busy, the mean of its GPUs; bytes in use in all of them). None: not
+        measured, or it has none."""
         host = self.hosts.get(task.host)
         if host is None or task.state != "running":
             return None, None
@@ -206,7 +207,7 @@ class RunProgress:
 
     @property
     def first_death(self) -> TaskProgress | None:
-        """The task whose death came first: the cause; the others are collateral."""
+        """Return the task whose death came first. It is the cause; the others are collateral."""
         if self.state in ("succeeded", "stopped"):
             return None
         death = deaths.first(deaths.death_of(task) for task in self.tasks.values() if task.dead)
@@ -214,14 +215,14 @@ class RunProgress:
 
     @property
     def cause(self) -> str | None:
-        """Why the run fails or failed, in words: as the operation reports it, else by the first
+        """Return why the run fails or failed: as the operation reports it, else by the first
         death."""
         if self._cause or self.state in ("succeeded", "stopped"):
             return self._cause
         return deaths.death_of(task).describe if (task := self.first_death) else None
 
     def health(self, task: TaskProgress) -> str | None:
-        """ "unreachable", "stalled" or None. While the host cannot be reached, that hides a
+        """Return "unreachable", "stalled" or None. While the host cannot be reached, that hides a
         stall."""
         if task.state == "ended":
             return None
@@ -229,15 +230,15 @@ class RunProgress:
         return "unreachable" if host and host.state == "unreachable" else task.health
 
     def stalled_because(self, task: TaskProgress, now: float | None = None) -> str | None:
-        """Why it is stalled, or was when its host last answered. `now`: UTC seconds, to tell for
-        how long."""
+        """Return why it is stalled, or was when its host last answered. `now`: UTC seconds, to tell
+        for how long."""
         if task.state == "ended":
             return None
         gone = self.health(task) == "unreachable"
         return stall_words(task.health_reason, task.health_since, last_known=gone, now=now)
 
     def _task(self, name: str, host: str | None) -> TaskProgress:
-        """The task of that name, added if it is new."""
+        """Return the task of that name, added if it is new."""
         task = self.tasks.get(name)
         if task is None:
             task = self.tasks[name] = TaskProgress(name, host or "?", self._patterns)
@@ -246,7 +247,7 @@ class RunProgress:
     def take_lines(
         self, task: str, host: str, time: float, newest: Sequence[str], count: int
     ) -> None:
-        """`count` lines that a task wrote at one time, of which `newest` are the last ones."""
+        """Take `count` lines that a task wrote at one time, of which `newest` are the last ones."""
         told = self._task(task, host)
         told.lines += count
         told.last_time = time
@@ -289,8 +290,8 @@ class RunProgress:
         task.apply(cast("TaskFields", event.data))
 
     def take_attempts(self, told: Mapping[str, Sequence[Attempt]]) -> list[Attempt]:
-        """What the hosts had noted of attempts before anybody looked. Returns those whose end was
-        not known."""
+        """Take what the hosts had recorded of attempts earlier. Return those whose end was not
+        known."""
         return merge_recorded(
             self.attempts, {task: told[task] for task in told.keys() & self.tasks.keys()}
         )

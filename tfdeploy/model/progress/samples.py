@@ -1,4 +1,4 @@
-"""What the hosts of a run have noted so far."""
+"""Hold the samples that the hosts of a run have recorded so far."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def gpu_use(seen: Iterable[tuple[float | None, int | None]]) -> tuple[float | No
 
 @dataclass(frozen=True)
 class Samples:
-    """`tasks`, `hosts`, `attempts`: by name, oldest first. `errors`: hosts that gave no answer."""
+    """The samples. `tasks`, `hosts`, `attempts`: by name, oldest first. `errors`: hosts that gave
+    no answer."""
 
     tasks: dict[str, list[TaskSample]] = field(default_factory=dict)
     hosts: dict[str, list[HostSample]] = field(default_factory=dict)

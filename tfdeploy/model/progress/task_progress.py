@@ -1,5 +1,5 @@
-"""The progress of one task: what its host reports of it, and what its lines tell. Not sanitised:
-text is as the hosts sent it."""
+"""Hold the progress of one task: what its host reports of it, and what its lines tell. Not
+sanitised: text is as the hosts sent it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RANK = {"pending": 0, "starting": 1, "running": 2, "lost": 3, "ended": 4}
 
 @dataclass(eq=False)
 class TaskProgress:
-    """One task so far. Times are the host's UTC seconds."""
+    """One task. Times are the host's UTC seconds."""
 
     task: str
     host: str
@@ -61,16 +61,16 @@ class TaskProgress:
 
     @property
     def rate(self) -> float | None:
-        """Steps per second, while it runs."""
+        """Return steps per second while it runs."""
         return self.rate_of("step")
 
     def rate_of(self, name: str) -> float | None:
-        """Of one of the measures that count steps."""
+        """Return the rate of one of the measures that count steps."""
         return None if self.state in ("ended", "lost") else self.measures.rate(self.last_time, name)
 
     @property
     def last_line(self) -> str:
-        """Its last line; of a progress bar, the last state."""
+        """Return its last line; of a progress bar, the last state."""
         return last_state(self.last_raw)
 
     @property
@@ -87,7 +87,7 @@ class TaskProgress:
             self.last_time = max(sample.step_time, self.last_time or 0.0)
 
     def apply(self, fields: TaskFields) -> None:
-        """Takes a TaskStatus's fields, unless they are older than those it has."""
+        """Take a TaskStatus's fields, unless they are older than the known ones."""
         attempt, state = fields.get("attempt", self.attempt), fields.get("state", self.state)
         if _order(attempt, state) < _order(self.attempt, self.state):
             return
@@ -100,6 +100,6 @@ class TaskProgress:
 
 
 def _order(attempt: int, state: str) -> tuple[int, int]:
-    """A key that grows over time. `pending` after an attempt is later than that attempt's end: the
-    task waits to start again."""
+    """Return a key that grows over time. `pending` after an attempt is later than that attempt's
+    end: the task waits to restart."""
     return attempt, len(_RANK) if state == "pending" and attempt else _RANK.get(state, 0)

@@ -1,5 +1,5 @@
-"""Progress of one transfer to one host: bytes, rate, time left. Pure; its clock is the events'
-time."""
+"""Compute the progress of one transfer to one host: bytes, rate, time left. Pure; its clock is the
+events' time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Transfer:
 
     @property
     def rate(self) -> float | None:
-        """Bytes per second: of the last 5 s while it moves, of all of it once it is done."""
+        """Return bytes per second: of the last 5 s while it moves, of the whole once it is done."""
         first, sent = self._samples[0] if self._samples else (0.0, 0)
         if not self.active and self.began is not None:
             first, sent = self.began, 0
@@ -54,7 +54,7 @@ class Transfer:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until it is done at this rate. None: not active, or no rate yet."""
+        """Return the seconds until it is done at this rate. None: not active, or no rate yet."""
         rate = self.rate
         if not self.active or not rate:
             return None

@@ -1,8 +1,8 @@
-"""How figures of a run went so far: per task and of the run, bounded whatever the run's length.
-Pure: it reads no clock.
+"""Keep how figures of a run developed: per task and of the run, bounded whatever the run's length.
+Pure: reads no clock.
 
-A series is full at MOST points; then every second one goes, and those that follow stand twice as
-far apart.
+A series is full at MOST points. Then every second point is dropped, and the following points are
+twice as far apart.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ RUN = ""  # the run itself, among the tasks
 
 
 class Trend:
-    """(time, value) by time. A point that comes too soon after the last one takes its value's
-    place."""
+    """Points (time, value), by time. A point that comes too soon after the last one replaces its
+    value."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -50,7 +50,7 @@ class Trend:
             self._apart_s = (self.times[-1] - self.times[0]) / MOST
 
     def begin_with(self, points: Iterable[tuple[float, float]]) -> None:
-        """Puts older points before its own."""
+        """Put older points before its own."""
         known = list(zip(self.times, self.values, strict=True))
         first = known[0][0] if known else math.inf
         self.__init__()  # type: ignore[misc]
@@ -62,8 +62,8 @@ class Trend:
         return list(zip(self.times, self.values, strict=True))
 
     def slope(self, over_s: float) -> float | None:
-        """Change per second over the last `over_s` seconds; None: less than two points. Nothing
-        before a fall counts."""
+        """Return the change per second over the last `over_s` seconds; None: fewer than two points.
+        Points before a fall do not count."""
         at = max(0, bisect_left(self.times, self.times[-1] - over_s)) if self.times else 0
         for index in range(len(self.values) - 1, at, -1):
             if self.values[index] < self.values[index - 1]:
@@ -74,14 +74,14 @@ class Trend:
         return (self.values[-1] - self.values[at]) / (self.times[-1] - self.times[at])
 
     def mean(self, over_s: float) -> float | None:
-        """Of the points of the last `over_s` seconds."""
+        """Return the mean of the points of the last `over_s` seconds."""
         at = bisect_left(self.times, self.times[-1] - over_s) if self.times else 0
         return sum(self.values[at:]) / len(self.values[at:]) if self.times else None
 
 
 class Trends:
-    """`printed`: metrics by task and name; `used`: LINES, PACE and USES by task. RUN has STEP,
-    LOSS, RATE and DONE of the run."""
+    """The trends of a run. `printed`: metrics by task and name. `used`: LINES, PACE and USES by
+    task. RUN has STEP, LOSS, RATE and DONE of the run."""
 
     def __init__(self) -> None:
         self.printed: dict[str, dict[str, Trend]] = {}
@@ -89,7 +89,7 @@ class Trends:
         self._looked: float | None = None
 
     def update(self, progress: RunProgress, now: float) -> None:
-        """Takes what is known at `now` (seconds), at most once in APART_S."""
+        """Take what is known at `now` (seconds), at most once in APART_S."""
         if self._looked is not None and 0 <= now - self._looked < APART_S:
             return
         self._looked = now
@@ -99,11 +99,11 @@ class Trends:
         self._look_at_run(progress, now)
 
     def trend(self, task: str, name: str) -> Trend | None:
-        """Of a metric by its name, of PACE, or of one of USES."""
+        """Return the trend of a metric by its name, of PACE, or of one of USES."""
         return self.printed.get(task, {}).get(name) or self.used.get(task, {}).get(name)
 
     def begin_with(self, noted: Samples, run: RunProgress) -> None:
-        """What hosts had noted before anybody looked."""
+        """Take what the hosts had recorded earlier."""
         for name, samples in noted.tasks.items():
             if name in run.tasks:
                 self._begin(

@@ -1,5 +1,5 @@
-"""What is wrong with each task of a run, in a word, and how bad: what needs a look stands first.
-Pure."""
+"""Tell what is wrong with each task of a run, in a word, and how bad it is. Tasks that need
+attention come first. Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _AGAIN_S = 120.0  # how long after a restart it is pointed out
 
 @dataclass(frozen=True)
 class Mark:
-    """`rank`: FIRST to DONE. `state`: for a cell. `why`: in words, "" where there is nothing to
-    tell."""
+    """The mark of a task. `rank`: FIRST to DONE. `state`: for a cell. `why`: "" if there is nothing
+    to say."""
 
     rank: int
     state: str
@@ -35,7 +35,8 @@ class Mark:
 def marks(
     progress: RunProgress, slow: Mapping[str, Slow] = MappingProxyType({}), now: float | None = None
 ) -> dict[str, Mark]:
-    """By task, in the plan's order. `now`: UTC seconds, by which a restart is recent."""
+    """Return marks by task, in the plan's order. `now`: UTC seconds, by which a restart is
+    recent."""
     first = progress.first_death
     ended = progress.state in ("succeeded", "stopped")
     return {
@@ -81,14 +82,15 @@ def _mark(
 
 
 def last_cause(progress: RunProgress, task: TaskProgress) -> str:
-    """Why it had to start again the last time: 'restart 2, after failed: 1'; no cause where that is
-    not known."""
+    """Return why it had to restart the last time, such as 'restart 2, after failed: 1'; without a
+    cause if that is not known."""
     before = _words_before(progress, task)
     return f"restart {task.restarts}" + (f", after {before}" if before else "")
 
 
 def _again(progress: RunProgress, task: TaskProgress, now: float | None) -> str:
-    """'2x, 40 s ago: failed: 1', which has to fit beside the figures of a task that runs."""
+    """Return such as '2x, 40 s ago: failed: 1', which must fit beside the figures of a task that
+    runs."""
     before = _words_before(progress, task)
     if task.state != "running" or now is None or task.started is None:
         return last_cause(progress, task)

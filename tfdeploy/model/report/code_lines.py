@@ -1,4 +1,4 @@
-"""Which lines differ between two versions of a file of code. Pure."""
+"""Find which lines differ between two versions of a file of code. Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Contents = Mapping[str, bytes]
 
 
 class LinesOfFile(TypedDict):
-    """`runs`: the first of all, and the one whose file differs from its. `diff`: as `diff -u` shows
-    it, without its head."""
+    """The lines of one file that differ. `runs`: the first of all, and the run whose file differs
+    from it. `diff`: as `diff -u` shows it, without its head."""
 
     path: str
     runs: tuple[str, str]
@@ -30,7 +30,8 @@ class LinesOfFile(TypedDict):
 
 
 def changed_files(one: CodeFiles, other: CodeFiles) -> list[str]:
-    """The first MOST_FILES of those whose content differs, or that one of the two lacks."""
+    """Return the first MOST_FILES of the files whose content differs, or that one of the two
+    lacks."""
     names = sorted(path for path in {*one, *other} if one.get(path) != other.get(path))
     return [path for path in names if "link" not in (_kind(one, path), _kind(other, path))][
         :MOST_FILES
@@ -38,7 +39,7 @@ def changed_files(one: CodeFiles, other: CodeFiles) -> list[str]:
 
 
 def wanted(files: CodeFiles, paths: Iterable[str]) -> dict[str, CodeFile]:
-    """Those of `paths` that are worth asking for."""
+    """Return those of `paths` that are worth requesting."""
     return {path: files[path] for path in paths if path in files and files[path].size <= MOST_BYTES}
 
 
@@ -47,7 +48,8 @@ def lines_of_files(
     files: tuple[CodeFiles, CodeFiles],
     contents: tuple[Contents | None, Contents | None],
 ) -> Iterator[LinesOfFile]:
-    """`contents`: what came of `wanted`; None: no host has that release any more."""
+    """Return the lines that differ. `contents`: of the `wanted` files; None: no host has that
+    release any more."""
     for path in changed_files(*files):
         texts, why = [], None
         for run, known, content in zip(runs, files, contents, strict=True):

@@ -1,4 +1,4 @@
-"""Warns of a large release: which paths make it large, and how to send them once instead of with
+"""Warn of a large release: which paths make it large, and how to send them once instead of with
 each run. Pure."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What differs between runs, and what each of them reached. Pure."""
+"""Find what differs between runs, and what each of them reached. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ _OF_THE_PLAN = frozenset(  # variables that tfdeploy sets: they differ with host
 
 
 class Difference(TypedDict):
-    """`values`: one for each run, in their order; None: that run has none, or it is not known."""
+    """One difference. `values`: one for each run, in their order; None: that run has none, or it is
+    not known."""
 
     what: What
     key: str
@@ -50,8 +51,8 @@ class Final(TypedDict):
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """`files`: those of its code; None: not known here. `contents`: of those that differ from the
-    first run's; None: no host has its release any more."""
+    """One run. `files`: those of its code; None: not known here. `contents`: of files that differ
+    from the first run's; None: no host has its release any more."""
 
     plan: Plan
     started: float
@@ -61,7 +62,7 @@ class ComparedRun:
 
     @property
     def samples(self) -> list[TaskSample]:
-        """Those with metrics of one task, which stand for the run.
+        """Return the samples of one task's metrics, which stand for the run.
 
         It is a deciding task that printed some, else the task that printed most.
         """
@@ -89,7 +90,7 @@ def differences(runs: Sequence[ComparedRun]) -> list[Difference]:
 
 
 def code_lines(runs: Sequence[ComparedRun]) -> list[LinesOfFile]:
-    """What differs in the files of the first run and of each other."""
+    """Return what differs between the files of the first run and of each other run."""
     first = runs[0]
     changed_files: list[LinesOfFile] = []
     for run in runs[1:]:
@@ -102,7 +103,8 @@ def code_lines(runs: Sequence[ComparedRun]) -> list[LinesOfFile]:
 
 
 def finals(runs: Sequence[ComparedRun]) -> list[Final]:
-    """The last value of each metric in the run's samples, and the step it had reached by then."""
+    """Return the last value of each metric in the run's samples, and the step it had reached by
+    then."""
     final_values: list[Final] = []
     for run in runs:
         last: dict[str, tuple[float, int | None]] = {}
@@ -125,7 +127,7 @@ def _compared_metrics(names: Iterable[str], run: ComparedRun) -> list[str]:
 
 
 def curves(runs: Sequence[ComparedRun]) -> list[Curves]:
-    """Each metric of all runs in one chart, over the time since each began."""
+    """Return each metric of all runs in one chart, over the time since each began."""
     names = dict.fromkeys(name for run in runs for row in run.samples for name in row.printed)
     shown = _compared_metrics(names, runs[0])
     return [
@@ -142,7 +144,7 @@ def _line(run: ComparedRun, name: str) -> Line | None:
 
 
 def _command(plan: Plan) -> dict[str, str]:
-    """Flags by their names, `--lr=0.1` as `--lr 0.1`; the words that are none as one."""
+    """Return flags by name, `--lr=0.1` as `--lr 0.1`; positional arguments as one entry."""
     words_by_position: dict[str, str] = {}
     words: list[str] = []
     rest = list(plan.command)
@@ -161,7 +163,8 @@ def _command(plan: Plan) -> dict[str, str]:
 
 
 def _env(plan: Plan) -> dict[str, str]:
-    """Of the job: the variables that all tasks have with one value, or how many have which."""
+    """Return the job's environment: the variables for which all tasks have one value, or how many
+    tasks have which value."""
     values = _counted_by_name(task.env for task in plan.tasks)
     return {
         name: value
@@ -212,7 +215,7 @@ def _counted_by_name(several: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def _counted(counts: Counter[str]) -> str:
-    """The one value, or `3 x this, 1 x that`."""
+    """Return the one value, or `3 x this, 1 x that`."""
     if len(counts) == 1:
         return next(iter(counts))
     return ", ".join(

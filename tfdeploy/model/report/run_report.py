@@ -1,4 +1,4 @@
-"""All that a report shows of one run. Pure: gathered by operations/report.py, drawn by
+"""Hold all that a report shows of one run. Pure: gathered by operations/report.py, drawn by
 ui/report/."""
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class LastLine:
 
 @dataclass(frozen=True, kw_only=True)
 class RunReport(Samples):
-    """`made`: UTC seconds. `events`: as this machine recorded them; none of a run that another one
-    launched. `errors`: hosts that gave no samples."""
+    """The report. `made`: UTC seconds. `events`: as this machine recorded them; none of a run that
+    another machine launched. `errors`: hosts that gave no samples."""
 
     plan: Plan
     view: RunView
@@ -44,8 +44,8 @@ class RunReport(Samples):
 
 @dataclass(frozen=True)
 class Line:
-    """One curve: (seconds since the run began, value), in pieces with gaps between: an attempt is a
-    piece."""
+    """One curve: (seconds since the run began, value), in pieces with gaps between. Each attempt is
+    a piece."""
 
     name: str
     pieces: Pieces
@@ -68,8 +68,8 @@ _MOVED = ("received", "sent", "read", "written")
 
 
 def curves(report: RunReport) -> list[Curves]:
-    """The charts: step rate, loss, the other metrics, what tasks and GPUs used. Those of zeros
-    alone are left out."""
+    """Return the charts: step rate, loss, the other metrics, what tasks and GPUs used. Charts that
+    are all zero are left out."""
     began = report.view.started
 
     def used(of: Callable[[TaskSample], float | None]) -> tuple[Line, ...]:
@@ -114,7 +114,7 @@ def _per_task(report: RunReport, pieces: Callable[[list[TaskSample]], Pieces]) -
 
 
 def pieces_of(points: Iterable[tuple[int, float, float | None]]) -> Pieces:
-    """A piece for each attempt."""
+    """Return a piece for each attempt."""
     points_by_attempt: dict[int, list[tuple[float, float]]] = {}
     for attempt, time, value in points:
         if value is not None:
@@ -181,7 +181,8 @@ def _lines(named: Iterable[tuple[str, list[tuple[float, float | None]]]]) -> tup
 
 
 def attempts(report: RunReport) -> list[Attempt]:
-    """All that the events and the hosts tell; of a task of which neither does, its last one."""
+    """Return all attempts that the events and the hosts report; for a task without any, its last
+    one."""
     known_attempts: dict[tuple[str, int], Attempt] = {}
     for event in report.events:
         if event.kind == "task":

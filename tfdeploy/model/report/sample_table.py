@@ -1,4 +1,4 @@
-"""The samples of a run as one table for spreadsheets: a row for each task and time. Pure."""
+"""Make one table of the samples of a run for spreadsheets: a row for each task and time. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Cell = str | float | None
 
 
 def sample_table(report: RunReport) -> tuple[list[str], list[list[Cell]]]:
-    """(headers, rows by time). `seconds`: since the run began. A metric that is called like a
+    """Return (headers, rows by time). `seconds`: since the run began. A metric with the name of a
     column has `metric ` in front."""
     left_out = {*SHOWN_APART, *(OTHER_STEPS.keys() - report.plan.metrics.keys())}
     told = {name for rows in report.tasks.values() for row in rows for name in row.printed}

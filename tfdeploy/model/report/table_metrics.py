@@ -1,9 +1,9 @@
-"""Which metrics of a task stand in tables: the job's own, those of the program's lines, and rates
-above 0. Pure.
+"""Choose which metrics of a task tables show: the job's own, those of the program's lines, and
+rates above 0. Pure.
 
-Event files may have twenty scalars for each layer: those stand in curves, on the task's page and in
-`--json`. Their step, loss and accuracy stand in tables too, since agent/sampling gives them these
-names.
+Event files may have twenty scalars for each layer: those are shown in curves, on the task's page
+and in `--json`. Their step, loss and accuracy are in tables too, since agent/sampling gives them
+these names.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def is_shown(name: str, value: float | None, job_metrics: Collection[str] = ()) 
 
 
 def label(name: str) -> str:
-    """Without the folder of the event file: `global_step/sec` for `train/global_step/sec`."""
+    """Return the name without the folder of the event file: `global_step/sec` for
+    `train/global_step/sec`."""
     return "/".join(name.split("/")[-2:]) if is_rate(name) else name
 
 

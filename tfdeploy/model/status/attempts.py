@@ -1,4 +1,4 @@
-"""The attempts of tasks, as their events tell them and as their hosts do. Pure."""
+"""Collect the attempts of tasks, as their events and their hosts report them. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfdeploy.model.text.words import outcome_words, short_error
 
 @dataclass(frozen=True)
 class Attempt:
-    """`started`, `ended`: UTC seconds. `ended` None: it goes on. `outcome` None too."""
+    """One attempt. `started`, `ended`: UTC seconds. `ended` and `outcome` None: it is running."""
 
     task: str
     number: int
@@ -28,7 +28,7 @@ class Attempt:
 
     @property
     def describe_end(self) -> str:
-        """How it ended: 'failed: 1, ValueError: bad shard'; '' while it goes on."""
+        """Return how it ended, such as 'failed: 1, ValueError: bad shard'; '' while it runs."""
         if not self.outcome:
             return ""
         how = outcome_words(self.outcome, self.exit_code, self.signal)
@@ -37,7 +37,7 @@ class Attempt:
 
 
 def attempt_of_host(task: str, row: AttemptRow) -> Attempt:
-    """What a host has written of it."""
+    """Return the attempt as a host has recorded it."""
     return copy_fields(Attempt, row, task=task, last_line="")
 
 
@@ -53,7 +53,7 @@ def closed(attempt: Attempt, following: Attempt | None) -> Attempt:
 
 
 def attempt_of(event: Event, before: Mapping[tuple[str, int], Attempt]) -> Attempt | None:
-    """Return the attempt after a task's event; None if the event tells of no attempt. `before`: the
+    """Return the attempt after a task's event; None if the event is about no attempt. `before`: the
     attempts known so far."""
     said = event.data
     task, number = event.task or said.get("task") or "", said.get("attempt") or 0
@@ -68,9 +68,9 @@ def attempt_of(event: Event, before: Mapping[tuple[str, int], Attempt]) -> Attem
 
 
 def merge_status(known: Attempt | None, of_status: Attempt) -> Attempt:
-    """Return the attempt after a status, which has no outcome while the task waits to start again.
+    """Return the attempt after a status, which has no outcome while the task waits to restart.
 
-    The reason of such a status says why the task starts again, not how the attempt ended.
+    The reason of such a status says why the task restarts, not how the attempt ended.
     """
     if of_status.outcome is not None:
         return of_status
@@ -86,7 +86,7 @@ def merge_status(known: Attempt | None, of_status: Attempt) -> Attempt:
 def merge_recorded(
     by_key: dict[tuple[str, int], Attempt], recorded: Mapping[str, Sequence[Attempt]]
 ) -> list[Attempt]:
-    """Add to `found` what hosts have recorded, by task. A recorded end replaces that of a status.
+    """Add to `by_key` what hosts have recorded, by task. A recorded end replaces that of a status.
 
     Returns the attempts whose end was not known before.
     """
@@ -104,7 +104,7 @@ def merge_recorded(
 
 
 def event_of(attempt: Attempt, host: str) -> Event:
-    """Its end, as whoever watched would have been told."""
+    """Return the event of its end, as an observer would have received it."""
     said = asdict(attempt)
     told = {"state": "ended", "attempt": attempt.number}
     told |= {

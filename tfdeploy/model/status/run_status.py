@@ -1,4 +1,4 @@
-"""The state of a run, by what its hosts report: their files are the truth. Pure."""
+"""Derive the state of a run from what its hosts report: their files are the truth. Pure."""
 
 from __future__ import annotations
 
@@ -47,8 +47,7 @@ class Caller:
 @dataclass(frozen=True)
 class RunView:
     """One run. `started`: when it was launched; its other times count from then. `cause`: why it
-    fails or failed, in words.
-    `first_death`: the task that died first."""
+    fails or failed. `first_death`: the task that died first."""
 
     run: str
     job: str
@@ -85,9 +84,9 @@ def run_view(
     metrics: Metrics = _NO_METRICS,
     unread: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> RunView:
-    """Decides state and cause. `host_states`: None or absent: the host does not know this run; of
-    an unreachable host its last known state may be given. `unasked`: hosts left out on purpose;
-    only the other hosts report about them. `metrics`: task -> its newest figures. `unread`: task ->
+    """Decide state and cause. `host_states`: None or absent: the host does not know this run; of an
+    unreachable host its last known state may be given. `unasked`: hosts left out on purpose; only
+    the other hosts report about them. `metrics`: task -> its newest figures. `unread`: task ->
     metrics that its host no longer reads."""
     states = [s for h in plan.hosts if (s := host_states.get(h.host)) is not None]
     silent = {*unreachable, *unasked}
@@ -148,7 +147,8 @@ def _callers(reported: Iterable[tuple[str, str, str]]) -> tuple[Caller, ...]:
 
 
 def _with_collateral(views: tuple[TaskView, ...], first: str | None) -> tuple[TaskView, ...]:
-    """Tasks that died after the first death get that as their reason, unless they have one."""
+    """Give tasks that died after the first death that death as their reason, unless they have
+    one."""
     began = next((view.ended for view in views if view.task == first), None)
     if began is None:
         return views
@@ -164,7 +164,7 @@ def _with_collateral(views: tuple[TaskView, ...], first: str | None) -> tuple[Ta
 
 
 def exit_code(view: RunView) -> int:
-    """0 for a run that succeeded or still runs, else 1."""
+    """Return 0 for a run that succeeded or still runs, else 1."""
     return 1 if view.state in ("failed", "stopped", "lost") else 0
 
 

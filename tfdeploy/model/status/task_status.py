@@ -1,6 +1,6 @@
-"""How one task stands, as its own host reports it, or else the run's other hosts. Pure.
+"""Derive the state of one task from what its own host reports, or else the run's other hosts. Pure.
 
-Nothing is guessed: a task that no host reports is `lost`. Where the task's host does not answer,
+Nothing is guessed: a task that no host reports is `lost`. If the task's host does not answer,
 `health` is "unreachable" and the other fields hold what was last known.
 """
 
@@ -60,7 +60,7 @@ def task_view(
     measured: Mapping[str, float],
     unread: tuple[str, ...],
 ) -> TaskView:
-    """Return the task as `status` tells it, its own host's, or else as the `states` of all hosts
+    """Return the task as `status`, of its own host, has it, or else as the `states` of all hosts
     do."""
     if status is None or (unreachable and status.state != "ended"):
         reported = _reported_by_others(planned, states) or _without_minder(planned, status, states)
@@ -107,7 +107,7 @@ def _reported_by_others(planned: TaskPlan, states: Iterable[HostRunState]) -> Ta
 def _without_minder(
     planned: TaskPlan, status: TaskStatus | None, states: Iterable[HostRunState]
 ) -> TaskStatus | None:
-    """`lost` where other hosts have found that the run has no minder on this host."""
+    """Return `lost` if other hosts have found that the run has no minder on this host."""
     if not any(planned.host in state.unminded for state in states if state.host != planned.host):
         return None
     last = status or TaskStatus(run="", task=planned.task, host=planned.host)

@@ -1,5 +1,5 @@
-"""Hosts of a run that do not know that it is over while another host knows: the network between
-them is cut. Pure."""
+"""Find hosts of a run that do not know that it is over while another host knows: the network
+between them is cut. Pure."""
 
 from __future__ import annotations
 

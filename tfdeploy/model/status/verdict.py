@@ -1,4 +1,4 @@
-"""State, cause and first death of a run, by the rules of the contract ("How a run starts and
+"""Decide state, cause and first death of a run, by the rules of the contract ("How a run starts and
 ends"). Pure."""
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def verdict(
     unreachable: Collection[str],
     unasked: Collection[str] = (),
 ) -> Verdict:
-    """Decided by the hosts that answer. Where these do not suffice, the cause names the hosts that
-    do not answer."""
+    """Decide by the hosts that answer. If these do not suffice, the cause names the hosts that do
+    not answer."""
     silent = {*unreachable, *unasked}
     # The earliest death that the minders report as the cause, else the earliest by the tasks' own
     # outcomes.
@@ -48,7 +48,7 @@ def verdict(
 
 
 def _over(states: list[HostRunState], views: tuple[TaskView, ...], silent: Collection[str]) -> bool:
-    """Nothing of the run is known to be alive on any host that answers."""
+    """True if nothing of the run is known to be alive on any host that answers."""
     answering = [s for s in states if s.host not in silent]
     alive = [s for s in (answering or states) if not _host_over(s, views)]
     return not alive
@@ -72,7 +72,7 @@ def _unfinished_state(states: list[HostRunState], views: tuple[TaskView, ...]) -
 
 
 def _died_before_stop(death: Death | None, views: tuple[TaskView, ...]) -> bool:
-    """Whether the run had failed already when the operator stopped the rest of it."""
+    """True if the run had failed already when the operator stopped the rest of it."""
     if death is None or death.outcome == "lost" or death.time is None:
         return False
     stopped = [v.ended for v in views if v.outcome == "stopped" and v.ended is not None]

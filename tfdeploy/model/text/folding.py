@@ -1,4 +1,4 @@
-"""Many names in short form: n1 n2 n3 n7 -> n[1-3,7]; and names grouped by equal content. Pure."""
+"""Shorten many names: n1 n2 n3 n7 -> n[1-3,7]; and group names by equal content. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ V = TypeVar("V", bound=Hashable)
 
 
 def fold_names(names: Iterable[str]) -> str:
-    """'n[01-16],big': ranges where three or more follow each other or share their stem; order of
-    first appearance."""
+    """Return such as 'n[01-16],big': ranges if three or more follow each other or share their stem,
+    in order of first appearance."""
     stems: dict[tuple[str, str, int], list[str]] = {}
     plain: dict[str, None] = {}
     for name in dict.fromkeys(names):
@@ -32,7 +32,7 @@ def fold_names(names: Iterable[str]) -> str:
 
 
 def fold_equal(contents: Mapping[str, V]) -> list[tuple[tuple[str, ...], V]]:
-    """Names with equal content together, in order of first appearance."""
+    """Return names with equal content together, in order of first appearance."""
     names_by_value: dict[V, list[str]] = {}
     for name, content in contents.items():
         names_by_value.setdefault(content, []).append(name)

@@ -1,4 +1,4 @@
-"""Moments on a command line: so long ago, or a time of RFC 3339."""
+"""Read moments on a command line: a duration before now, or a time of RFC 3339."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLES = "1h30m, 2026-11-22T10:00:00Z or 2026-11-22"
 
 
 def moment_of(text: str, now: float | None = None) -> float:
-    """UTC seconds; `now` is the clock's by default.
+    """Return UTC seconds; `now` is the clock's by default.
 
     Without an offset a time is local; a date alone is its local midnight. Raises ValueError.
     """

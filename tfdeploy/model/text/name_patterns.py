@@ -1,8 +1,8 @@
-"""Names that a pattern means: `worker`, `worker:[0-2,5]`, `n*`, `gpu[03-10]`, several with commas.
-Pure.
+"""Find the names that a pattern means: `worker`, `worker:[0-2,5]`, `n*`, `gpu[03-10]`, several with
+commas. Pure.
 
-The one syntax of --task, --host, --limit and --exclude. Brackets are always ranges of numbers,
-never sets of characters.
+This is the one syntax of --task, --host, --limit and --exclude. Brackets are always ranges of
+numbers, never sets of characters.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def matched(
     kind: str,
     of: str = "",
 ) -> set[str]:
-    """The `names` that the patterns mean. `groups`: a word -> the names it stands for; a name goes
-    before a group of that name.
+    """Return the `names` that the patterns mean. `groups`: a word -> the names for which it stands;
+    a name counts before a group of that name.
 
     `flag`, `kind` ("host", "task") and `of` (" of RUN") are for errors. Raises UsageError:
     malformed, or no match.

@@ -1,4 +1,4 @@
-"""What to type next for many hosts, in few lines: commands that differ only in the host's name
+"""Say what to type next for many hosts in few lines: commands that differ only in the host's name
 become one. Pure."""
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ MOST = 5  # lines; the last one names the hosts of all further texts
 
 
 def fold_nexts(nexts: Mapping[str, str | None]) -> list[str]:
-    """`nexts`: host -> its text (None: it has none). Lines in order of appearance, each once; every
-    host with a text is named."""
+    """Return lines in order of appearance, each once; every host with a text is named. `nexts`:
+    host -> its text (None: none)."""
     hosts: dict[str, list[str]] = {}
     for host, text in nexts.items():
         if text:
@@ -29,19 +29,19 @@ def fold_nexts(nexts: Mapping[str, str | None]) -> list[str]:
 
 
 def without_name(text: str, host: str, mark: str = _NAME) -> str:
-    """The text with a mark in place of the host's name behind `--limit` and `--exclude`."""
+    """Return the text with a mark in place of the host's name after `--limit` and `--exclude`."""
     return _BOUND.sub(
         lambda found: found[1] + mark if found[2] == host else found[0], text.replace(mark, "")
     )
 
 
 def with_names(text: str, hosts: Iterable[str], mark: str = _NAME) -> str:
-    """The text of `without_name` with the names of hosts, quoted for a shell."""
+    """Return the text of `without_name` with the names of hosts, quoted for a shell."""
     return text.replace(mark, shlex.quote(fold_names(hosts)))
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
-    """A hint what to write instead of `word`: the nearest known one, or `otherwise`."""
+    """Return a hint what to write instead of `word`: the nearest known word, or `otherwise`."""
     import difflib  # a hint is rare
 
     near = difflib.get_close_matches(word, list(known), 1)
@@ -49,13 +49,13 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
 
 
 def on_host(host: str, *words: str) -> str:
-    """The line that runs the words on a host; one word is a line for its shell. Words of hosts are
-    safe in it."""
+    """Return the line that runs the words on a host; a single word is a line for its shell. Words
+    that come from hosts are safe in it."""
     return shlex.join(("tfdeploy", "exec", "--limit", host, "--", *words))
 
 
 def install_on(host: str, package: str, user: str) -> str:
-    """The line that installs a package of the system on a host, whichever of the two programs it
-    has."""
+    """Return the line that installs a package of the system on a host, with whichever of the two
+    programs it has."""
     sudo = "" if user == "root" else "sudo "
     return on_host(host, f"{sudo}apt-get install -y {package} || {sudo}dnf install -y {package}")

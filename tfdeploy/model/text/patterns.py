@@ -1,5 +1,5 @@
-"""Regular expressions that a person wrote: compiled, or one clear reason why not; and Ctrl-C while
-one is searched for."""
+"""Compile regular expressions that a person wrote, or say clearly why not; and let Ctrl-C work
+while one is matched."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Found = TypeVar("Found")
 
 
 def compiled(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Raises ValueError that says what is wrong. re's own warnings, as of `[[a]`, would stand amid
-    what is shown."""
+    """Return the compiled expression. Raises ValueError that says what is wrong. re's own warnings,
+    as for `[[a]`, are suppressed, because they would appear amid the output."""
     if len(text) > MOST_CHARS:
         raise ValueError(f"it has {len(text):,} characters, and at most {MOST_CHARS:,} are taken")
     try:
@@ -29,9 +29,9 @@ def compiled(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
 
 
 def interruptible(longest: int, search: Callable[[], Found]) -> Found:
-    """Calls `search`, in the main thread, for lines of which the longest has so many characters.
-    Where they are long, Ctrl-C ends the whole process: `re` may not look for signals before it has
-    searched the whole line."""
+    """Call `search` in the main thread, for lines of at most `longest` characters. If lines are
+    long, Ctrl-C ends the whole process, because `re` may not check signals before it has searched
+    the whole line."""
     if longest <= LONG_LINE or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return search()
     signal.signal(signal.SIGINT, signal.SIG_DFL)

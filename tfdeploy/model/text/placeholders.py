@@ -1,8 +1,8 @@
-"""The placeholders of `command` and `env`: {job_name}, {data.digits}; `{{` and `}}` stand for
-braces.
+"""Handle the placeholders of `command` and `env`: {job_name}, {data.digits}; `{{` and `}}` stand
+for braces.
 
 Pure, shared by config (which checks the names) and planning (which fills the values in). It knows
-which names exist, not their values. Every fault is a UsageError that lists the existing names.
+which names exist, not their values. Every error is a UsageError that lists the existing names.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
 def known_names(data: Iterable[str] = (), keep: Iterable[str] = ()) -> tuple[str, ...]:
-    """Every placeholder's name, for a job with these data sets and keep paths."""
+    """Return every placeholder's name, for a job with these data sets and keep paths."""
     return (*NAMES, *(f"data.{name}" for name in data), *(f"keep.{path}" for path in keep))
 
 
 def names(text: str) -> tuple[str, ...]:
-    """The names in the text, in order and with repetitions. Raises UsageError on an unpaired
+    """Return the names in the text, in order and with repetitions. Raises UsageError on an unpaired
     brace."""
     used_names = []
     for token in _TOKEN.finditer(text):
@@ -50,8 +50,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def check(text: str, known: Iterable[str]) -> None:
-    """Raises UsageError when the text is malformed or names a placeholder that is not in
-    `known`."""
+    """Raise UsageError if the text is malformed or names a placeholder that is not in `known`."""
     used = names(text)
     existing = tuple(known) if used else ()
     for name in used:
@@ -60,8 +59,8 @@ def check(text: str, known: Iterable[str]) -> None:
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """The text with every placeholder replaced. Raises UsageError like `check`, with `values`'
-    names as known."""
+    """Return the text with every placeholder replaced. Raises UsageError like `check`, with
+    `values`' names as known."""
     check(text, values)
     return _TOKEN.sub(lambda token: token[0][0] if token[1] is None else values[token[1]], text)
 

@@ -1,4 +1,5 @@
-"""Ranges of names, n[01-16] or rack[1-2]n[1-3,7], to names (folding.fold_names is the inverse).
+"""Expand ranges of names, n[01-16] or rack[1-2]n[1-3,7], to names (folding.fold_names is the
+inverse).
 
 Pure. The number of names is capped, so that a typing error cannot name a million hosts.
 """
@@ -16,7 +17,7 @@ _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?\Z", re.ASCII)
 
 
 def unfold(text: str) -> tuple[str, ...]:
-    """All names of the text, in order. Raises UsageError: malformed, backwards, more than
+    """Return all names of the text, in order. Raises UsageError: malformed, backwards, more than
     MAX_NAMES."""
     pieces = _BRACKETS.split(text)
     if any(mark in piece for piece in pieces[::2] for mark in "[]"):
@@ -45,7 +46,7 @@ def unfold(text: str) -> tuple[str, ...]:
 
 
 def _spans(inner: str, text: str) -> list[tuple[int, int, int]]:
-    """(first, last, width) of each part between commas; width 0: no leading zeros."""
+    """Return (first, last, width) of each part between commas; width 0: no leading zeros."""
     spans = []
     for part in inner.split(","):
         match = _SPAN.match(part)
@@ -68,7 +69,6 @@ def _spans(inner: str, text: str) -> list[tuple[int, int, int]]:
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """The parts between commas, but not between the commas inside brackets; blanks around them
-    go."""
+    """Split at commas, except those inside brackets, and strip blanks."""
     parts = re.findall(r"(?:\[[^\[\]]*\]|[^,])+", text)
     return tuple(part.strip() for part in parts if part.strip())

@@ -1,4 +1,4 @@
-"""The units that durations, sizes and rates are written in. In seconds and bytes each."""
+"""Define the units in which durations, sizes and rates are written, in seconds and bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEAST_RATE, MOST_RATE = 1 << 10, 1 << 40
 
 
 def seconds_of(text: str) -> float:
-    """Seconds from 20, 20s, 5m, 1h30m, 2d. Raises ValueError."""
+    """Return seconds from 20, 20s, 5m, 1h30m, 2d. Raises ValueError."""
     parts = _DURATION_PART.findall(text) if _DURATION.fullmatch(text) else []
     value = sum(float(number) * SECONDS[unit or "s"] for number, unit in parts)
     if not parts or value >= 1e9:
@@ -34,8 +34,8 @@ def seconds_of(text: str) -> float:
 
 
 def rate_of(text: str) -> int:
-    """Bytes a second from 500K, 50M, 1.5G: powers of 1024, as rsync's --bwlimit has them. Raises
-    ValueError."""
+    """Return bytes a second from 500K, 50M, 1.5G: powers of 1024, as rsync's --bwlimit has them.
+    Raises ValueError."""
     match = _RATE.match(text)
     value = int(float(match[1]) * _RATES[match[2]]) if match else 0
     if not LEAST_RATE <= value <= MOST_RATE:
@@ -44,7 +44,7 @@ def rate_of(text: str) -> int:
 
 
 def bytes_of(text: str) -> int:
-    """Bytes from 500, 20GB, 1.5GiB. Raises ValueError."""
+    """Return bytes from 500, 20GB, 1.5GiB. Raises ValueError."""
     number = text.rstrip("BKMGTki")
     try:
         value = float(number) * BYTES[text[len(number) :].strip() or "B"]
@@ -56,7 +56,7 @@ def bytes_of(text: str) -> int:
 
 
 def in_bytes(count: float) -> str:
-    """'999 B', '1.2 MB', '12 GB': decimal units, as disks and networks count."""
+    """Return '999 B', '1.2 MB', '12 GB': decimal units, as for disks and networks."""
     if count < 1000:
         return f"{count:.0f} B"
     for unit in ("kB", "MB", "GB", "TB"):
@@ -67,7 +67,7 @@ def in_bytes(count: float) -> str:
 
 
 def in_binary_bytes(count: int) -> str:
-    """'999 bytes', '1.5 MiB', '12 GiB': powers of 1024, as memory and file systems count."""
+    """Return '999 bytes', '1.5 MiB', '12 GiB': powers of 1024, as for memory and file systems."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= scale:
             return f"{count / scale:.1f}".removesuffix(".0") + f" {unit}"
@@ -75,14 +75,15 @@ def in_binary_bytes(count: int) -> str:
 
 
 def version_numbers(version: str | None) -> tuple[int, ...]:
-    """The numbers at the beginning of a version: "535.104.05" -> (535, 104, 5); () without any."""
+    """Return the numbers at the beginning of a version: "535.104.05" -> (535, 104, 5); () without
+    any."""
     match = re.match(r"\d+(\.\d+)*", version or "", re.ASCII)
     return tuple(map(int, match[0].split("."))) if match else ()
 
 
 def roughly(seconds: float, *, parts: int = 1) -> str:
-    """'42 s', '12 min', '3 h', '2 d'; with `parts=2` also what is left of it in the next unit: '3 h
-    12 min'."""
+    """Return '42 s', '12 min', '3 h', '2 d'; with `parts=2` also the rest in the next unit: '3 h 12
+    min'."""
     whole = max(0, int(seconds))
     size, unit = next(
         (each for each in _PARTS if whole >= each[0] * (_FROM_TWO if each[1] == "d" else 1)),
@@ -98,11 +99,11 @@ def roughly(seconds: float, *, parts: int = 1) -> str:
 
 
 def count(number: int, what: str) -> str:
-    """'1 host', '3 hosts'."""
+    """Return '1 host', '3 hosts'."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def listed(texts: Sequence[str], most: int) -> str:
-    """'a, b and 3 more': the first `most` texts."""
+    """Return 'a, b and 3 more': the first `most` texts."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return ", ".join(texts[:most]) + more

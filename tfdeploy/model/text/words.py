@@ -1,4 +1,4 @@
-"""Times, outcomes and stalls in words, the same in every view."""
+"""Write times, outcomes and stalls as text, the same in every view."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MODULE = re.compile(r"\A(?:[A-Za-z_]\w*\.)+(?=[A-Z]\w*(?::|\Z))")
 
 
 def iso_z(seconds: float | None) -> str | None:
-    """UTC seconds as 2026-11-21T10:15:00Z (with milliseconds where there are any)."""
+    """Return UTC seconds as 2026-11-21T10:15:00Z (with milliseconds if there are any)."""
     if seconds is None:
         return None
     whole = datetime.fromtimestamp(round(seconds, 3), tz=timezone.utc)
@@ -26,7 +26,7 @@ def run_seconds(started: float | None, ended: float | None, now: float) -> float
 
 
 def outcome_words(outcome: str, exit_code: int | None, signal: int | None) -> str:
-    """For a cell of a table: 'succeeded', 'failed: 1', 'killed: 9'."""
+    """Return text for a cell of a table: 'succeeded', 'failed: 1', 'killed: 9'."""
     if outcome == "failed" and exit_code is not None:
         return f"failed: {exit_code}"
     if outcome == "killed" and signal is not None:
@@ -35,12 +35,12 @@ def outcome_words(outcome: str, exit_code: int | None, signal: int | None) -> st
 
 
 def short_error(text: str) -> str:
-    """'errors.python.ValueError: no' as 'ValueError: no': what was wrong has to fit into a row."""
+    """Return 'errors.python.ValueError: no' as 'ValueError: no': the cause must fit into a row."""
     return _MODULE.sub("", text)
 
 
 def unread_words(metrics: Iterable[str]) -> str:
-    """Say why some metrics of a task have no new values."""
+    """Return why some metrics of a task have no new values."""
     return (
         f"{', '.join(metrics)}: not read any more: the regular expression takes too long for its "
         "lines"
@@ -50,8 +50,8 @@ def unread_words(metrics: Iterable[str]) -> str:
 def stall_words(
     reason: str | None, since: float | None, *, last_known: bool = False, now: float | None = None
 ) -> str | None:
-    """Why a task is stalled and since when (UTC seconds), or with `now` for how long. `last_known`:
-    its host cannot be reached now. None: not stalled."""
+    """Return why a task is stalled and since when (UTC seconds), or with `now` for how long; None:
+    not stalled. `last_known`: its host cannot be reached now."""
     if reason is None:
         return None
     when = ""
