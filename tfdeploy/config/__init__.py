@@ -1,5 +1,5 @@
-"""Files -> values: inventories and job files, with file:line:key in every error. Opens no socket,
-prints nothing."""
+"""Read files into values: inventories and job files, with file:line:key in every error. Opens no
+socket, prints nothing."""
 
 from tfdeploy.config.inventory import (
     InventoryFile,

@@ -1,4 +1,4 @@
-"""inventories/*.yaml -> Inventory. Reads one file; opens no socket, looks at no host."""
+"""Read inventories/*.yaml into an Inventory. Reads one file; opens no socket, contacts no host."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _NAMED_IN_MESSAGES = ("user", "identity_file", "python")
 @dataclass(frozen=True)
 class InventoryFile:
     """An inventory, and the settings that its file gives each host: host -> field -> value and
-    place."""
+    location."""
 
     inventory: Inventory
     given: dict[str, dict[str, Given]]
 
 
 def load_inventory(path: Path) -> Inventory:
-    """The inventory that the file describes. Raises ConfigError."""
+    """Return the inventory that the file describes. Raises ConfigError."""
     return load_inventory_file(path).inventory
 
 
 def load_inventory_file(path: Path) -> InventoryFile:
-    """The inventory, and the place in the file of each setting. Raises ConfigError."""
+    """Return the inventory, and the location of each setting in the file. Raises ConfigError."""
     root = read_yaml(path)
     top = read_keys(root, reference.INVENTORY)
     if "hosts" not in top or not top["hosts"].value:
@@ -66,7 +66,8 @@ def load_inventory_file(path: Path) -> InventoryFile:
 
 
 class _Defaults:
-    """`defaults:`. `fixed` is read once; `varying` holds {name} and is read for each host."""
+    """The key `defaults:`. `fixed` is read once; `varying` contains {name} and is read for each
+    host."""
 
     def __init__(self, node: Node | None) -> None:
         keys = node.keys if node is not None else {}
@@ -82,7 +83,7 @@ class _Defaults:
 
 
 def _settings(name: str, defaults: _Defaults, own: Node) -> dict[str, Given]:
-    """The host's own keys over the defaults, {name} filled in."""
+    """Return the host's own keys over the defaults, with {name} filled in."""
     if own.kind not in ("mapping", "nothing"):
         raise own.wrong(
             "a mapping of settings", f"write it as {name}: {{address: {own.text or '192.0.2.10'}}}"
@@ -96,7 +97,7 @@ def _settings(name: str, defaults: _Defaults, own: Node) -> dict[str, Given]:
 
 
 def _filled(keys: dict[str, Node], name: str, place: Node) -> Node:
-    """A mapping of these keys in which {name} stands for the name."""
+    """Return a mapping of these keys in which {name} is replaced by the name."""
     filled = {
         key: replace(node, text=node.located(fill, node.text, {"name": name}))
         if _has_braces(node)
@@ -122,8 +123,8 @@ def _host(name: str, given: dict[str, Given], folder: Path, place: str) -> Host:
 
 
 def _refuse_same_machine(hosts: dict[str, Host], nodes: dict[str, Node]) -> None:
-    """Two names for one address and port (behind the same jump host) would start every task twice
-    on one machine."""
+    """Refuse two names for one address and port (behind the same jump host): every task would start
+    twice on one machine."""
     seen: dict[tuple[str, int, str | None], Host] = {}
     for host in hosts.values():
         address = (
@@ -175,10 +176,10 @@ def find_inventory(
     cwd: Path,
     job_file: FoundFile | None = None,
 ) -> FoundFile:
-    """-i, then TFDEPLOY_INVENTORY, then the job file's `inventory:`, then the only file in
-    inventories/.
+    """Find the inventory: -i, then TFDEPLOY_INVENTORY, then the job file's `inventory:`, then the
+    only file in inventories/.
 
-    If `job_file` was named, inventories/ is searched for beside it, then in `cwd`; else from `cwd`
+    If `job_file` was named, inventories/ is searched beside it, then in `cwd`; else from `cwd`
     upwards to the folder of the job file. Raises ConfigError that lists the choices.
     """
     folders = _folders(cwd, job_file)

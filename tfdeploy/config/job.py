@@ -1,5 +1,5 @@
-"""tfdeploy.yaml -> Job. Reads one file; the code and data folders are checked when they are
-read."""
+"""Read tfdeploy.yaml into a Job. Reads one file; the code and data folders are checked when they
+are read."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ FILE = "tfdeploy.yaml"
 
 
 def find_job(flag: str | None, cwd: Path) -> FoundFile:
-    """-j FILE (or a folder that holds tfdeploy.yaml), else what `find_own_job` finds. Raises
-    ConfigError."""
+    """Find the job file: -j FILE (or a folder with tfdeploy.yaml), else what `find_own_job` finds.
+    Raises ConfigError."""
     path, named = cwd / os.path.expanduser(flag or FILE), flag is not None
     if os.path.isdir(path):  # unlike Path's own, it takes a name that no file system does
         path = path / FILE
@@ -61,7 +61,8 @@ def _first(folders: Iterable[Path]) -> Path | None:
 
 
 def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
-    """The job with its defaults filled in. Only HOME is read from `environ`. Raises ConfigError."""
+    """Return the job with its defaults filled in. Only HOME is read from `environ`. Raises
+    ConfigError."""
     root = read_yaml(path)
     given = read_keys(root, reference.JOB)
     folder, home = path.parent.resolve(), home_folder(environ) or "~"
@@ -95,7 +96,7 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
 
 
 def check_sources(job: Job, inventory: Inventory) -> None:
-    """Whether each host that data comes from is in the inventory. Raises ConfigError."""
+    """Check that each host that data comes from is in the inventory. Raises ConfigError."""
     known = [host.name for host in inventory.hosts]
     for name, source in job.data.items():
         if source.from_host is not None and source.from_host not in known:
@@ -107,7 +108,8 @@ def check_sources(job: Job, inventory: Inventory) -> None:
 
 
 def with_via(job: Job, via: Via | None) -> Job:
-    """The job with `--via` for all its data sets; None: as each of them says. Raises UsageError."""
+    """Return the job with `--via` for all its data sets; None: as each of them says. Raises
+    UsageError."""
     if via is None:
         return job
     for name, source in job.data.items():
@@ -126,7 +128,7 @@ def with_via(job: Job, via: Via | None) -> Job:
 
 
 def check_command(words: tuple[str, ...], job: Job) -> None:
-    """Checks the words behind `--` as the job file's `command` is checked. Raises UsageError."""
+    """Check the words after `--` as the job file's `command` is checked. Raises UsageError."""
     if not words or not words[0] or words[0].startswith("-"):
         raise UsageError(
             "no program after --",
@@ -148,8 +150,8 @@ def _folder_name(folder: Path, root: Node) -> str:
 
 
 def _absolute(given: str, folder: Path, home: str) -> str:
-    """The path without `..`: the check whether data lies inside the code compares the two paths as
-    text."""
+    """Return the path without `..`, because the check whether data is inside the code compares the
+    two paths as text."""
     path = Path(home + given[1:]) if given == "~" or given.startswith("~/") else folder / given
     return os.path.realpath(path) if ".." in path.parts else str(path)
 
@@ -163,8 +165,8 @@ def _absolute_source(source: SecretSource, folder: Path, home: str) -> SecretSou
 
 
 def _places(given: dict[str, Given]) -> dict[str, str]:
-    """Where the command, `cwd`, `keep`, each variable of `env`, each data set and each metric
-    stand."""
+    """Return the locations of the command, `cwd`, `keep`, each variable of `env`, each data set and
+    each metric."""
     lists = {key: given[key].node.where for key in ("command", "cwd", "keep") if key in given}
     keys = ((key, given[key].node.keys) for key in ("env", "data", "metrics") if key in given)
     return lists | {
@@ -173,7 +175,7 @@ def _places(given: dict[str, Given]) -> dict[str, str]:
 
 
 def _check_folders(job: Job, given: dict[str, Given]) -> None:
-    """A data set is neither the code itself nor a folder that runs write to."""
+    """Refuse a data set that is the code itself or a folder that runs write to."""
     code = os.path.realpath(job.code)
     for name, source in job.data.items():
         if source.from_host is not None:
@@ -194,7 +196,7 @@ def _check_folders(job: Job, given: dict[str, Given]) -> None:
 
 
 def _check_setup(job: Job, root: Node, given: dict[str, Given]) -> None:
-    """`setup` needs requirements, and the wheels take a data set's name."""
+    """Check `setup`: it needs requirements, and its wheels take a data set's name."""
     setup = root.keys.get("setup")
     if setup is not None and setup.kind != "nothing" and job.setup_requirements is None:
         raise setup.error(
@@ -220,7 +222,7 @@ def _check_setup(job: Job, root: Node, given: dict[str, Given]) -> None:
 
 
 def _check_words(job: Job, given: dict[str, Given]) -> None:
-    """Every placeholder exists, and no variable is in both `env` and `secrets`."""
+    """Check that every placeholder exists, and that no variable is in both `env` and `secrets`."""
     known = known_names(job.data, job.keep)
     for word, item in zip(
         job.command, given["command"].node.items if job.command else [], strict=True
@@ -239,7 +241,8 @@ def _check_words(job: Job, given: dict[str, Given]) -> None:
 
 
 def _check_ready(job: Job, given: dict[str, Given]) -> None:
-    """A program without a port counts as up after ready.after, so ready.timeout must be longer."""
+    """Check that ready.timeout is longer than ready.after, after which a program without a port
+    counts as up."""
     for name in ("ready_after_s", "ready_timeout_s"):
         if name in given and job.ready_after_s >= job.ready_timeout_s:
             raise given[name].node.error(

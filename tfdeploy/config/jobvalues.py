@@ -1,6 +1,7 @@
-"""Readers of the job file's structured values: command, data, keep, roles, env, metrics.
+"""Read the job file's structured values: command, data, keep, roles, env, metrics.
 
-Each takes a node and returns plain values; what several keys decide together is checked in job.py.
+Each reader takes a node and returns plain values. What several keys decide together is checked in
+job.py.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ RESERVED = (
 
 
 def command(node: Node) -> tuple[str, ...]:
-    """Words, as written (numbers too). Never a line for a shell to split."""
+    """Return words as they are written, numbers too. It is never a line for a shell to split."""
     if node.kind in SCALARS:
         try:
             listed = ", ".join(f'"{word}"' for word in shlex.split(node.text[:500]))
@@ -57,7 +58,7 @@ def _word(item: Node) -> str:
 
 
 def data(node: Node) -> dict[str, DataSource]:
-    """Paths as written. No two data sets in parts have the same variables."""
+    """Return data sets with paths as written. No two data sets in parts have the same variables."""
     sources: dict[str, DataSource] = {}
     told: dict[str, str] = {}
     for name, child in node.mapping("a mapping of name: path").items():
@@ -130,13 +131,14 @@ def _named(child: Node, name: str) -> str:
 
 
 def cwd(node: Node) -> str:
-    """A relative folder, normalised; "" for the code's top."""
+    """Return a relative folder, normalised; "" for the code's top."""
     path = _inside(node, "cwd: src")
     return "" if path == "." else path
 
 
 def _inside(node: Node, example: str, *, below: bool = False) -> str:
-    """A path that stays inside the code, normalised. `below`: not the code's top itself."""
+    """Return a path that stays inside the code, normalised. `below`: it is not the code's top
+    itself."""
     given = values.text(node)
     path = posixpath.normpath(given)
     leads_out = given.startswith(("/", "~")) or ".." in given.split("/") or set(given) & set("{}\\")
@@ -149,12 +151,12 @@ def _inside(node: Node, example: str, *, below: bool = False) -> str:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether one of two normalised folders is the other, or lies in it."""
+    """True if one of two normalised folders is the other, or inside it."""
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
 def keep(node: Node) -> tuple[str, ...]:
-    """Relative folders, normalised, none inside another."""
+    """Return relative folders, normalised, none inside another."""
     folders: dict[str, Node] = {}
     items = node.list_items("a list of folders")
     if len(items) > MOST_KEPT:
@@ -191,7 +193,7 @@ _RULE = (
 
 
 def roles(node: Node) -> dict[str, RoleRule]:
-    """role -> its rule."""
+    """Return role -> its rule."""
     given = node.mapping("a mapping of role: rule")
     if _CHIEF in given and "chief" in given:
         raise given[_CHIEF].error("master and chief are one role", "name one of them")
@@ -216,8 +218,8 @@ def check_role(role: str, node: Node) -> None:
 
 
 def env(node: Node) -> dict[str, str]:
-    """Numbers become strings as they are written; booleans, and the names that tfdeploy sets
-    itself, are refused."""
+    """Return the variables. Numbers become strings as they are written. Booleans, and the names
+    that tfdeploy sets itself, are refused."""
     variables = {}
     for name, child in node.mapping("a mapping of NAME: value").items():
         check_variable(name, child)
@@ -251,7 +253,7 @@ def check_variable(name: str, node: Node) -> None:
 
 
 def metrics(node: Node) -> dict[str, str]:
-    """Regular expressions that compile and have exactly one group."""
+    """Return regular expressions that compile and have exactly one group."""
     patterns = {}
     for name, child in node.mapping("a mapping of name: regular expression").items():
         _named(child, name)
@@ -272,7 +274,7 @@ def metrics(node: Node) -> dict[str, str]:
 
 
 def backoff(node: Node) -> tuple[float, float]:
-    """[first pause, longest pause] in seconds."""
+    """Return [first pause, longest pause] in seconds."""
     parts = node.list_items("a list of two durations, as in [1s, 60s]")
     if len(parts) != 2:
         raise node.error(

@@ -1,4 +1,4 @@
-"""One value of a file together with its place, so that every error can say file:line:key.
+"""Hold one value of a file with its location, so that every error can say file:line:key.
 
 Nothing here knows YAML or what the keys mean. Scalars keep the text as it was written: `0.10` stays
 0.10.
@@ -22,7 +22,7 @@ V = TypeVar("V")
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """A scalar (`text`), a list (`items`) or a mapping (`keys`), and where it stands."""
+    """A scalar (`text`), a list (`items`) or a mapping (`keys`), and its location."""
 
     kind: Kind
     file: str
@@ -35,7 +35,7 @@ class Node:
 
     @property
     def path(self) -> str:
-        """The keys that lead here: hosts.n1.port, command[2]."""
+        """Return the keys that lead here: hosts.n1.port, command[2]."""
         steps: list[str] = []
         node: Node | None = self
         while node is not None and node.parent is not None:
@@ -56,7 +56,7 @@ class Node:
         return ConfigError(bounded(what), where=self.where, next=bounded(hint))
 
     def wrong(self, wanted: str, next: str | None = None) -> ConfigError:
-        """The error for a value of another kind or form than wanted."""
+        """Return the error for a value of another kind or form than wanted."""
         actual = (
             repr(self.text)
             if self.kind in SCALARS
@@ -69,7 +69,7 @@ class Node:
         return self.error(f"{self.key or 'this file'} must be {wanted}, not {actual}", next)
 
     def scalar(self, wanted: str = "text") -> str:
-        """The text of a text or number. Raises ConfigError on any other kind."""
+        """Return the text of a text or number. Raises ConfigError on any other kind."""
         if self.kind in ("text", "number"):
             return self.text
         if self.kind == "true or false":
@@ -94,8 +94,8 @@ class Node:
         return self.items
 
     def located(self, action: Callable[..., V], *args: Any) -> V:
-        """Returns action(*args). A UsageError that it raises becomes a ConfigError at this
-        place."""
+        """Return action(*args). A UsageError that it raises becomes a ConfigError at this
+        location."""
         try:
             return action(*args)
         except ConfigError:
@@ -113,6 +113,6 @@ def bounded(text: str) -> str:
 
 
 def nearest(word: str, known: Iterable[str], heading: str) -> str:
-    """A hint what to write instead of `word`: the nearest known one, or all of them."""
+    """Return a hint what to write instead of `word`: the nearest known word, or all of them."""
     existing = list(known)
     return did_you_mean(word, existing, f"{heading}: {listed(existing, 40)}")

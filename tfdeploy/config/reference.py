@@ -1,5 +1,5 @@
-"""The two files' keys as data: what validation accepts, `tfdeploy docs` prints and `tfdeploy init`
-writes."""
+"""List the two files' keys as data: validation accepts them, `tfdeploy docs` prints them and
+`tfdeploy init` writes them."""
 
 from __future__ import annotations
 
@@ -378,7 +378,7 @@ _PLACEHOLDERS = {
 
 
 def rows(keys: tuple[Key, ...], before: str = "") -> Iterator[tuple[str, Key]]:
-    """(dotted name, key) of every key that holds a value, in the table's order."""
+    """Yield (dotted name, key) of every key with a value, in the table's order."""
     for key in keys:
         if key.keys:
             yield from rows(key.keys, f"{before}{key.name}.")
@@ -387,7 +387,7 @@ def rows(keys: tuple[Key, ...], before: str = "") -> Iterator[tuple[str, Key]]:
 
 
 def reference_rows() -> ReferenceAnswer:
-    """The reference for programs: {"inventory" | "host" | "job": [{"key", "text", "default",
+    """Return the reference for programs: {"inventory" | "host" | "job": [{"key", "text", "default",
     "example"}]}."""
     return {"inventory": _rows_of(INVENTORY), "host": _rows_of(HOST), "job": _rows_of(JOB)}
 
@@ -400,7 +400,7 @@ def _rows_of(table: tuple[Key, ...]) -> list[ReferenceRow]:
 
 
 def reference_text() -> str:
-    """The reference of the two files, in plain text."""
+    """Return the reference of the two files as plain text."""
     sections = {
         "INVENTORY  inventories/*.yaml": _table(INVENTORY),
         "A HOST  below hosts and defaults": _table(HOST),

@@ -1,5 +1,5 @@
-"""What a key is: name, reader, one line about it. `reference.py` lists the keys; `read_keys` reads
-a mapping by such a list."""
+"""Define what a key is: name, reader, one line about it. `reference.py` lists the keys; `read_keys`
+reads a mapping by such a list."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfdeploy.config.node import Node, nearest
 class Key:
     """One key of a file. It has either a reader or `keys` of its own.
 
-    `field`: its name in the value that is built.
+    `field`: its name in the value that is made.
     """
 
     name: str
@@ -28,16 +28,16 @@ class Key:
 
 @dataclass(frozen=True)
 class Given:
-    """A value that stands in the file, and where."""
+    """A value in the file, and its location."""
 
     value: Any
     node: Node
 
 
 def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, Given]:
-    """The mapping's values by field name. Raises ConfigError: an unknown key, a wrong value.
+    """Return the mapping's values by field name. Raises ConfigError: an unknown key, a wrong value.
 
-    A key that is there without a value counts as left out.
+    A key without a value counts as left out.
     """
     known = {key.name: key for key in keys}
     given: dict[str, Given] = {}
@@ -57,5 +57,6 @@ def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, Given]:
 
 
 def read_values(node: Node, keys: tuple[Key, ...]) -> dict[str, Any]:
-    """The mapping's values by field name, without their places. Raises as `read_keys` does."""
+    """Return the mapping's values by field name, without their locations. Raises as `read_keys`
+    does."""
     return {field: given.value for field, given in read_keys(node, keys).items()}

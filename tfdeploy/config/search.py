@@ -1,4 +1,4 @@
-"""Where the job file and `inventories/` are looked for if no flag names them."""
+"""Find the job file and `inventories/` if no flag names them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tfdeploy.machine.ownership import is_writable_by_others
 
 class FoundFile(NamedTuple):
     """A job file or inventory. `named`: a flag, its variable, or a key of the job file names it;
-    else it was searched for.
+    else it was found by a search.
 
-    `unused`: the file (or the folder of several) of the project that this one takes precedence
-    over.
+    `unused`: the file (or the folder of several) of the project over which this one takes
+    precedence.
     """
 
     path: Path

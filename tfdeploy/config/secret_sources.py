@@ -1,8 +1,8 @@
-"""`secrets:` of the job file: which variables are secret, and where each value is read. Values are
-read in secret_values.py.
+"""Read `secrets:` of the job file: which variables are secret, and where each value is read. Values
+are read in secret_values.py.
 
-Two forms: a list of names, or of {name: source}; and a mapping of name: source. A source is `env`,
-or one of {file: PATH}, {command: [WORD, ...]}, {environment: NAME}.
+There are two forms: a list of names, or of {name: source}; and a mapping of name: source. A source
+is `env`, or one of {file: PATH}, {command: [WORD, ...]}, {environment: NAME}.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SOURCE = (
 
 
 def secrets(node: Node) -> dict[str, SecretSource]:
-    """name -> its source, in order; a file is as it was written. Raises ConfigError."""
+    """Return name -> its source, in order; a file path as it was written. Raises ConfigError."""
     sources: dict[str, SecretSource] = {}
     for name, named, source in _entries(node):
         check_variable(name, named)
@@ -42,7 +42,7 @@ def secrets(node: Node) -> dict[str, SecretSource]:
 
 
 def _entries(node: Node) -> Iterator[tuple[str, Node, Node | None]]:
-    """(name, where it stands, its source; None: the caller's environment)."""
+    """Yield (name, its location, its source; None: the caller's environment)."""
     if node.kind == "mapping":
         yield from ((name, child, child) for name, child in node.keys.items())
         return
@@ -54,7 +54,7 @@ def _entries(node: Node) -> Iterator[tuple[str, Node, Node | None]]:
 
 
 def _name(item: Node) -> str:
-    """What stands here may be a secret by mistake (NAME=value): it is not shown."""
+    """Return the name. It may be a secret by mistake (NAME=value), so it is not shown."""
     if item.kind != "text" or not VARIABLE.match(item.text):
         raise item.error(
             "no name of a variable; a value itself never stands in a job file",

@@ -1,4 +1,4 @@
-"""The values of a job's secrets, read on this machine from its environment, files and commands. No
+"""Read the values of a job's secrets on this machine, from its environment, files and commands. No
 error shows a value."""
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _READ_BYTES = 1 << 16
 
 
 def read_secrets(job: Job, environ: Mapping[str, str]) -> dict[str, Secret]:
-    """name -> value. Raises UsageError that names every variable that is not set, ConfigError at
-    the source that has no value."""
+    """Return name -> value. Raises UsageError that names every variable that is not set, and
+    ConfigError at the source that has no value."""
     sources = {
         name: job.secret_sources.get(name) or SecretSource(variable=name) for name in job.secrets
     }
@@ -46,7 +46,7 @@ def read_secrets(job: Job, environ: Mapping[str, str]) -> dict[str, Secret]:
 
 
 def refuse_shown_secrets(job: Job, secrets: Mapping[str, Secret], flags: Mapping[str, str]) -> None:
-    """Raises UsageError if a command, `env`, `data`, `keep`, `metrics` or a flag contains the value
+    """Raise UsageError if a command, `env`, `data`, `keep`, `metrics` or a flag contains the value
     of a secret.
 
     All users of a host can read a command, and the plan shows the rest. `flags`: flag -> its value.
@@ -128,8 +128,8 @@ def _of_file(name: str, source: SecretSource) -> bytes:
 
 
 def _of_command(name: str, source: SecretSource, folder: str | None) -> bytes:
-    """Its standard output. Its standard error is shown where it fails, its standard output
-    never."""
+    """Return the command's standard output. If the command fails, its standard error is shown, and
+    never its standard output."""
     program = source.command[0]
     try:
         process = subprocess.Popen(
@@ -179,8 +179,8 @@ def _ending(code: int | None) -> str:
 
 
 def _output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, bool]:
-    """(standard output, standard error, whether both have ended). Of a stream without an end, it
-    keeps little more than a secret may have."""
+    """Return (standard output, standard error, whether both have ended). Of an endless stream,
+    little more is kept than a secret may have."""
     assert process.stdout is not None and process.stderr is not None
     deadline = time.monotonic() + COMMAND_S
     read = {process.stdout: b"", process.stderr: b""}

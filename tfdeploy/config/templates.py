@@ -1,4 +1,4 @@
-"""The commented files that `tfdeploy init` writes, made from the reference. Text only: nothing is
+"""Make the commented files that `tfdeploy init` writes, from the reference. Text only: nothing is
 written here."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NOT_PLAIN = ("yes", "no", "true", "false", "on", "off", "null")
 
 
 def job_text(*, name: str, mode: str, command: Iterable[str]) -> str:
-    """A job file with these keys, and all others as comments with their defaults."""
+    """Return a job file with these keys, and all others as comments with their defaults."""
     stated = {
         "name": f"name: {quoted(name)}",
         "mode": f"mode: {mode}",
@@ -28,7 +28,7 @@ def job_text(*, name: str, mode: str, command: Iterable[str]) -> str:
 
 
 def inventory_text(hosts: Mapping[str, Mapping[str, str]]) -> str:
-    """An inventory of these hosts (name -> key -> value); the first is ps, the others are
+    """Return an inventory of these hosts (name -> key -> value); the first is ps, the others are
     workers."""
     lines = "\n".join(
         f"  {name}: {{{', '.join(f'{key}: {quoted(text)}' for key, text in keys.items())}}}"
@@ -54,7 +54,7 @@ def inventory_text(hosts: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def quoted(word: str) -> str:
-    """The word, quoted where YAML would read it as anything but this text."""
+    """Return the word, quoted if YAML would read it as anything but this text."""
     return (
         word
         if _PLAIN.match(word) and word.lower() not in _NOT_PLAIN

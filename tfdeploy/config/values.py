@@ -1,7 +1,7 @@
-"""Readers of single values: a node in, a checked value out, or a ConfigError that shows how to
-write it.
+"""Read single values: a reader takes a node and returns a checked value, or raises a ConfigError
+that shows how to write it.
 
-What reaches ssh, rsync or a host is checked here by allow-list; nothing that begins with `-`
+What reaches ssh, rsync or a host is checked here by allow-list. Nothing that begins with `-`
 passes.
 """
 
@@ -33,7 +33,7 @@ Gpus = Literal["auto", "none"] | int | tuple[int, ...]
 
 
 def text(node: Node) -> str:
-    """Any text without control characters, not empty, not beginning with `-`."""
+    """Return any text without control characters that is not empty and does not begin with `-`."""
     given = node.scalar()
     if not is_text(given):
         raise node.wrong("a text that does not begin with -, without control characters")
@@ -41,8 +41,8 @@ def text(node: Node) -> str:
 
 
 def local_path(node: Node) -> str:
-    """A file of this machine that ssh reads too. ssh fills in ${NAME}, for which it has no
-    escape."""
+    """Return a path of a file of this machine that ssh reads too. ssh fills in ${NAME}, for which
+    it has no escape."""
     given = text(node)
     if "${" in given:
         raise node.wrong("a path without ${", "write the path itself, as in ~/.ssh/id_ed25519")
@@ -88,7 +88,7 @@ def port(node: Node) -> int:
 
 
 def ports(node: Node) -> tuple[int, int]:
-    """Both ends included."""
+    """Return a range of ports, both ends included."""
     given = node.scalar("a range of ports")
     match = re.match(r"(\d{1,5})(?:-(\d{1,5}))?\Z", given, re.ASCII)
     low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
@@ -100,7 +100,7 @@ def ports(node: Node) -> tuple[int, int]:
 
 
 def address(node: Node) -> str:
-    """A host name or an address; the brackets of [IPv6] are removed."""
+    """Return a host name or an address, without the brackets of [IPv6]."""
     given = node.scalar("a host name or address")
     bare = given[1:-1] if given.startswith("[") and given.endswith("]") else given
     if ":" in bare and is_ip(bare):
@@ -124,7 +124,7 @@ def user(node: Node) -> str:
 
 
 def jump(node: Node) -> str:
-    """[user@]host[:port], several with commas; `none`: no jump."""
+    """Return [user@]host[:port], several with commas; `none`: no jump."""
     given = node.scalar("a jump host")
     hops = given.split(",", MOST_HOPS)
     if len(hops) > MOST_HOPS:
@@ -142,7 +142,7 @@ def jump(node: Node) -> str:
 
 
 def host_path(node: Node) -> str:
-    """A folder or file on a host: absolute or below ~."""
+    """Return a folder or file on a host: absolute or below ~."""
     given = node.scalar("a path on the host")
     if not is_host_path(given):
         raise node.wrong(
@@ -194,7 +194,8 @@ def size_bytes(node: Node) -> int:
 
 
 def reserve(node: Node) -> int:
-    """Bytes: a size with its unit, or a plain number of them, as `tfdeploy inventory` prints it."""
+    """Return bytes: from a size with its unit, or a plain number, as `tfdeploy inventory` prints
+    it."""
     return (
         whole(node, 0, 1 << 50)
         if node.scalar("a size with its unit").isdecimal()
@@ -220,7 +221,7 @@ def _amount(node: Node, wanted: str, units: dict[str, int] | dict[str, float], h
 
 
 def names_in_ranges(node: Node) -> list[tuple[str, Node]]:
-    """A list of names and ranges (or one of them), unfolded, each with the place it came from."""
+    """Return a list of names and ranges (or one of them), unfolded, each with its location."""
     items = node.items if node.kind == "list" else [node]
     located_names = []
     for item in items:
@@ -232,7 +233,7 @@ def names_in_ranges(node: Node) -> list[tuple[str, Node]]:
 
 
 def unfolded(text: str, node: Node) -> tuple[str, ...]:
-    """The names that a range stands for, all of them allowed as names."""
+    """Return the names that a range stands for, all of them allowed as names."""
     names: tuple[str, ...] = node.located(unfold, text) if "[" in text or "]" in text else (text,)
     if not NAME.match(max(names, key=len)):
         shown = repr(text) if len(text) <= 80 else f"{text[:60]!r}... ({len(text)} characters)"

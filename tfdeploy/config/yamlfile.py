@@ -1,5 +1,5 @@
-"""The only caller of the YAML parser: a file becomes a tree of nodes with their lines, or one clear
-ConfigError.
+"""Call the YAML parser; nothing else does. A file becomes a tree of nodes with their lines, or one
+clear ConfigError.
 
 It reads events, not Python objects: no tag can create one, and nesting is bounded before the C
 stack overflows. An alias to a list or mapping is the anchored node itself, so nested aliases cost
@@ -46,8 +46,8 @@ _HINTS = {
 
 
 def read_yaml(path: Path) -> Node:
-    """The file's top mapping. Raises ConfigError: missing, unreadable, not UTF-8, bad YAML, empty,
-    no mapping."""
+    """Return the file's top mapping. Raises ConfigError: missing, unreadable, not UTF-8, bad YAML,
+    empty, not a mapping."""
     text = _read_text(path)
     try:
         events = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -67,7 +67,7 @@ def read_yaml(path: Path) -> Node:
 
 
 def shown(path: Path) -> str:
-    """The path as it is shown: relative where it lies below the current folder."""
+    """Return the path as it is shown: relative if it is below the current folder."""
     try:
         below = path.relative_to(Path.cwd())
     except (ValueError, OSError):
@@ -121,7 +121,7 @@ def _translated(error: yaml.YAMLError, path: Path, text: str) -> ConfigError:
 
 
 def _last_line(text: str) -> int:
-    """The last line with text, from 0: what is found wrong at the end of the file is shown
+    """Return the last line with text, from 0. What is found wrong at the end of the file is shown
     there."""
     return len(_BREAK.findall(text.rstrip()))
 
@@ -192,8 +192,8 @@ class _Builder:
         return Node(kind, self.file, self._line(event), text, parent, key)
 
     def _alias(self, event: yaml.AliasEvent, parent: Node | None, key: str) -> Node:
-        """What an alias stands for: a scalar at the alias's own place, a list or mapping at its
-        anchor's."""
+        """Return what an alias stands for: a scalar at the alias's own location, a list or mapping
+        at its anchor's."""
         anchored = self.anchors.get(event.anchor or "")
         if anchored is None:
             raise self._fault(

@@ -1,4 +1,4 @@
-"""A folder -> what is in it: code as a Manifest with its release hash, data sets as listings. Reads
+"""Read what is in a folder: code as a Manifest with its release hash, data sets as listings. Reads
 only."""
 
 from tfdeploy.tree.datasets import DataListing, read_data

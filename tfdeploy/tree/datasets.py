@@ -1,5 +1,5 @@
-"""A data set on the control machine -> its listing. Its content is not read: size and time show
-whether it changed.
+"""List a data set on the control machine. Its content is not read: size and time show whether it
+changed.
 
 The listing is the agent's (agent/listing.py), so that both sides have the same digest for the same
 state.
@@ -36,7 +36,7 @@ class DataListing:
 
     @property
     def root(self) -> str:
-        """The folder that the paths of its rows are relative to."""
+        """Return the folder to which the paths of its rows are relative."""
         return self.source if self.is_folder else os.path.dirname(self.source)
 
     @property
@@ -45,7 +45,7 @@ class DataListing:
 
     @cached_property
     def names(self) -> bytes:
-        """wire.name_key of each path that is no folder, one after the other."""
+        """Return wire.name_key of each path that is not a folder, one after the other."""
         joined = bytearray()  # a join would keep a million of them beside it
         for index in range(len(self.rows)):
             if self.rows.kind(index) != FOLDER:
@@ -54,13 +54,13 @@ class DataListing:
 
     @property
     def names_bytes(self) -> int:
-        """Of `names`, or a few more."""
+        """Return the size of `names`, or a little more."""
         return len(self.rows) * wire.NAME_KEY_BYTES
 
 
 def read_data(path: Path, withhold: WithheldFiles = NONE) -> DataListing:
-    """The listing of a folder or file. Raises ConfigError (missing, holds a withheld file) and
-    Refused (empty, unreadable, strange)."""
+    """Return the listing of a folder or file. Raises ConfigError (missing, contains a withheld
+    file) and Refused (empty, unreadable, not a file, folder or link)."""
     source = os.path.abspath(path)
     stamp = Stamp()
     try:
@@ -113,7 +113,7 @@ def _stamping_visitor(root: str, stamp: Stamp, withhold: WithheldFiles) -> listi
 
 
 def has_changed(data: DataListing) -> bool:
-    """Since it was listed."""
+    """True if it has changed since it was listed."""
     try:
         return stamp_of(data.source) != data.stamp
     except OSError:
@@ -123,7 +123,8 @@ def has_changed(data: DataListing) -> bool:
 def listed(
     source: str, is_folder: bool, rows: Listing, stamp: str, host: str | None = None
 ) -> DataListing:
-    """`host`: where it lies; None: on this machine. Raises Refused: empty."""
+    """Return the listing. `host`: the host that has it; None: this machine. Raises Refused if it is
+    empty."""
     if not rows.files:
         where = source if host is None else f"{host}:{source}"
         raise Refused(

@@ -1,6 +1,6 @@
-"""Hashes of files, cached between two calls, so that an unchanged file costs one stat.
+"""Cache the hashes of files between two calls, so that an unchanged file costs one stat.
 
-The cache lies in the state folder. A cache that cannot be read is empty; one that cannot be written
+The cache is in the state folder. A cache that cannot be read is empty; one that cannot be written
 is not saved.
 """
 
@@ -50,12 +50,12 @@ class HashCache:
         return cached
 
     def put(self, path: str, now: Stamp, sha256: str, read_ns: int, key_line: int = 0) -> None:
-        """`read_ns`: UTC nanoseconds before the content was read."""
+        """Remember a hash. `read_ns`: UTC nanoseconds before the content was read."""
         if now[1] < read_ns - SETTLED_NS:
             self._current[path] = (now, sha256, key_line)
 
     def save(self) -> None:
-        """Stores the hashes of the files that this call saw, and drops all others."""
+        """Store the hashes of the files that this call saw, and drop all others."""
         if self._file is None or self._current == self._loaded:
             return
         rows = {path: [*key, sha, line] for path, (key, sha, line) in self._current.items()}

@@ -1,4 +1,4 @@
-"""Whether a link stays inside its tree. Reads the disk; opens nothing outside the tree."""
+"""Tell whether a link stays inside its tree. Reads the disk; opens nothing outside the tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which files of a folder are code: git lists them, so that .gitignore means what it means to git.
+"""List which files of a folder are code. Git lists them, so that .gitignore means what it means to
+git.
 
 Works inside a checkout, and outside with an empty temporary repository. Changes nothing in the
 folder.
@@ -45,10 +46,10 @@ _LOCAL_VARIABLES = (
 
 
 def list_code(root: str, exclude: Iterable[str] = ()) -> tuple[list[str], list[str]]:
-    """(paths relative to `root`, warnings): git's listing minus .tfdeployignore, `exclude`,
+    """Return (paths relative to `root`, warnings): git's listing minus .tfdeployignore, `exclude`,
     environments and caches.
 
-    Paths may be gone from the disk (tracked, deleted) or be folders without a repository. Raises
+    Paths may be missing on the disk (tracked, deleted) or be folders without a repository. Raises
     Refused.
     """
     warnings: list[str] = []
@@ -73,8 +74,8 @@ def _is_tracked(root: str, path: str) -> bool:
 
 
 def _list_repository(folder: str, prefix: str, warnings: list[str]) -> set[str]:
-    """The files of one repository (or folder outside any) and of those inside it, relative to the
-    top."""
+    """Return the files of one repository (or folder outside any) and of those inside it, relative
+    to the top."""
     git = _Git(folder, _is_in_checkout(folder, inner=bool(prefix)), warnings)
     listed_paths = git.listed("-c", "-o", "--exclude-standard") if git.in_checkout else set()
     if not listed_paths:
@@ -103,19 +104,20 @@ def _list_repository(folder: str, prefix: str, warnings: list[str]) -> set[str]:
 
 
 def _is_in_checkout(folder: str, inner: bool) -> bool:
-    """An inner folder is listed on its own: by its own repository, or as one outside any."""
+    """True if the inner folder is in a checkout. It is listed on its own: by its own repository, or
+    as one outside any."""
     above = () if inner else Path(folder).parents
     return any((place / ".git").exists() for place in (Path(folder), *above))
 
 
 def _is_folder(place: str) -> bool:
-    """git lists a folder only where an inner repository begins, or where a tracked file became a
-    folder."""
+    """True for a folder. Git lists a folder only where an inner repository begins, or where a
+    tracked file became a folder."""
     return os.path.isdir(place) and not os.path.islink(place.rstrip("/"))
 
 
 class _Git:
-    """git asked about one folder."""
+    """Git, asked about one folder."""
 
     def __init__(self, folder: str, in_checkout: bool, warnings: list[str]) -> None:
         self.folder = folder
@@ -183,7 +185,7 @@ class _Git:
 
 
 def _environments(listed_paths: Iterable[str]) -> set[str]:
-    """Folders that are Python environments: they hold pyvenv.cfg, or conda's history."""
+    """Return folders that are Python environments: they have pyvenv.cfg, or conda's history."""
     tails = tuple("/" + mark for mark in _ENVIRONMENT_FILES)
     return {path[: -len(tail)] for path in listed_paths for tail in tails if path.endswith(tail)}
 

@@ -1,5 +1,5 @@
-"""A folder of code -> Manifest: every file hashed, every link checked, one release hash over all of
-it.
+"""Read a folder of code into a Manifest: every file hashed, every link checked, one release hash
+over all of it.
 
 Reads only. A file that changes while it is read is read again; one that keeps changing is refused.
 """
@@ -39,8 +39,8 @@ def read_tree(
     cache: Path | None = None,
     withhold: WithheldFiles = NONE,
 ) -> Manifest:
-    """What `root` holds, sorted by path. `exclude`: paths relative to it; `cache`: a folder for
-    remembered hashes; `withhold`: files that are left out and named in a warning.
+    """Return what `root` contains, sorted by path. `exclude`: paths relative to it. `cache`: a
+    folder for remembered hashes. `withhold`: files that are left out and named in a warning.
 
     Raises ConfigError (missing, not a folder, a secret file is tracked by git) and Refused (no git,
     empty, unreadable, keeps changing).
@@ -72,8 +72,8 @@ def read_tree(
 
 
 def release_hash(entries: Iterable[Entry]) -> str:
-    """32 hex digits of a SHA-256 over paths, contents, executable bits and link targets. `entries`:
-    sorted by path."""
+    """Return 32 hex digits of a SHA-256 over paths, contents, executable bits and link targets.
+    `entries`: sorted by path."""
     total = hashlib.sha256()
     for entry in entries:
         total.update(os.fsencode(f"{entry.kind}\0{entry.path}\0{entry.sha256 or entry.target}\0"))
@@ -83,8 +83,8 @@ def release_hash(entries: Iterable[Entry]) -> str:
 def _links_and_files(
     top: str, paths: list[str], warnings: list[str], withhold: WithheldFiles
 ) -> tuple[list[Entry], list[tuple[str, os.stat_result]], dict[str, WithheldFile]]:
-    """(links that stay inside, files, withheld files by path). Left out: paths that are gone, below
-    a link, or neither file nor link."""
+    """Return (links that stay inside, files, withheld files by path). Left out: paths that are
+    missing, below a link, or neither file nor link."""
     links: list[Entry] = []
     files: list[tuple[str, os.stat_result]] = []
     withheld: dict[str, WithheldFile] = {}
@@ -114,7 +114,7 @@ def _links_and_files(
 
 
 def _refuse_tracked(top: str, withheld: dict[str, WithheldFile]) -> None:
-    """Raises ConfigError if git tracks one of the secret files: whoever clones the repository has
+    """Raise ConfigError if git tracks one of the secret files: whoever clones the repository has
     the secret."""
     tracked_paths = tracked(top, [path for path, file in withheld.items() if file.secret])
     if tracked_paths:
@@ -131,7 +131,7 @@ def _refuse_tracked(top: str, withheld: dict[str, WithheldFile]) -> None:
 
 
 def _is_real_folder(top: str, folder: str, checked: dict[str, bool]) -> bool:
-    """Whether no part of the path is a link: git still lists tracked files below a folder that
+    """True if no part of the path is a link. Git still lists tracked files below a folder that
     became a link."""
     if folder not in checked:
         parent = folder.rpartition("/")[0]
@@ -208,9 +208,9 @@ def _entry(path: str, file_stat: os.stat_result, sha256: str) -> Entry:
 
 
 def hash_file(path: str) -> tuple[os.stat_result, str, int]:
-    """(stat, sha256 of the content, key_line of the content), all of the same state. A report that
-    tfdeploy wrote has _OWN before its sha256. Raises Refused when the file keeps changing, and
-    OSError."""
+    """Return (stat, sha256 of the content, key_line of the content), all of the same state. A
+    report that tfdeploy wrote has _OWN before its sha256. Raises Refused if the file keeps
+    changing, and OSError."""
     for _ in range(TRIES):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         try:

@@ -1,8 +1,8 @@
-"""What an environment is made from: a requirements file with what it includes, and a folder of
-wheels -> a Recipe.
+"""Read what an environment is made from: a requirements file with what it includes, and a folder of
+wheels.
 
-Reads only. A requirement that is a path of this machine is refused with file:line: hosts do not
-have it.
+Reads only. A requirement that is a path of this machine is refused with file:line, because hosts do
+not have it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _COMMENT = re.compile(r"(?:^|\s)#.*")
 
 @dataclass(frozen=True)
 class Recipe:
-    """`files`: path relative to their common folder -> text, `main` among them. `digest`: a hash of
-    them and of the wheels."""
+    """What an environment is made from. `files`: path relative to their common folder -> text,
+    `main` among them. `digest`: a hash of them and of the wheels."""
 
     main: str
     files: dict[str, str] = field(default_factory=dict)
@@ -49,8 +49,8 @@ def read_recipe(
     where: str = "setup",
     withhold: WithheldFiles = NONE,
 ) -> Recipe:
-    """`cache`: a folder for remembered hashes of wheels; `where`: the file and key that both are
-    named in, for errors. `withhold`: files that must not be sent.
+    """Return the recipe. `cache`: a folder for remembered hashes of wheels. `where`: the file and
+    key that name both, for errors. `withhold`: files that must not be sent.
 
     Raises ConfigError (missing, not readable, withheld, a path that hosts cannot have) and Refused
     (no wheel in the folder).
@@ -78,7 +78,7 @@ def read_recipe(
 
 
 def _with_includes(requirements: Path, named: str) -> dict[Path, str]:
-    """The file and all that it includes by -r and -c: absolute path -> text, the file itself
+    """Return the file and all that it includes by -r and -c: absolute path -> text, the file itself
     first."""
     texts: dict[Path, str] = {}
     wanted = [(Path(os.path.abspath(requirements)), named)]
@@ -130,7 +130,8 @@ def _read(path: Path, where: str) -> str:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """(line number, text) of each requirement: continued lines are joined, comments are removed."""
+    """Yield (line number, text) of each requirement. Continued lines are joined, comments are
+    removed."""
     joined, first = "", 0
     for number, line in enumerate(text.splitlines(), 1):
         first = first if joined else number
@@ -145,8 +146,8 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _check_line(words: str, place: str) -> None:
-    """Refuses a relative path: hosts do not have it. An absolute path may be on a file system that
-    all hosts share."""
+    """Refuse a relative path, which hosts do not have. An absolute path may be on a file system
+    that all hosts share."""
     option = _OPTION.match(words)
     named = option[2] if option else words.split(";")[0].split(" --")[0].split("@")[-1].strip()
     if "://" in words or named.startswith(("/", "~", "-", "file:/")):
@@ -163,7 +164,7 @@ def _check_line(words: str, place: str) -> None:
 def _wheels(
     folder: Path, cache: Path | None, where: str, withhold: WithheldFiles
 ) -> tuple[DataListing, dict[str, str]]:
-    """The folder as a data set, and the hash of each file in it."""
+    """Return the folder as a data set, and the hash of each file in it."""
     if not folder.is_dir():
         raise ConfigError(
             f"there is no folder {folder}", where=where, next="correct the name, or make it"

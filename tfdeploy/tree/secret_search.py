@@ -1,4 +1,4 @@
-"""Which files of a manifest hold a value that is secret. Reads only."""
+"""Find the files of a manifest that contain a secret value. Reads only."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def find_values(manifest: Manifest, secrets: Mapping[str, Secret]) -> FoundSecre
 
 
 def _contents(manifest: Manifest) -> Iterator[tuple[str, bytes]]:
-    """Yield the files that can be read. One that cannot be read any more cannot be sent either."""
+    """Yield the files that can be read. A file that cannot be read any more cannot be sent
+    either."""
     top = manifest.root + "/"
     for entry in manifest.entries:
         if entry.kind == "link" or not SHORTEST <= entry.size <= SEARCHED_BYTES:

@@ -1,4 +1,5 @@
-"""The text of a manifest's programs, for planning, which parses them and opens no file itself."""
+"""Read the text of a manifest's programs for planning, which parses them and opens no file
+itself."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ MOST_BYTES = 1 << 20  # a longer file is generated, not written by hand
 
 
 def read_sources(manifest: Manifest) -> dict[str, str]:
-    """path -> text of the *.py and *.sh files. A file that cannot be read is left out."""
+    """Return path -> text of the *.py and *.sh files. A file that cannot be read is left out."""
     texts = {}
     for entry in manifest.entries:
         if (

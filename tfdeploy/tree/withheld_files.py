@@ -1,5 +1,5 @@
-"""Files of this machine that are never sent: of secrets, private keys, known_hosts. A hard link
-counts as the file itself."""
+"""Find files of this machine that are never sent: of secrets, private keys, known_hosts. A hard
+link counts as the file itself."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ Inode = tuple[int, int]  # device, inode
 
 
 class WithheldFile(NamedTuple):
-    """`what`: for messages, as "the secret TOKEN". `secret`: False for a known_hosts file, which
-    anybody may read."""
+    """A file that is not sent. `what`: for messages, such as "the secret TOKEN". `secret`: False
+    for a known_hosts file, which anybody may read."""
 
     what: str
     secret: bool = True
 
 
 class WithheldFiles:
-    """`by_path`: absolute paths without links. `has_links`: some secret file has hard links."""
+    """Files that are not sent. `by_path`: absolute paths without links. `has_links`: some secret
+    file has hard links."""
 
     def __init__(
         self,
@@ -32,7 +33,7 @@ class WithheldFiles:
 
     @classmethod
     def from_paths(cls, files: Mapping[str, WithheldFile]) -> WithheldFiles:
-        """`files`: by path, which may be a link or name no file."""
+        """Return the withheld files. `files`: by path, which may be a link or name no file."""
         by_path: dict[str, WithheldFile] = {}
         by_inode: dict[Inode, WithheldFile] = {}
         has_links = False
@@ -60,7 +61,7 @@ class WithheldFiles:
         )
 
     def below(self, top: str) -> dict[str, WithheldFile]:
-        """Return those below `top` (absolute, without links), by their path relative to it."""
+        """Return the files below `top` (absolute, without links), by their path relative to it."""
         above = top.rstrip("/") + "/"
         return {
             path[len(above) :]: file
