@@ -1,5 +1,5 @@
-"""The names of `typing` that annotations of the agent use. They are never evaluated on a host,
-where importing `typing` would add some 4 ms to the start of every process. For NamedTuple see
+"""Provide the names of `typing` that annotations of the agent use. They are never evaluated on a
+host, where importing `typing` would add some 4 ms to the start of every process. For NamedTuple see
 record.py."""
 
 TYPE_CHECKING = False  # type checkers take it for True

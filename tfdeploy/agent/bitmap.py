@@ -1,7 +1,7 @@
-"""Which rows of a listing, or which pieces of a segment: a bit for each, the first one the lowest
-bit of the first byte.
+"""Encode which rows of a listing, or which pieces of a segment, are meant: a bit for each, the
+first one the lowest bit of the first byte.
 
-Both sides speak it: packed into text in JSON, as it is between hosts.
+Both sides use it: packed into text in JSON, raw between hosts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def pack(content: Bitmap) -> str:
 
 
 def unpack(text: str) -> bytes:
-    """Raises ValueError: it is not packed so. What is beyond MOST_BYTES is left out."""
+    """Return the bitmap. Raises ValueError if the text is not packed. What is beyond MOST_BYTES is
+    left out."""
     try:
         return zlib.decompressobj().decompress(base64.b64decode(text, validate=True), MOST_BYTES)
     except zlib.error as error:

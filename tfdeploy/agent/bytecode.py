@@ -1,5 +1,5 @@
-"""Bytecode that a full disk truncated is compiled again: Python would fail on it in each start,
-also once there is space again.
+"""Compile bytecode again that a full disk truncated: Python would fail on it in each start, also
+once there is space again.
 
 Python before 3.13 does not notice that only a part of it was written. A file shorter than a disk
 block is never truncated.
@@ -13,7 +13,7 @@ from importlib.machinery import SourceFileLoader
 
 
 def mend_truncated() -> None:
-    """For all modules that this process imports from now on."""
+    """Do so for all modules that this process imports from now on."""
     whole = SourceFileLoader.get_code
 
     def get_code(self, fullname):  # type: ignore[no-untyped-def]

@@ -1,4 +1,4 @@
-"""The error of a verb, and which names and paths are safe."""
+"""Define the error of a verb, and which names and paths are safe."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from tfdeploy.agent.annotations import Mapping, Optional
 
 
 class _Name:
-    """[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}, the whole text; by hand, since `re` would take longer to
-    load than a session's start."""
+    """Matches [A-Za-z0-9_][A-Za-z0-9_.-]{0,127}, the whole text; by hand, because `re` would take
+    longer to load than a session's start."""
 
     _first = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
     _more = _first | frozenset(".-")
@@ -20,7 +20,7 @@ NAME = _Name()
 
 
 def is_path_inside(path: object) -> bool:
-    """True for a relative path that cannot leave its folder. Links on the way are not looked at."""
+    """True for a relative path that cannot leave its folder. Links on the way are not checked."""
     if not isinstance(path, str) or "\0" in path:
         return False
     return not any(name in ("", ".", "..") for name in path.split("/"))

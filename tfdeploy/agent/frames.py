@@ -1,8 +1,8 @@
-"""Frames on the one channel between both sides. Every `serve` loads this module, and many hosts may
-share a core: it imports as little as it can.
+"""Encode frames on the one channel between both sides. Every `serve` loads this module, and many
+hosts may share a core, so it imports as little as it can.
 
-One frame is  !II header_bytes blob_bytes | header (JSON, ASCII) | blob (raw bytes). A long `args`,
-`value` or `item` travels packed: the header names it in `packed`, and the blob is zlib of its JSON.
+One frame is !II header_bytes blob_bytes | header (JSON, ASCII) | blob (raw bytes). A long `args`,
+`value` or `item` is packed: the header names it in `packed`, and the blob is zlib of its JSON.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SILENCE_S = 30.0  # agent serve ends itself after this much silence
 
 
 class WireError(Exception):
-    """The bytes on the channel are no frame of tfdeploy."""
+    """The bytes on the channel are not a frame of tfdeploy."""
 
 
 _HEAD = struct.Struct("!II")
@@ -36,8 +36,8 @@ def encode_frame(header: Mapping[str, object], blob: bytes = b"") -> bytes:
 
 
 def frame_parts(header: Mapping[str, object], blob: bytes = b"") -> Tuple[bytes, bytes]:
-    """One frame: what stands before the blob, and the blob. Many hosts may be sent the same blob,
-    of which this is no copy."""
+    """Return one frame: what is before the blob, and the blob. Many hosts may be sent the same
+    blob, which is not copied."""
     text = _text(header)
     if len(text) > MAX_HEADER_BYTES and not blob:
         header, blob = _packed(header)
@@ -66,12 +66,12 @@ def pack(content: bytes) -> bytes:
 
 
 def unpack(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> bytes:
-    """The inverse of `pack`. Never holds more than `most_bytes` of the result. Raises WireError."""
+    """Undo `pack`. Never holds more than `most_bytes` of the result. Raises WireError."""
     return unpack_first(blob, most_bytes)[0]
 
 
 def unpack_first(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> Tuple[bytes, bytes]:
-    """(the unpacked content, the rest of the blob behind it). Otherwise as `unpack`."""
+    """Return (the unpacked content, the rest of the blob after it). Otherwise as `unpack`."""
     import zlib
 
     reader = zlib.decompressobj()
@@ -88,7 +88,7 @@ def unpack_first(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> Tuple[bytes
 
 
 def read_exactly(stream: BinaryIO, count: int) -> bytes:
-    """`count` bytes, or fewer at the end of the stream."""
+    """Return `count` bytes, or fewer at the end of the stream."""
     parts: List[bytes] = []
     while count > 0:
         part = stream.read(count)
@@ -100,7 +100,8 @@ def read_exactly(stream: BinaryIO, count: int) -> bytes:
 
 
 def read_frame(stream: BinaryIO) -> Optional[Tuple[Unchecked, bytes]]:
-    """The next frame, or None at the end of the stream. Raises WireError on foreign bytes."""
+    """Return the next frame, or None at the end of the stream. Raises WireError on foreign
+    bytes."""
     head = read_exactly(stream, _HEAD.size)
     if len(head) < _HEAD.size:
         return None

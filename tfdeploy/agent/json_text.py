@@ -1,8 +1,7 @@
-"""JSON by the interpreter's own C code, without the `json` package: that one loads `re` and `enum`,
-a third of what a session of the agent takes to start.
+"""Parse and write JSON by the interpreter's own C code, without the `json` package, which loads
+`re` and `enum`: a third of the start of an agent's session.
 
-The result is the package's own, and so are the errors. Where there is no such C code the package
-does it.
+The result and the errors are those of the package. Without such C code the package does it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _BLANKS = " \t\n\r"
 
 
 class _Settings:
-    """What the scanner asks its decoder for: those of json.JSONDecoder()."""
+    """What the scanner asks its decoder for: the settings of json.JSONDecoder()."""
 
     strict = True
     object_hook = None
@@ -44,7 +43,7 @@ except (ImportError, TypeError):
 
 
 def loads(text: Union[str, bytes]) -> Any:
-    """The value. `text`: UTF-8 where it is bytes. Raises ValueError."""
+    """Return the value. `text`: UTF-8 if it is bytes. Raises ValueError."""
     if _scan is None:
         return json.loads(text)
     if not isinstance(text, str):
@@ -60,7 +59,7 @@ def loads(text: Union[str, bytes]) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """In ASCII, without blanks. Raises TypeError, ValueError."""
+    """Return the value as ASCII without blanks. Raises TypeError, ValueError."""
     if _encoder is None:
         return json.dumps(value, separators=(",", ":"))
     encode = _encoder({}, _refuse, encode_basestring_ascii, None, ":", ",", False, False, True)

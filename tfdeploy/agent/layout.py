@@ -69,8 +69,8 @@ def job_dir(workdir: str, job: str) -> str:
 
 
 def of_job(job: str) -> List[str]:
-    """All folders of a job that are not of one release, data set or run, relative to the
-    workdir."""
+    """Return all folders of a job that do not belong to one release, data set or run, relative to
+    the workdir."""
     return [job + "/" + name for name in ("releases", "data", "keep", "locks", "runs")]
 
 
@@ -95,7 +95,8 @@ def locks_dir(workdir: str, job: str) -> str:
 
 
 def folders_lock(workdir: str, job: str) -> str:
-    """Held by the host that begins or removes a run's folder: hosts may share the workdir."""
+    """Return the lock of the host that makes or removes a run's folder: hosts may share the
+    workdir."""
     return os.path.join(locks_dir(workdir, job), "folders")
 
 
@@ -116,8 +117,8 @@ def host_dir(workdir: str, job: str, run: str, host: str) -> str:
 
 
 def parts_dir(workdir: str, job: str, run: str, host: str, name: str) -> str:
-    """Of a data set with `split`: in it, each part that a task of this host gets, by its number,
-    and NO_PART for the others."""
+    """Return the folder of a data set with `split`: in it, each part that a task of this host gets,
+    by its number, and NO_PART for the others."""
     return os.path.join(host_dir(workdir, job, run, host), "parts", name)
 
 

@@ -1,5 +1,5 @@
-"""Token buckets: how many bytes a second tfdeploy moves on a host, and how many handshakes a second
-it answers."""
+"""Limit rates with token buckets: how many bytes a second tfdeploy moves on a host, and how many
+handshakes a second it answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TokenBucket:
         return True
 
     def take_on_credit(self, count: int, now: float) -> float:
-        """Take so many tokens, and return after how many seconds they would have been there."""
+        """Take so many tokens, and return after how many seconds they are available."""
         self._refill(now)
         self._tokens -= count
         return max(0.0, -self._tokens / self._rate)
@@ -43,7 +43,7 @@ class Limit:
         self._bucket = TokenBucket(rate, rate * BURST_S, time.monotonic())
 
     def wait_for(self, count: int) -> None:
-        """Waits until so many bytes more are within the rate."""
+        """Wait until so many bytes more are within the rate."""
         if not self._rate:
             return
         with self._lock:

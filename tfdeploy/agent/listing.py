@@ -1,5 +1,5 @@
-"""The rows of a data set: what lies in a folder, without its content. Both sides walk a folder in
-the same order.
+"""List the rows of a data set: what is in a folder, without its content. Both sides walk a folder
+in the same order.
 
 Rows are kept in arrays, some 30 bytes each besides the path, so that a million files fit in memory.
 Paths are bytes, relative, with "/" between. Within a folder, names are in the order of their bytes.
@@ -26,11 +26,11 @@ _ROW_BYTES = 27  # packed, besides its path
 
 
 class BadListing(ValueError):
-    """What was sent is no listing, or names a path outside."""
+    """What was sent is not a listing, or names a path outside."""
 
 
 class Strange(OSError):
-    """Neither a file, a link nor a folder. `filename` says which."""
+    """The path `filename` is neither a file, a link nor a folder."""
 
 
 class Row(NamedTuple):
@@ -46,7 +46,7 @@ class Row(NamedTuple):
 
 
 class Listing:
-    """A list of rows. `add` appends; each index is valid for as long as the listing is."""
+    """A list of rows. `add` appends. An index stays valid as long as the listing does."""
 
     def __init__(self) -> None:
         self._paths, self._ends = bytearray(), array("Q")
@@ -92,18 +92,18 @@ class Listing:
 
     @property
     def sizes(self) -> "array[int]":
-        """By row; of files, also of later hard links."""
+        """Return sizes by row; of files, also of later hard links."""
         return self._sizes
 
     def is_content(self, index: int) -> bool:
-        """Whether the row is a file with content of its own: no later hard link."""
+        """True if the row is a file with its own content: not a later hard link."""
         return self._kinds[index] == ord(FILE) and index not in self._same
 
     def is_sparse(self, index: int) -> bool:
         return index in self._allocated
 
     def allocated(self, index: int) -> int:
-        """Bytes that its content takes on a disk."""
+        """Return the bytes that its content takes on a disk."""
         return self._allocated.get(index, self._sizes[index])
 
     def add(self, row: Row) -> None:
@@ -125,10 +125,9 @@ class Listing:
             self.total_bytes += row.size if row.same_as == NOT_LINKED else 0
 
     def only(self, files: "bytes | bytearray") -> "Tuple[Listing, array[int]]":
-        """All folders and links, and those files with content that the bitmap names, with their
+        """Return all folders and links, the files with content that the bitmap names, and their
         hard links; and for each of these rows its row here. A part of a data set so has all
-        folders: programs take classes from their names.
-        """
+        folders, because programs take classes from their names."""
         chosen, rows, places = Listing(), array("Q"), {}
         linked = set(self._same.values())
         for index, row in enumerate(self):
@@ -146,16 +145,19 @@ class Listing:
         self._modes = array("H", (mode & 0o777 for mode in self._modes))
 
     def digest(self) -> str:
+        """Return a name for the state of the content: paths, sizes, times in whole seconds,
+        targets. Folders, modes and hard links do not count, because not every file system keeps
+        them."""
         return digest(self)
 
     def attributes(self) -> str:
-        """Names the state of what `digest` leaves out."""
+        """Return a name for the state of what `digest` leaves out."""
         return _sum(
             self, lambda row: b"%o %d %d" % (row.mode, row.mtime_ns // _SECOND, row.same_as)
         )
 
     def pack(self) -> bytes:
-        """For `unpack`. Begins with its sizes, then zlib."""
+        """Return the listing for `unpack`: its sizes, then zlib."""
         import zlib
 
         links = array("q", [number for pair in self._same.items() for number in pair])
@@ -191,7 +193,7 @@ def _content_words(row: Row) -> bytes:
 
 
 def _little(column: "array[int]") -> "array[int]":
-    """Between the order of bytes here and the packed one, which is little-endian."""
+    """Convert between this machine's byte order and the packed one, which is little-endian."""
     import sys
 
     if sys.byteorder == "big":
@@ -226,8 +228,8 @@ def unpack(packed: bytes) -> Listing:
 
 
 class _Body:
-    """What is behind the head, unpacked part by part: all of it at once would be a second listing
-    in memory."""
+    """What follows the head, unpacked part by part: all of it at once would be a second listing in
+    memory."""
 
     def __init__(self, packed: bytes) -> None:
         import zlib
@@ -249,6 +251,8 @@ class _Body:
         return _little(values)
 
     def pairs(self, count: int) -> Dict[int, int]:
+        """Yield the rows of both with the same path, in the order of `walk`; None if one of them
+        lacks it."""
         column = self.column("q", 2 * count)
         return dict(zip(column[::2], column[1::2]))  # noqa: B905 - 3.8 knows no strict
 
@@ -260,7 +264,7 @@ class _Body:
 
 
 def _targets(kinds: bytearray, body: bytes) -> Dict[int, bytes]:
-    """Those of all links, in order."""
+    """Return the targets of all links, in order."""
     links = [index for index, kind in enumerate(kinds) if kind == ord(LINK)]
     targets = body.split(b"\0") if body else []
     if len(targets) != len(links):
@@ -269,7 +273,7 @@ def _targets(kinds: bytearray, body: bytes) -> Dict[int, bytes]:
 
 
 def _check(listing: Listing) -> None:
-    """Raises BadListing: a path that leads out or is not behind the one before, so that each comes
+    """Raise BadListing if a path leads out, or is not after the one before, so that each path comes
     once."""
     before = b""
     folders: List[bytes] = []
@@ -309,7 +313,7 @@ def _check(listing: Listing) -> None:
 
 
 def key(path: bytes) -> bytes:
-    """Sorts paths as `walk` does."""
+    """Return the key that sorts paths as `walk` does."""
     return path.replace(b"/", b"\0")
 
 
@@ -345,8 +349,8 @@ def walk(folder: str, visit: Visit = lambda path, file_stat: None) -> Listing:
 
 
 def rows_in(folder: str) -> Iterator[Row]:
-    """As `walk` has them, but none is in memory, and a hard link is a file like any other. Raises
-    Strange, OSError."""
+    """Yield rows as `walk` does, but none is kept in memory, and a hard link is a file like any
+    other. Raises Strange, OSError."""
     top, none = os.fsencode(folder), Listing()
     return (_row(path, os.path.join(top, path), about, none, {}) for path, about in entries(top))
 
@@ -363,8 +367,8 @@ def single(path: str, visit: Visit = lambda path, file_stat: None) -> Listing:
 
 
 def entries(top: bytes) -> Iterator[Tuple[bytes, os.stat_result]]:
-    """All in a folder, in order, by relative path. Of one folder only the names are in memory: a
-    scandir's entries of a million files take a gigabyte. Raises OSError."""
+    """Yield all entries in a folder, in order, by relative path. Of one folder only the names are
+    in memory: a scandir's entries of a million files take a gigabyte. Raises OSError."""
     partial = os.fsencode(PARTIAL)
     levels = [(b"", iter(sorted(os.listdir(top))))]
     while levels:
@@ -420,7 +424,7 @@ def pairs(wanted: Listing, there: Listing) -> Iterator[Tuple[Optional[int], Opti
 
 
 def is_same_file(one: Row, other: Row) -> bool:
-    """As rsync compares: size, and time in whole seconds."""
+    """Compare as rsync does: size, and time in whole seconds."""
     return (
         one.kind == other.kind == FILE
         and one.size == other.size

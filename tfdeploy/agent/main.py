@@ -1,5 +1,5 @@
-"""The agent's command line: `serve` for one SSH session, `bound` to it, `minder` for one run and
-`sample` beside it, `supervise` for one task.
+"""Run the agent's command line: `serve` for one SSH session, `bound` to it, `minder` for one run
+and `sample` beside it, `supervise` for one task.
 
 The root `__main__.py` of the agent's folder calls `main`. Each word loads only what it needs.
 """
@@ -24,8 +24,8 @@ MODULES = {
 
 
 def main(argv: List[str]) -> int:
-    """Runs `argv[0]` with the rest as its arguments, and ends the process: our threads may be left
-    as they are."""
+    """Run `argv[0]` with the rest as its arguments, and end the process: its threads may be left as
+    they are."""
     if not argv or argv[0] not in MODULES:
         sys.stderr.write("usage: (%s) ...\n" % "|".join(MODULES))
         return 2

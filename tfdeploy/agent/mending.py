@@ -1,7 +1,7 @@
-"""Says what is wrong with a folder that other users may change, and which advice mends it: see
+"""Say what is wrong with a folder that other users may change, and which advice helps: see
 ownership.py.
 
-The text of this module also runs on a host without an agent, so it imports nothing of ours.
+The text of this module also runs on a host without an agent, so it imports nothing of tfdeploy.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _set_aside(path: str) -> Tuple[str, Dict[str, object]]:
 
 
 def _is_mapped(uid: int) -> bool:
-    """Whether the mount shows our own files with that uid: it does so for our home, or maps unknown
+    """True if the mount shows our own files with that uid: it does so for our home, or maps unknown
     owners."""
     try:
         return uid in _UNKNOWN or uid == os.stat(os.path.expanduser("~")).st_uid

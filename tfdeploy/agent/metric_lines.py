@@ -1,7 +1,7 @@
-"""Metrics in a program's output: by the job's regular expressions, and by what Keras prints. Pure;
-hosts and the control machine read alike.
+"""Read metrics in a program's output: by the job's regular expressions, and as Keras prints them.
+Pure; hosts and the control machine read alike.
 
-What TensorFlow's C++ code writes among a program's lines is told apart by its prefix, and left out:
+What TensorFlow's C++ code writes among a program's lines is recognised by its prefix, and left out:
 "Step 65783289095256262 cancelled" names a random id. Python's own logging (absl writes the same
 prefix, with a .py file in it) is the program's.
 """
@@ -64,7 +64,7 @@ _MS = {"us": 0.001, "µs": 0.001, "ms": 1.0, "s": 1000.0}
 
 
 def program_text(line: str) -> str:
-    """The line up to where TensorFlow's C++ log begins in it."""
+    """Return the line up to the point where TensorFlow's C++ log begins in it."""
     if "] " not in line:
         return line
     match = CPP_PREFIX.search(line)
@@ -72,7 +72,7 @@ def program_text(line: str) -> str:
 
 
 def last_state(line: str) -> str:
-    """The last state of a progress bar that is drawn with carriage returns."""
+    """Return the last state of a progress bar that is drawn with carriage returns."""
     if "\r" not in line:
         return line
     line = line.rstrip("\r\x08")
@@ -80,7 +80,8 @@ def last_state(line: str) -> str:
 
 
 def number(text: Optional[str]) -> Optional[float]:
-    """A number, as programs print it: 1200, 1,200, 1_200, 3e-4; None: it is none, or not finite."""
+    """Return a number as programs print it: 1200, 1,200, 1_200, 3e-4; None: it is not a number, or
+    not finite."""
     if not text or not _NUMBER.fullmatch(text.strip()):
         return None
     value = float(text.replace(",", "").replace("_", ""))
@@ -88,7 +89,8 @@ def number(text: Optional[str]) -> Optional[float]:
 
 
 def _printed(text: Optional[str]) -> Optional[float]:
-    """As `number`, and NaN and infinity: a loss that is no number any more is shown as it is."""
+    """Return the same as `number`, and also NaN and infinity: a loss that is no longer a number is
+    shown as it is."""
     value = number(text)
     if value is None and text and text.lower().lstrip("+-") in ("nan", "inf", "infinity"):
         return float(text)
@@ -163,7 +165,7 @@ def _is_of_keras(item: Tuple[str, Tuple[int, int, float]]) -> int:
 
 
 def _rates(text: str) -> Dict[str, float]:
-    """`global_step/sec: 102.3`, `images/sec: 1234.5 +/- 0.1`."""
+    """Read `global_step/sec: 102.3`, `images/sec: 1234.5 +/- 0.1`."""
     if "/sec" not in text:
         return {}
     rates = {name.lower() + "/sec": float(value) for name, value in _RATES.findall(text)}
@@ -172,7 +174,7 @@ def _rates(text: str) -> Dict[str, float]:
 
 
 def of_keras(line: str) -> Dict[str, float]:
-    """What `fit` and `evaluate` print: `Epoch 3/40`; a bar or its last line, with its batch,
+    """Read what `fit` and `evaluate` print: `Epoch 3/40`; a bar or its last line, with its batch,
     ms/step, and its metrics."""
     text = ESCAPE.sub("", line)
     epoch = _EPOCH.match(text)
@@ -204,8 +206,8 @@ def is_possible_step(step: float, last: Optional[float], passed_s: float) -> boo
 
 
 def keras_step(known: Mapping[str, float]) -> Optional[float]:
-    """The step that `fit` has reached, over all its epochs; None: Keras does not print where it
-    is."""
+    """Return the step that `fit` has reached over all its epochs; None: Keras does not print its
+    position."""
     batch, batches = known.get(BATCH), known.get(BATCHES)
     if batch is None or batches is None:
         return None

@@ -1,10 +1,11 @@
-"""Where the TensorBoard event files of a run lie on this host: below its working directory and its
-keep folders, which is also what `tfdeploy tensorboard` shows.
+"""Find the TensorBoard event files of a run on this host: below its working directory and its keep
+folders, which `tfdeploy tensorboard` shows too.
 
-A metric is named `FOLDER/TAG`, so that no printed one has its name: `train/epoch_loss` of Keras,
-`eval/loss` of `ckpt/eval`. It is the last folder on the way; the last two, and so on, where another
-one is called so. Folders named by a time alone, as `logs/20261121-101500`, are left out of it: the
-next run's metrics have the same names. Files in the working directory itself: `events/TAG`.
+A metric is named `FOLDER/TAG`, so that no printed metric has its name: `train/epoch_loss` of Keras,
+`eval/loss` of `ckpt/eval`. FOLDER is the last folder of the path; the last two, and so on, if
+another one has the same name. Folders named by a time alone, such as `logs/20261121-101500`, are
+left out of it, so that the next run's metrics have the same names. Files in the working directory
+itself: `events/TAG`.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 
 
 class FoundEventFile(NamedTuple):
-    """`inode`: with its device. `changed`: seconds. `born`: the time in its name. `own`: a process
-    of this machine wrote it."""
+    """An event file. `inode`: with its device. `changed`: seconds. `born`: the time in its name.
+    `own`: a process of this machine wrote it."""
 
     folder: Words
     name: str
@@ -61,7 +62,7 @@ class EventFolders:
         self._walk = self._walked()
 
     def find_files(self) -> Dict[str, FoundEventFile]:
-        """By path. The files of a large folder are found over several looks."""
+        """Return files by path. The files of a large folder are found over several calls."""
         for _ in range(LOOK_ENTRIES):
             if next(self._walk, self) is self:
                 self._walk = self._walked()
@@ -74,7 +75,7 @@ class EventFolders:
         }
 
     def _walked(self) -> Iterator[None]:
-        """Notes what lies there, an entry at a time; follows no link."""
+        """Note what is in the folders, an entry at a time. Follows no link."""
         if not self._since:
             self._since = self._prepared()
         seen: Set[str] = set()
@@ -129,7 +130,7 @@ class EventFolders:
         ]
 
     def _add_if_event_file(self, path: str, folder: Words, entry: os.DirEntry[str]) -> bool:
-        """Whether it is an event file of this run that this host notes."""
+        """Return True if it is an event file of this run that this host reads."""
         match = _FILE.match(entry.name)
         if match is None:
             return False
@@ -158,7 +159,7 @@ class EventFolders:
         return True
 
     def _name(self, folder: Words) -> str:
-        """ "": there are too many."""
+        """Return the name of a folder; "": there are too many."""
         if folder in self._names or len(self._names) >= MOST_NAMES:
             return self._names.get(folder, "")
         words = _named(folder)
@@ -171,7 +172,7 @@ class EventFolders:
 
 
 def _real(folder: str) -> str:
-    """Its path without links above it: the workdir may be reached by one."""
+    """Return its path without links above it: the workdir may be reached by one."""
     return os.path.join(os.path.realpath(os.path.dirname(folder)), os.path.basename(folder))
 
 

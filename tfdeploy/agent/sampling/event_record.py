@@ -1,4 +1,4 @@
-"""A record of a TensorBoard event file: its frame, and the scalars that its Event has. Pure.
+"""Decode a record of a TensorBoard event file: its frame, and the scalars of its Event. Pure.
 
 The frame (TFRecord) is the length, its masked CRC32C, the data, their masked CRC32C. The data are
 protocol buffers:
@@ -64,7 +64,7 @@ def masked_crc(data: bytes) -> int:
 
 
 def data_length(head: bytes) -> Optional[int]:
-    """Of the HEAD_BYTES of a record. None: they are no head."""
+    """Return the data's length, from the HEAD_BYTES of a record. None: they are not a head."""
     if len(head) != HEAD_BYTES:
         return None
     length, crc = _HEAD.unpack(head)
@@ -76,8 +76,8 @@ def is_whole(data: bytes, tail: bytes) -> bool:
 
 
 def scalars(data: bytes) -> Dict[str, float]:
-    """Tag -> value of one Event, without those that are not finite. Raises ValueError: it is no
-    Event."""
+    """Return tag -> value of one Event, without values that are not finite. Raises ValueError if it
+    is not an Event."""
     scalars_by_tag: Dict[str, float] = {}
     for number, summary in _fields(data):
         if number == 5 and isinstance(summary, bytes):
@@ -91,7 +91,7 @@ def scalars(data: bytes) -> Dict[str, float]:
 
 
 def moment(data: bytes) -> Tuple[int, float]:
-    """(step, UTC seconds) of one Event; 0 where it has none. Raises ValueError."""
+    """Return (step, UTC seconds) of one Event; 0 if it has none. Raises ValueError."""
     step, time = 0, 0.0
     for number, value in _fields(data):
         if number == 1 and isinstance(value, bytes):
@@ -125,7 +125,8 @@ def _plugin(metadata: bytes) -> bytes:
 
 
 def _scalar_of_tensor(data: bytes) -> Optional[float]:
-    """None: it has another number of elements, or they are no numbers."""
+    """Return the scalar; None: the tensor has another number of elements, or they are not
+    numbers."""
     kind, content, elements = 0, b"", []  # type: int, bytes, List[float]
     for number, value in _fields(data):
         if number == 1 and isinstance(value, int):
@@ -151,7 +152,7 @@ def _scalar_of_tensor(data: bytes) -> Optional[float]:
 
 
 def _elements(number: int, value: Union[int, bytes], kind: int) -> List[float]:
-    """Those of one list, packed or not; at most two: then it is no scalar."""
+    """Return the elements of one list, packed or not; at most two: then it is not a scalar."""
     if number in _LISTS:
         form = _LISTS[number]
         size = struct.calcsize(form)
@@ -185,7 +186,7 @@ def _float_of(kind: int, bits: int) -> Optional[float]:
 
 
 def _unpack(form: str, content: bytes) -> Optional[float]:
-    """None: it is not one element of that form."""
+    """Return the element; None: the content is not one element of that form."""
     return (
         float(struct.unpack(form, content)[0])
         if form and struct.calcsize(form) == len(content)
@@ -194,7 +195,7 @@ def _unpack(form: str, content: bytes) -> Optional[float]:
 
 
 def _fields(data: bytes) -> Iterator[_Field]:
-    """(number, value) of a message: varints as numbers, all others as their bytes. Raises
+    """Yield (number, value) of a message: varints as numbers, all others as their bytes. Raises
     ValueError."""
     at = 0
     for _ in range(MOST_FIELDS):
@@ -221,7 +222,7 @@ def _fields(data: bytes) -> Iterator[_Field]:
 
 
 def _varint(data: bytes, at: int) -> Tuple[int, int]:
-    """(value, where it ends)."""
+    """Return (value, where it ends)."""
     value = shift = 0
     while shift < 70 and at < len(data):
         byte = data[at]

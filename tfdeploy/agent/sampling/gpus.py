@@ -1,8 +1,8 @@
-"""How busy the GPUs of this host are: by NVIDIA's library, where it is, else by one nvidia-smi that
-goes on.
+"""Measure how busy the GPUs of this host are: by NVIDIA's library, if it is installed, else by one
+nvidia-smi that keeps running.
 
-The library (NVML) is asked through ctypes: https://docs.nvidia.com/deploy/nvml-api/. GPUs are
-numbered as with CUDA_DEVICE_ORDER=PCI_BUS_ID, by both.
+The library (NVML) is called through ctypes: https://docs.nvidia.com/deploy/nvml-api/. Both number
+GPUs as with CUDA_DEVICE_ORDER=PCI_BUS_ID.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _QUERY = "--query-gpu=index,utilization.gpu,memory.used,memory.total"
 
 
 class Gpu(NamedTuple):
-    """None: it does not say."""
+    """One GPU. None: it does not report the value."""
 
     number: int  # as CUDA_VISIBLE_DEVICES has it
     busy: Optional[float]  # percent of the time
@@ -44,7 +44,7 @@ class _Memory(ctypes.Structure):
 
 
 class Nvml:
-    """Raises OSError where the library or a driver is missing."""
+    """The library. Raises OSError if the library or a driver is missing."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libnvidia-ml.so.1")
@@ -78,7 +78,7 @@ class Nvml:
 
 
 class NvidiaSmi:
-    """Raises OSError where it does not start."""
+    """The program. Raises OSError if it does not start."""
 
     def __init__(self, program: str, every_s: float) -> None:
         parent = os.getpid()
@@ -95,8 +95,7 @@ class NvidiaSmi:
         self._held = b""
 
     def sample(self) -> List[Gpu]:
-        """Of what it has printed since the last look, the newest line of each GPU; [] once it has
-        ended."""
+        """Return the newest line of each GPU since the last call; [] once nvidia-smi has ended."""
         try:
             new = os.read(self._output, _MOST_BYTES)
         except BlockingIOError:
@@ -112,8 +111,8 @@ class NvidiaSmi:
 
 
 def parse(line: bytes) -> Optional[Gpu]:
-    """A line such as `0, 87, 10240, 81559` (percent, MiB); `[N/A]` for what the GPU does not say.
-    None: it is no such line."""
+    """Return the GPU of a line such as `0, 87, 10240, 81559` (percent, MiB), with `[N/A]` for what
+    it does not report. None: it is not such a line."""
     words = [word.strip() for word in line.split(b",")]
     if len(words) != 4 or not words[0].isdigit():
         return None
@@ -126,7 +125,7 @@ def _bytes(mebibytes: Optional[float]) -> Optional[int]:
 
 
 def start(every_s: float) -> Optional[Union[Nvml, NvidiaSmi]]:
-    """None: neither works here."""
+    """Return the source of samples; None: neither works here."""
     try:
         return Nvml()
     except OSError:

@@ -1,4 +1,4 @@
-"""The metrics that one task has printed since the last look, from the end of its log."""
+"""Read the metrics that one task has printed since the last call, from the end of its log."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def compile_all(metrics: Mapping[str, str]) -> MetricPatterns:
 
 
 class PrintedMetrics:
-    """`known`: the newest of all that it has printed so far. `step_times`: when each step counter
-    was printed last, in UTC seconds of this host."""
+    """The metrics of one task. `known`: the newest of all that it has printed so far. `step_times`:
+    when each step counter was printed last, in UTC seconds of this host."""
 
     def __init__(self, task_dir: str, patterns: Mapping[str, re.Pattern[str]]) -> None:
         self._path, self._reader = os.path.join(task_dir, LOG), MetricReader(patterns)
@@ -46,9 +46,10 @@ class PrintedMetrics:
         self.step_times: Dict[str, float] = {}
 
     def read_new(self, ended: bool = False) -> bool:
-        """Read what was printed since the last look. Return True if a metric was found.
+        """Read what was printed since the last call. Return True if a metric was found.
 
-        `ended`: an attempt has ended since then."""
+        `ended`: an attempt has ended since then.
+        """
         lines = self._new_lines(ended)
         metrics: Dict[str, float] = {}
         for begin in range(0, len(lines) if ended else min(1, len(lines)), MOST_LINES):
@@ -86,21 +87,22 @@ class PrintedMetrics:
 
     @property
     def finite(self) -> Dict[str, float]:
-        """Return all known values but NaN and infinity, which JSON does not have."""
+        """Return all known values except NaN and infinity, which JSON does not have."""
         return {name: value for name, value in self.known.items() if isfinite(value)}
 
     @property
     def not_finite(self) -> Dict[str, str]:
-        """Return the others as text: a loss that is no number any more is shown as it is."""
+        """Return the others as text: a loss that is no longer a number is shown as it is."""
         return {name: str(value) for name, value in self.known.items() if not isfinite(value)}
 
     @property
     def stopped(self) -> List[str]:
-        """The metrics that are not read any more: to match their patterns takes too long."""
+        """Return the metrics that are not read any more, because matching their patterns takes too
+        long."""
         return self._reader.stopped[:MOST_METRICS]
 
     def _new_lines(self, ended: bool) -> List[str]:
-        """The newest first."""
+        """Return the new lines, the newest first."""
         try:
             about = os.stat(self._path)
             if not ended and self._is_seen(about):

@@ -1,12 +1,12 @@
-"""`agent sample HOST_DIR`: a child of the minder that notes, every few seconds, what the tasks of
-one run use on this host, how busy the host is, and which metrics the tasks have printed; also when
-nobody watches. It looks for new lines every LINES_S, or less often if that costs more than
-LINES_COST_SHARE, so that whoever watches has their metrics within a second: nobody else matches
+"""Run `agent sample HOST_DIR`, a child of the minder that notes, every few seconds, what the tasks
+of one run use on this host, how busy the host is, and which metrics the tasks have printed, also
+when nobody watches. It looks for new lines every LINES_S, or less often if that costs more than
+LINES_COST_SHARE, so that observers have their metrics within a second. No other process matches
 lines.
 
-A process of its own, because it matches regular expressions of the job: one that takes too long is
-stopped (metric_reader.py). What costs LOOK_CPU_S all the same ends this process, and the minder
-starts another, which reads no output. It ends when its standard input does.
+It is a separate process because it matches regular expressions of the job: one that takes too long
+is stopped (metric_reader.py). What costs LOOK_CPU_S all the same ends this process, and the minder
+starts another one, which reads no output. It ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Sampler:
         self._asked_for_gpus = False
 
     def take_sample(self) -> None:
-        """Takes one sample of everything. The first one only begins to count."""
+        """Take one sample of everything. The first one only begins to count."""
         now, before = time.monotonic(), self._looked
         self._looked = now
         passed_s = now - before if before else 0.0
@@ -93,7 +93,7 @@ class Sampler:
         self._write()
 
     def look_at_lines(self) -> None:
-        """Takes the metrics of new lines into the newest samples."""
+        """Take the metrics of new lines into the newest samples."""
         newest = self._newest
         changed_tasks = [task for task, printed in self._printed.items() if printed.read_new()]
         if not changed_tasks or newest is None:
@@ -105,7 +105,7 @@ class Sampler:
         self._write()
 
     def _show(self, newest: NewestSamples, task: str, sample: TaskSample) -> None:
-        """Adds the newest sample of a task, with all that is known of its metrics."""
+        """Add the newest sample of a task, with all that is known of its metrics."""
         seen = self._with_all_known(task, sample)
         if len(seen) > len(("time", "attempt")):
             newest["tasks"][task] = seen
@@ -123,8 +123,8 @@ class Sampler:
     def _sample_task(
         self, status: wire.TaskStatus, used: List[processes.Entry], at: float, passed_s: float
     ) -> Optional[TaskSample]:
-        """None: nothing of it is alive, and it has printed or written no metric since the last
-        look."""
+        """Return the task's sample; None: nothing of it is alive, and it has printed or written no
+        metric since the last call."""
         task = status.task
         printed = self._new_metrics(status)
         cpu_s, before = sum(each.cpu_s for each in used), self._cpu_s.pop(task, None)
@@ -155,8 +155,8 @@ class Sampler:
         return _merged(printed, self._figures(task)[0] if written else {}, written)
 
     def _with_all_known(self, task: str, sample: TaskSample) -> TaskSample:
-        """Return the sample with the newest of all metrics: one may come once an epoch, or stand
-        before a long traceback."""
+        """Return the sample with the newest value of all metrics: a metric may come once an epoch,
+        or before a long traceback."""
         reader = self._printed.get(task)
         figures, time = self._figures(task)
         written = self._events.known if task == self._writer else {}
@@ -177,8 +177,8 @@ class Sampler:
         return {name: round(clock.to_run_time(self._part, time), 3) for name, time in times}
 
     def _figures(self, task: str) -> Tuple[Dict[str, float], float]:
-        """Return step, loss and accuracy of event files, where the task has printed none, and the
-        time of the step."""
+        """Return step, loss and accuracy of event files if the task has printed none, and the time
+        of the step."""
         if task != self._writer:
             return {}, 0.0
         known = self._printed[task].known if task in self._printed else {}
@@ -207,7 +207,7 @@ class Sampler:
         return sample
 
     def _look_at_gpus(self) -> List[gpus.Gpu]:
-        """Those of this host, where a task of the run has GPUs."""
+        """Return the GPUs of this host, if a task of the run has GPUs."""
         if not any(spec.gpus for spec in self._part.tasks):
             return []
         if not self._asked_for_gpus:
@@ -216,7 +216,7 @@ class Sampler:
 
 
 def _merged(*groups: Dict[str, float]) -> Dict[str, float]:
-    """Return MOST_SAMPLED values by name, at most. Where several groups have a name, the first one
+    """Return MOST_SAMPLED values by name, at most. If several groups have a name, the first one
     counts."""
     merged: Dict[str, float] = {}
     for group in groups:
@@ -230,8 +230,8 @@ RATES = ("received", "sent", "read", "written")
 
 
 def _writer(part: wire.HostPart) -> str:
-    """The task that the event files on this host count for: the deciding one, else the first that
-    is no ps."""
+    """Return the task to which the event files on this host belong: the deciding one, else the
+    first that is not a ps."""
     tasks = sorted(part.tasks, key=lambda spec: (not spec.deciding, spec.role == "ps"))
     return tasks[0].task if tasks else ""
 
@@ -241,7 +241,7 @@ def _growth(before: Optional[int], now: Optional[int], passed_s: float) -> Optio
 
 
 def _living(status: wire.TaskStatus, table: Dict[int, processes.Entry]) -> List[processes.Entry]:
-    """The living processes of a task: all below its supervisor."""
+    """Return the living processes of a task: all below its supervisor."""
     below = status.supervisor_pid if status.state in ("starting", "running") else None
     return [] if below is None else [table[pid] for pid in processes.descendants([below], table)]
 
@@ -251,7 +251,7 @@ def samples_file(paths: RunPaths, task: str) -> str:
 
 
 def machine() -> Dict[str, Any]:
-    """What the samples of a host are shares of."""
+    """Return the totals of which the samples of a host are shares."""
     return {"cores": os.cpu_count() or 1, "memory": counters.of_machine().memory_total}
 
 
@@ -295,5 +295,5 @@ def _pause_s(cost_s: float, share: float, least_s: float) -> float:
 
 
 def _ends_within(pause_s: float) -> bool:
-    """Whether the minder closed standard input; waits for that no longer than `pause_s`."""
+    """Return True if the minder closed standard input; wait for that no longer than `pause_s`."""
     return bool(select.select([sys.stdin.fileno()], [], [], pause_s)[0])

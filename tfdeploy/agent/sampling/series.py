@@ -1,9 +1,9 @@
-"""Samples on disk: JSON objects, one a line, each with its `time` (UTC seconds). Bounded: the
+"""Store samples on disk: JSON objects, one a line, each with its `time` (UTC seconds). Bounded: the
 older, the fewer.
 
-All of the last hour stay. Before it every second one, before two hours every fourth, before four
-every eighth, so that a week is some 2,500 samples. What then is more than MOST_BYTES is thinned
-further, the older half first.
+All samples of the last hour stay. Before that every second one, before two hours every fourth,
+before four every eighth, so that a week is some 2,500 samples. What is then more than MOST_BYTES is
+thinned further, the older half first.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Series:
 
 
 def read(path: str) -> List[Row]:
-    """The samples, oldest first; lines that are none are left out."""
+    """Return the samples, oldest first. Invalid lines are skipped."""
     try:
         with open(path, "rb") as file:
             content = file.read(4 * MOST_BYTES)
@@ -73,7 +73,7 @@ def _row(line: bytes) -> Optional[Row]:
 
 
 def thin(rows: List[Row], now: float, step_s: float) -> List[Row]:
-    """Those that stay at `now`, of samples taken every `step_s`."""
+    """Return the samples that stay at `now`, of samples taken every `step_s`."""
     kept: List[Row] = []
     for row in reversed(rows):
         gap_s, whole_s = 0.0, WHOLE_S
