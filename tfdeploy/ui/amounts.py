@@ -1,4 +1,4 @@
-"""Bytes, durations and figures as people read them. Pure."""
+"""Format bytes, durations and figures for people. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["count", "figure", "in_bytes", "in_seconds", "listed", "roughly", "tr
 
 
 def transferred(totals: Totals, after: str = "") -> str:
-    """'12 MB of 60 MB, 5.0 MB/s, 9.6 s left'. `after`: what follows the bytes."""
+    """Return '12 MB of 60 MB, 5.0 MB/s, 9.6 s left'. `after`: text after the bytes."""
     words = [f"{in_bytes(totals.sent)} of {in_bytes(totals.total)}{after}"]
     words += [f"{in_bytes(totals.rate)}/s"] if totals.rate else []
     words += [f"{in_seconds(totals.left_s)} left"] if totals.left_s is not None else []
@@ -22,7 +22,7 @@ def transferred(totals: Totals, after: str = "") -> str:
 
 
 def in_seconds(seconds: float) -> str:
-    """'0.3 s', '42 s', '3:05', '2:03:05', '4 d 2 h'."""
+    """Return '0.3 s', '42 s', '3:05', '2:03:05', '4 d 2 h'."""
     if seconds < 9.95:
         return f"{max(0.0, seconds):.1f} s"
     whole = round(seconds)
@@ -36,7 +36,8 @@ def in_seconds(seconds: float) -> str:
 
 
 def figure(value: float | None, digits: int = 4) -> str:
-    """Up to `digits` significant ones: '0.3112', '1,200', '3.1e-07', 'nan'; '' for None."""
+    """Return up to `digits` significant digits: '0.3112', '1,200', '3.1e-07', 'nan'; '' for
+    None."""
     if value is None:
         return ""
     if not isfinite(value):

@@ -1,5 +1,5 @@
-"""`tfdeploy audit` for people: a table of entries, then of ports, secrets, versions, and what is
-left. Input: its JSON."""
+"""Show `tfdeploy audit` to people: a table of entries, then of ports, secrets, versions, and what
+is left. Input: its JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def show_audit(terminal: Terminal, answer: Mapping[str, Any]) -> None:
-    """Sections without rows are left out. The last line says whether something is left."""
+    """Write the sections that have rows. The last line says whether something is left."""
     _show_entries(terminal, answer["entries"])
     _show_ports(terminal, answer["ports"])
     admitted = [(row["host"], row["address"], row["of"]) for row in answer["admitted"]]
@@ -54,7 +54,8 @@ def show_audit(terminal: Terminal, answer: Mapping[str, Any]) -> None:
 
 
 def _show_entries(terminal: Terminal, entries: Rows) -> None:
-    """A hosts' column: an operator's command has an entry on each of its hosts."""
+    """Write the entries with a column of hosts: an operator's command has an entry on each of its
+    hosts."""
     folded: dict[tuple[object, ...], list[str]] = {}
     for row in entries:
         by = (

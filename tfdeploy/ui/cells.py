@@ -1,4 +1,4 @@
-"""Spans of a screen: styled text in rows of exact width. Values only; rich draws them."""
+"""Define spans of a screen: styled text in rows of exact width. Values only; rich draws them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Row = list[Span]
 
 
 def fit(row: Row, width: int) -> Row:
-    """The row, cut or padded to exactly `width` columns."""
+    """Return the row, cut or padded to exactly `width` columns."""
     fitted: Row = []
     left = width
     for piece in row:
@@ -40,7 +40,7 @@ def fit(row: Row, width: int) -> Row:
 
 
 def column(text: str, width: int, *, right: bool = False) -> str:
-    """One cell of exactly `width` columns."""
+    """Return one cell of exactly `width` columns."""
     if (free := width - cells(text)) < 0:
         text = cut(text, width)
         free = width - cells(text)
@@ -66,8 +66,8 @@ def _crop(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int, *, indent: int = 0) -> list[str]:
-    """`text` in pieces of at most `width` columns, cut anywhere; all but the first begin with
-    `indent` blanks."""
+    """Return `text` in pieces of at most `width` columns, cut anywhere; all but the first begin
+    with `indent` blanks."""
     pieces: list[str] = []
     room = width
     while cells(text) > room:

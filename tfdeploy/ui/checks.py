@@ -1,4 +1,4 @@
-"""What `tfdeploy check` found, for people: what is wrong and what mends it, hosts with the same
+"""Show what `tfdeploy check` found: what is wrong and how to correct it, hosts with the same
 problem together."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def show_checks(
     *,
     quiet: bool = False,
 ) -> None:
-    """Errors first, then warnings, then links, then one line about all."""
+    """Write errors first, then warnings, then links, then one line about all."""
     problems = _by_problem(hosts)
     for problem, checks_by_host in sorted(problems.items(), key=lambda each: each[0].level):
         detail = (
@@ -64,7 +64,7 @@ def show_checks(
 
 
 def _by_problem(hosts: Sequence[CheckedHostRow]) -> dict[_Problem, dict[str, CheckRow]]:
-    """Problem -> host -> its failed check, in order of appearance."""
+    """Return problem -> host -> its failed check, in order of appearance."""
     rows_by_problem: dict[_Problem, dict[str, CheckRow]] = {}
     for host in hosts:
         for each in host["checks"]:
@@ -101,7 +101,7 @@ def _show(
 
 
 def _ports(group: LinkGroup) -> str:
-    """Many hosts have many ports; a few are enough to look at a firewall."""
+    """Return a few ports: many hosts have many, and a few are enough to examine a firewall."""
     shown = ", ".join(map(str, group.ports[:4])) + (", ..." if len(group.ports) > 4 else "")
     return f"port {shown}" if len(group.ports) == 1 else f"ports {shown}"
 

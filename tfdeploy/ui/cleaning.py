@@ -1,4 +1,4 @@
-"""`tfdeploy clean` for people: what goes, with its size, a row for each thing and all hosts that
+"""Show `tfdeploy clean`: what is removed, with its size, a row for each item and all hosts that
 have it."""
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ MOST_NAMES = 10
 def show_things(
     terminal: Terminal, things: Mapping[str, Iterable[CleanItem]], local: Mapping[str, int]
 ) -> None:
-    """`things`: by host; `local`: runs that this machine remembers, with their bytes."""
+    """Write the table. `things`: by host. `local`: runs that this machine remembers, with their
+    bytes."""
     folded: dict[tuple[str, str, str], dict[str, int]] = {}
     for host, items in things.items():
         for item in items:
@@ -35,7 +36,7 @@ def show_things(
 
 
 def staying_words(things: Mapping[str, Iterable[CleanItem]]) -> list[str]:
-    """A line for each thing that stays, with why."""
+    """Return a line for each item that stays, with the reason."""
     folded: dict[tuple[str, str, str], list[str]] = {}
     for host, items in things.items():
         for item in items:

@@ -1,5 +1,4 @@
-"""What `tfdeploy compare` shows: what differs, a column for each run; then what each has
-reached."""
+"""Show `tfdeploy compare`: what differs, a column for each run; then what each has reached."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A table as CSV (RFC 4180) for spreadsheets. Pure.
+"""Write a table as CSV (RFC 4180) for spreadsheets. Pure.
 
-Texts come from programs and hosts, and spreadsheets compute a cell that begins with one of `=+-@`:
-such a text gets a `'` in front. So does what follows a semicolon, at which many spreadsheets split
-lines wherever a comma stands in numbers.
+Texts come from programs and hosts, and spreadsheets compute a cell that begins with one of `=+-@`,
+so such a text gets a `'` in front. So does what follows a semicolon, at which many spreadsheets
+split lines where numbers have a decimal comma.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _FORMULA = re.compile('(^|;)(?=[\\s"]*[-=+@\uff1d\uff0b\uff0d\uff20])')
 
 
 def csv_text(headers: Sequence[str], rows: Iterable[Sequence[str | float | None]]) -> str:
-    """Ends in a line break. None: an empty cell. Numbers stand as Python writes them, whole ones
-    without a point."""
+    """Return the table, ending in a line break. None: an empty cell. Numbers are written as Python
+    does, whole ones without a point."""
     return "".join(",".join(map(_cell, row)) + "\r\n" for row in (headers, *rows))
 
 

@@ -1,5 +1,4 @@
-"""What `tfdeploy setup` shows when it is done: each host's environment or error, and the
-differences.
+"""Show the result of `tfdeploy setup`: each host's environment or error, and the differences.
 
 Input is the rows of its JSON, so that both always agree.
 """
@@ -17,8 +16,8 @@ from tfdeploy.ui.terminal import Terminal
 
 
 def show_setup(terminal: Terminal, hosts: Sequence[SetupRow], differences: Iterable[str]) -> None:
-    """A row per host where it was made; then folded: hosts that had it, failed hosts with their
-    errors; then differences."""
+    """Write a row per host where it was made; then, folded, hosts that had it, and failed hosts
+    with their errors; then differences."""
     made = [host for host in hosts if host["ok"] and host["made"]]
     rows = [
         (

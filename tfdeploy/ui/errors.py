@@ -1,4 +1,4 @@
-"""How an error looks: what, where, what to type next; or the documented JSON. Never a traceback."""
+"""Show an error: what, where, what to type next; or the documented JSON. Never a traceback."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def show_error(
     stream: TextIO | None = None,
     color: Color = "auto",
 ) -> None:
-    """Default stream: stderr; for JSON stdout, where programs read results. Line breaks within a
-    part are kept."""
+    """Write the error to stderr by default; as JSON to stdout, where programs read results. Line
+    breaks within a part are kept."""
     if as_json:
         terminal_of(stream or sys.stdout, "never").write(json.dumps(error.as_json()) + "\n")
         return

@@ -1,4 +1,4 @@
-"""Who feeds whom in a broadcast, as a few lines of text: "here > n1 > n2", a branch for each
+"""Draw who feeds whom in a broadcast in a few lines of text: "here > n1 > n2", a branch for each
 further child. Pure.
 
 What does not fit is counted: "(14 hosts)". Hosts in `named` are never among those.
@@ -20,8 +20,8 @@ NAME_CELLS = 24
 def feed_tree(
     feeds: Iterable[tuple[str, str]], *, width: int, most: int, named: Collection[str] = ()
 ) -> list[str]:
-    """`feeds`: (parent, child) of one stripe, "" for this machine. At most so many lines, each at
-    most `width` columns."""
+    """Return at most so many lines, each at most `width` columns. `feeds`: (parent, child) of one
+    stripe, "" for this machine."""
     tree = _Tree(feeds)
     levels = max(tree.depth.values(), default=0) + 1
     lines: list[str] = []
@@ -41,8 +41,8 @@ def feed_tree(
 
 
 class _Tree:
-    """`depth`: by host, 0 for a host that nobody feeds. `size`: hosts below a host, itself
-    included."""
+    """The tree. `depth`: by host, 0 for a host that no host feeds. `size`: hosts below a host,
+    itself included."""
 
     def __init__(self, feeds: Iterable[tuple[str, str]]) -> None:
         self.children: dict[str, list[str]] = {}
@@ -72,8 +72,8 @@ class _Tree:
     def lines(
         self, top: str, drawn: Collection[str], named: Collection[str], width: int
     ) -> list[str]:
-        """A host and all below it: a row of only children, then a line for each branch. Counts what
-        is not `drawn`."""
+        """Return the lines of a host and all below it: a row of single children, then a line for
+        each branch. Counts what is not `drawn`."""
         row, hidden = [top], 0
         while True:
             below = self.children.get(row[-1], ())
@@ -91,7 +91,7 @@ class _Tree:
 
 
 def _one_line(row: list[str], end: list[str], width: int, named: Collection[str]) -> str:
-    """The row, with hosts in its middle counted where it is too long."""
+    """Return the row, with hosts in its middle counted if it is too long."""
     words = [clean(name, NAME_CELLS) if name else "here" for name in row]
     last = len(words) - 1
     if last < 2 or cells(ARROW.join(words + end)) <= width:

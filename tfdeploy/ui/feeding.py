@@ -1,5 +1,5 @@
-"""The broadcasts that are under way, as a screen shows them: who feeds whom as small trees, who
-feeds one host, what is wrong."""
+"""Show the broadcasts in progress: who feeds whom as small trees, who feeds one host, what is
+wrong."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfdeploy.ui.sanitise import clean
 
 
 class Feeding:
-    """Of one moment."""
+    """The feeds at one moment."""
 
     def __init__(self, progress: RunProgress) -> None:
         moving = {each.what for host in progress.hosts.values() for each in host.moving}
@@ -26,7 +26,7 @@ class Feeding:
         self._order = {host: number for number, host in enumerate(self._parents)}
 
     def trees(self, width: int, most: int) -> list[str]:
-        """At most so many lines."""
+        """Return at most so many lines."""
         each = max(1, most // max(1, sum(fields["stripes"] for fields in self._broadcasts)))
         return [line for fields in self._broadcasts for line in _trees(fields, width, each)][:most]
 
@@ -35,11 +35,11 @@ class Feeding:
             yield clean(parent, NAME_CELLS) if parent else "here"
 
     def order(self, host: str) -> int:
-        """Hosts stand as they are fed."""
+        """Return the key that sorts hosts as they are fed."""
         return self._order.get(host, len(self._order))
 
     def marks(self, host: str) -> list[str]:
-        """'slow', 'stuck'"""
+        """Return 'slow', 'stuck'."""
         return [
             word
             for word in ("stuck", "slow")
@@ -48,7 +48,7 @@ class Feeding:
 
 
 def _trees(fields: BroadcastFields, width: int, most: int) -> Iterator[str]:
-    """Of each stripe: its number before its first line."""
+    """Return the trees of each stripe, with its number before its first line."""
     named = {*fields["slow"], *fields["stuck"]}
     for stripe in range(fields["stripes"]):
         label = f"{stripe + 1}/{fields['stripes']} " if fields["stripes"] > 1 else ""

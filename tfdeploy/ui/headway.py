@@ -1,5 +1,5 @@
-"""How many hosts a verb is done with: on a terminal one line that is overwritten, elsewhere a line
-every 10 s."""
+"""Show how many hosts a verb has finished: on a terminal one line that is overwritten, elsewhere a
+line every 10 s."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVERY_ON_TERMINAL_S = 0.2
 
 
 class Headway:
-    """`verb`: "stopped" for "stopped 160 of 200 hosts ..."."""
+    """The line. `verb`: "stopped" for "stopped 160 of 200 hosts ..."."""
 
     def __init__(
         self, terminal: Terminal, verb: str, total: int, clock: Callable[[], float] = time.monotonic
@@ -35,14 +35,14 @@ class Headway:
         self._write(f"{self.text} ...", stays=self._terminal.width is None)
 
     def again(self, hosts: dict[str, str]) -> None:
-        """Prints that these hosts (host -> why) are asked once more, with the reason of the
+        """Write that these hosts (host -> why) are asked once more, with the reason of the
         first."""
         first, why = next(iter(hosts.items()))
         others = f" and {count(len(hosts) - 1, 'more host')}" if len(hosts) > 1 else ""
         self._write(f"{self.text}; {first}{others} once more: {clean(why)}", stays=True)
 
     def end(self) -> None:
-        """Removes the overwritten line."""
+        """Remove the overwritten line."""
         if self._shown:
             self._terminal.write("\r\x1b[K")
         self._shown = False

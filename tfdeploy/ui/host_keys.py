@@ -1,5 +1,5 @@
-"""Host keys as text: what was shown beside what is on record. No fingerprint is ever cut: half of
-one proves nothing."""
+"""Format host keys: what was shown beside what is on record. No fingerprint is ever cut, because
+half of one proves nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tfdeploy.ui.sanitise import clean
 
 
 def describe_state(row: TrustRow) -> str:
-    """What the table says beside the fingerprint."""
+    """Return what the table says beside the fingerprint."""
     if row["error"]:
         return row["error"]
     places = ", ".join(each["place"] for each in own_keys(row))
@@ -28,19 +28,19 @@ def describe_state(row: TrustRow) -> str:
 
 
 def change(row: TrustRow) -> str:
-    """Both fingerprints in one sentence."""
+    """Return both fingerprints in one sentence."""
     old = ", ".join(dict.fromkeys(each["fingerprint"] for each in own_keys(row)))
     return f"the host key of {row['host']} has changed from {old} to {row['fingerprint']}"
 
 
 def own_keys(row: TrustRow) -> list[KnownKeyRow]:
-    """The keys of the host itself that are on record."""
+    """Return the keys of the host itself that are on record."""
     return [each for each in row["on_record"] if each["marker"] is None]
 
 
 def staying(row: TrustRow) -> list[str]:
-    """Where an old key stands that a renewal leaves there, because tfdeploy does not write that
-    file."""
+    """Return the location of an old key that a renewal leaves there, because tfdeploy does not
+    write that file."""
     return [
         each["place"]
         for each in own_keys(row)
@@ -49,7 +49,7 @@ def staying(row: TrustRow) -> list[str]:
 
 
 def renewal_lines(row: TrustRow) -> list[str]:
-    """Both fingerprints, one below the other, and what becomes of them."""
+    """Return both fingerprints, one below the other, and what becomes of them."""
     pairs = [
         ("on record", each["keytype"], each["fingerprint"], f"  {each['place']}")
         for each in own_keys(row)

@@ -1,4 +1,4 @@
-"""Events as JSON lines: for programs, for replays, and for tests that act between two steps.
+"""Write events as JSON lines: for programs, for replays, and for tests that act between two steps.
 
 If the file is a FIFO, the writer waits until the reader has read the whole line with its newline: a
 reader that leaves the newline stops tfdeploy exactly there. When the reader closes the FIFO,
@@ -30,7 +30,8 @@ class EventsFile:
     """Callable with an Event, from any thread: appends it as one line and flushes."""
 
     def __init__(self, path: Path) -> None:
-        """Opening a FIFO waits for its reader. Raises UsageError when the file cannot be opened."""
+        """Open the file. Opening a FIFO waits for its reader. Raises UsageError if the file cannot
+        be opened."""
         try:
             fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -44,7 +45,7 @@ class EventsFile:
         self._lock = threading.Lock()
 
     def take_lines(self, run: str, batch: list[LogLine]) -> None:
-        """Appends each line as an event, from any thread."""
+        """Append each line as an event, from any thread."""
         for line in batch:
             data: LineFields = {
                 "stream": line.stream,
@@ -98,7 +99,7 @@ class EventsFile:
 
 
 def unread_bytes(fd: int) -> int:
-    """How many bytes are in the pipe of `fd`, not yet read."""
+    """Return how many bytes are in the pipe of `fd`, not yet read."""
     count = array.array("i", [0])
     fcntl.ioctl(fd, termios.FIONREAD, count)
     return count[0]

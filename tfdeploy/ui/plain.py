@@ -1,4 +1,4 @@
-"""Events as plain lines, one each: for pipes, logs of CI jobs, and terminals without the dashboard.
+"""Write events as plain lines: for pipes, logs of CI jobs, and terminals without the dashboard.
 
 Messages go to one stream ("[n2] code 1.2 MB sent"), task output to another ("worker:0@n2 | text").
 Foreign text is sanitised. Any thread may pass events; each is written whole. A stream that fails
@@ -72,7 +72,7 @@ class PlainView:
                 self._failed.append(where.stream)
 
     def take_lines(self, batch: list[LogLine]) -> None:
-        """Lines of one task and time, from any thread."""
+        """Write lines of one task and time, from any thread."""
         if self.lines is None:
             return
         task = clean(batch[0].task, 80)
@@ -86,7 +86,7 @@ class PlainView:
             self._write(self.lines, "".join(f"{label} | {text}\n" for text in texts))
 
     def _text_and_style(self, event: Event) -> tuple[str, str]:
-        """The text to print and its style; "" where it repeats the last text or is not to be
+        """Return the text to print and its style; "" if it repeats the last text or is not to be
         shown."""
         text, style = event_words(event, verbose=self.verbose)
         key = f"{event.kind} {event.host} {event.task} {event.data.get('what', '')}"
@@ -99,7 +99,7 @@ class PlainView:
 
 
 def event_words(event: Event, *, verbose: bool = False) -> tuple[str, str]:
-    """One line for an event, sanitised, and its style; ("", "") where it is not worth one."""
+    """Return one line for an event, sanitised, and its style; ("", "") if it is not worth one."""
     where = f"[{clean(event.host, 80)}] " if event.host and event.kind != "task" else ""
     text, style = (
         _FORMATTERS[event.kind](event, event.data, verbose)
@@ -139,8 +139,8 @@ def _transfer(event: Event, data: TransferFields, verbose: bool) -> tuple[str, s
 
 
 def _broadcast(event: Event, data: BroadcastFields, verbose: bool) -> tuple[str, str]:
-    """'data digits: 256 MB to 16 hosts in 45 s (5.7 MB/s); the slowest link (n3 from n2) allows 5.9
-    MB/s'"""
+    """Return 'data digits: 256 MB to 16 hosts in 45 s (5.7 MB/s); the slowest link (n3 from n2)
+    allows 5.9 MB/s'."""
     if data["state"] != "done":
         return "", ""
     total, seconds, slowest = (

@@ -1,4 +1,5 @@
-"""Curves of characters: a small one for a cell, and plots of braille dots with axes. Pure."""
+"""Draw curves with characters: a small one for a cell, and plots of braille dots with axes.
+Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class Curve(NamedTuple):
 
 
 def spark(values: Sequence[float], width: int, *, unicode: bool = True) -> str:
-    """The values as `width` bars at most, the lowest to the highest; "" for less than two."""
+    """Return the values as at most `width` bars, the lowest to the highest; "" for fewer than
+    two."""
     if len(values) < 2 or width < 2:
         return ""
     bars = _BARS if unicode else _ASCII_BARS
@@ -67,10 +69,10 @@ def plot(
     unicode: bool = True,
     until: float | None = None,
 ) -> list[Row]:
-    """`height` rows of at most `width` columns: the highest and the lowest value at the left, the
-    time below.
+    """Return `height` rows of at most `width` columns: the highest and the lowest value at the
+    left, the time below.
 
-    `unit`: "", "bytes", "%", "cores", "/s". `until`: where the time axis ends; its begin is the
+    `unit`: "", "bytes", "%", "cores", "/s". `until`: where the time axis ends; it begins at the
     earliest point.
     """
     points = [point for curve in curves for point in curve.points]
@@ -111,7 +113,7 @@ def plot(
 
 
 class _Grid:
-    """Dots of 2 x 4 to a cell (1 x 1 without unicode); a cell has the style of what was drawn there
+    """Dots, 2 x 4 to a cell (1 x 1 without unicode). A cell has the style of what was drawn there
     last."""
 
     def __init__(self, columns: int, rows: int, unicode: bool) -> None:
@@ -121,7 +123,7 @@ class _Grid:
         self._styles = [[""] * columns for _ in range(rows)]
 
     def draw(self, points: Sequence[tuple[float, float]], style: str) -> None:
-        """`points`: x and y from 0 to 1; joined by lines."""
+        """Draw points joined by lines. `points`: x and y from 0 to 1."""
         most_x, most_y = self.columns * self.wide - 1, self.rows * self.high - 1
         last: tuple[int, int] | None = None
         for x, y in points:
@@ -143,7 +145,7 @@ class _Grid:
 
 
 def _between(one: tuple[int, int], two: tuple[int, int]) -> list[tuple[int, int]]:
-    """The dots of the line from `one` to `two`."""
+    """Yield the dots of the line from `one` to `two`."""
     steps = max(abs(two[0] - one[0]), abs(two[1] - one[1]))
     if steps == 0:
         return [two]

@@ -1,7 +1,7 @@
-"""The progress of a sync: on a terminal who feeds whom, a bar per host and one for all; elsewhere a
-line now and then.
+"""Show the progress of a sync: on a terminal who feeds whom, a bar per host and one for all;
+elsewhere a line now and then.
 
-Events come from any thread; only rich's refresh thread draws, at most 4 times a second. Where there
+Events come from any thread; only rich's refresh thread draws, at most 4 times a second. If there
 are more hosts than rows, those that failed, stand still or are slow are shown, and the others
 counted.
 """
@@ -64,8 +64,8 @@ class SyncView:
                 self._bars.print_line(text, style)
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """Who feeds whom, a row per host, as many as fit, then what is counted; the last row is the
-        sum."""
+        """Return who feeds whom, a row per host, as many as fit, then what is counted; the last row
+        is the sum."""
         with self._lock:
             hosts = [host for host in self.progress.hosts.values() if host.transfers]
             done = sum(host.synced for host in self.progress.hosts.values())
@@ -95,7 +95,7 @@ class SyncView:
             return rows
 
     def _now_and_then(self, event: Event) -> Event | None:
-        """A note of how far all are, where none was made for some time."""
+        """Write a note of how far all hosts are, if none was written for some time."""
         if event.kind != "transfer" or event.data.get("state") != "moving":
             self._told_at = self._told_at or event.time
             return None
@@ -109,7 +109,7 @@ class SyncView:
         )
 
     def _summary(self, what: str) -> Iterator[str]:
-        """'data digits: 1.2 GB of 4.1 GB on 16 hosts, 91 MB/s, 32 s left', 'slow: n3'"""
+        """Return 'data digits: 1.2 GB of 4.1 GB on 16 hosts, 91 MB/s, 32 s left', 'slow: n3'."""
         hosts = [host for host in self.progress.hosts.values() if what in host.transfers]
         totals = all_of(host.transfers[what] for host in hosts)
         on_hosts = f" on {count(len(hosts), 'host')}"
@@ -228,7 +228,7 @@ def _host_row(host: HostProgress, width: int, feeding: Feeding) -> Row:
 
 
 def _counted_row(hosts: list[HostProgress], width: int) -> Row:
-    """'9 more       3 done, 40 MB to 44 MB, 5.6 MB/s to 5.9 MB/s'"""
+    """Return '9 more 3 done, 40 MB to 44 MB, 5.6 MB/s to 5.9 MB/s'."""
     active = [all_of(host.moving) for host in hosts if host.moving]
     done = len(hosts) - len(active)
     words = [f"{done} done"] if done else []

@@ -1,4 +1,4 @@
-"""What each verb shows when it is done, for people: status, runs, sync, stop, exec and the plan.
+"""Show the result of each verb to people: status, runs, sync, stop, exec and the plan.
 
 Input is a RunView or the rows of the verbs' JSON, so that both always agree.
 """
@@ -41,9 +41,9 @@ def show_status(
     last_lines: Sequence[str] = (),
     as_of: str = "",
 ) -> None:
-    """Heading, a row per task, the cause and the `last_lines` of what died first (`as_of`: how old
-    they are), what cannot be reached, what to type next. `typed`: makes a command complete, so that
-    it can be typed."""
+    """Write the heading, a row per task, the cause and the `last_lines` of what died first
+    (`as_of`: how old they are), what cannot be reached, and what to type next. `typed`: makes a
+    command complete, so that it can be typed."""
     lasted = in_seconds(run_seconds(view.started, view.ended, now))
     when = f"for {lasted}" if not view.final else f"after {lasted}"
     _write_line(
@@ -99,7 +99,7 @@ def _show_protection(terminal: Terminal, view: RunView) -> None:
 
 
 def _next_of(view: RunView) -> list[str]:
-    """What to type of a run that ended badly."""
+    """Return what to type for a run that ended badly."""
     if view.state == "failed":
         return [
             "tfdeploy logs "
@@ -111,8 +111,8 @@ def _next_of(view: RunView) -> list[str]:
 
 
 def _show_tasks(terminal: Terminal, view: RunView) -> None:
-    """The table. A reason that the cause has, or that tasks share, is said once: there, or under
-    the table. All stand whole under the table where it would be too wide."""
+    """Write the table. A reason that the cause has, or that tasks share, is written once: there, or
+    below the table. All reasons are below the table if it would be too wide."""
     headers = [
         "task",
         "host",
@@ -165,16 +165,16 @@ def _cause_has(view: RunView, task: TaskView) -> bool:
 
 
 def task_state(task: TaskView) -> str:
-    """'running', 'unreachable', 'failed: 1', 'killed: 9': the health, else the outcome, else the
-    state."""
+    """Return 'running', 'unreachable', 'failed: 1', 'killed: 9': the health, else the outcome, else
+    the state."""
     if task.health:
         return task.health
     return outcome_words(task.outcome, task.exit_code, task.signal) if task.outcome else task.state
 
 
 def show_left_files(terminal: Terminal, left: Mapping[str, Sequence[str]], cwd: str = "") -> None:
-    """The files that the program wrote outside `keep`, and the line of the job file that would keep
-    them. `cwd`: the folder of the code in which it started."""
+    """Write the files that the program left outside `keep`, and the line of the job file that would
+    keep them. `cwd`: the folder of the code in which it started."""
     for host, paths in left.items():
         shown = listed([clean(path, 60) for path in paths], _MOST_PATHS)
         _write_line(terminal, f"left on {clean(host)}: ", shown, "")
@@ -186,7 +186,7 @@ def show_left_files(terminal: Terminal, left: Mapping[str, Sequence[str]], cwd: 
 
 
 def _top(path: str, cwd: str) -> str:
-    """The outermost folder of a path, below `cwd` where it lies there; "": it is not in a
+    """Return the outermost folder of a path, below `cwd` if it is there; "": it is not in a
     folder."""
     inside = f"{cwd}/" if cwd and path.startswith(f"{cwd}/") else ""
     folder, below, _ = path.removeprefix(inside).partition("/")
@@ -194,7 +194,7 @@ def _top(path: str, cwd: str) -> str:
 
 
 def show_runs(terminal: Terminal, rows: Iterable[RunRow], now: float) -> None:
-    """A line for each run: how long ago it began, and how long it took or has gone on. `now`: UTC
+    """Write a line for each run: how long ago it began, and how long it took or has run. `now`: UTC
     seconds."""
     shown = [
         (r["run"], r["state"] or "?", *_times(r, now), r["tasks"], fold_names(r["hosts"]), r["who"])
@@ -213,7 +213,7 @@ def _times(row: RunRow, now: float) -> tuple[str, str]:
 
 
 def show_sync(terminal: Terminal, hosts: Sequence[SyncRow]) -> None:
-    """One line per host that failed or was sent something; the rest in one line."""
+    """Write one line for each host that failed or was sent something, and one for the rest."""
     same = [h["host"] for h in hosts if h["ok"] and not h["bytes_sent"]]
     rows = [
         (
@@ -237,8 +237,8 @@ def show_forecast(
     broadcasts: Sequence[ExpectedRow],
     sent: Mapping[str, Mapping[str, int]],
 ) -> None:
-    """What a sync would send: a row per host, then who would feed whom. `sent`: host -> code or
-    data set -> bytes."""
+    """Write what a sync would send: a row per host, then who would feed whom. `sent`: host -> code
+    or data set -> bytes."""
     same = [h["host"] for h in hosts if h["ok"] and not h["bytes_sent"]]
     rows = [
         (
@@ -268,7 +268,7 @@ def show_forecast(
 
 
 def _parts(sent: Mapping[str, int]) -> str:
-    """'code', or 'code 8.0 kB, data digits 3.1 MB'."""
+    """Return 'code', or 'code 8.0 kB, data digits 3.1 MB'."""
     parts = {what: bytes for what, bytes in sent.items() if bytes}
     return (
         ", ".join(parts)
@@ -278,12 +278,12 @@ def _parts(sent: Mapping[str, int]) -> str:
 
 
 def _source(name: str | None) -> str:
-    """An empty name stands for this machine."""
+    """Return the name; an empty name stands for this machine."""
     return "" if name in (None, "control") else str(name)
 
 
 def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:
-    """A row per host, then what was left as it is here or there."""
+    """Write a row per host, then what was left unchanged here or there."""
     rows = [
         (
             h["host"],
@@ -308,7 +308,7 @@ def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:
 
 
 def show_stop(terminal: Terminal, hosts: Sequence[StopRow]) -> None:
-    """Hosts with the same result in one line, survivors each on their own."""
+    """Write hosts with the same result in one line, survivors each on their own."""
     for names, words in fold_equal({h["host"]: _stopped(h) for h in hosts}):
         _write_line(
             terminal,
@@ -325,7 +325,7 @@ def show_stop(terminal: Terminal, hosts: Sequence[StopRow]) -> None:
 
 
 def show_exec(out: Terminal, err: Terminal, hosts: Sequence[ExecRow]) -> None:
-    """Equal results folded: a heading, then the output as it was (sanitised line by line)."""
+    """Write equal results folded: a heading, then the output as it was (sanitised line by line)."""
     errors = {h["host"]: h["error"] or "" for h in hosts}
     results = {
         h["host"]: (
@@ -351,7 +351,7 @@ def show_exec(out: Terminal, err: Terminal, hosts: Sequence[ExecRow]) -> None:
 
 
 def show_next(terminal: Terminal, texts: Iterable[str]) -> None:
-    """What to type next, a line each; see model/text/nexts.py."""
+    """Write what to type next, a line each; see model/text/nexts.py."""
     for text in texts:
         for line in text.splitlines():
             terminal.write(f"  next: {clean(line)}\n")
@@ -365,7 +365,7 @@ def show_plan(
     commands: Iterable[tuple[str, str]],
     notes: Iterable[str],
 ) -> None:
-    """`launch --dry-run`: the heading, a row per task, the commands, the notes."""
+    """Write `launch --dry-run`: the heading, a row per task, the commands, the notes."""
     for name, text in heading:
         write_wrapped(terminal, f"{name:<9} ", text, "bold")
     terminal.write("\n")
@@ -417,7 +417,7 @@ def without_place(error: str) -> str:
 
 
 def write_wrapped(terminal: Terminal, label: str, text: str, style: str = "") -> None:
-    """The whole text, wrapped. The label is trusted, the text is sanitised."""
+    """Write the whole text, wrapped. The label is trusted, the text is sanitised."""
     width = terminal.width or 1 << 30
     label = cut(label, width - 1)
     indent = " " * (len(label) if width - len(label) >= _NARROWEST else 2)
@@ -432,7 +432,7 @@ def write_wrapped(terminal: Terminal, label: str, text: str, style: str = "") ->
 
 
 def _write_line(terminal: Terminal, label: str, text: str, style: str, after: str = "") -> None:
-    """One line, cut to the terminal. The label is trusted, the text is sanitised."""
+    """Write one line, cut to the terminal. The label is trusted, the text is sanitised."""
     width = terminal.width or 1 << 30
     label = cut(label, width)
     text = cut(clean(text), width - len(label))

@@ -1,5 +1,5 @@
-"""The one sanitiser of foreign text: it makes one printable line of bounded length. Every text of a
-program, a host or a file name passes it before it is written to a terminal.
+"""Sanitise foreign text into one printable line of bounded length; nothing else does. Every text of
+a program, a host or a file name passes this before it is written to a terminal.
 
 It never raises, and nothing in its output is a control character, a bidi control or invisible.
 """
@@ -49,8 +49,8 @@ _TABLE = _Table()
 
 
 def clean(text: str | bytes, limit: int = LIMIT) -> str:
-    """One printable line of at most `limit` characters; of a bar drawn with carriage returns, its
-    last state."""
+    """Return one printable line of at most `limit` characters; of a bar drawn with carriage
+    returns, its last state."""
     if isinstance(text, bytes):
         seen = text if b"\r" in text else text[: 8 * limit + 8]
         text = seen.decode("utf-8", "replace")
@@ -62,7 +62,7 @@ def clean(text: str | bytes, limit: int = LIMIT) -> str:
 
 
 def clean_line(line: str | bytes, limit: int = LIMIT) -> str:
-    """`clean`, for a line of a log: one that is cut ends with how many bytes of it are not
+    """Return `clean` of a line of a log; a line that is cut ends with how many of its bytes are not
     shown."""
     text = clean(line, max(8 * len(line), limit))
     return (
@@ -73,12 +73,12 @@ def clean_line(line: str | bytes, limit: int = LIMIT) -> str:
 
 
 def is_plain(line: bytes) -> bool:
-    """Printable ASCII throughout: `clean` would change nothing (but its length)."""
+    """True if all is printable ASCII: `clean` would change nothing (but its length)."""
     return not line.translate(None, _PRINTABLE)
 
 
 def are_plain(lines: bytes) -> bool:
-    """`is_plain` of each."""
+    """True if `is_plain` holds for each line."""
     return not lines.translate(None, _PRINTABLE_LINES)
 
 

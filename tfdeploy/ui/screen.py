@@ -1,5 +1,5 @@
-"""The full screen: rows in rich's styles, of which those that changed are written. The terminal is
-restored on every way out."""
+"""Draw the full screen: rows in rich's styles, of which only changed ones are written. The terminal
+is restored on every way out."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Screen:
             pass
 
     def size(self) -> tuple[int, int]:
-        """Columns and rows, as they are now."""
+        """Return columns and rows, as they are now."""
         try:
             terminal_size = os.get_terminal_size(self.console.file.fileno())
             width, height = terminal_size.columns or 80, terminal_size.lines or 24
@@ -71,7 +71,7 @@ class Screen:
         return width, height
 
     def draw(self, rows: list[Row]) -> None:
-        """Raises OSError when the terminal has gone."""
+        """Draw the rows. Raises OSError if the terminal has gone."""
         now = time.monotonic()
         lines = [self._line(row) for row in rows]
         whole = self._size != self.console.size or now - self._whole > WHOLE_S
@@ -96,7 +96,7 @@ class Screen:
         return self.console.encoding.startswith("utf")
 
     def _line(self, row: Row) -> str:
-        """The row with its styles, without the blanks at its end."""
+        """Return the row with its styles, without the blanks at its end."""
         spans = list(row)
         while spans and not spans[-1].text.rstrip(" ") and "reverse" not in spans[-1].style:
             spans.pop()
@@ -108,7 +108,7 @@ class Screen:
         return "".join(parts)
 
     def _code(self, style: str) -> tuple[str, str]:
-        """As rich writes it to this terminal, with its colours or without."""
+        """Return the style as rich writes it to this terminal, with its colours or without."""
         with self.console.capture() as capture:
             self.console.print(Segments([Segment("x", Style.parse(style))]), end="")
         before, _, behind = capture.get().partition("x")

@@ -1,5 +1,5 @@
-"""The summary of a run in plain lines: how it ended, why, which files it left, and what to type
-next."""
+"""Write the summary of a run in plain lines: how it ended, why, which files it left, and what to
+type next."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def show_summary(
     now: float | None = None,
     typed: Callable[[str], str] = str,
 ) -> None:
-    """`last_lines`: of the task that died first. `now`: UTC seconds, for the duration of a run that
-    goes on. `typed`: makes a command complete, so that it can be typed. Prints nothing for a run
-    without an id."""
+    """Write the summary; nothing for a run without an id. `last_lines`: of the task that died
+    first. `now`: UTC seconds, for the duration of a run that goes on. `typed`: makes a command
+    complete, so that it can be typed."""
     if progress.run is None:
         return
     run = clean(progress.run)

@@ -1,8 +1,8 @@
-"""Rows under headings, for any width: whole columns, else cut columns, else one block of lines per
-row.
+"""Write rows under headings, for any width: whole columns, else cut columns, else one block of
+lines per row.
 
-Cells are foreign text: they are sanitised here. Not a terminal: nothing is cut. Drawn without rich,
-whose import costs more than the whole verb.
+Cells are foreign text and are sanitised here. If the output is not a terminal, nothing is cut.
+Drawn without rich, whose import costs more than the whole verb.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Style = Callable[[str], str]
 
 
 def show_rows(terminal: Terminal, headers: Sequence[str], rows: Iterable[Row]) -> None:
-    """Prints the table; states are coloured where colour is wanted. No rows: prints nothing."""
+    """Write the table, with coloured states if colour is wanted. Without rows, write nothing."""
     lines = table_lines(
         headers,
         rows,
@@ -52,7 +52,7 @@ def table_lines(
     paint: Style = str,
     paint_header: Style = str,
 ) -> list[str]:
-    """The same as lines, none wider than `width` (None: as wide as they are)."""
+    """Return the table as lines, none wider than `width`; None: unlimited."""
     body = [["" if cell is None else clean(str(cell)) for cell in row] for row in rows]
     if not body:
         return []
@@ -63,7 +63,7 @@ def table_lines(
 
 
 def cells(text: str) -> int:
-    """Columns that printable text takes on a terminal."""
+    """Return the columns that printable text takes on a terminal."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -72,7 +72,7 @@ def cells(text: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """At most `width` columns, with dots where something is left out."""
+    """Return at most `width` columns, with dots where something is left out."""
     if cells(text) <= width:
         return text
     dots = "..." if width >= _NARROWEST else ""
@@ -84,7 +84,7 @@ def cut(text: str, width: int) -> str:
 
 
 def _fit(natural: list[int], width: int | None) -> list[int] | None:
-    """Column widths, the widest cut first; None when even cut columns do not fit."""
+    """Return column widths, the widest cut first; None if even cut columns do not fit."""
     widths = list(natural)
     surplus = sum(widths) + len(_GAP) * (len(widths) - 1) - (width or 0)
     while width is not None and surplus > 0:

@@ -1,4 +1,4 @@
-"""One frame of the dashboard as rows of exact width, for any size of screen.
+"""Compose one frame of the dashboard as rows of exact width, for any size of screen.
 
 Pure: the same progress, view state and clock give the same rows. Only what is visible is computed.
 """
@@ -51,8 +51,7 @@ _PAGE_KEYS = (
 
 
 def compose(scene: Scene, width: int, height: int, now: float) -> list[Row]:
-    """Exactly `height` rows of `width` columns. `now`: UTC seconds, for the time that has
-    passed."""
+    """Return exactly `height` rows of `width` columns. `now`: UTC seconds, for elapsed times."""
     task_marks = marks(scene.progress, slow_tasks(scene.progress, scene.trends), now)
     frame = Frame(scene, task_marks, _take_filter(scene, task_marks), width, height, now)
     head = _head(frame)
@@ -65,7 +64,7 @@ def compose(scene: Scene, width: int, height: int, now: float) -> list[Row]:
 
 
 def _take_filter(scene: Scene, task_marks: Mapping[str, Mark]) -> list[str]:
-    """The tasks that pass the filter; the log shows theirs alone."""
+    """Return the tasks that pass the filter; the log shows only their lines."""
     progress, view, ring = scene.progress, scene.view, scene.ring
     states = (
         {name: states_of(mark, progress, name) for name, mark in task_marks.items()}
@@ -93,7 +92,7 @@ def _head(frame: Frame) -> list[Row]:
 
 
 def _run_page(frame: Frame, left: int) -> list[Row]:
-    """The table, the newest events, the log, in `left` rows."""
+    """Return the table, the newest events and the log, in `left` rows."""
     scene, width = frame.scene, frame.width
     titled, ruled = left >= 8, left >= 6
     strip = _strip(frame, 4 if left >= 26 else 3 if left >= 20 else 2 if left >= 16 else 0)
@@ -107,8 +106,8 @@ def _run_page(frame: Frame, left: int) -> list[Row]:
 
 
 def _table(frame: Frame, most: int, titled: bool) -> list[Row]:
-    """A row for each task, or for each host while there are no tasks; at most `most` below the
-    title."""
+    """Return a row for each task, or for each host while there are no tasks; at most `most` below
+    the title."""
     scene, width = frame.scene, frame.width
     progress, view, table = scene.progress, scene.view, Table(scene)
     if not progress.tasks:
@@ -150,7 +149,7 @@ def _more(left_out: list[Item]) -> Row:
 
 
 def _strip(frame: Frame, rows: int) -> list[Row]:
-    """The first cause, and the newest events."""
+    """Return the first cause, and the newest events."""
     passing = frame.scene.passing if rows else []
     causes = [each for each in passing if each.first]
     newest = [each for each in passing if not each.first][len(causes) - rows :]
@@ -159,7 +158,7 @@ def _strip(frame: Frame, rows: int) -> list[Row]:
 
 
 def _other_page(frame: Frame, left: int) -> list[Row]:
-    """The `left` rows of a page, which may be longer, that are in sight."""
+    """Return the visible `left` rows of a page, which may be longer."""
     progress, view = frame.scene.progress, frame.scene.view
     name = view.selected if view.selected in progress.tasks else next(iter(progress.tasks), None)
     if view.page == "curves":
@@ -224,7 +223,7 @@ def _label(line: BufferedLine) -> str:
 
 
 def _log_rows(line: BufferedLine, label: int, width: int | None) -> list[Row]:
-    """One row, or as many as the text needs in `width` columns."""
+    """Return one row, or as many as the text needs in `width` columns."""
     name = clean(_label(line), 64).ljust(label)[: max(label, 1)]
     style = line.style or ""
     head = Span(name, style or task_style(line.task))

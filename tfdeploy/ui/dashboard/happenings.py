@@ -1,5 +1,5 @@
-"""What has happened to the run: starts, deaths, restarts, stalls, cuts. Equal ones of several tasks
-are one. Not thread-safe."""
+"""Keep what has happened to the run: starts, deaths, restarts, stalls, cuts. Equal events of
+several tasks are one. Not thread-safe."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _LOOKED_AT = 8  # of the newest ones
 
 @dataclass
 class Happening:
-    """`time`: UTC seconds of the first. `names`: tasks or hosts; none: the run, or tfdeploy.
-    `kind`: what they have in common."""
+    """One or more equal events. `time`: UTC seconds of the first. `names`: tasks or hosts; none:
+    the run, or tfdeploy. `kind`: what they have in common."""
 
     time: float
     kind: str
@@ -46,7 +46,7 @@ class Happenings:
         self._states: dict[str, str] = {}
 
     def add(self, event: Event) -> tuple[str, str]:
-        """Its words and style; ("", "") where it is not worth any."""
+        """Return the text of the event and its style; ("", "") if it is not worth one."""
         text, style = event_words(event)
         if not text or event.kind == "step":
             return text, style
@@ -74,26 +74,26 @@ class Happenings:
 
     @property
     def in_order(self) -> list[Happening]:
-        """The cause, then the others, the newest last."""
+        """Return the cause, then the others, the newest last."""
         causes = [self.cause] if self.cause else []
         return [*causes, *(each for each in self.all if each is not self.cause)]
 
     def add_past(self, event: Event) -> None:
-        """What happened before anybody looked stands at its time. It is never the cause: the run
-        goes on."""
+        """Add what happened before anybody watched, at its time. It is never the cause, because the
+        run goes on."""
         text, style = event_words(event)
         name, kind = self._kind(event, text)
         past = Happening(event.time, kind, text, style, {name: None} if name else {})
         self.all = deque(sorted((past, *self.all), key=lambda each: each.time), maxlen=KEPT)
 
     def forget_cause(self) -> None:
-        """The run goes on: its first death was no cause."""
+        """Note that the run goes on: its first death was not the cause."""
         if self.cause is not None:
             self.cause.first = False
         self.cause = None
 
     def _kind(self, event: Event, text: str) -> tuple[str, str]:
-        """Of whom it tells, and what: equal for all of whom the same is told."""
+        """Return which task or host it is about, and what: equal for all with the same event."""
         if event.kind == "task" and event.task:
             return event.task, _PID.sub("", text.partition(" ")[2])
         if event.kind in ("host", "transfer") and event.host:

@@ -1,5 +1,5 @@
-"""The first rows of every page: the run in one row, then its cause, or the steps of its launch.
-Pure."""
+"""Compose the first rows of every page: the run in one row, then its cause, or the steps of its
+launch. Pure."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _AWAY = ("unreachable", "failed")
 
 
 def head_row(frame: Frame) -> Row:
-    """The parts that fit, in order of worth: state and time, what is wrong, time left, rate, job,
-    hosts, mode, id."""
+    """Return the parts that fit, the most important first: state and time, what is wrong, time
+    left, rate, job, hosts, mode, id."""
     progress, marks = frame.scene.progress, frame.marks
     lasted = run_seconds(progress.started, progress.ended, frame.now)
     state = "failing" if progress.cause and not progress.final else progress.state
@@ -58,7 +58,7 @@ def head_row(frame: Frame) -> Row:
 
 
 def cause_rows(frame: Frame) -> list[Row]:
-    """The first death in red with its last line, and where to look next."""
+    """Return the first death in red with its last line, and where to look next."""
     progress = frame.scene.progress
     death = progress.first_death
     row = [Span(clean(progress.cause or ""), "bold red")]
@@ -72,7 +72,7 @@ def cause_rows(frame: Frame) -> list[Row]:
 
 
 def steps_row(progress: RunProgress) -> Row:
-    """The steps of a launch, and how much has been sent."""
+    """Return the steps of a launch, and how much has been sent."""
     row: Row = []
     for name in STEPS:
         state = progress.steps.get(name, "")
@@ -84,7 +84,7 @@ def steps_row(progress: RunProgress) -> Row:
 
 
 def _counts(marks: Mapping[str, Mark]) -> str:
-    """'6/8 running, 1 stalled, 1 slow'."""
+    """Return '6/8 running, 1 stalled, 1 slow'."""
     if not marks:
         return ""
     kinds = Counter(
@@ -112,8 +112,8 @@ def _hosts(progress: RunProgress) -> str:
 
 
 def _rate(progress: RunProgress, silent: Collection[str]) -> str:
-    """Of a step counter that several tasks share: it belongs to no row. Else of the leading
-    task."""
+    """Return the rate of a step counter that several tasks share, which belongs to no row; else
+    that of the leading task."""
     rate = None if progress.final else progress.run_rate(silent)
     return (
         ""

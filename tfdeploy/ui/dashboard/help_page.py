@@ -1,4 +1,4 @@
-"""The page of the keys."""
+"""Compose the page of the keys."""
 
 from __future__ import annotations
 

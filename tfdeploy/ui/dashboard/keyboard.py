@@ -1,4 +1,4 @@
-"""Keys from a terminal: bytes to key names, and the terminal mode that delivers each key at
+"""Read keys from a terminal: bytes to key names, and the terminal mode that delivers each key at
 once."""
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class KeyParser:
 
     @property
     def waiting(self) -> bool:
-        """An escape sequence has begun: the next bytes complete it, or `pause` makes it the Esc
-        key."""
+        """True if an escape sequence has begun: the next bytes complete it, or `pause` makes it the
+        Esc key."""
         return bool(self._rest)
 
     def feed(self, data: bytes) -> list[str]:
@@ -70,7 +70,7 @@ class KeyParser:
         return keys
 
     def pause(self) -> list[str]:
-        """No more bytes came: a lone escape byte was the Esc key."""
+        """Note that no more bytes came: a lone escape byte was the Esc key."""
         begun, self._rest = self._rest, b""
         return ["esc"] if begun else []
 
@@ -133,7 +133,7 @@ class Keyboard:
         return keys
 
     def read(self, timeout_s: float, wake: int | None = None) -> list[str]:
-        """Keys that came within `timeout_s` seconds; returns early with the first, or once `wake`
+        """Return keys that came within `timeout_s` seconds, early with the first, or once `wake`
         can be read."""
         wait_s = min(timeout_s, self.ESCAPE_S) if self._parser.waiting else timeout_s
         others = [] if wake is None else [wake]

@@ -1,5 +1,5 @@
-"""The newest lines of every task, bounded, for the dashboard: a task that writes much displaces
-only its own lines.
+"""Keep the newest lines of every task, bounded, for the dashboard: a task that writes much
+displaces only its own lines.
 
 Text is kept as it came (cut to 4 KiB) and sanitised when shown.
 """
@@ -18,8 +18,8 @@ RECENT_S = 10.0
 
 
 class BufferedLine(NamedTuple):
-    """`number` counts all lines in the order in which they came. `style`, `about` (a task): of
-    tfdeploy's own messages."""
+    """A line. `number` counts all lines in the order in which they came. `style`, `about` (a task):
+    of tfdeploy's own messages."""
 
     number: int
     task: str
@@ -55,7 +55,7 @@ class LogBuffer:
             self._matching.setdefault(task, deque(maxlen=self._per_task)).append(line)
 
     def add_many(self, task: str, host: str, texts: Sequence[str], count: int) -> None:
-        """`count` lines of a task, of which `texts` are the last ones."""
+        """Add `count` lines of a task, of which `texts` are the last ones."""
         self.count += count - len(texts)
         for text in texts:
             self.add(task, host, text)
@@ -63,11 +63,12 @@ class LogBuffer:
     def filter(
         self, text: str, finds: Callable[[str], object] | None, chosen: frozenset[str] | None
     ) -> bool:
-        """From now on only lines of `chosen` tasks (None: all), and of these only those that
-        `finds` passes (None: all).
+        """Keep only lines of `chosen` tasks (None: all), and of these only those that `finds`
+        passes (None: all).
 
-        `text`: the filter as typed; all lines are looked at again where it has changed. Returns
-        whether anything has."""
+        `text`: the filter as typed; all lines are filtered again if it has changed. Returns True if
+        anything has.
+        """
         key = text, finds is None
         if (key, chosen) == (self._filter, self.chosen):
             return False
@@ -83,14 +84,14 @@ class LogBuffer:
         return True
 
     def tick(self, clock: float) -> None:
-        """Records the time (seconds), by which `tail` finds the recent lines."""
+        """Record the time (seconds), by which `tail` finds the recent lines."""
         self._ticks.append((clock, self.count))
         while clock - self._ticks[0][0] > RECENT_S:
             self._ticks.popleft()
 
     @property
     def lines_per_s(self) -> float:
-        """Over the last 10 s of ticks."""
+        """Return lines per second over the last 10 s of ticks."""
         if len(self._ticks) < 2:
             return 0.0
         (first, low), (last, high) = self._ticks[0], self._ticks[-1]
@@ -98,12 +99,12 @@ class LogBuffer:
 
     @property
     def dropped(self) -> int:
-        """Lines that are no longer kept here."""
+        """Return how many lines are no longer kept."""
         return self.count - self.kept()
 
     def tail(self, rows: int, task: str | None = None) -> list[BufferedLine]:
-        """The newest lines, oldest first, of one task or all. Of all: each task with a line in the
-        last 10 s keeps its share of the rows, however much the others write."""
+        """Return the newest lines, oldest first, of one task or all. Of all: each task with a line
+        in the last 10 s keeps its share of the rows, however much the others write."""
         rings = self._rings(task)
         newest = [list(_last(ring, rows)) for ring in rings]
         if task is None:
@@ -117,15 +118,15 @@ class LogBuffer:
         return newest[0] if newest else []
 
     def everything(self, task: str | None = None) -> list[BufferedLine]:
-        """All that is kept, of one task or all, oldest first: for scrolling."""
+        """Return all kept lines, of one task or all, oldest first, for scrolling."""
         return sorted(line for ring in self._rings(task) for line in ring)
 
     def kept(self, task: str | None = None) -> int:
-        """Lines of that task or of all, whatever is filtered."""
+        """Return lines of that task or of all, whatever is filtered."""
         return sum(len(ring) for name, ring in self._all.items() if task in (None, name))
 
     def last_of(self, task: str, rows: int) -> list[str]:
-        """The last lines of a task, whatever is filtered."""
+        """Return the last lines of a task, whatever is filtered."""
         return [line.text for line in _last(self._all.get(task, deque()), rows)]
 
     def _rings(self, task: str | None) -> list[deque[BufferedLine]]:

@@ -1,9 +1,9 @@
-"""The filter of the dashboard, one language for rows, log and events: terms with spaces between,
-all of which must hold.
+"""Parse the filter of the dashboard, one language for rows, log and events: terms separated by
+spaces, all of which must hold.
 
-`worker`, `worker:[0-2]`: tasks; `@n[3-5]`, `n3`: hosts; `stalled`: tasks in that state, where there
+`worker`, `worker:[0-2]`: tasks; `@n[3-5]`, `n3`: hosts; `stalled`: tasks in that state, if there
 are any; any other word, or a "quoted phrase": text of the log and of the events, a regular
-expression where it is one. `!` before a term: all but those.
+expression if it is one. `!` before a term: all except those.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Finder = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Term:
-    """One of the four is set."""
+    """One term. One of the four is set."""
 
     without: bool = False
     tasks: frozenset[str] | None = None
@@ -56,11 +56,11 @@ class Filter:
 
     @property
     def of_tasks(self) -> bool:
-        """Whether any term is about tasks: else all rows are shown."""
+        """True if any term is about tasks; else all rows are shown."""
         return any(term.finds is None for term in self.terms)
 
     def passes(self, task: str, states: frozenset[str]) -> bool:
-        """Whether a task in these states passes the terms that are about tasks."""
+        """True if a task in these states passes the terms that are about tasks."""
         for term in self.terms:
             if term.finds is None:
                 hit = task in term.tasks if term.tasks is not None else term.state in states
@@ -70,7 +70,7 @@ class Filter:
 
     @property
     def finds(self) -> Finder | None:
-        """Whether a text passes the terms that are about text; None: all do."""
+        """Return the test whether a text passes the terms that are about text; None: all do."""
         wanted = [(term.finds, term.without) for term in self.terms if term.finds is not None]
         if not wanted:
             return None
@@ -78,8 +78,8 @@ class Filter:
 
 
 def parse(text: str, progress: RunProgress, held: Collection[str] = STATES) -> Filter:
-    """Never raises: what is no pattern is a word, and so is a state that is not among `held`, those
-    that tasks are in."""
+    """Return the filter. Never raises: what is not a pattern is a word, and so is a state that is
+    not among `held`, the states of tasks."""
     return Filter(
         tuple(
             _term(match, progress, held) for match in _TERM.finditer(text) if match[2] or match[3]
@@ -88,7 +88,7 @@ def parse(text: str, progress: RunProgress, held: Collection[str] = STATES) -> F
 
 
 def states_of(mark: Mark, progress: RunProgress, name: str) -> frozenset[str]:
-    """All words of STATES that hold for a task."""
+    """Return all words of STATES that hold for a task."""
     task = progress.tasks[name]
     states = {task.state, progress.health(task) or "", task.outcome or ""}
     states |= {"slow"} if mark.rank == SLOW else {"restarted"} if mark.rank == AGAIN else set()
@@ -123,8 +123,8 @@ def _names(word: str, names: Mapping[str, object], groups: Mapping[str, list[str
 
 
 def _finder(text: str) -> Finder:
-    """Searches for `text` as a regular expression, or literally while it is not a valid one; upper
-    or lower case."""
+    """Return a search for `text` as a regular expression, or literally while it is not a valid one;
+    upper or lower case."""
     try:
         return compiled(text, re.IGNORECASE).search
     except ValueError:

@@ -1,5 +1,5 @@
-"""Which rows the table has: sorted, filtered, and those that are alike folded into one where there
-is no room. Pure."""
+"""Choose the rows of the table: sorted, filtered, and equal ones folded into one if there is no
+room. Pure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SORTS = ("trouble", "task", "host", "pace")  # the first is the usual one
 
 @dataclass(frozen=True)
 class Item:
-    """A row: one task, or several that are alike. `name`: the task's, or "worker:[0-63]", or
-    "worker x250"."""
+    """A row: one task, or several equal ones. `name`: the task's, or "worker:[0-63]", or "worker
+    x250"."""
 
     name: str
     tasks: tuple[str, ...]
@@ -40,8 +40,8 @@ def items(
     fold: bool | None,
     open_: str | None,
 ) -> list[Item]:
-    """`shown`: tasks that pass the filter, in the plan's order. `fold` None: where `rows` are too
-    few. `open_`: a role that is not folded."""
+    """Return the rows. `shown`: tasks that pass the filter, in the plan's order. `fold` None: fold
+    if `rows` are too few. `open_`: a role that is not folded."""
     key = _key(progress, marks, sort)
     tasks = sorted(shown, key=key) if key else list(shown)
     if fold is None:
@@ -57,7 +57,8 @@ def items(
 def _folded(
     tasks: Sequence[str], marks: Mapping[str, Mark], may: Callable[[Mark], bool], open_: str | None
 ) -> list[Item]:
-    """Those of one role and state that `may` be folded stand where the first of them would."""
+    """Fold tasks of one role and state that `may` be folded, at the position of the first of
+    them."""
     groups: dict[tuple[str, str], list[str]] = {}
     for task in tasks:
         mark, role = marks[task], task.partition(":")[0]
@@ -81,7 +82,7 @@ def _kind(mark: Mark) -> str:
 def _key(
     progress: RunProgress, marks: Mapping[str, Mark], sort: str
 ) -> Callable[[str], Any] | None:
-    """Sorting keeps the plan's order among equals."""
+    """Return the sort key, which keeps the plan's order among equals."""
     if sort == "trouble":
         # tasks that are well keep their order; the one that others wait for stands before them
         return lambda task: (

@@ -1,4 +1,4 @@
-"""What the dashboard shows, and the values from which one frame of it is drawn."""
+"""Define what the dashboard shows, and the values from which one frame of it is drawn."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Scene:
 
     @property
     def silent(self) -> dict[str, float]:
-        """The running tasks that have been quiet for more than QUIET_S."""
+        """Return the running tasks that have been quiet for more than QUIET_S."""
         tasks = self.progress.tasks
         return {
             name: quiet
@@ -42,8 +42,8 @@ class Scene:
 
     @property
     def passing(self) -> list[Happening]:
-        """What has happened and passes the filter: the first cause, then the others, the newest
-        last."""
+        """Return what has happened and passes the filter: the first cause, then the others, the
+        newest last."""
         finds, chosen = self.view.parsed.finds, self.ring.chosen
         return [
             each

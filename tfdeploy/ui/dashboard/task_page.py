@@ -1,4 +1,4 @@
-"""The page of one task: what is wrong, attempts, log, curves, plan, environment. Pure."""
+"""Compose the page of one task: what is wrong, attempts, log, curves, plan, environment. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SECRET = re.compile(r"(?i)token|secret|passw|credential|api_?key|private")
 
 
 def task_page(frame: Frame, name: str) -> list[Row]:
-    """All rows of the page, however many."""
+    """Return all rows of the page, however many."""
     scene, width = frame.scene, frame.width
     task, plan = scene.progress.tasks[name], scene.progress.plan
     log = [row for line in scene.ring.last_of(name, LOG_ROWS) for row in _lines(clean(line), width)]
@@ -98,7 +98,7 @@ def _facts(frame: Frame, task: TaskProgress, mark: Mark) -> list[Row]:
 
 
 def _lines(text: str, width: int, style: str = "") -> list[Row]:
-    """The text in MOST_ROWS rows at most."""
+    """Return the text in at most MOST_ROWS rows."""
     pieces = wrap(text, max(20, width), indent=2)
     pieces = (
         pieces
@@ -155,7 +155,7 @@ def _plot(name: str, trend: Trend, style: str, unicode: bool, width: int) -> lis
 
 
 def side_by_side(boxes: Sequence[Callable[[int], list[Row]]], width: int) -> list[Row]:
-    """Boxes, each drawn for a width, in two columns where there is room."""
+    """Return boxes, each drawn for a width, in two columns if there is room."""
     if width < _BESIDE:
         return [row for box in boxes for row in box(width)]
     half = (width - 2) // 2
@@ -166,7 +166,7 @@ def side_by_side(boxes: Sequence[Callable[[int], list[Row]]], width: int) -> lis
 
 
 def _planned(plan: Plan, task: TaskPlan, width: int) -> list[Row]:
-    """The reasons of the plan, the command, and the environment without secrets."""
+    """Return the reasons of the plan, the command, and the environment without secrets."""
     host = next((each for each in plan.hosts if each.host == task.host), None)
     facts = [
         ("why here", task.why),

@@ -1,5 +1,5 @@
-"""The table of the dashboard: a row per task (per host while there are no tasks yet), as many
-columns as fit. Pure."""
+"""Compose the table of the dashboard: a row per task (per host while there are no tasks yet), as
+many columns as fit. Pure."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Column(NamedTuple):
 
 
 class Table:
-    """What the rows need beside the tasks. `quiet`: task -> seconds since its last line."""
+    """What the rows need besides the tasks. `quiet`: task -> seconds since its last line."""
 
     def __init__(self, scene: Scene) -> None:
         self.progress, self.trends, self.unicode = scene.progress, scene.trends, scene.unicode
@@ -110,7 +110,8 @@ class Table:
         ]
 
     def _shows_rate(self, name: str, rated: bool) -> bool:
-        """`rated`: the column steps/s has values, and shows global_step/sec."""
+        """True if the metric is shown. `rated`: the column steps/s has values, and shows
+        global_step/sec."""
         if rated and name.endswith(PRINTED_RATE):
             return False
         values = (task.measures.values().get(name) for task in self.progress.tasks.values())
@@ -128,7 +129,7 @@ class _Figure(NamedTuple):
     of_several: Callable[[list[float]], float] = median
 
     def text(self, progress: RunProgress, tasks: Sequence[TaskProgress]) -> str:
-        """The words for a task, or for several by their finite values."""
+        """Return the text for a task, or for several by their finite values."""
         known = [value for task in tasks if (value := self.value(progress, task)) is not None]
         if len(tasks) > 1:
             finite = list(filter(isfinite, known))
@@ -157,7 +158,7 @@ _GPU = (
 
 
 def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:
-    """The columns that fit, in order; metrics and last line get the remaining width."""
+    """Return the columns that fit, in order; metrics and last line get the remaining width."""
     progress, own = table.progress, table.metrics
     hosts = [_host(progress, item.tasks) for item in items] or progress.hosts
     need = sum(len(table_metrics.label(name)) + _FIGURE_WIDTH + _SPARK for name in own)
@@ -186,7 +187,7 @@ def _widest(name: str, texts: Iterable[str]) -> int:
 
 
 def _missing(table: Table) -> set[str]:
-    """Columns of which no task has anything."""
+    """Return columns without a value for any task."""
     progress = table.progress
     tasks = progress.tasks.values()
     known = {
@@ -214,7 +215,7 @@ def header_row(shown: Sequence[Column], *, sort: str = "") -> Row:
 def item_row(
     table: Table, item: Item, shown: Sequence[Column], *, selected: bool, width: int
 ) -> Row:
-    """A task's row, or that of several that are alike."""
+    """Return the row of a task, or of several equal ones."""
     progress, mark = table.progress, item.mark
     tasks = [progress.tasks[name] for name in item.tasks]
     room = next((each.width for each in shown if each.name == METRICS), 0)
@@ -236,7 +237,7 @@ def item_row(
 
 
 def host_row(host: HostProgress, shown: Sequence[Column]) -> Row:
-    """Before there is a plan: what the host's connection and transfers do."""
+    """Return what the host's connection and transfers do, before there is a plan."""
     words = _transfer_words(host) or clean(host.text or "")
     texts = {
         "task": "-",
@@ -248,7 +249,7 @@ def host_row(host: HostProgress, shown: Sequence[Column]) -> Row:
 
 
 def _transfer_words(host: HostProgress) -> str:
-    """'code, 12 MB of 60 MB, 5.0 MB/s, 9.6 s left', while something moves."""
+    """Return 'code, 12 MB of 60 MB, 5.0 MB/s, 9.6 s left' while something moves."""
     if not host.moving:
         return "all sent" if host.synced else ""
     names = [clean(transfer.what, 40) for transfer in host.moving]
@@ -256,7 +257,7 @@ def _transfer_words(host: HostProgress) -> str:
 
 
 def _gpu_words(progress: RunProgress, tasks: Sequence[TaskProgress]) -> str:
-    """ "87% 12 GB"."""
+    """Return "87% 12 GB"."""
     return " ".join(each.text(progress, tasks) for each in _GPU).strip()
 
 
@@ -285,7 +286,7 @@ def _texts(table: Table, task: TaskProgress, mark: Mark, room: int) -> dict[str,
 def _folded_texts(
     progress: RunProgress, tasks: Sequence[TaskProgress], mark: Mark
 ) -> dict[str, str]:
-    """The highest step, the sum of restarts, and medians of what else is a figure."""
+    """Return the highest step, the sum of restarts, and medians of the other figures."""
     moving = [
         transfer
         for host in {task.host for task in tasks}
@@ -301,7 +302,7 @@ def _folded_texts(
 
 
 def _host(progress: RunProgress, names: Iterable[str]) -> str:
-    """The host of these tasks, or how many they have."""
+    """Return the host of these tasks, or how many hosts they have."""
     hosts = {progress.tasks[name].host for name in names}
     return next(iter(hosts)) if len(hosts) == 1 else count(len(hosts), "host")
 
@@ -315,7 +316,7 @@ def _state_style(mark: Mark) -> str:
 
 
 def _metrics(table: Table, task: TaskProgress, room: int) -> str:
-    """'accuracy 0.91 ▁▃▆█, lr 0.001 █▆▃▁', as many as there is room for."""
+    """Return 'accuracy 0.91 ▁▃▆█, lr 0.001 █▆▃▁', as many metrics as there is room for."""
     words, values = "", task.measures.values()
     for name in table.metrics if room else ():
         if table_metrics.is_shown(name, values.get(name), table.progress.job_metrics):
@@ -379,7 +380,7 @@ def _last_words(table: Table, task: TaskProgress, mark: Mark) -> str:
 
 
 def _age(seconds: float) -> str:
-    """'now', '12s', '5m', '3h'."""
+    """Return 'now', '12s', '5m', '3h'."""
     if seconds < 2:
         return "now"
     return (

@@ -1,5 +1,5 @@
-"""The page of the timeline: a bar for each task's attempts, then all that has happened, the first
-cause on top. Pure."""
+"""Compose the page of the timeline: a bar for each task's attempts, then all that has happened, the
+first cause on top. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAME = 18
 
 
 def timeline_page(frame: Frame, height: int) -> list[Row]:
-    """All rows of the page; the bars take about half of `height` rows."""
+    """Return all rows of the page; the bars take about half of `height` rows."""
     progress, now = frame.scene.progress, frame.now
     began = progress.started or now
     until = max(progress.ended or now, began + 1)
@@ -62,7 +62,7 @@ def _bar(
     unicode: bool,
     stalled: float | None,
 ) -> Row:
-    """`stalled`: since when the task is stalled, or nothing is heard of it."""
+    """Return the bar of a task. `stalled`: since when it is stalled, or silent."""
     width = max(1, width)
     cells = [Span(" ")] * width
     deaths: list[int] = []

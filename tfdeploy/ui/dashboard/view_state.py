@@ -1,5 +1,5 @@
-"""What the operator has selected in the dashboard: page, row, lines, filter, order; and what each
-key changes."""
+"""Hold what the operator has selected in the dashboard: page, row, lines, filter, order; and what
+each key changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CHOICES = (
 
 @dataclass(frozen=True)
 class Question:
-    """It waits for y. `host`: of the chosen row."""
+    """A question that waits for y. `host`: of the chosen row."""
 
     aside: Aside
     words: str = ""
@@ -40,8 +40,8 @@ class Question:
 
 @dataclass(eq=False)
 class ViewState:
-    """Changed by keys only. `snapshot`: the lines that are shown while scrolled or paused (None:
-    live)."""
+    """The selection, changed by keys only. `snapshot`: the lines that are shown while scrolled or
+    paused (None: live)."""
 
     ring: LogBuffer
     progress: RunProgress
@@ -70,7 +70,7 @@ class ViewState:
     quit: bool = False
 
     def go_on_from(self, other: ViewState) -> None:
-        """Show what the other one was made to show."""
+        """Show what the other one showed."""
         for name in _CHOICES:
             setattr(self, name, getattr(other, name))
 
@@ -87,7 +87,7 @@ class ViewState:
             _KEYS[name](self)
 
     def visible(self, rows: int) -> list[BufferedLine]:
-        """The lines of the log to be drawn in `rows` rows."""
+        """Return the lines of the log to be drawn in `rows` rows."""
         self.log_rows = max(1, rows)
         if self.snapshot is None:
             return self.ring.tail(rows, self.followed)
@@ -95,16 +95,16 @@ class ViewState:
 
     @property
     def unseen(self) -> int:
-        """Lines that came since the snapshot."""
+        """Return how many lines came since the snapshot."""
         return self.ring.count - self.snapshot_count
 
     @property
     def chosen(self) -> Item | None:
-        """The row that has the selected task."""
+        """Return the row that has the selected task."""
         return next((item for item in self.items if self.selected in item.tasks), None)
 
     def _scroll(self, lines: int) -> None:
-        """Up (negative) or down; live again at the lower end, unless paused."""
+        """Scroll up (negative) or down; live again at the lower end, unless paused."""
         if self.snapshot is None and lines >= 0:
             return
         shown = self._take_snapshot() if self.snapshot is None else self.snapshot
@@ -114,7 +114,7 @@ class ViewState:
             self.snapshot = None
 
     def refresh(self) -> None:
-        """After a change of filter or task: a new snapshot while paused, else live."""
+        """Take a new snapshot while paused, else go live, after a change of filter or task."""
         if self.paused:
             self._take_snapshot()
         else:
@@ -173,7 +173,7 @@ class ViewState:
         self.refresh()
 
     def _enter(self) -> None:
-        """Opens the page of the chosen task, or a folded row."""
+        """Open the page of the chosen task, or a folded row."""
         if not self.items:
             return
         item = self.chosen or self.items[0]
@@ -211,7 +211,7 @@ class ViewState:
             self._take_snapshot()
 
     def _escape(self) -> None:
-        """Back to all lines of all tasks, live."""
+        """Go back to all lines of all tasks, live."""
         self.filter, self.followed, self.selected, self.open = "", None, None, None
         self.paused, self.snapshot = False, None
 

@@ -1,8 +1,8 @@
-"""A Python traceback of one task as one block: its lines are held back until it ends, and other
-tasks' lines go before it.
+"""Print a Python traceback of one task as one block: its lines are held back until it ends, and
+other tasks' lines are printed before it.
 
-For a short time and up to a size only, so nothing is late by more than HOLD_S, and memory stays
-bounded.
+Lines are held for a short time and up to a size only, so nothing is late by more than HOLD_S, and
+memory stays bounded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BLANKS = (b" ", b"\t")
 
 
 class _Block:
-    """`others`: lines of the same task that do not belong to the traceback; they are shown after
+    """A traceback. `others`: lines of the same task that do not belong to it; they are shown after
     it."""
 
     def __init__(self, head: LogLine, at: float) -> None:
@@ -31,7 +31,7 @@ class _Block:
         self._raised = False  # whether the line that names the exception has come
 
     def takes(self, line: LogLine) -> bool:
-        """Adds the line. False where the traceback has ended before it."""
+        """Add the line. Return False if the traceback has ended before it."""
         head = self.lines[0]
         if line.attempt != head.attempt:
             return False
@@ -58,8 +58,8 @@ class _Block:
 
 
 class TracebackBlocks:
-    """Lines in, lines out, in another order. `now`: seconds of any clock; None: lines carry the
-    time that counts."""
+    """Lines in, lines out, in another order. `now`: seconds of any clock; None: the time in the
+    lines counts."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], _Block] = {}

@@ -1,7 +1,7 @@
-"""Equal lines of several tasks as one: `worker:[0-7]@n[1-8] | line`. For `logs --fold`.
+"""Print equal lines of several tasks as one: `worker:[0-7]@n[1-8] | line`. For `logs --fold`.
 
-A line waits for its equals of other tasks for WINDOW_S, and up to a size. Each task's lines stay in
-their order.
+A line waits for equal lines of other tasks for WINDOW_S, and up to a size. Each task's lines stay
+in their order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST_BYTES = 4 << 20
 
 
 class _Group:
-    """Equal lines, of one task each. `number`: its place among all groups."""
+    """Equal lines, one of each task. `number`: its position among all groups."""
 
     def __init__(self, number: int, line: LogLine, at: float) -> None:
         self.number, self.line, self.since = number, line, at
@@ -30,7 +30,7 @@ class _Group:
 
 
 class Folds:
-    """Lines in, folded lines out. `tasks`: how many may say the same. `now`: as in
+    """Lines in, folded lines out. `tasks`: how many tasks may print the same. `now`: as in
     TracebackBlocks."""
 
     def __init__(self, tasks: int) -> None:

@@ -1,6 +1,6 @@
-"""Stored lines of tasks to text, JSON or raw bytes, in big batches: `tfdeploy logs`.
+"""Write stored lines of tasks as text, JSON or raw bytes, in big batches, for `tfdeploy logs`.
 
-In text every line is sanitised; one check passes a whole batch that is printable ASCII and needs
+In text every line is sanitised. One check passes a whole batch that is printable ASCII and needs
 nothing else, as nearly all do. When the reader closes the pipe, printing ends without an error.
 """
 
@@ -39,7 +39,7 @@ _PAINT, _UNPAINT = "\x1b[1;31m", "\x1b[0m"
 
 
 class _Painted(LogLine):
-    """Its `line` is sanitised already, and has colours."""
+    """A line that is sanitised already, and has colours."""
 
     __slots__ = ()
 
@@ -48,8 +48,8 @@ class LinePrinter:
     """Writes LogLines to a file descriptor. `labels`: the expected "task@host", for aligned
     prefixes.
 
-    Of text: `highlight` colours what these find, where there is colour; `fold`: equal lines of
-    several tasks become one.
+    For text: `highlight` colours what these expressions match, if there is colour; `fold` prints
+    equal lines of several tasks as one.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class LinePrinter:
         self._failed: OSError | None = None
 
     def write(self, batches: Iterable[Batch], *, follow: bool = False) -> bool:
-        """False when the reader closed the pipe before the end. `follow`: each line is written
-        within 30 ms, however slowly lines come. Raises OSError."""
+        """Write all batches. Return False if the reader closed the pipe before the end. `follow`:
+        each line is written within 30 ms, however slowly lines come. Raises OSError."""
         self._follow = follow
         stop = threading.Event()
         flusher = threading.Thread(
@@ -144,7 +144,7 @@ class LinePrinter:
             self._flush()
 
     def _block(self, block: LineBlock) -> bytes | None:
-        """Its lines, where they need nothing but their label; None: each is to be looked at."""
+        """Return its lines, if they need nothing but their label; None: each must be examined."""
         content = block.content
         if not self._is_text or self._highlight or self._folds is not None or self._holding:
             return content if self._is_raw else None
@@ -173,7 +173,7 @@ class LinePrinter:
             self._write()
 
     def _write(self) -> None:
-        """Write what is ready. A full disk is an error where the lines are handed in."""
+        """Write what is ready. A full disk is an error when lines are added."""
         left = memoryview(b"".join(self._ready))
         self._ready, self._ready_bytes = [], 0
         try:
@@ -205,14 +205,14 @@ class LinePrinter:
         )
 
     def _rest(self) -> list[LogLine]:
-        """What is held back, once nothing more can come."""
+        """Return what is held back, once nothing more can come."""
         batch = self._blocks.rest()
         if self._folds is not None:
             batch = [*self._folds.arrange(batch, None), *self._folds.rest()]
         return [*batch, *(cut.mark() for cut in self._cuts.values() if cut.more)]
 
     def _without_pieces(self, batch: list[LogLine]) -> list[LogLine]:
-        """Of a line that came in pieces the first one, and how much more there was."""
+        """Return, of a line that came in pieces, the first piece and how much more there was."""
         shown = []
         for line in batch:
             key = (line.task, line.host, line.stream)
@@ -234,8 +234,8 @@ class LinePrinter:
         return shown
 
     def _painted(self, line: LogLine) -> LogLine:
-        """In the main thread: an expression that takes for ever holds up all threads, and Ctrl-C
-        ends it only here."""
+        """Return the coloured line. Runs in the main thread: an endless match holds up all threads,
+        and only here can Ctrl-C end it."""
         text = clean_line(line.line, LINE_CHARS)
         spans = interruptible(len(text), lambda: self._spans(text))
         if not spans or not line.stream:
@@ -298,8 +298,8 @@ class LinePrinter:
         return prefix
 
     def _iso(self, time: float) -> str:
-        """UTC seconds as text, always with milliseconds. The last one is kept: many lines share
-        their chunk's time."""
+        """Return UTC seconds as text, always with milliseconds. The last result is kept, because
+        many lines share their chunk's time."""
         if time != self._stamp[0]:
             text = iso_z(time) or ""
             self._stamp = time, text if "." in text else text[:-1] + ".000Z"
@@ -330,5 +330,5 @@ class _Cut(NamedTuple):
 
 
 def _raw(batch: list[LogLine]) -> bytes:
-    """As the program wrote it."""
+    """Return the bytes as the program wrote them."""
     return b"".join([part for line in batch for part in (line.line, b"\n" if line.ended else b"")])

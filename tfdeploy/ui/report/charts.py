@@ -1,8 +1,8 @@
-"""Charts as SVG text: curves over time, and the attempts of tasks as bars. Pure. Written by hand,
-since it is 150 lines, loads nothing, and no plotting library draws a report of 256 tasks in less
-than a megabyte.
+"""Draw charts as SVG text: curves over time, and the attempts of tasks as bars. Pure. Written by
+hand, because it is 150 lines and loads nothing, and no plotting library draws a report of 256 tasks
+in less than a megabyte.
 
-Colours are classes of the page's style sheet: c0 to c7, so that light and dark are one picture.
+Colours are classes of the page's style sheet, c0 to c7, so that light and dark are one picture.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Amount = Callable[[float], str]
 
 
 def chart(curves: Curves, length: float) -> str:
-    """The curves with axes, and a legend of up to COLOURS of them. More have one colour, and each
-    its name under the pointer. `length`: of the run, in seconds."""
+    """Return the curves with axes, and a legend of up to COLOURS of them. Further ones share one
+    colour, and each shows its name under the pointer. `length`: of the run, in seconds."""
     lines = curves.lines[:MOST_LINES]
     points = [
         (time, _bounded(value)) for line in lines for piece in line.pieces for time, value in piece
@@ -85,7 +85,8 @@ def legend(lines: Sequence[Line], amount: Amount) -> str:
 
 
 def timeline(attempts: Sequence[Attempt], began: float, until: float) -> str:
-    """A row for each task, a bar for each of its attempts. `began`, `until`: UTC seconds."""
+    """Return a row for each task, with a bar for each of its attempts. `began`, `until`: UTC
+    seconds."""
     tasks = list(dict.fromkeys(each.task for each in attempts))[:MOST_ROWS]
     if not tasks:
         return ""
@@ -140,8 +141,8 @@ def _bar(each: Attempt, top: int, across: Callable[[float], float], until: float
 
 
 def thinned(piece: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """At most MOST_POINTS: of each stretch its lowest and its highest point, so that no peak is
-    lost."""
+    """Return at most MOST_POINTS: the lowest and the highest point of each stretch, so that no peak
+    is lost."""
     if len(piece) <= MOST_POINTS:
         yield from piece
         return
@@ -156,7 +157,7 @@ def thinned(piece: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
-    """Round numbers from `low` to `high`; none where these are all but one."""
+    """Return round numbers from `low` to `high`; none if these are all but one."""
     raw = (high - low) / max(1, most)
     if raw <= 1e-12 * max(abs(low), abs(high)):
         return []

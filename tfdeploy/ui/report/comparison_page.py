@@ -1,5 +1,5 @@
-"""Several runs as one HTML page: what differs, what each reached, and their curves in one chart for
-each metric."""
+"""Write several runs as one HTML page: what differs, what each reached, and their curves in one
+chart for each metric."""
 
 from __future__ import annotations
 

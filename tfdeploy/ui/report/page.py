@@ -1,7 +1,7 @@
-"""A run as one HTML page: no script, nothing is loaded, light and dark by the reader's own setting.
-Pure.
+"""Write a run as one HTML page: no script, nothing is loaded, light and dark by the reader's own
+setting. Pure.
 
-All text of programs and hosts passes the sanitiser and is escaped; the page's own policy forbids
+All text of programs and hosts passes the sanitiser and is escaped. The page's own policy forbids
 what it does not have.
 """
 
@@ -62,7 +62,7 @@ _STATES = {
 
 
 def page(report: RunReport, *, live: bool = False) -> str:
-    """The whole document. `live`: it loads itself again every REFRESH_S while the run lasts."""
+    """Return the whole document. `live`: it reloads every REFRESH_S while the run lasts."""
     view, plan = report.view, report.plan
     refresh = (
         f'<meta http-equiv="refresh" content="{REFRESH_S}">' if live and not view.final else ""
@@ -83,7 +83,7 @@ def page(report: RunReport, *, live: bool = False) -> str:
 
 
 def document(title: str, body: str, head: str = "") -> str:
-    """`body` as a whole page; `head`: more elements of its head."""
+    """Return `body` as a whole page; `head`: more elements of its head."""
     return (
         f'{PAGE}<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">{head}'
@@ -94,7 +94,7 @@ def document(title: str, body: str, head: str = "") -> str:
 
 
 def again(report: RunReport) -> str:
-    """The command line of a run like it."""
+    """Return the command line of a run like it."""
     plan = report.plan
     words = shlex.join(clean(word, 8192) for word in plan.command)
     return f"tfdeploy launch --mode {plan.mode}" + (f" -- {words}" if words else "")
@@ -202,7 +202,7 @@ def _curves(report: RunReport) -> str:
 
 
 def charts(drawn: Iterable[Curves], length: float) -> str:
-    """A chart for each metric. `length`: of the run, in seconds."""
+    """Return a chart for each metric. `length`: of the run, in seconds."""
     boxes = "".join(
         f'<div class="chart"><h3>{text_of(each.name)}</h3>{chart(each, length)}</div>'
         for each in drawn
