@@ -1,5 +1,5 @@
-"""Linux's limit on the length of one argument or environment variable: a program with a longer one
-does not start."""
+"""Check Linux's limit on the length of one argument or environment variable: a program with a
+longer one does not start."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _SHOWN_CHARS = 40
 
 
 def checked(job: Job, tasks: Iterable[TaskPlan]) -> Iterator[TaskPlan]:
-    """The tasks. Raises Refused at the first that is too long, naming it and the argument: each of
-    thousands of tasks carries the whole cluster, so they are not all made first."""
+    """Yield the tasks. Raises Refused at the first that is too long, naming it and the argument.
+    Each of thousands of tasks carries the whole cluster, so they are not all made first."""
     for task in tasks:
         for number, word in enumerate(task.argv, 1):
             _check(job, f"word {number} of the command of {task.task}", word, 0)

@@ -1,5 +1,5 @@
-"""What must hold before anything is sent: the rules of the mode and of the command (of a host:
-`host_checks`).
+"""Check what must hold before anything is sent: the rules of the mode and of the command (for hosts
+see `host_checks`).
 
 Each check returns nothing or notes, or raises with the rule, the host, and what to type. Reads
 values only.
@@ -32,7 +32,7 @@ _COMMON_PROGRAMS = ("python", "python3", "bash", "env", "torchrun", "mpirun")
 
 
 def mode(job: Job) -> Mode:
-    """The mode of the run. Raises UsageError when there is none."""
+    """Return the mode of the run. Raises UsageError if there is none."""
     if job.mode is None:
         raise UsageError(
             "no mode",
@@ -43,7 +43,7 @@ def mode(job: Job) -> Mode:
 
 
 def command(job: Job) -> None:
-    """Whether there is a program to run. Raises UsageError."""
+    """Check that there is a program to run. Raises UsageError."""
     if not job.command:
         raise UsageError(
             "no command to run",
@@ -55,8 +55,8 @@ def command(job: Job) -> None:
 def roles(
     inventory: Inventory, job: Job, options: Options, requested: Mapping[str, RoleRequest]
 ) -> None:
-    """Whether inventory, job and options name roles that the mode can use. Raises ConfigError with
-    the rule."""
+    """Check that inventory, job and options name roles that the mode can use. Raises ConfigError
+    with the rule."""
     takes = rules(job.mode).takes
     for role in job.roles:
         if role not in ROLES:
@@ -91,7 +91,7 @@ def roles(
 
 
 def seats(job: Job, placed: Collection[Seat]) -> None:
-    """Whether the counts make a cluster: at least one of each role that the mode needs."""
+    """Check that the counts make a cluster: at least one of each role that the mode needs."""
     have = Counter(seat.role for seat in placed)
     mode = rules(job.mode)
     for name in mode.needs:
@@ -107,7 +107,7 @@ def seats(job: Job, placed: Collection[Seat]) -> None:
 
 
 def same_gpus(job: Job, placed: Collection[Seat]) -> None:
-    """Whether all training tasks have equally many GPUs, in the modes that need it. Raises
+    """Check that all training tasks have equally many GPUs, in the modes that need it. Raises
     Refused."""
     mode = rules(job.mode)
     counts = {
@@ -152,10 +152,11 @@ def cwd(job: Job, files: Collection[str]) -> None:
 
 
 def program(job: Job, source: Program, files: Collection[str], links: Collection[str]) -> None:
-    """Whether the file that the command starts is in the code. `files`: its paths; empty: not
+    """Check that the file that the command starts is in the code. `files`: its paths; empty: not
     known, nothing is refused.
 
-    Raises Refused."""
+    Raises Refused.
+    """
     path = _started(job, source)
     if (
         not files
@@ -209,7 +210,8 @@ def _command_source(job: Job) -> str:
 
 
 def _started(job: Job, source: Program) -> str | None:
-    """The file of the code that the command starts, or None where the command does not name it."""
+    """Return the file of the code that the command starts, or None if the command does not name
+    it."""
     command = job.command
     if "/" in command[0] and not command[0].startswith(("/", "~")):
         return posixpath.normpath(posixpath.join(job.cwd, command[0]))

@@ -1,5 +1,5 @@
-"""Where data sets and kept folders lie on a host, and which data is linked back into the code.
-Joins paths only."""
+"""Name the paths of data sets and kept folders on a host, and which data is linked back into the
+code. Joins paths only."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tfdeploy.planning.cluster.placement import Seat
 
 
 def paths(job: Job, file_data: frozenset[str]) -> dict[str, str]:
-    """name -> path below the job's folder: data/digits, or data/iris/iris.csv when the source is
-    one file."""
+    """Return name -> path below the job's folder: data/digits, or data/iris/iris.csv if the source
+    is one file."""
     return {
         name: posixpath.join("data", name, posixpath.basename(source.path))
         if name in file_data
@@ -28,8 +28,8 @@ def paths(job: Job, file_data: frozenset[str]) -> dict[str, str]:
 
 
 def links(job: Job) -> dict[str, str]:
-    """path in the code -> name, for the data whose source lies inside the code: left out there and
-    linked back."""
+    """Return path in the code -> name, for data whose source is inside the code: it is left out
+    there and linked back."""
     root = job.code.rstrip("/") + "/"
     return {
         source.path[len(root) :].rstrip("/"): name
@@ -41,12 +41,12 @@ def links(job: Job) -> dict[str, str]:
 
 
 def splits(job: Job) -> tuple[str, ...]:
-    """The data sets of which each worker gets a part."""
+    """Return the data sets of which each worker gets a part."""
     return tuple(name for name, source in job.data.items() if source.split == "worker")
 
 
 def check_splits(job: Job) -> None:
-    """Whether the mode has workers that could get parts. Raises UsageError."""
+    """Check that the mode has workers that could get parts. Raises UsageError."""
     for name in splits(job):
         if job.mode is None:
             what, hint = (
@@ -70,7 +70,7 @@ def check_splits(job: Job) -> None:
 def of_task(
     job: Job, data: Mapping[str, str], seat: Seat, run: str, workdir: str
 ) -> dict[str, str]:
-    """The values of {data.NAME} that are a task's own: its part, or an empty folder."""
+    """Return the values of {data.NAME} that are a task's own: its part, or an empty folder."""
     values = {}
     for name in splits(job):
         if seat.role != "worker" and job.data[name].others == "all":
@@ -95,13 +95,13 @@ def variables(job: Job, seat: Seat, workers: int) -> dict[str, str]:
 
 
 def part_plans(job: Job, seats: Iterable[Seat]) -> dict[str, tuple[PartPlan, ...]]:
-    """Data set -> its parts, by number; what is in them is not known yet."""
+    """Return data set -> its parts, by number; their content is not known yet."""
     parts = tuple(PartPlan(seat.task, seat.host) for seat in seats if seat.role == "worker")
     return dict.fromkeys(splits(job), parts)
 
 
 def with_sizes(plan: Plan, sizes: Mapping[str, Sequence[tuple[int, int]]]) -> Plan:
-    """With the files and bytes of each part, by data set."""
+    """Return the plan with the files and bytes of each part, by data set."""
     parts = {
         name: tuple(
             replace(part, files=files, bytes=size)
@@ -113,7 +113,8 @@ def with_sizes(plan: Plan, sizes: Mapping[str, Sequence[tuple[int, int]]]) -> Pl
 
 
 def placeholders(job: Job, data: dict[str, str], workdir: str) -> dict[str, str]:
-    """The values of {data.NAME} and {keep.NAME} on a host with this workdir: absolute paths."""
+    """Return the values of {data.NAME} and {keep.NAME} on a host with this workdir: absolute
+    paths."""
     folder = layout.job_dir(workdir, job.name)
     values = {
         f"data.{name}": posixpath.join(folder, relative_path)

@@ -1,4 +1,4 @@
-"""A plan as text for --dry-run, in rows that any view can lay out."""
+"""Describe a plan as text for --dry-run, in rows that any view can lay out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Description(NamedTuple):
 
 
 def describe(plan: Plan) -> Description:
-    """The parts of the plan that an operator checks, in reading order."""
+    """Return the parts of the plan that an operator checks, in reading order."""
     return Description(
         heading=(
             ("run", plan.run),
@@ -51,7 +51,7 @@ def describe(plan: Plan) -> Description:
 
 
 def _parts(plan: Plan) -> Iterator[str]:
-    """What each worker gets of the data sets in parts."""
+    """Return what each worker gets of the data sets in parts."""
     for name, parts in plan.parts.items():
         if any(part.files is None for part in parts):
             yield (

@@ -1,4 +1,5 @@
-"""The feeds with which a broadcast begins: a chain, or with many hosts two stripes of binary trees.
+"""Plan the feeds with which a broadcast begins: a chain, or with many hosts two stripes of binary
+trees.
 
 In a chain a piece reaches the last host after as many hops as there are hosts. In k trees of k
 children each it takes k * log_k(hosts), and since each host is an inner node of one tree only, its
@@ -30,8 +31,8 @@ TREES = 2  # with 2, 3 or 4 the last host has its first piece after the same tim
 
 
 def first_plan(members: Iterable[Member], total_bytes: int) -> FeedPlan:
-    """`total_bytes`: what the broadcast moves to a host that has nothing of it. The first members
-    stand first."""
+    """Return the feeds. `total_bytes`: what the broadcast moves to a host that has nothing of it.
+    The first members come first."""
     members = tuple(members)
     stripes = stripes_for(sum(not member.is_complete for member in members), total_bytes)
     feeds = [feed for stripe in range(stripes) for feed in _stripe(members, stripe, stripes)]
@@ -48,7 +49,8 @@ def stripes_for(hosts: int, total_bytes: int) -> int:
 
 
 def _stripe(members: Sequence[Member], stripe: int, stripes: int) -> list[Feed]:
-    """Site after site: the last relay of each has room for the first host of the next."""
+    """Order members site after site: the last relay of each site has room for the first host of the
+    next."""
     feeds: list[Feed] = []
     before: list[str] = []  # the relays that the next site may be fed by, the best last
     for site in sites_of(members).values():
@@ -77,8 +79,8 @@ def _stripe(members: Sequence[Member], stripe: int, stripes: int) -> list[Feed]:
 def _divided(
     incomplete: Sequence[Member], stripe: int, stripes: int
 ) -> tuple[list[str], list[str]]:
-    """The relays of this stripe, then all others: relays of the other stripes, and hosts that
-    nobody reaches."""
+    """Return the relays of this stripe, then all others: relays of the other stripes, and hosts
+    that no host reaches."""
     able = [each.name for each in incomplete if each.serves]
     relays = able[stripe::stripes] or able[:1]
     chosen = set(relays)
@@ -86,7 +88,7 @@ def _divided(
 
 
 def _parent(number: int, able: int, children: int) -> int:
-    """The position of the parent of child `number`: so many children each, and what is left over
-    from the last one up."""
+    """Return the position of the parent of child `number`. Each parent has so many children;
+    further children go to the parents from the last one up."""
     room = able * children
     return number // children if number < room else able - 1 - (number - room) % able

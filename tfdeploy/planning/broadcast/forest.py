@@ -37,7 +37,7 @@ class Forest:
         return self._missed[child] >= REACHES_NOBODY
 
     def feeds(self) -> Iterator[tuple[int, str, str]]:
-        """(stripe, parent, child)"""
+        """Yield (stripe, parent, child)."""
         for stripe, parents in enumerate(self.parents):
             for child, parent in parents.items():
                 yield stripe, parent, child

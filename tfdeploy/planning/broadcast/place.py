@@ -1,5 +1,5 @@
-"""A parent for each child that has none: of its own site, with room for one more, not behind it,
-near its old parent.
+"""Choose a parent for each child that has none: of its own site, with room for one more, not behind
+it, near its old parent.
 
 Only a host that is fed from a source itself is chosen, so that no cycle can arise.
 """
@@ -19,8 +19,8 @@ CROWDED = 0.05  # of a child: by so much more than its uplink bears may a parent
 
 
 def place_children(forest: Forest, verdict: Verdict, lone: list[tuple[str, int]]) -> None:
-    """`lone`: (child, stripe) without a parent. Others move too, where a parent has too many
-    children."""
+    """Give each of `lone` ((child, stripe) without a parent) a parent. Others move too if a parent
+    has too many children."""
     children = Counter(parent for _, parent, _ in forest.feeds())
     if not lone and max(children.values(), default=0) <= forest.stripes:
         return
@@ -51,7 +51,8 @@ class _Placer:
             self._count(parent, child, stripe, 1)
 
     def attach_all(self, children: list[str], stripe: int) -> None:
-        """Of several first a relay, and first the one that has most: it may feed the others."""
+        """Attach the children. Relays come first, those with the most data before the others,
+        because they can feed the rest."""
         if children:
             self._rooted = [
                 self._forest.below(self._sources, each) for each in range(self._forest.stripes)
@@ -62,9 +63,9 @@ class _Placer:
             rooted.update(self._forest.below([child], stripe))
 
     def relieve(self, stripe: int) -> None:
-        """Children of a parent that has too many go to hosts of their site that have room, even if
-        they wait there: nothing is late that has come before all is complete. A child that feeds
-        others goes to a complete host only."""
+        """Move children of a parent that has too many to hosts of their site that have room, even
+        if they wait there: this does not delay the completion of the broadcast. A child that feeds
+        others moves only to a complete host."""
         crowded = [
             child
             for child, parent in self._forest.parents[stripe].items()
@@ -103,7 +104,8 @@ class _Placer:
         )
 
     def _weight(self, child: str, stripe: int) -> float:
-        """A child that receives far more slowly than others takes less of its parent's uplink."""
+        """Return the share of its parent's uplink: a child that receives far more slowly than
+        others takes less."""
         if child not in self._verdict.blame.slow or not self._usual[stripe]:
             return 1.0
         return min(1.0, (self._members[child].intake(stripe).rate or 0.0) / self._usual[stripe])
@@ -137,8 +139,8 @@ class _Placer:
         return above.site == site or above.is_complete or above.site not in self._verdict.blame.thin
 
     def _rank(self, name: str, child: str, stripe: int, near: dict[str, int]) -> tuple[float, ...]:
-        """The least is the best. Where none has room, one with few hosts below it: all of them get
-        less."""
+        """Return the rank; the lowest is best. If no host has room, choose one with few hosts below
+        it: all of them get less."""
         is_far = self._members[name].site != self._members[child].site
         over = self._load[name] + self._weight(child, stripe) - self._forest.stripes
         crowd = (over, self._below(name)) if over > CROWDED else (0.0, 0)
@@ -165,7 +167,7 @@ class _Placer:
 
 
 def _usual_rate(forest: Forest) -> list[float]:
-    """By stripe, of the members that receive."""
+    """Return the usual rate by stripe, of the members that receive."""
     rates = [
         [forest.members[child].intake(stripe).rate or 0.0 for child in each]
         for stripe, each in enumerate(forest.parents)

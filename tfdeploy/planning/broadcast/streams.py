@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Stream:
-    """These rows of the data set go to all `receivers`. `lender`: a host that has all of them; None:
-    they come from here."""
+    """Rows of the data set that go to all `receivers`. `lender`: a host that has all of them; None:
+    they come from this machine."""
 
     receivers: tuple[str, ...]
     lender: str | None
@@ -24,11 +24,12 @@ def streams(
     held: Mapping[str, Sequence[int]],
     origin: str | None = None,
 ) -> list[Stream]:
-    """The rows that each host wants, and those of them that it lacks; `held`: those that a host has
-    that may lend them; `origin`: a host that has all. A row without bytes is not moved.
+    """Return the streams. `wanting`: the rows that each host wants; `lacking`: those that it lacks;
+    `held`: rows of hosts that may lend them; `origin`: a host that has all. A row without bytes is
+    not moved.
 
-    A row that several hosts have is lent by the one that lends least. Hosts that want the same rows
-    get them together, so there are few streams.
+    A row that several hosts have is lent by the host that lends least. Hosts that want the same
+    rows get them together, so there are few streams.
     """
     moved = sorted({row for rows in lacking.values() for row in rows if sizes[row]})
     wanted_by, held_by = _hosts_of(wanting, moved), _hosts_of(held, moved)

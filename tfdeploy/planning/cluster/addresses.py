@@ -1,5 +1,5 @@
-"""The address by which the other hosts reach each host: `advertise`, else its literal IP, else
-where its sshd was reached.
+"""Choose the address by which the other hosts reach each host: `advertise`, else its literal IP,
+else where its sshd was reached.
 
 Refuses addresses with which a cluster would hang, or be open to the internet. Resolves no names
 itself: the hosts report what they resolve.
@@ -51,8 +51,8 @@ def check(
     *,
     allow_public: bool,
 ) -> tuple[str, ...]:
-    """Notes, or Refused: loopback mixed with others, a public or unusable address, a name that some
-    host resolves to loopback."""
+    """Return notes, or raise Refused: loopback mixed with others, a public or unusable address, a
+    name that some host resolves to loopback."""
     loopback = [
         name for name in advertised_by_host if is_loopback(advertised_by_host[name].address)
     ]
@@ -127,7 +127,7 @@ def is_loopback(address: str) -> bool:
 
 
 def notes(advertised_by_host: Mapping[str, Advertised]) -> tuple[str, ...]:
-    """One line per source of addresses."""
+    """Return one line per source of addresses."""
     by_why: dict[str, list[str]] = {}
     for name, each in advertised_by_host.items():
         by_why.setdefault(each.why, []).append(name)

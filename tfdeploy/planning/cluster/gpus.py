@@ -18,8 +18,8 @@ _MUCH = in_binary_bytes(BUSY_MIB << 20)
 
 
 def usable(host: Host, facts: HostFacts) -> tuple[int, ...]:
-    """Indices as nvidia-smi counts them. Raises Refused when the inventory asks for GPUs that are
-    not there, or not free."""
+    """Return indices as nvidia-smi counts them. Raises Refused if the inventory asks for GPUs that
+    are missing, or in use."""
     if host.gpus == "none":
         return ()
     if isinstance(host.gpus, tuple):
@@ -42,12 +42,12 @@ def usable(host: Host, facts: HostFacts) -> tuple[int, ...]:
 
 
 def filled(host: Host, facts: HostFacts) -> bool:
-    """Whether the host has GPUs that tasks may use, and other processes use all of them."""
+    """True if the host has GPUs that tasks may use, and other processes use all of them."""
     return host.gpus == "auto" and bool(facts.gpus) and len(_busy(facts)) == len(facts.gpus)
 
 
 def in_use(host: Host, facts: HostFacts) -> str:
-    """In words, the GPUs that tasks may not use because other processes do; "" for none."""
+    """Return text about the GPUs that tasks may not use because other processes do; "" for none."""
     return _used(_busy(facts)) if host.gpus == "auto" else ""
 
 
@@ -62,7 +62,7 @@ def all_busy(host: Host, facts: HostFacts, what: str) -> Refused:
 
 
 def named(facts: HostFacts, gpus: tuple[int, ...]) -> str:
-    """As a reason names them: "GPU 0 (H200, 140 GiB)", "GPUs 0 and 1 (H200, 140 GiB each)"."""
+    """Return such as "GPU 0 (H200, 140 GiB)", "GPUs 0 and 1 (H200, 140 GiB each)"."""
     given = [gpu for gpu in facts.gpus if gpu.index in gpus]
     models = list(
         dict.fromkeys(
@@ -78,7 +78,7 @@ def named(facts: HostFacts, gpus: tuple[int, ...]) -> str:
 
 
 def notes(host: Host, facts: HostFacts, given: tuple[int, ...]) -> tuple[str, ...]:
-    """What the operator should know of the GPUs of one host that is in the plan."""
+    """Return what the operator should know of the GPUs of one host that is in the plan."""
     texts = []
     if facts.gpu_error and host.gpus == "auto":
         texts.append(f"{host.name} is planned without GPUs: {facts.gpu_error}")

@@ -1,4 +1,4 @@
-"""The cluster as TensorFlow will see it, once tasks have hosts, addresses and ports."""
+"""Define the cluster as TensorFlow will see it, once tasks have hosts, addresses and ports."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tfdeploy.planning.cluster.placement import Seat, deciding
 
 @dataclass(frozen=True)
 class Layout:
-    """`ports` and `endpoints` by task, of those that listen; `addresses` and `mesh` (ports) by
-    host; `cluster` by role."""
+    """The cluster. `ports` and `endpoints`: by task, of tasks that listen. `addresses` and `mesh`
+    (ports): by host. `cluster`: by role."""
 
     seats: tuple[Seat, ...]
     addresses: Mapping[str, str]
@@ -26,13 +26,13 @@ class Layout:
 
     @cached_property
     def joined(self) -> dict[str, str]:
-        """role -> its endpoints with commas between: one text for all tasks, since it is as long as
-        the cluster is large."""
+        """Return role -> its endpoints, joined by commas: one text for all tasks, since it is as
+        long as the cluster is large."""
         return {role: ",".join(endpoints) for role, endpoints in self.cluster.items()}
 
     @cached_property
     def cluster_json(self) -> str:
-        """The cluster as programs read it from one flag: `{"ps": ["host:port"], "worker":
+        """Return the cluster as programs read it from one flag: `{"ps": ["host:port"], "worker":
         [...]}`."""
         return cluster_json(self.cluster)
 
@@ -43,7 +43,8 @@ class Layout:
 def ports_needed(
     mode: Rules, seats: tuple[Seat, ...], hosts: Mapping[str, object]
 ) -> dict[str, int]:
-    """host -> number of ports: one for each of its tasks that listens, and one for the mesh."""
+    """Return host -> number of ports: one for each of its tasks that listens, and one for the
+    mesh."""
     needed = dict.fromkeys(hosts, 1)
     for seat in seats:
         needed[seat.host] += _listens(mode, seat)
@@ -56,8 +57,8 @@ def lay_out(
     addresses: Mapping[str, str],
     given: Mapping[str, tuple[int, ...]],
 ) -> Layout:
-    """`given`: per host as many ports as it needs; its tasks take them in order, the mesh the last
-    one."""
+    """Return the layout. `given`: as many ports per host as it needs; its tasks take them in order,
+    the mesh the last one."""
     left = {host: iter(ports) for host, ports in given.items()}
     listening = [seat for seat in seats if _listens(mode, seat)]
     ports = {seat.task: next(left[seat.host]) for seat in listening}

@@ -1,10 +1,10 @@
-"""Places tasks on hosts with their GPUs: how many of each role, where, and why there. Ports come
+"""Place tasks on hosts with their GPUs: how many of each role, where, and why there. Ports come
 later.
 
 Counts are the contract's: one ps per host of its role, one worker per GPU of each worker host (one
-where there is none; one with all of them in mirrored), one chief, one evaluator; the job's `roles`
-and --ps/--workers say otherwise. Round-robin, in inventory order; ranks are counted like that and
-then numbered host by host.
+if there is none; one with all of them in mirrored), one chief, one evaluator. The job's `roles` and
+--ps/--workers change them. Placement is round-robin, in inventory order; ranks are counted like
+that and then numbered host by host.
 """
 
 from __future__ import annotations
@@ -45,11 +45,10 @@ def place_tasks(
     facts: Mapping[str, HostFacts],
     first: Mapping[str, str],
 ) -> tuple[Seat, ...]:
-    """Every task with its host, in the order of ROLES. `first`: role -> host that must get the
-    role's task 0.
+    """Return every task with its host, in the order of ROLES. `first`: role -> host that must get
+    the role's task 0.
 
-    Raises Refused where GPUs are requested and missing, ConfigError where a role with tasks has no
-    host.
+    Raises Refused if GPUs are requested and missing, ConfigError if a role with tasks has no host.
     """
     free = {name: list(gpus.usable(hosts[name], facts[name])) for name in _with_gpus(requested)}
     had = {name: len(free[name]) for name in free}
@@ -62,22 +61,22 @@ def place_tasks(
 
 
 def decider(seats: Sequence[Seat]) -> Seat:
-    """The task that writes the checkpoints, in most modes the deciding task: the chief where there
-    is one, else worker:0."""
+    """Return the task that writes the checkpoints, in most modes the deciding task: the chief if
+    there is one, else worker:0."""
     chiefs = [seat for seat in seats if seat.role == "chief"]
     return (chiefs or [seat for seat in seats if seat.role == "worker"])[0]
 
 
 def deciding(mode: Rules, seats: Sequence[Seat]) -> tuple[str, ...]:
-    """The deciding tasks: when they have succeeded, the run has."""
+    """Return the deciding tasks: when they have succeeded, the run has."""
     if mode.all_decide:
         return tuple(seat.task for seat in seats if seat.role in ("chief", "worker"))
     return (decider(seats).task,)
 
 
 def _gpu_order(request: RoleRequest) -> tuple[bool, bool, int]:
-    """The order in which roles take GPUs: the chief, roles whose `gpus` the job names, workers,
-    evaluators."""
+    """Return the order in which roles take GPUs: the chief, roles whose `gpus` the job names,
+    workers, evaluators."""
     return (request.role != "chief", not request.gpus, ROLES.index(request.role))
 
 
@@ -91,8 +90,8 @@ def _with_gpus(requested: Mapping[str, RoleRequest]) -> list[str]:
 
 @dataclass
 class _RolePlacement:
-    """The placing of one role: takes GPUs out of `free` as it goes. `had`: host -> its GPUs before
-    any role took some."""
+    """Places one role: takes GPUs out of `free`. `had`: host -> its GPUs before any role took
+    some."""
 
     request: RoleRequest
     hosts: Mapping[str, Host]
@@ -126,8 +125,8 @@ class _RolePlacement:
         return len(self.free[name]) // self.each[name] if self.each[name] else ANY_NUMBER
 
     def _quota(self, name: str) -> int:
-        """How many tasks of the role this host takes at most (or exactly, where no total is asked
-        for)."""
+        """Return how many tasks of the role this host takes at most (or exactly, if no total is
+        requested)."""
         room, request = self._room(name), self.request
         if self._filled(name):
             if request.total is None:
@@ -147,7 +146,8 @@ class _RolePlacement:
         )
 
     def _filled(self, name: str) -> bool:
-        """Other processes use all its GPUs, and the job does not say that the task needs none."""
+        """True if other processes use all its GPUs, and the job does not say that the task needs
+        none."""
         wants = self.request.gpus is None and self.request.share in ("one", "all")
         return wants and gpus.filled(self.hosts[name], self.facts[name])
 

@@ -1,8 +1,7 @@
-"""One port for each task and one for each host's mesh, out of what the probe found free in the
+"""Assign one port to each task and one to each host's mesh, from what the probe found free in the
 host's range.
 
-Hosts that stand behind one address (a loopback lab, two names for one machine) share one port
-space.
+Hosts behind one address (a loopback lab, two names for one machine) share one port space.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ def assign(
     facts: Mapping[str, HostFacts],
     addresses: Mapping[str, str],
 ) -> dict[str, tuple[int, ...]]:
-    """host -> as many ports as it needs, ascending. Raises Refused, naming host, range, taken ports
-    and owners.
+    """Return host -> as many ports as it needs, ascending. Raises Refused, naming host, range,
+    taken ports and owners.
 
     Within one port space the host whose range ends first chooses first (earliest deadline first),
-    so that ports are short only where no assignment exists.
+    so that ports are short only if no assignment exists.
     """
     given: dict[str, tuple[int, ...]] = {}
     spent: dict[str, dict[int, str]] = {}
@@ -48,8 +47,8 @@ def assign(
 
 
 def space(address: str) -> str:
-    """The port space that an address stands for: all of loopback is one, since TensorFlow listens
-    on all interfaces."""
+    """Return the port space of an address: all of loopback is one, since TensorFlow listens on all
+    interfaces."""
     try:
         return "loopback" if ipaddress.ip_address(address).is_loopback else address
     except ValueError:
@@ -57,7 +56,7 @@ def space(address: str) -> str:
 
 
 def why(host: Host, facts: HostFacts, highest: int) -> str | None:
-    """A note on ports up to `highest` that were skipped because they are taken, or None."""
+    """Return a note on ports up to `highest` that were skipped because they are taken, or None."""
     low, _ = host.ports
     taken = _taken(facts, low, highest)
     return (

@@ -1,5 +1,5 @@
-"""Ranks, as torchrun and mpirun number equal workers: rank, world size, and the address of the
-first worker.
+"""Number equal workers as torchrun and mpirun do: rank, world size, and the address of the first
+worker.
 
 It has the placeholders of such a mode, and the variables that `env://` of torch.distributed reads.
 """
@@ -13,8 +13,8 @@ VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADD
 
 
 def values(layout: Layout, seat: Seat) -> dict[str, str]:
-    """placeholder -> value. The first worker's address is what the other hosts call its host, IPv6
-    without brackets."""
+    """Return placeholder -> value. The first worker's address is what the other hosts call its
+    host, IPv6 without brackets."""
     first = layout.seats[0]
     return {
         "rank": str(seat.index),
@@ -26,8 +26,8 @@ def values(layout: Layout, seat: Seat) -> dict[str, str]:
 
 
 def variables(layout: Layout, seat: Seat, run: str) -> dict[str, str]:
-    """VARIABLES, and the others that torchrun sets: Lightning reads the host's number, others the
-    id of the run."""
+    """Return VARIABLES, and the others that torchrun sets: Lightning reads the host's number,
+    others the id of the run."""
     hosts = list(dict.fromkeys(each.host for each in layout.seats))
     node, nodes = str(hosts.index(seat.host)), str(len(hosts))
     given = values(layout, seat)

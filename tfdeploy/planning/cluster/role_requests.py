@@ -1,7 +1,8 @@
-"""What is requested of each role: on which hosts, how many tasks, how many GPUs, and which setting
-requests it.
+"""Derive what is requested for each role: on which hosts, how many tasks, how many GPUs, and which
+setting requests it.
 
-From the mode's rules, the job's `roles`, and --ps/--workers. Facts of hosts play no part.
+It follows from the mode's rules, the job's `roles`, and --ps/--workers. Facts of hosts play no
+part.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ FLAGS = {"ps": "--ps", "worker": "--workers"}
 @dataclass(frozen=True)
 class RoleRequest:
     """The request for one role. `total` None: `per_host` on each host, or the mode's own count.
-    `of`: the role of the inventory that the hosts are taken from."""
+    `of`: the role of the inventory from which the hosts are taken."""
 
     role: str
     hosts: tuple[str, ...]
@@ -35,8 +36,8 @@ class RoleRequest:
     consecutive: bool  # tasks of one host have numbers that follow each other
 
     def gpus_each(self, had: int, left: int) -> int:
-        """GPUs for one task on a host with `had` GPUs, `left` of them free: the job's number, else
-        the mode's share."""
+        """Return the GPUs for one task on a host with `had` GPUs, `left` of them free: the job's
+        number, else the mode's share."""
         if self.role == "ps":
             return 0
         if self.gpus is not None:
@@ -46,15 +47,15 @@ class RoleRequest:
         return {"one": min(1, had), "spare": min(1, left), "none": 0}[self.share]
 
     def _most_per_host(self) -> int:
-        """How many tasks of the role one host gets at most."""
+        """Return how many tasks of the role one host gets at most."""
         if self.per_host is not None or self.total is None:
             return self.per_host or 1
         return max(1, -(-self.total // max(1, len(self.hosts))))
 
 
 def role_hosts(inventory: Inventory, role: str) -> tuple[str, ...]:
-    """The hosts of a role that are in the inventory (--limit and --exclude may have left some
-    out)."""
+    """Return the hosts of a role that are in the inventory (--limit and --exclude may have removed
+    some)."""
     known_hosts = {host.name for host in inventory.hosts}
     return tuple(
         dict.fromkeys(name for name in inventory.roles.get(role, ()) if name in known_hosts)
@@ -62,7 +63,7 @@ def role_hosts(inventory: Inventory, role: str) -> tuple[str, ...]:
 
 
 def role_requests(inventory: Inventory, job: Job, options: Options) -> dict[str, RoleRequest]:
-    """role -> its request. Left out: roles without a request, and those that the mode cannot
+    """Return role -> its request. Left out: roles without a request, and those that the mode cannot
     use."""
     mode = rules(job.mode)
     asked = {"ps": options.ps, "worker": options.workers}
@@ -93,8 +94,8 @@ def _request(
 
 
 def _chief_apart(requests: Mapping[str, RoleRequest]) -> dict[str, RoleRequest]:
-    """Where the chief trains like a worker, with all GPUs of its host, that host has no worker
-    beside it."""
+    """Remove the worker from the chief's host if the chief trains like a worker, with all GPUs of
+    its host."""
     chief = requests["chief"].hosts[:1] if "chief" in requests else ()
     worker = requests.get("worker")
     if worker is None or not set(chief) & set(worker.hosts):
