@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
 import time
@@ -63,7 +64,7 @@ def test_a_log_that_is_read_from_its_beginning_stops_no_pattern_that_is_cheap() 
 
 def test_cheap_patterns_are_not_stopped_if_there_are_too_many_lines() -> None:
     reader = MetricReader({"step": STEP})
-    used_s = cpu_s(lambda: [reader.find(["x" * 500] * 400, possible) for _ in range(3000)])
+    used_s = cpu_s(lambda: [reader.find(["x" * 500] * 400, possible) for _ in range(1000)])
     assert used_s < 2 * BURST_CPU_S and reader.stopped == []
 
 
@@ -112,6 +113,28 @@ def test_the_cpu_time_of_other_threads_does_not_count() -> None:
         for thread in others:
             thread.join()
     assert done == [1]
+
+
+def test_no_garbage_is_collected_meanwhile_because_a_finalizer_would_lose_the_interrupt() -> None:
+    collected = []
+
+    class Finalized:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            collected.append(True)
+
+    def work() -> None:
+        Finalized()
+        several = [[] for _ in range(3 * gc.get_threshold()[0])]  # type: ignore[var-annotated]
+        assert several and not collected
+
+    gc.collect()
+    metric_reader.call_limited(1.0, work)
+    assert gc.isenabled()
+    gc.collect()
+    assert collected
 
 
 def test_a_line_is_looked_at_up_to_a_bound_and_no_number_is_cut() -> None:

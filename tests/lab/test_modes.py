@@ -85,8 +85,8 @@ def test_before_a_mirrored_run_every_worker_has_the_chiefs_keep_and_no_other(
 
     again = operator.run(*WAIT, "m-keep-2", exit_code=0)
     assert (
-        "`keep` of n2 is on n3 too: 1 file; checkpoints/old/checkpoint is not there and was set "
-        "aside" in again.stderr
+        "`keep` of n2 is on n3 too: 1 file; checkpoints/old/checkpoint does not exist there, so it "
+        "was set aside" in again.stderr
     )
     assert "training continues from checkpoints: ckpt-3 on n2" in again.stderr
     for task in ("worker:0", "worker:1"):
@@ -145,7 +145,7 @@ def test_local_has_no_cluster_whatever_a_login_shell_sets(operator: Tfdeploy) ->
     finally:
         on_host(operator.lab, "n2", "rm ~/.bashrc")
     assert "your environment sets TF_CONFIG: the tasks get the plan's values" in done.stderr
-    assert "TF_CONFIG set in the login environment of n2" in done.stderr
+    assert "the login environment of n2 sets TF_CONFIG: the tasks get" in done.stderr
     assert said(operator, "l-end-1", "worker:0")[0] == "worker:0 listens: False; TF_CONFIG: False"
     (row,) = operator.json("status", "l-end-1")["tasks"]
     assert (row["host"], row["address"], row["outcome"]) == ("n2", "", "succeeded")

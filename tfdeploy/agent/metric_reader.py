@@ -8,6 +8,7 @@ match only tfdeploy's own patterns, which take time in proportion to the length 
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 import time
@@ -178,11 +179,13 @@ _installed = False  # True once _interrupt handles the timer's signal
 
 def call_limited(cpu_s: float, work: Callable[[], None]) -> None:
     """Call `work` in the main thread. Raises TooSlow once `work` has used `cpu_s` seconds of CPU
-    time."""
+    time. Meanwhile no garbage is collected: a TooSlow that is raised in a finalizer is lost."""
     global _deadline, _installed
     if not _installed:
         signal.signal(signal.SIGVTALRM, _interrupt)
         _installed = True
+    collects = gc.isenabled()
+    gc.disable()
     _deadline = time.thread_time() + cpu_s
     signal.setitimer(signal.ITIMER_VIRTUAL, cpu_s)
     try:
@@ -191,6 +194,8 @@ def call_limited(cpu_s: float, work: Callable[[], None]) -> None:
     finally:
         _deadline = None
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        if collects:
+            gc.enable()
 
 
 def _interrupt(signum: int, frame: Any) -> None:

@@ -117,3 +117,8 @@ def quoted(host: str, text: str) -> str:
     tfdeploy."""
     first, *more = [line for line in text.replace('"', "'").splitlines() if line.strip()] or [""]
     return f'{host} says: "' + "\n".join([first, *(f"> {line}" for line in more)]) + '"'
+
+
+def by_host(host: str, text: str) -> str:
+    """Put the host's name before a text that does not begin with it."""
+    return text if text.startswith(f"{host} says: ") else f"{host}: {text}"

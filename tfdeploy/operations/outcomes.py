@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError, worst
+from tfdeploy.model.advice import by_host
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.nexts import fold_nexts
@@ -43,8 +44,7 @@ def combine_errors(action: str, errors: Mapping[str, TfdeployError], total: int)
     lines = [f"{action} failed on {len(errors)} of {total} hosts:"]
     for host, error in errors.items():
         where = "" if error.where in (None, host) else f" ({error.where})"
-        by = "" if error.what.startswith(f"{host} says: ") else f"{host}: "
-        lines.append(f"  {by}{error.what}{where}")
+        lines.append(f"  {by_host(host, error.what)}{where}")
     nexts = fold_nexts({host: error.next for host, error in errors.items()})
     return kind("\n".join(lines), where=fold_names(errors), next="\n".join(nexts) or None)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tfdeploy.model.advice import by_host
 from tfdeploy.model.output.rows import SetupRow
 from tfdeploy.model.text.folding import fold_equal, fold_names
 from tfdeploy.ui.amounts import count, in_bytes, in_seconds
@@ -38,7 +39,8 @@ def show_setup(terminal: Terminal, hosts: Sequence[SetupRow], differences: Itera
         {host["host"]: str(host["error"]) for host in hosts if not host["ok"]}
     ):
         first, *more = error.splitlines() or ["failed"]
-        terminal.write(terminal.paint(f"{clean(fold_names(names))}: {clean(first)}", "red") + "\n")
+        line = clean(by_host(fold_names(names), first))
+        terminal.write(terminal.paint(line, "red") + "\n")
         terminal.write("".join(f"{clean(line)}\n" for line in more))
     for text in differences:
         terminal.write(f"{terminal.paint('differs:', 'yellow')} {clean(text)}\n")

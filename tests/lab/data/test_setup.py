@@ -86,7 +86,7 @@ def environments(operator: Tfdeploy, host: str) -> list[str]:
 
 def test_one_environment_on_all_hosts_and_a_run_in_it(operator: Tfdeploy) -> None:
     refused = operator.run("launch", exit_code=3)
-    assert "not there on" in refused.stderr and "next: tfdeploy setup" in refused.stderr
+    assert "is missing on" in refused.stderr and "next: tfdeploy setup" in refused.stderr
 
     first = operator.run("setup", "-v", exit_code=0)
     for host in HOSTS:
@@ -152,7 +152,7 @@ def test_each_host_says_its_own_lines_and_the_others_are_done(operator: Tfdeploy
     assert "No matching distribution found for beta<9" in rows["n3"]["error"]
     plain = operator.run("setup", exit_code=1).stderr
     assert "n1: had it already" in plain
-    assert "n2: there is no program /nowhere/python here" in plain and "python: PATH" in plain
+    assert 'n2 says: "there is no program /nowhere/python here' in plain and "python: PATH" in plain
 
     refused = operator.run("launch", "--limit", "n2", exit_code=3).stderr
     assert "/nowhere/python" in refused
