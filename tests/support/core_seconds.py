@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 NAME = "core-seconds"
-LIMIT_S = 8.0
+LIMIT_S = 16.0  # twice what a test should use on a quiet machine
 MARKS_OF_HEAVY_TESTS = ("long", "soak", "tensorflow")
 REFERENCE_LOOP_S = 0.03  # `_loop_s` on the machine for which the limit was chosen
 
@@ -25,8 +25,8 @@ REFERENCE_LOOP_S = 0.03  # `_loop_s` on the machine for which the limit was chos
 class TestMeter:
     """Measures each test, in each process that runs tests, and fails the ones over the limit.
 
-    It counts CPU time, so that no test fails because the machine is busy. On a slower CPU the limit
-    is higher.
+    It counts CPU time, which a busy machine lengthens far less than the duration: seldom to twice
+    as much, which the limit allows for. On a slower CPU the limit is higher.
     """
 
     __test__ = False  # pytest must not collect this class

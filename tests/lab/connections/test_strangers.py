@@ -116,7 +116,7 @@ def strike(operator: Tfdeploy, run: str, rows: Rows, task: str, victim: str) -> 
 
 def runs_again(operator: Tfdeploy, run: str, host: str, task: str, attempt: int) -> bool:
     now = task_status(operator, run, run[:-2], host, task)
-    return bool(now["attempt"] > attempt and now["state"] == "running")
+    return bool(now["attempt"] > attempt and now["state"] == "running" and now["up"])
 
 
 @pytest.mark.fault("63 a stranger on the ports of a run, while all that keeps it dies")

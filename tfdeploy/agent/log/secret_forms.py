@@ -7,6 +7,7 @@ Pure. Forms that say too little of a secret, or would match ordinary text, are l
 from __future__ import annotations
 
 import binascii
+import functools
 import json
 
 from tfdeploy.agent.annotations import Iterable, Iterator, List
@@ -30,7 +31,7 @@ def _pieces(text: str) -> Iterator[str]:
     several lines."""
     lines = [line.strip() for line in text.splitlines()]
     longest = [line for line in lines if len(line) >= SHORTEST_LINE] if len(lines) > 1 else []
-    for piece in [text, text.strip(), *longest]:
+    for piece in {text, text.strip(), *longest}:
         if len(piece) >= SHORTEST:
             yield piece
 
@@ -39,15 +40,22 @@ def _encodings(text: str) -> Iterator[bytes]:
     raw = text.encode("utf-8", "surrogateescape")
     yield raw
     yield from _base64(raw)
-    for safe in _SAFE:
-        for form in ("%%%02X", "%%%02x"):
-            encoded = b"".join(
-                bytes((byte,)) if byte in safe else (form % byte).encode("ascii") for byte in raw
-            )
-            yield encoded
-            yield encoded.replace(b"%20", b"+")
+    for table in _percent_tables():
+        encoded = b"".join(map(table.__getitem__, raw))
+        yield encoded
+        yield encoded.replace(b"%20", b"+")
     for escaped in _escaped(text, raw):
         yield escaped.encode("utf-8", "surrogateescape")
+
+
+@functools.lru_cache()
+def _percent_tables() -> List[List[bytes]]:
+    """Return, for each way of percent-encoding, what each of the 256 bytes becomes."""
+    return [
+        [bytes((byte,)) if byte in safe else form % byte for byte in range(256)]
+        for safe in _SAFE
+        for form in (b"%%%02X", b"%%%02x")
+    ]
 
 
 def _base64(raw: bytes) -> Iterator[bytes]:
@@ -66,7 +74,8 @@ def _escaped(text: str, raw: bytes) -> Iterator[str]:
         in_json = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
         yield in_json
         yield in_json.replace("/", "\\/")
-        yield _html_safe(in_json)
+        # as Go's encoder writes it
+        yield in_json.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
         yield json.dumps(in_json, ensure_ascii=ascii_only)[1:-1]  # JSON within JSON
     for shown in (repr(text)[1:-1], repr(raw)[2:-1]):
         plain = shown.replace("\\'", "'")
@@ -74,8 +83,3 @@ def _escaped(text: str, raw: bytes) -> Iterator[str]:
         yield plain.replace("'", "\\'")
     yield text.replace("'", "'\\''")  # a shell's trace
     yield text.replace("'", "'\"'\"'")
-
-
-def _html_safe(in_json: str) -> str:
-    """Return the form that Go's encoder writes."""
-    return in_json.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -127,23 +127,26 @@ class _Startup:
 
     def line(self, *wanted: bytes) -> bytes:
         """Return the next line that is one of `wanted`. Raises the error of a failure line."""
+        start = 0  # of the next line in `rest`
         while True:
-            line, newline, after = self.rest.partition(b"\n")
-            if newline:
-                self.rest = after
-                if line.strip() in (b"=tfdeploy-have=", b"=tfdeploy-need="):
-                    self._begun = True
-                if line.strip() in wanted:
-                    return line.strip()
-                if line.startswith(b"=tfdeploy-fail="):
-                    raise _failed(line[15:].strip(), self._host)
-                if line.startswith(b"=tfdeploy-python="):
-                    self._python = clean(line[17:])
-                    continue
-                self._output = (self._output + line + b"\n")[-4096:]
-                self.noise = (self.noise + line.strip() + b" ")[:1024].lstrip()
-            else:
+            end = self.rest.find(b"\n", start)
+            if end < 0:
+                self.rest, start = self.rest[start:], 0
                 self._receive()
+                continue
+            line, start = self.rest[start:end].strip(), end + 1
+            if line in (b"=tfdeploy-have=", b"=tfdeploy-need="):
+                self._begun = True
+            if line in wanted:
+                self.rest = self.rest[start:]
+                return line
+            if line.startswith(b"=tfdeploy-fail="):
+                raise _failed(line[15:].strip(), self._host)
+            if line.startswith(b"=tfdeploy-python="):
+                self._python = clean(line[17:])
+                continue
+            self._output = (self._output + line + b"\n")[-4096:]
+            self.noise = (self.noise + line + b" ")[:1024].lstrip()
 
     def _receive(self) -> None:
         """Read bytes from the host. Raises if the deadline has passed or the shell has ended."""
