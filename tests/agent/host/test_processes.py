@@ -169,7 +169,7 @@ def test_a_held_port_is_refused_to_others_and_open_beside_reuseport() -> None:
                 task.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
                 task.bind((address, port))
                 task.listen(1)
-        sockets.hold(port, beside=True).close()
+        sockets.hold(port, may_be_bound=True).close()
     finally:
         held.close()
 

@@ -67,7 +67,7 @@ def view(phase: str, known: Knowledge | None = None, words: Any = None, **given:
         own=own,
         now=100.0,
         marks=marks,
-        words=words or {},
+        control_words=words or {},
         **given,
     )
 
@@ -297,7 +297,7 @@ def mode_view(mode: str, own: dict[str, tuple[str, bool, float]], ended: dict[st
         own=rows,
         now=100.0,
         marks=DECIDED_LONG,
-        words={},
+        control_words={},
     )
 
 
@@ -442,7 +442,7 @@ def test_a_silent_host_bounds_the_wait_of_the_ps() -> None:
             own=own,
             now=200.0,
             marks={"decided": 100.0},
-            words={},
+            control_words={},
             silent_s={"n3": silent_s},
         )
         assert decide(given) == expected

@@ -119,7 +119,7 @@ def view(
         own=own,
         now=100.0,
         marks=marks or {},
-        words={},
+        control_words={},
         counts=counts or {},
         supplied=supplied,
     )

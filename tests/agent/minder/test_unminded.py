@@ -62,7 +62,7 @@ def view(known: Knowledge, phase: str = "committed", marks: Any = None, **given:
         own=own,
         now=5000.0,
         marks=marks or {},
-        words={},
+        control_words={},
         **given,
     )
 

@@ -31,7 +31,7 @@ def test_the_socket_that_closes_its_port_is_not_its_server(tmp_path: Path) -> No
             [os.getpid()], AGE_S
         )
         assert activity.observe(1.0, lambda: {os.getpid()}, tcp_diag.read_traffic).listens is None
-        with sockets.hold(port, beside=True) as server:
+        with sockets.hold(port, may_be_bound=True) as server:
             server.listen(8)
             assert ready.is_up([os.getpid()], AGE_S)
             assert _listens(activity, 3.0)

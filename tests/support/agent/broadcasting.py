@@ -66,7 +66,7 @@ class Members:
                 7_000_000_000,
                 sparse=path in self.sparse,
                 lacking=not has,
-                half=(new / path).exists(),
+                partial=(new / path).exists(),
                 old=len(old_files.get(path, b"")),
             )
             for path, text in self.content.items()

@@ -91,11 +91,13 @@ class Member:
 
     # --- parents
 
-    def set_feeds(self, stripes: int, parents: Mapping[str, Parent], here: FrozenSet[int]) -> None:
+    def set_feeds(
+        self, stripes: int, parents: Mapping[str, Parent], control_stripes: FrozenSet[int]
+    ) -> None:
         """Set who feeds this host from now on. Connections that stay the same continue."""
         self.holdings.set_stripes(stripes)
         with self._lock:
-            self._stripes, self._here = stripes, here
+            self._stripes, self._here = stripes, control_stripes
             for name in [
                 name for name, each in self._parents.items() if parents.get(name) != each.parent
             ]:
@@ -105,7 +107,7 @@ class Member:
                     self._parents[name] = Receiver(
                         self.id, parent, self.holdings, self._client, self._from, self._failed
                     )
-            alone, self._alone = self._alone, not parents and not here
+            alone, self._alone = self._alone, not parents and not control_stripes
         if self._alone and not alone:
             threading.Thread(target=self._look_here, daemon=True).start()
 

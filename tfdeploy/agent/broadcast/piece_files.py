@@ -26,7 +26,7 @@ class Moved:
     earlier broadcast left a part of it in the staging folder. `old`: bytes of the file that the
     data set has at that path."""
 
-    __slots__ = ("half", "lacking", "mtime_ns", "old", "path", "size", "sparse")
+    __slots__ = ("lacking", "mtime_ns", "old", "partial", "path", "size", "sparse")
 
     def __init__(
         self,
@@ -36,11 +36,11 @@ class Moved:
         *,
         sparse: bool = False,
         lacking: bool = True,
-        half: bool = False,
+        partial: bool = False,
         old: int = 0,
     ) -> None:
         self.path, self.size, self.mtime_ns, self.sparse = path, size, mtime_ns, sparse
-        self.lacking, self.half, self.old = lacking, half, old
+        self.lacking, self.partial, self.old = lacking, partial, old
 
 
 class PieceFiles:
@@ -85,7 +85,7 @@ class PieceFiles:
     def _moved(self, file: int) -> Moved:
         moved = self._files[file]
         if file in self._differing:
-            moved.lacking = moved.half = True
+            moved.lacking = moved.partial = True
         return moved
 
     def find_in(self, segment: List[Piece], leaves: bytes) -> int:
@@ -126,10 +126,10 @@ class PieceFiles:
         moved = [self._moved(extent[0]) for extent in piece]
         if not any(each.lacking for each in moved):
             return self._check_old(piece, leaf)
-        if leaf == self._zero_leaf and all(each.sparse and not each.half for each in moved):
+        if leaf == self._zero_leaf and all(each.sparse and not each.partial for each in moved):
             return self._hole(piece)
         if (
-            all(each.half or not each.lacking for each in moved)
+            all(each.partial or not each.lacking for each in moved)
             and self._content_if_right(piece, self._path_of, leaf) is not None
         ):
             self._count(piece)
@@ -152,10 +152,10 @@ class PieceFiles:
             return True
         for file, _, _ in piece:
             moved = self._moved(file)
-            half = os.path.join(self._new, moved.path)
-            os.makedirs(os.path.dirname(half), mode=0o700, exist_ok=True)
+            partial = os.path.join(self._new, moved.path)
+            os.makedirs(os.path.dirname(partial), mode=0o700, exist_ok=True)
             try:
-                shutil.copyfile(self._path_of(moved), half, follow_symlinks=False)
+                shutil.copyfile(self._path_of(moved), partial, follow_symlinks=False)
             except FileNotFoundError:
                 pass  # it has gone
             self._differing.add(file)
@@ -203,7 +203,7 @@ class PieceFiles:
         opened = self._open(file)
         try:
             for start, length in (
-                islands(content) if moved.sparse and not moved.half else ((0, len(content)),)
+                islands(content) if moved.sparse and not moved.partial else ((0, len(content)),)
             ):
                 write_all(opened, content[start : start + length], offset + start)
         finally:
@@ -212,12 +212,12 @@ class PieceFiles:
     def _open(self, file: int) -> int:
         """Open the file for writing, with its final size."""
         moved = self._moved(file)
-        place = self._path_of(moved)
+        path = self._path_of(moved)
         try:
-            opened = os.open(place, _NEW, 0o600)
+            opened = os.open(path, _NEW, 0o600)
         except FileNotFoundError:
-            os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
-            opened = os.open(place, _NEW, 0o600)
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            opened = os.open(path, _NEW, 0o600)
         try:
             if os.fstat(opened).st_size != moved.size:
                 os.ftruncate(opened, moved.size)
@@ -237,10 +237,10 @@ class PieceFiles:
                     self._left[file] = left
             whole = not left
             if moved.lacking:
-                place = self._path_of(moved)
+                path = self._path_of(moved)
                 if whole:
-                    os.utime(place, ns=(moved.mtime_ns, moved.mtime_ns))
-                self._write_back.wrote(place, length, whole=whole, size=moved.size)
+                    os.utime(path, ns=(moved.mtime_ns, moved.mtime_ns))
+                self._write_back.wrote(path, length, whole=whole, size=moved.size)
 
 
 def islands(content: memoryview) -> "List[tuple[int, int]]":

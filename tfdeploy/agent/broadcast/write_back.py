@@ -22,25 +22,25 @@ class WriteBack:
         self._unflushed: Dict[bytes, int] = {}
         threading.Thread(target=self._run, daemon=True).start()
 
-    def wrote(self, place: bytes, count: int, *, whole: bool, size: int) -> None:
+    def wrote(self, path: bytes, count: int, *, whole: bool, size: int) -> None:
         if size < SMALL_BYTES:
             return
-        total = self._unflushed.get(place, 0) + count
+        total = self._unflushed.get(path, 0) + count
         due = whole or total >= EVERY_BYTES
-        self._unflushed[place] = 0 if due else total
+        self._unflushed[path] = 0 if due else total
         if due:
-            self._due.put(place)
+            self._due.put(path)
 
     def close(self) -> None:
         self._due.put(None)
 
     def _run(self) -> None:
         while True:
-            place = self._due.get()
-            if place is None:
+            path = self._due.get()
+            if path is None:
                 return
             try:
-                opened = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             except OSError:
                 continue
             try:

@@ -63,9 +63,9 @@ class TaskActivity:
         """Return the sign of the task. `tree`: returns the pids of the task. `traffic`: returns the
         traffic of the whole host. Each is called only if it is needed."""
         passed_s, self._looked = max(now - self._looked, 0.001), now
-        said = self._messages.read_new()
+        messages = self._messages.read_new()
         listens: Optional[bool] = None
-        busy = said.own
+        busy = messages.own
         if busy:
             self._usage, self._moved = {}, None
         else:
@@ -79,7 +79,7 @@ class TaskActivity:
                 listens, busy = self._network(inodes, traffic(), passed_s)
         if busy:
             self._alive = now
-        self._wait(said.waits, said.own, now)
+        self._wait(messages.waits, messages.own, now)
         waiting_s = now - self._waits_since if self._waits_since is not None else 0.0
         return Sign(
             now - self._alive,
@@ -152,8 +152,8 @@ def _all_usage(pids: Set[int]) -> Dict[int, Usage]:
 def _file_bytes(pid: int) -> int:
     try:
         with open("/proc/%d/io" % pid, "rb") as file:
-            words = file.read().split()
-        return int(words[1]) + int(words[3])  # rchar and wchar
+            columns = file.read().split()
+        return int(columns[1]) + int(columns[3])  # rchar and wchar
     except (OSError, ValueError, IndexError):
         return 0
 

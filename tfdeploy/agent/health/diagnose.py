@@ -132,8 +132,10 @@ def _stood_first(facts: Facts, task: str) -> Optional[str]:
 def _blame(facts: Facts, task: str, others: List[str], named: bool) -> List[str]:
     """Return which tasks hold up `task`, and why. `named`: it logs itself that it waits for
     `others`."""
-    words = ((other, _wrong_with(facts, other, named)) for other in others)
-    blamed = [_at(facts, other) + ": " + said for other, said in words if said is not None]
+    problems = ((other, _wrong_with(facts, other, named)) for other in others)
+    blamed = [
+        _at(facts, other) + ": " + problem for other, problem in problems if problem is not None
+    ]
     gone = [other for other in _elsewhere(facts) if _is_silent(facts, other)]
     if blamed and len(gone) > 1 and len(gone) == len(_elsewhere(facts)):
         return [

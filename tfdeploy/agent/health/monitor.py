@@ -182,12 +182,12 @@ class Monitor:
                     diagnose.trains(self._peers[task]),
                 ),
             )
-            words = reach.try_ports(
+            states = reach.try_ports(
                 [addresses[task] for task in first[:MOST_PORTS]],
                 guarded=reach.guarded_addresses(self._part),
             )
             self._ports = {
-                task: words[addresses[task]] for task in first if addresses[task] in words
+                task: states[addresses[task]] for task in first if addresses[task] in states
             }
         loopback = reach.names_of_this_host(list(addresses.values()))
         return facts._replace(

@@ -45,7 +45,7 @@ def ask(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSigns:
     answers = {
         address.host: answers_by_host.get(address.host, ({}, reach.NO_ANSWER)) for address in asked
     }
-    signs = {task: sign for said, _ in answers.values() for task, sign in said.items()}
+    signs = {task: sign for host_signs, _ in answers.values() for task, sign in host_signs.items()}
     return PeerSigns(signs, {host: word for host, (_, word) in answers.items()})
 
 
@@ -68,8 +68,8 @@ def _checked(value: Any, part: wire.HostPart, host: str) -> Dict[str, Sign]:
     """Return the signs of that host's tasks. Raises ValueError if the value is something else."""
     tasks = {peer.task for peer in part.peers}
     own = {peer.task for peer in part.peers if peer.host == host}
-    said = bounded_json.fields(value, {"signs": bounded_json.mapping}, ("signs",))
-    return {task: _sign(fields, tasks) for task, fields in said["signs"].items() if task in own}
+    received = bounded_json.fields(value, {"signs": bounded_json.mapping}, ("signs",))
+    return {task: _sign(fields, tasks) for task, fields in received["signs"].items() if task in own}
 
 
 def _sign(value: Any, tasks: Set[str]) -> Sign:

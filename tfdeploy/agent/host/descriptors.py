@@ -15,8 +15,8 @@ def leave(listening: Mapping[int, int]) -> Dict[str, Any]:
     where there are none."""
     if not listening:
         return {}
-    said = ",".join("%d=%d" % pair for pair in listening.items())
-    return {"env": dict(os.environ, **{VARIABLE: said}), "pass_fds": list(listening.values())}
+    value = ",".join("%d=%d" % pair for pair in listening.items())
+    return {"env": dict(os.environ, **{VARIABLE: value}), "pass_fds": list(listening.values())}
 
 
 def inherited_descriptors() -> Dict[int, int]:

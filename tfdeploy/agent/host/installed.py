@@ -69,10 +69,10 @@ class Asked:
     read."""
 
     def __init__(
-        self, argv: List[str], said: str = "", env: Optional[Dict[str, str]] = None
+        self, argv: List[str], input_text: str = "", env: Optional[Dict[str, str]] = None
     ) -> None:
         self.error: Optional[OSError] = None
-        self._said, self._deadline = said.encode("ascii"), time.monotonic() + WITHIN_S
+        self._input, self._deadline = input_text.encode("ascii"), time.monotonic() + WITHIN_S
         pipe = subprocess.PIPE
         try:
             self._process = subprocess.Popen(
@@ -87,7 +87,7 @@ class Asked:
             return None, "", os.strerror(self.error.errno or 0)
         try:
             out, err = self._process.communicate(
-                self._said, max(0.1, self._deadline - time.monotonic())
+                self._input, max(0.1, self._deadline - time.monotonic())
             )
         except subprocess.TimeoutExpired:
             self._process.kill()
@@ -146,8 +146,10 @@ def find_uv() -> Optional[str]:
 
 def read_rsync(asked: Asked) -> Optional[str]:
     """The word after "version" in what rsync has printed; None: there is no rsync."""
-    words = asked.answer()[1].split()
-    return words[words.index("version") + 1] if "version" in words[:-1] else None
+    output_words = asked.answer()[1].split()
+    return (
+        output_words[output_words.index("version") + 1] if "version" in output_words[:-1] else None
+    )
 
 
 def start_gpus() -> Asked:
@@ -160,10 +162,12 @@ def start_driver() -> Asked:
 
 def read_driver(asked: Optional[Asked]) -> Optional[str]:
     """The version of NVIDIA's driver; None: there is none, or nvidia-smi does not say."""
-    words = asked.answer()[1].split() if asked is not None else []
+    output_words = asked.answer()[1].split() if asked is not None else []
     return (
-        words[0]
-        if words and words[0][:1].isdigit() and words[0].replace(".", "").isdigit()
+        output_words[0]
+        if output_words
+        and output_words[0][:1].isdigit()
+        and output_words[0].replace(".", "").isdigit()
         else None
     )
 
@@ -177,17 +181,17 @@ def read_gpus(asked: Optional[Asked]) -> Tuple[List[Answer], Optional[str]]:
         return [], "nvidia-smi: %.300s" % (err or out or "exit code %s" % code)
     gpus: List[Answer] = []
     for line in out.splitlines():
-        words = [word.strip() for word in line.split(",")]
-        if len(words) < 5 or not words[0].isdigit():
+        columns = [word.strip() for word in line.split(",")]
+        if len(columns) < 5 or not columns[0].isdigit():
             return [], "nvidia-smi: cannot read %.200r" % line
-        name = ", ".join(words[2:-2])
+        name = ", ".join(columns[2:-2])
         gpus.append(
             {
-                "index": int(words[0]),
-                "uuid": words[1],
+                "index": int(columns[0]),
+                "uuid": columns[1],
                 "name": name,
-                "memory_mib": _mib(words[-2]),
-                "used_mib": _mib(words[-1]),
+                "memory_mib": _mib(columns[-2]),
+                "used_mib": _mib(columns[-1]),
             }
         )
     return sorted(gpus, key=lambda gpu: gpu["index"]), None

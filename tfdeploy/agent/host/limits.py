@@ -46,15 +46,15 @@ def available_bytes() -> Optional[int]:
 
 
 def _machine_bytes(meminfo: str) -> Optional[int]:
-    said = re.search(r"MemAvailable:\s+(\d+) kB", _text(meminfo))
-    return int(said.group(1)) * 1024 if said else None
+    match = re.search(r"MemAvailable:\s+(\d+) kB", _text(meminfo))
+    return int(match.group(1)) * 1024 if match else None
 
 
 def _groups_bytes(own: str, root: str) -> List[Optional[int]]:
     """What each memory limit above this process leaves, in the unified hierarchy. Cached files
     count as free."""
-    said = re.search(r"^0::(/.*)$", _text(own), re.MULTILINE)
-    group = said.group(1).rstrip("/") if said else ""
+    match = re.search(r"^0::(/.*)$", _text(own), re.MULTILINE)
+    group = match.group(1).rstrip("/") if match else ""
     left: List[Optional[int]] = []
     while group:
         folder = root + group

@@ -111,10 +111,10 @@ def environment(pid: int) -> Dict[str, str]:
     """What that process was started with; empty where it is not ours to read."""
     try:
         with open("/proc/%d/environ" % pid, "rb") as file:
-            words = file.read().split(b"\0")
+            entries = file.read().split(b"\0")
     except OSError:
         return {}
-    pairs = (word.partition(b"=") for word in words if b"=" in word)
+    pairs = (word.partition(b"=") for word in entries if b"=" in word)
     return {os.fsdecode(name): os.fsdecode(text) for name, _, text in pairs}
 
 
@@ -128,8 +128,8 @@ def marked(markers: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
     deadline = time.monotonic() + _TURNING_S
     for one in table.values():
         if one.alive and one.pid != os.getpid():
-            words = environment(one.pid) or _soon(one, deadline)
-            if all(words.get(name) == text for name, text in markers.items()) and _is_own(one.pid):
+            env = environment(one.pid) or _soon(one, deadline)
+            if all(env.get(name) == text for name, text in markers.items()) and _is_own(one.pid):
                 pids.add(one.pid)
     return pids
 
@@ -149,18 +149,18 @@ def _soon(one: Entry, deadline: float) -> Dict[str, str]:
     may be that from before an exec and the environment be read within it, so one that is shown
     counts from the third time on.
     """
-    words: Dict[str, str] = {}
+    env: Dict[str, str] = {}
     shown_times = 0
-    while not words and _KTHREADD not in (one.pid, one.parent):
+    while not env and _KTHREADD not in (one.pid, one.parent):
         shown = bool(command_line(one.pid))
-        words = environment(one.pid)
+        env = environment(one.pid)
         now = entry(one.pid)
         shown_times += shown
         if shown_times == 3 or now is None or not now.alive or time.monotonic() > deadline:
             break
         if not shown:
             time.sleep(0.001)
-    return words
+    return env
 
 
 def command_line_soon(one: Entry) -> Optional[bytes]:
@@ -261,7 +261,7 @@ def _control_groups() -> Dict[str, str]:
 def _oom_count(file_name: str) -> Optional[int]:
     try:
         with open(file_name) as file:
-            words = dict(line.split()[:2] for line in file if len(line.split()) >= 2)
-        return int(words["oom_kill"])
+            counters = dict(line.split()[:2] for line in file if len(line.split()) >= 2)
+        return int(counters["oom_kill"])
     except (OSError, ValueError, KeyError):
         return None

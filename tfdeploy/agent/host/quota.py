@@ -22,16 +22,16 @@ def read(asked: Optional[Asked], source: str) -> Optional[Answer]:
     program exits with 1."""
     out = asked.answer()[1] if asked is not None else ""
     for line in out.splitlines():
-        words = line.split()
-        if words[:1] == [source] and len(words) >= 9:
-            return _of_words(words[1:9])
+        columns = line.split()
+        if columns[:1] == [source] and len(columns) >= 9:
+            return _of_words(columns[1:9])
     return None
 
 
-def _of_words(words: List[str]) -> Optional[Answer]:
+def _of_words(columns: List[str]) -> Optional[Answer]:
     """Words: KiB used, soft and hard limit, grace; the same for files. 0 is no limit, a star marks
     what is over the soft one."""
-    numbers = [word.rstrip("*") for word in words]
+    numbers = [word.rstrip("*") for word in columns]
     if not all(word.isdigit() for word in numbers):
         return None
     used, soft, hard, _, files, soft_files, hard_files, _ = [int(word) for word in numbers]

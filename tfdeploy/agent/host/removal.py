@@ -27,14 +27,14 @@ def usage(path: str) -> int:
     total, todo = 0, [(path, top)]
     names: Dict[Tuple[int, int], List[int]] = {}
     while todo:
-        place, about = todo.pop()
+        entry_path, about = todo.pop()
         if about.st_uid not in (0, os.geteuid()):
-            raise OSError(errno.EPERM, "another user's file lies there", place)
+            raise OSError(errno.EPERM, "another user's file lies there", entry_path)
         if about.st_dev != top.st_dev:  # mounted by a look at it, or a subvolume
-            raise OSError(errno.EXDEV, "another file system begins there", place)
+            raise OSError(errno.EXDEV, "another file system begins there", entry_path)
         if stat.S_ISDIR(about.st_mode):
             total += about.st_blocks * 512
-            todo += _children(place, about)
+            todo += _children(entry_path, about)
         elif about.st_nlink < 2:
             total += about.st_blocks * 512
         else:

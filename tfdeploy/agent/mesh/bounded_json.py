@@ -80,9 +80,9 @@ def integer(least: int, most: int) -> Check:
     return check
 
 
-def word(words: Collection[str]) -> Check:
+def word(allowed: Collection[str]) -> Check:
     def check(value: Any) -> str:
-        if not isinstance(value, str) or value not in words:
+        if not isinstance(value, str) or value not in allowed:
             raise ValueError("an unknown word")
         return value
 
@@ -128,9 +128,11 @@ def fields(value: Any, checks: Mapping[str, Check], needed: Tuple[str, ...]) -> 
     """Return the checked fields of an object that `checks` names. A field with null counts as
     missing, and other fields are left out, because a later version may add fields. `needed`: the
     fields that must be present."""
-    said = mapping(value)
+    received = mapping(value)
     checked = {
-        name: check(said[name]) for name, check in checks.items() if said.get(name) is not None
+        name: check(received[name])
+        for name, check in checks.items()
+        if received.get(name) is not None
     }
     if not set(needed) <= set(checked):
         raise ValueError("%s is missing" % ", ".join(sorted(set(needed) - set(checked))))

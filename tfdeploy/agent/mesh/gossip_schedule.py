@@ -115,7 +115,7 @@ class GossipSchedule:
         if self._busy() >= AT_ONCE:
             return float("inf")
         free = [peer for peer in concerned if not peer.busy]
-        news = min(
+        update_due = min(
             (max(peer.not_before, self._not_before) for peer in free if peer.digest != digest),
             default=float("inf"),
         )
@@ -123,7 +123,7 @@ class GossipSchedule:
         soonest = min(
             self._next_exchange,
             ask_again,
-            news if self._at_once > 0 else max(news, self._next_slow),
+            update_due if self._at_once > 0 else max(update_due, self._next_slow),
         )
         return max(0.01, soonest - now)
 

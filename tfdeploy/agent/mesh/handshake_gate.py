@@ -129,17 +129,19 @@ class Gate:
     def _bucket_for(self, plain: socket.socket) -> Optional[TokenBucket]:
         """Return the token bucket for the connection; None: its first message is incomplete."""
         try:
-            said = plain.recv(_HELLO_BYTES, socket.MSG_PEEK)
+            first_bytes = plain.recv(_HELLO_BYTES, socket.MSG_PEEK)
         except BlockingIOError:
             return None
         except OSError:
             return self._refused
-        if self._wanted in said:
+        if self._wanted in first_bytes:
             return self._members
-        if not said or not said.startswith(_HANDSHAKE[: len(said)]):
+        if not first_bytes or not first_bytes.startswith(_HANDSHAKE[: len(first_bytes)]):
             return self._refused
-        whole = 5 + int.from_bytes(said[3:5], "big") if len(said) >= 5 else _HELLO_BYTES
-        if len(said) < min(whole, _HELLO_BYTES):
+        whole = (
+            5 + int.from_bytes(first_bytes[3:5], "big") if len(first_bytes) >= 5 else _HELLO_BYTES
+        )
+        if len(first_bytes) < min(whole, _HELLO_BYTES):
             return None
         return self._strangers if self._is_known(_address_of(plain)) else self._refused
 

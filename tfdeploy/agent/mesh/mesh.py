@@ -216,7 +216,7 @@ class Mesh:
     def _receive(self, host: str, value: Any) -> None:
         """Join the state that a peer sent. Raises ValueError if it is not a state."""
         theirs = shared_state.from_json(value, self._part)
-        news = self.share(theirs)
+        is_new = self.share(theirs)
         with self._lock:
             peer = self._peers[host]
             peer.digest, peer.last_message, peer.failures, peer.refused = (
@@ -226,7 +226,7 @@ class Mesh:
                 None,
             )
             self._lock.notify_all()
-        if news:
+        if is_new:
             self._changed()
 
     # --- sending

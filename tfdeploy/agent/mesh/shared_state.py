@@ -64,8 +64,10 @@ class Knowledge(NamedTuple):
         began = _later_round(self.round, other.round)
         times = [one.decided for one in (self, other) if one.decided is not None]
         unminded = dict(self.unminded)
-        for host, said in other.unminded.items():
-            unminded[host] = min(unminded.get(host, said), said, key=lambda one: (-one[0], one[1]))
+        for host, absence in other.unminded.items():
+            unminded[host] = min(
+                unminded.get(host, absence), absence, key=lambda one: (-one[0], one[1])
+            )
         return Knowledge(
             self.committed or other.committed,
             abort,
@@ -93,7 +95,7 @@ class Knowledge(NamedTuple):
             "round": self.round,
             "stands": {host: list(stand) for host, stand in self.stands.items()},
             "decided": self.decided,
-            "unminded": {host: list(said) for host, said in self.unminded.items()},
+            "unminded": {host: list(absence) for host, absence in self.unminded.items()},
         }
 
     def digest(self) -> str:
@@ -172,23 +174,25 @@ def from_json(value: Any, part: wire.HostPart) -> Knowledge:
     hosts = {peer.host for peer in part.peers} | {one.host for one in part.mesh}
     fields, word = bounded_json.fields, bounded_json.word
 
-    def ending(task: str, said: Any) -> Any:
-        return fields(said, {**_ENDING, "host": word((tasks[task].host,))}, ("outcome", "time"))
+    def ending(task: str, received: Any) -> Any:
+        return fields(received, {**_ENDING, "host": word((tasks[task].host,))}, ("outcome", "time"))
 
     def by_host(check: bounded_json.Check) -> bounded_json.Check:
-        return lambda said: {
-            host: check(one) for host, one in bounded_json.table(said, hosts).items()
+        return lambda received: {
+            host: check(one) for host, one in bounded_json.table(received, hosts).items()
         }
 
     checks: Dict[str, bounded_json.Check] = {
         "committed": bounded_json.truth,
-        "abort": lambda said: fields(
-            said, {**_ABORT, "host": word(hosts)}, ("kind", "reason", "time")
+        "abort": lambda received: fields(
+            received, {**_ABORT, "host": word(hosts)}, ("kind", "reason", "time")
         ),
-        "ended": lambda said: {
-            task: ending(task, one) for task, one in bounded_json.table(said, tasks).items()
+        "ended": lambda received: {
+            task: ending(task, one) for task, one in bounded_json.table(received, tasks).items()
         },
-        "round": lambda said: fields(said, {**_ROUND, "task": word(tasks)}, _NEEDED_OF_ROUND),
+        "round": lambda received: fields(
+            received, {**_ROUND, "task": word(tasks)}, _NEEDED_OF_ROUND
+        ),
         "stands": by_host(_STAGE),
         "decided": bounded_json.time,
         "unminded": by_host(_ABSENCE),

@@ -18,17 +18,17 @@ from tfdeploy.agent.run.folder import RunPaths
 def take_told_end(paths: RunPaths, part: wire.HostPart) -> Knowledge:
     """Read and remove what was left since the last call."""
     path = paths.file(layout.TOLD)
-    said = read_json(path)
-    if said is None:
+    received = read_json(path)
+    if received is None:
         return Knowledge()
     try:
         os.unlink(path)
-        return shared_state.from_json(said, part)
+        return shared_state.from_json(received, part)
     except (OSError, ValueError):
         return Knowledge()
 
 
-def tell(paths: RunPaths, said: Knowledge) -> None:
+def tell(paths: RunPaths, run_end: Knowledge) -> None:
     """Leave the reason for the minder, and wake it up. Raises OSError."""
-    write_json(paths.file(layout.TOLD), said.as_json())
+    write_json(paths.file(layout.TOLD), run_end.as_json())
     paths.wake()

@@ -40,7 +40,7 @@ class View(NamedTuple):
     own: Dict[str, OwnTask]
     now: float
     marks: Dict[str, float]
-    words: Dict[str, Word]  # start, commit, abort, stop
+    control_words: Dict[str, Word]  # start, commit, abort, stop
     silent_s: Dict[str, float] = {}  # host -> seconds since its last message, where known
     counts: Dict[str, RestartCount] = {}  # task -> restart.count_failure of its last death
     supplied: int = 1  # the gang's round for which the chief's keep has been fetched

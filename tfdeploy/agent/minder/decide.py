@@ -44,9 +44,9 @@ def decide(view: View) -> List[Action]:
     """Return what to do now. Called whenever something changed, and from time to time."""
     if view.phase == "ended":
         return []
-    news = _own_conclusions(view)
-    if news:
-        return news
+    conclusions = _own_conclusions(view)
+    if conclusions:
+        return conclusions
     reaping: List[Action] = [_reap(view, own) for own in view.own.values() if _orphaned(own)]
     return reaping + _after_reaping(view)  # a task that cannot be killed does not delay the others
 
@@ -56,7 +56,9 @@ def _after_reaping(view: View) -> List[Action]:
         return _end_all(view, view.known.abort)
     if view.phase == "prepared":
         return (
-            [Phase("started"), *(Start(task) for task in view.own)] if "start" in view.words else []
+            [Phase("started"), *(Start(task) for task in view.own)]
+            if "start" in view.control_words
+            else []
         )
     if view.phase == "committed" and _all_over(view):
         return [Phase("ended")]
@@ -76,24 +78,24 @@ def _after_reaping(view: View) -> List[Action]:
 def _own_conclusions(view: View) -> List[Action]:
     """Return what this host alone can know and must tell the others: commit, or why the run
     ends."""
-    part, words, known = view.part, view.words, view.known
+    part, control_words, known = view.part, view.control_words, view.known
     if known.abort is not None:
         return []
-    if "stop" in words:
-        return [AbortRun("stop", STOPPED_BY_OPERATOR, words["stop"].get("grace_s"))]
-    if "abort" in words:
-        return [AbortRun("abort", words["abort"].get("reason") or "rolled back")]
+    if "stop" in control_words:
+        return [AbortRun("stop", STOPPED_BY_OPERATOR, control_words["stop"].get("grace_s"))]
+    if "abort" in control_words:
+        return [AbortRun("abort", control_words["abort"].get("reason") or "rolled back")]
     death = first_death(part.peers, known)
     if death is not None:
         return [AbortRun("failed", in_words(death))]
     if (
         view.phase == "prepared"
-        and "start" not in words
+        and "start" not in control_words
         and _since(view, "prepared") >= part.start_within_s
     ):
         return [AbortRun("abort", "prepared, but not started within %g s" % part.start_within_s)]
     if view.phase == "started":
-        if known.committed or "commit" in words:
+        if known.committed or "commit" in control_words:
             return [Commit(), Phase("committed")]
         if _since(view, "started") >= part.commit_within_s:
             return [
@@ -139,7 +141,7 @@ def _end_all(view: View, abort: Abort) -> List[Action]:
     if _all_ended(view):
         return [Phase("ended")]
     # a later stop may give less time
-    graces = [abort.get("grace_s"), view.words.get("stop", {}).get("grace_s")]
+    graces = [abort.get("grace_s"), view.control_words.get("stop", {}).get("grace_s")]
     grace_s = min((grace for grace in graces if grace is not None), default=view.part.stop_grace_s)
     actions: List[Action] = [] if view.phase == "ending" else [Phase("ending")]
     for task, own in view.own.items():

@@ -154,15 +154,15 @@ class Effects:
 
     def _abort(self, action: actions.AbortRun) -> bool:
         reason = action.reason[: shared_state.MAX_TEXT]
-        said: Abort = {
+        abort: Abort = {
             "host": self._part.host,
             "time": clock.now(self._part),
             "kind": action.kind,
             "reason": reason,
         }
         if action.grace_s is not None:
-            said["grace_s"] = action.grace_s
-        self.learn(self._store.known.join(Knowledge(abort=said)))
+            abort["grace_s"] = action.grace_s
+        self.learn(self._store.known.join(Knowledge(abort=abort)))
         self._store.journal("abort", kind=action.kind, reason=action.reason)
         return True
 

@@ -33,7 +33,7 @@ def closed(paths: RunPaths, part: wire.HostPart) -> nft.Closed:
     """Return what the firewall closes on this host."""
     own = [spec.port or spec.own_port for spec in part.tasks]
     own += [minder.port for minder in part.mesh if minder.host == part.host]
-    here = {
+    own_addresses = {
         address for minder in part.mesh if minder.host == part.host for address in minder.addresses
     }
     elsewhere = [
@@ -41,7 +41,7 @@ def closed(paths: RunPaths, part: wire.HostPart) -> nft.Closed:
         for minder in part.mesh
         if minder.host != part.host
         for end in _ends(part, minder)
-        if end[0] not in here
+        if end[0] not in own_addresses
     ]
     ports = tuple(port for port in own if port is not None)
     name = nft.table_name(paths.host_dir, part.run)
@@ -122,10 +122,10 @@ class Firewall:
 
     def keep(self, journal: Callable[..., None]) -> None:
         """Keep the table in place. The journal says why if that fails."""
-        said = self.restore()
-        if said and said != self._noted:
-            journal("firewall", why=said)
-            self._noted = said
+        event = self.restore()
+        if event and event != self._noted:
+            journal("firewall", why=event)
+            self._noted = event
 
     def close(self) -> None:
         """Release the table: this process needs it no longer."""
@@ -214,14 +214,14 @@ class Firewall:
         while True:
             if "flags owner" in self._listing("table", "inet", name):
                 return ""
-            said = self._output(began)
+            output = self._output(began)
             ended, late = not self._has_reader(), time.monotonic() >= deadline
-            if nft_program.error_in(said) or ended or late:
+            if nft_program.error_in(output) or ended or late:
                 last = (
-                    said.strip().splitlines()
+                    output.strip().splitlines()
                     or ["it has ended" if ended else "no table within %g s" % WITHIN_S]
                 )[-1]
-                return nft_program.error_in(said) or last
+                return nft_program.error_in(output) or last
             time.sleep(_LOOK_S)
 
     def _stands(self) -> bool:

@@ -29,14 +29,14 @@ class PortTaken(Exception):
         self.port = port
 
 
-def hold(part: wire.HostPart, beside: bool) -> List[socket.socket]:
+def hold(part: wire.HostPart, may_be_bound: bool) -> List[socket.socket]:
     """Hold every port of the part's tasks. `beside`: the tasks may have bound theirs already.
     Raises PortTaken."""
-    return [_hold(spec.port, beside) for spec in part.tasks if spec.port is not None]
+    return [_hold(spec.port, may_be_bound) for spec in part.tasks if spec.port is not None]
 
 
 def guard(
-    paths: RunPaths, part: wire.HostPart, beside: bool, state: wire.HostRunState
+    paths: RunPaths, part: wire.HostPart, may_be_bound: bool, state: wire.HostRunState
 ) -> Optional[GuardedPorts]:
     """Hold the ports, closed to strangers. Return None if this run's ports are open here. `state`:
     the addresses that an earlier minder has admitted. Raises PortTaken."""
@@ -53,7 +53,10 @@ def guard(
     for task, port in [(spec.task, spec.port) for spec in part.tasks if spec.port is not None]:
         try:
             guarded.guard(
-                port, given.get(port), partial(_hold, port, beside), paths.status(task).guard_inode
+                port,
+                given.get(port),
+                partial(_hold, port, may_be_bound),
+                paths.status(task).guard_inode,
             )
         except OSError as error:
             raise PortTaken(port) from error
@@ -64,22 +67,22 @@ def guard(
 def open_tasks(part: wire.HostPart, guarded: GuardedPorts) -> Dict[str, str]:
     """Return task -> why its port is open to everybody."""
     addresses = guarded.open_to_all()
-    words = (
+    reason = (
         "port %d is open to everybody: its program listens on %s, apart from the port that is "
         "held for it"
     )
     return {
-        spec.task: words % (spec.port, addresses[spec.port])
+        spec.task: reason % (spec.port, addresses[spec.port])
         for spec in part.tasks
         if spec.port in addresses
     }
 
 
-def _hold(port: int, beside: bool) -> socket.socket:
+def _hold(port: int, may_be_bound: bool) -> socket.socket:
     try:
-        return sockets.hold(port, beside=beside)
+        return sockets.hold(port, may_be_bound=may_be_bound)
     except OSError as error:
-        if beside and error.errno == errno.EADDRINUSE:
+        if may_be_bound and error.errno == errno.EADDRINUSE:
             # the task has bound it exclusively: no other process can take it
             return socket.socket()
         raise PortTaken(port) from error
@@ -96,7 +99,7 @@ class OwnPorts:
     def hold(self) -> None:
         """Hold all of them, before any task was started. Raises PortTaken."""
         for task, port in self._ports.items():
-            self._held[task] = _hold(port, beside=False)
+            self._held[task] = _hold(port, may_be_bound=False)
 
     def hold_idle(self, own: Dict[str, OwnTask]) -> None:
         """Hold the ports of dead tasks until the next start. The start fails if another process has
@@ -109,7 +112,7 @@ class OwnPorts:
                 self.release(task)
             elif task not in self._held:
                 try:
-                    self._held[task] = _hold(port, beside=False)
+                    self._held[task] = _hold(port, may_be_bound=False)
                 except PortTaken:
                     pass
 

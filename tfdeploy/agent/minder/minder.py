@@ -54,7 +54,7 @@ class Seen(NamedTuple):
 
     now: float
     own: Dict[str, OwnTask]
-    words: Dict[str, Word]
+    control_words: Dict[str, Word]
     received: Knowledge
     in_touch: bool  # with a minder of another host, at any time
 
@@ -98,9 +98,9 @@ class Minder:
             self.firewall = firewall.stand(
                 self.paths, self.part, self.takes_over, self.store.journal
             )
-        beside = self.takes_over and not self.rebooted
-        self.guarded = held_ports.guard(self.paths, self.part, beside, self.state)
-        holders = held_ports.hold(self.part, beside) if self.guarded is None else []
+        may_be_bound = self.takes_over and not self.rebooted
+        self.guarded = held_ports.guard(self.paths, self.part, may_be_bound, self.state)
+        holders = held_ports.hold(self.part, may_be_bound) if self.guarded is None else []
         self.supervisors.guarded = self.guarded
         if not self.takes_over:
             self.own_ports.hold()
@@ -219,10 +219,10 @@ class Minder:
         try:
             changed = self.step()
         except Exception as error:  # noqa: BLE001 - no more processes, files, threads, memory; or a bug
-            changed, said = False, str(error) or type(error).__name__
-            if said != self.refused:
-                self.store.journal("refused", why=said)
-            self.refused = said
+            changed, why = False, str(error) or type(error).__name__
+            if why != self.refused:
+                self.store.journal("refused", why=why)
+            self.refused = why
             if not isinstance(error, (OSError, RuntimeError)):
                 thread_errors.report_once("minding the run")
         return changed
@@ -261,13 +261,17 @@ class Minder:
         received = told_end.take_told_end(self.paths, self.part)
         if self.mesh is not None:
             received = received.join(self.mesh.known())
-        words = {
+        control_words = {
             name: word
             for name, word in ((name, self.paths.word(name)) for name in WORDS)
             if word is not None
         }
         return Seen(
-            time.monotonic(), own, words, received, self.mesh is None or self.mesh.in_touch()
+            time.monotonic(),
+            own,
+            control_words,
+            received,
+            self.mesh is None or self.mesh.in_touch(),
         )
 
     def _reap(self) -> None:
@@ -297,10 +301,10 @@ class Minder:
         self.rejoining = self.rejoining and not seen.in_touch
 
     def _note_words(self, seen: Seen) -> None:
-        if "stop" in seen.words and not self.state.stop_requested:
+        if "stop" in seen.control_words and not self.state.stop_requested:
             self.store.note_change()
             self.state.stop_requested = True
-        signs = seen.words.get("start"), seen.words.get("renew")
+        signs = seen.control_words.get("start"), seen.control_words.get("renew")
         if signs != self.launcher and self.state.phase in ("prepared", "started"):
             # the launch goes on, and waits for the other hosts
             self.state.marks[self.state.phase] = seen.now
@@ -315,7 +319,7 @@ class Minder:
             own=seen.own,
             now=seen.now,
             marks=marks,
-            words=seen.words,
+            control_words=seen.control_words,
             silent_s={} if mesh is None else mesh.silent_s(seen.now, marks.get("decided")),
             counts=self.state.restarts,
             supplied=self.state.supplied,
@@ -327,13 +331,13 @@ class Minder:
     def _note_restarts(self, view: View) -> None:
         """Note for the status which tasks are about to restart on this host, and why."""
         waiting = {
-            task: words for task, words in self.state.again.items() if not view.own[task].written
+            task: reason for task, reason in self.state.again.items() if not view.own[task].written
         }
         again = {**waiting, **restart.reasons(view)}
         refused = self.effects.keep_refused()
         if again and refused:
             waits = "; `keep` of %s has not come: %s" % (self.part.supply_from, refused[:200])
-            again = {task: words + waits for task, words in again.items()}
+            again = {task: reason + waits for task, reason in again.items()}
         if again != self.state.again:
             self.store.note_change()
             self.state.again = again

@@ -333,9 +333,9 @@ def _is_up(own: OwnTask, number: int) -> bool:
 
 def reasons(view: View) -> Dict[str, str]:
     """Return task -> why it is about to restart, for tasks of this host."""
-    words: Dict[str, str] = {}
+    reason_by_task: Dict[str, str] = {}
     if view.phase != "committed" or view.known.abort is not None:
-        return words
+        return reason_by_task
     for spec, peer in _own(view):
         status = view.own[spec.task].status
         if status.state not in OVER:
@@ -346,12 +346,12 @@ def reasons(view: View) -> Dict[str, str]:
             continue
         first = "once another host of the run answers, " if view.rejoining else ""
         under_way = following.round == view.known.round_number
-        words[spec.task] = (
+        reason_by_task[spec.task] = (
             _why_gang(view) + _awaited(view)
             if under_way
             else "%sstarts again: %s" % (first, following.reason)
         )
-    return words
+    return reason_by_task
 
 
 def _awaited(view: View) -> str:

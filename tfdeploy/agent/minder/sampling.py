@@ -48,13 +48,13 @@ class Sampling:
             child.wait()
 
     def _start(self) -> None:
-        words = [self._paths.host_dir, str(os.getpid()), *([] if self._reads else ["unread"])]
+        arguments = [self._paths.host_dir, str(os.getpid()), *([] if self._reads else ["unread"])]
         options = {
             "stdin": subprocess.PIPE,
             "stdout": subprocess.DEVNULL,
             "start_new_session": False,
         }
-        self._child = start_agent(self._paths.minder_log, "sample", *words, **options)
+        self._child = start_agent(self._paths.minder_log, "sample", *arguments, **options)
 
     def _close(self) -> None:
         if self._child is not None and self._child.stdin is not None:

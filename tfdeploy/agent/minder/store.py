@@ -50,11 +50,11 @@ class StateStore:
             self.state.learned, self.state.admitted, self.state.not_admitted = [], {}, {}
             self.state.round = self.state.first_death = None
             self.journal("forgot", why="%s: %s" % (layout.STATE, wrong))
-        said = self.paths.known()
-        if said is None:
+        stored = self.paths.known()
+        if stored is None:
             return
         try:
-            self.known = shared_state.from_json(said, self.part)
+            self.known = shared_state.from_json(stored, self.part)
         except ValueError as error:  # the other hosts send it again
             self.journal("forgot", why=str(error))
 

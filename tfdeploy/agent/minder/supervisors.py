@@ -44,9 +44,9 @@ class Supervisors:
             return False
         folder = self._paths.make_task_dir(task)
         remove(self._paths.stop_file(task))  # of the attempt before
-        words = ("supervise", self._paths.host_dir, task, str(attempt), str(round_number))
+        arguments = ("supervise", self._paths.host_dir, task, str(attempt), str(round_number))
         log = os.path.join(folder, layout.SUPERVISOR_LOG)
-        self._children[task] = start_agent(log, *words, **self._left(task))
+        self._children[task] = start_agent(log, *arguments, **self._left(task))
         self._begun[task] = attempt, round_number
         return True
 
@@ -107,11 +107,11 @@ class Supervisors:
         if task not in self._readers:
             self._readers[task] = MessageReader(self._paths.task_dir(task))
             self._output[task] = LastOutput(now)
-        said, before = self._readers[task].read_new(), self._output[task]
+        messages, before = self._readers[task].read_new(), self._output[task]
         self._output[task] = (
             LastOutput(now)
-            if said.own
-            else LastOutput(before.own, tuple(dict.fromkeys(before.waits + said.waits)))
+            if messages.own
+            else LastOutput(before.own, tuple(dict.fromkeys(before.waits + messages.waits)))
         )
         return self._output[task]
 

@@ -31,9 +31,9 @@ def of_machine() -> Machine:
 
 
 def _busy() -> Optional[float]:
-    for words in _split_lines("/proc/stat", 1):
+    for columns in _split_lines("/proc/stat", 1):
         try:
-            ticks = list(map(int, words[1:9]))
+            ticks = list(map(int, columns[1:9]))
             # without idle and waiting for disks
             return (sum(ticks) - ticks[3] - ticks[4]) / _TICKS_S
         except (ValueError, IndexError):
@@ -42,7 +42,9 @@ def _busy() -> Optional[float]:
 
 
 def _memory() -> Tuple[Optional[int], Optional[int]]:
-    fields = {words[0]: words[1] for words in _split_lines("/proc/meminfo", 8) if len(words) > 1}
+    fields = {
+        columns[0]: columns[1] for columns in _split_lines("/proc/meminfo", 8) if len(columns) > 1
+    }
     try:
         total = int(fields[b"MemTotal:"]) << 10
         return total - (int(fields[b"MemAvailable:"]) << 10), total
@@ -53,9 +55,9 @@ def _memory() -> Tuple[Optional[int], Optional[int]]:
 def _network() -> Tuple[Optional[int], Optional[int]]:
     """Of the cards, where there are any: what goes over a bridge goes over one of them too."""
     rows = {}
-    for words in _split_lines("/proc/net/dev"):
-        name, _, first = words[0].partition(b":")
-        numbers = ([first] if first else []) + words[1:]
+    for columns in _split_lines("/proc/net/dev"):
+        name, _, first = columns[0].partition(b":")
+        numbers = ([first] if first else []) + columns[1:]
         if name not in (b"lo", b"Inter-|", b"face") and len(numbers) >= 9 and numbers[0].isdigit():
             rows[os.fsdecode(name)] = (int(numbers[0]), int(numbers[8]))
     cards = [name for name in rows if os.path.exists("/sys/class/net/%s/device" % name)] or list(
@@ -68,15 +70,15 @@ def _network() -> Tuple[Optional[int], Optional[int]]:
 
 def _disks() -> Tuple[Optional[int], Optional[int]]:
     disks = []
-    for words in _split_lines("/proc/diskstats"):
-        name = os.fsdecode(words[2]) if len(words) > 9 else ""
+    for columns in _split_lines("/proc/diskstats"):
+        name = os.fsdecode(columns[2]) if len(columns) > 9 else ""
         if (
             name
             and os.path.exists("/sys/block/%s/device" % name)
-            and words[5].isdigit()
-            and words[9].isdigit()
+            and columns[5].isdigit()
+            and columns[9].isdigit()
         ):
-            disks.append((int(words[5]) * _SECTOR, int(words[9]) * _SECTOR))
+            disks.append((int(columns[5]) * _SECTOR, int(columns[9]) * _SECTOR))
     return (
         (sum(each[0] for each in disks), sum(each[1] for each in disks)) if disks else (None, None)
     )
@@ -87,9 +89,9 @@ def _split_lines(path: str, most: int = 10_000) -> List[List[bytes]]:
     try:
         with open(path, "rb") as file:
             return [
-                words
-                for words in (line.split() for line in file.read(1 << 20).split(b"\n")[:most])
-                if words
+                columns
+                for columns in (line.split() for line in file.read(1 << 20).split(b"\n")[:most])
+                if columns
             ]
     except OSError:
         return []

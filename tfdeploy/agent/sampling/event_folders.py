@@ -31,14 +31,14 @@ _FILE = re.compile(r"events\.out\.tfevents\.(\d{1,20})\.(.*)\Z", re.DOTALL)
 _TIME = re.compile(r"[\d\-_:.TZ]+\Z")
 
 if TYPE_CHECKING:
-    Words = Tuple[str, ...]  # of a path, from the working directory on
+    PathParts = Tuple[str, ...]  # of a path, from the working directory on
 
 
 class FoundEventFile(NamedTuple):
     """An event file. `inode`: with its device. `changed`: seconds. `born`: the time in its name.
     `own`: a process of this machine wrote it."""
 
-    folder: Words
+    folder: PathParts
     name: str
     inode: Tuple[int, int]
     changed: float
@@ -58,7 +58,7 @@ class EventFolders:
         # files that were written before are of an earlier run: its keep folders are this one's too
         self._since = 0.0
         self._files: Dict[str, FoundEventFile] = {}
-        self._names: Dict[Words, str] = {}
+        self._names: Dict[PathParts, str] = {}
         self._walk = self._walked()
 
     def find_files(self) -> Dict[str, FoundEventFile]:
@@ -79,10 +79,10 @@ class EventFolders:
         if not self._since:
             self._since = self._prepared()
         seen: Set[str] = set()
-        folders: Deque[Tuple[str, Words]] = deque(self._roots())
+        folders: Deque[Tuple[str, PathParts]] = deque(self._roots())
         walked = 0
         while folders and walked < MOST_FOLDERS:
-            folder, words = folders.popleft()
+            folder, parts = folders.popleft()
             walked += 1
             yield
             try:
@@ -99,9 +99,9 @@ class EventFolders:
                         yield
                         path = os.path.join(folder, entry.name)
                         if entry.is_dir(follow_symlinks=False):
-                            if len(words) < MOST_DEPTH and len(folders) < MOST_FOLDERS:
-                                folders.append((path, (*words, _text(entry.name))))
-                        elif self._add_if_event_file(path, words, entry):
+                            if len(parts) < MOST_DEPTH and len(folders) < MOST_FOLDERS:
+                                folders.append((path, (*parts, _text(entry.name))))
+                        elif self._add_if_event_file(path, parts, entry):
                             seen.add(path)
             except OSError:
                 continue
@@ -117,7 +117,7 @@ class EventFolders:
         except OSError:
             return 0.0
 
-    def _roots(self) -> List[Tuple[str, Words]]:
+    def _roots(self) -> List[Tuple[str, PathParts]]:
         replaced = self._paths.replaced_links(self._part.keep)
         kept = [path for path in self._part.keep if path not in replaced]
         folders = [
@@ -126,10 +126,10 @@ class EventFolders:
         ]
         return [
             (_real(self._paths.cwd), ()),
-            *((_real(folder), words) for folder, words in folders),
+            *((_real(folder), parts) for folder, parts in folders),
         ]
 
-    def _add_if_event_file(self, path: str, folder: Words, entry: os.DirEntry[str]) -> bool:
+    def _add_if_event_file(self, path: str, folder: PathParts, entry: os.DirEntry[str]) -> bool:
         """Return True if it is an event file of this run that this host reads."""
         match = _FILE.match(entry.name)
         if match is None:
@@ -158,13 +158,13 @@ class EventFolders:
         )
         return True
 
-    def _name(self, folder: Words) -> str:
+    def _name(self, folder: PathParts) -> str:
         """Return the name of a folder; "": there are too many."""
         if folder in self._names or len(self._names) >= MOST_NAMES:
             return self._names.get(folder, "")
-        words = _named(folder)
-        tails = ["/".join(words[-length:]) for length in range(1, len(words) + 1)] or [TOP]
-        taken = {name for other, name in self._names.items() if _named(other) != words}
+        parts = _named(folder)
+        tails = ["/".join(parts[-length:]) for length in range(1, len(parts) + 1)] or [TOP]
+        taken = {name for other, name in self._names.items() if _named(other) != parts}
         self._names[folder] = next(
             (tail for tail in tails if tail not in taken), "%s/%s" % (TOP, tails[-1])
         )
@@ -176,7 +176,7 @@ def _real(folder: str) -> str:
     return os.path.join(os.path.realpath(os.path.dirname(folder)), os.path.basename(folder))
 
 
-def _named(folder: Words) -> Words:
+def _named(folder: PathParts) -> PathParts:
     return tuple(word for word in folder if not _TIME.match(word))
 
 

@@ -113,11 +113,11 @@ class NvidiaSmi:
 def parse(line: bytes) -> Optional[Gpu]:
     """Return the GPU of a line such as `0, 87, 10240, 81559` (percent, MiB), with `[N/A]` for what
     it does not report. None: it is not such a line."""
-    words = [word.strip() for word in line.split(b",")]
-    if len(words) != 4 or not words[0].isdigit():
+    columns = [word.strip() for word in line.split(b",")]
+    if len(columns) != 4 or not columns[0].isdigit():
         return None
-    busy, used, total = (float(word) if word.isdigit() else None for word in words[1:])
-    return Gpu(int(words[0]), busy, _bytes(used), _bytes(total))
+    busy, used, total = (float(word) if word.isdigit() else None for word in columns[1:])
+    return Gpu(int(columns[0]), busy, _bytes(used), _bytes(total))
 
 
 def _bytes(mebibytes: Optional[float]) -> Optional[int]:

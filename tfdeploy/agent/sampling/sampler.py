@@ -280,12 +280,12 @@ def main(argv: List[str]) -> int:
     return 0
 
 
-def _cost_s(look: Callable[[], None]) -> float:
+def _cost_s(work: Callable[[], None]) -> float:
     """Return the CPU seconds of this look. One that takes LOOK_CPU_S ends the process."""
     began = time.process_time()
     # SIGPROF ends the process, also amid a regular expression.
     signal.setitimer(signal.ITIMER_PROF, LOOK_CPU_S)
-    look()
+    work()
     signal.setitimer(signal.ITIMER_PROF, 0)
     return time.process_time() - began
 

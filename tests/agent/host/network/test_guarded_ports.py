@@ -39,10 +39,10 @@ def guard(port: int) -> Iterator[Guard]:
     made: list[GuardedPorts] = []
 
     def begin(
-        beside: bool = False, inherited: int | None = None, first: int | None = None
+        may_be_bound: bool = False, inherited: int | None = None, first: int | None = None
     ) -> GuardedPorts:
         made.append(GuardedPorts([PEER, "::1"]))
-        made[-1].guard(port, inherited, partial(sockets.hold, port, beside), first)
+        made[-1].guard(port, inherited, partial(sockets.hold, port, may_be_bound), first)
         made[-1].begin()
         return made[-1]
 
@@ -53,7 +53,7 @@ def guard(port: int) -> Iterator[Guard]:
 
 def serve(port: int) -> socket.socket:
     """As a task does."""
-    one = sockets.hold(port, beside=True)
+    one = sockets.hold(port, may_be_bound=True)
     one.listen(64)
     one.settimeout(0.05)  # who reaches it is there when connect() returns
     return one
@@ -99,7 +99,7 @@ def test_one_that_is_left_to_another_process_keeps_the_port_shut(guard: Guard, p
     with serve(port) as server:
         first.close()
         assert closed_to_strangers(server, port)
-        guard(beside=True, inherited=kept)
+        guard(may_be_bound=True, inherited=kept)
         assert closed_to_strangers(server, port)
     with serve(port) as server:
         assert closed_to_strangers(server, port)
@@ -110,7 +110,7 @@ def test_one_that_comes_behind_the_task_closes_the_port_that_was_open(
 ) -> None:
     with serve(port) as server:
         assert is_let_in(server, port, STRANGER)
-        guarded = guard(beside=True)
+        guarded = guard(may_be_bound=True)
         assert closed_to_strangers(server, port)
     guarded.before_start(port)
     with serve(port) as server:
@@ -129,7 +129,7 @@ def test_one_that_only_the_task_has_keeps_the_port_shut_and_the_next_minder_come
     with serve(port) as server:
         first.close()
         assert closed_to_strangers(server, port)
-        second = guard(beside=True, first=inode(kept))
+        second = guard(may_be_bound=True, first=inode(kept))
         assert closed_to_strangers(server, port)
         os.close(kept)  # that process has ended, another of the task goes on
         assert closed_to_strangers(server, port)
@@ -144,7 +144,7 @@ def test_one_that_a_process_took_away_does_not_open_the_port_to_the_next_attempt
     first = guard()
     kept = os.dup(first.descriptors()[port])
     first.close()
-    second = guard(beside=True, first=inode(kept))
+    second = guard(may_be_bound=True, first=inode(kept))
     second.before_start(port)
     with serve(port) as server:
         assert closed_to_strangers(server, port)
@@ -157,10 +157,10 @@ def test_one_that_a_process_took_away_does_not_open_the_port_to_the_next_attempt
 
 def test_one_that_came_behind_the_task_is_left_to_another_minder(guard: Guard, port: int) -> None:
     with serve(port) as server:
-        first = guard(beside=True)
+        first = guard(may_be_bound=True)
         kept = os.dup(first.descriptors()[port])
         first.close()
-        second = guard(beside=True, inherited=kept)
+        second = guard(may_be_bound=True, inherited=kept)
         assert second.admit("127.0.0.3") and closed_to_strangers(server, port)
     second.before_start(port)
     with serve(port) as server:
@@ -225,17 +225,17 @@ def test_connections_that_have_ended_hinder_neither_a_minder_nor_the_task(
         leave_time_wait(port, server)
         kept = os.dup(first.descriptors()[port])
         first.close()
-        second = guard(beside=True, first=inode(kept))  # takes over behind what the task has
+        second = guard(may_be_bound=True, first=inode(kept))  # takes over behind what the task has
         os.close(kept)
     with serve(port) as server:  # the task's next attempt
         assert closed_to_strangers(server, port)
         leave_time_wait(port, server)
     second.close()
-    third = guard(beside=True)  # takes over where nobody listens
+    third = guard(may_be_bound=True)  # takes over where nobody listens
     with serve(port) as server:
         third.close()
         leave_time_wait(port, server)
-        guard(beside=True)  # takes over behind the task
+        guard(may_be_bound=True)  # takes over behind the task
         assert closed_to_strangers(server, port)
     assert time_waits(port) > 0
 

@@ -40,7 +40,7 @@ def test_empty_files_are_made_and_what_changed_in_part_lies_in_the_newest_releas
     assert sorted(begun["missing"]) == ["new/full", "train.py"]  # an empty one is lent
     files = of_release(host, begun["staging"], ["new/full", 4, NS], ["train.py", 9, NS])
     assert (files.old, files.new) == (str(host.releases / "r1"), begun["staging"])
-    assert [(each.path, each.lacking, each.half, each.old) for each in files.files] == [
+    assert [(each.path, each.lacking, each.partial, each.old) for each in files.files] == [
         (b"new/full", True, False, 0),
         (b"train.py", True, False, 9),
     ]
@@ -63,7 +63,7 @@ def test_a_half_is_gone_on_with_and_a_file_of_an_older_release_is_not_written_in
     (staging / "new/full").write_bytes(b"fu\0\0")
     os.link(host.releases / "r1/train.py", staging / "train.py")
     files = of_release(host, begun["staging"], ["new/full", 4, NS], ["train.py", 9, NS])
-    assert [each.half for each in files.files] == [True, False]
+    assert [each.partial for each in files.files] == [True, False]
     assert not (staging / "train.py").exists() and (host.releases / "r1/train.py").exists()
 
 

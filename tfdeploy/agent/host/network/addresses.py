@@ -29,8 +29,8 @@ def own_addresses() -> List[str]:
 
 
 def _address(message: bytes) -> Optional[str]:
-    family, said = message[0], netlink.attributes(message, _HEAD_BYTES)
-    packed = said.get(_LOCAL, said.get(_ADDRESS))
+    family, values = message[0], netlink.attributes(message, _HEAD_BYTES)
+    packed = values.get(_LOCAL, values.get(_ADDRESS))
     return (
         socket.inet_ntop(family, packed)
         if packed and family in (socket.AF_INET, socket.AF_INET6)

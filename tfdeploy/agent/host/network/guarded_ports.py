@@ -171,7 +171,7 @@ class GuardedPorts:
         the run."""
         before = self._held[port]
         try:
-            self._held[port] = sockets.hold(port, beside=True)
+            self._held[port] = sockets.hold(port, may_be_bound=True)
         except OSError:
             return  # a process has the port alone: no task listens there
         if _listens(before):

@@ -26,10 +26,10 @@ def rows(*, listening: bool) -> List[Row]:
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             with open(table) as lines:
-                words = [line.split() for line in lines][1:]
+                entries = [line.split() for line in lines][1:]
         except OSError:
             continue  # no IPv6
-        for row in words:
+        for row in entries:
             if len(row) > 9 and (row[3] == _LISTEN) == listening:
                 listening_rows.append(Row(int(row[1].rpartition(":")[2], 16), row[7], int(row[9])))
     return listening_rows
@@ -41,9 +41,9 @@ def listeners(port: int) -> Set[int]:
         tcp_diag,  # a supervisor whose task has no port never needs it
     )
 
-    told = tcp_diag.listening()
-    if told is not None:
-        return {inode for inode, its_port in told.listening.items() if its_port == port}
+    traffic = tcp_diag.listening()
+    if traffic is not None:
+        return {inode for inode, its_port in traffic.listening.items() if its_port == port}
     return {row.inode for row in rows(listening=True) if row.port == port}
 
 
@@ -85,7 +85,7 @@ def sockets_of(pid: Union[int, str]) -> Set[int]:
 
 def _command(pid: str) -> str:
     try:
-        with open("/proc/%s/cmdline" % pid, "rb") as words:
-            return words.read(4096).replace(b"\0", b" ").decode("utf-8", "replace").strip()[:120]
+        with open("/proc/%s/cmdline" % pid, "rb") as file:
+            return file.read(4096).replace(b"\0", b" ").decode("utf-8", "replace").strip()[:120]
     except OSError:
         return "gone"

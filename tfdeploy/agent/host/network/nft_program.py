@@ -45,7 +45,7 @@ def start() -> List[Tuple[List[str], Asked]]:
 
 
 def _ask(way: List[str]) -> Asked:
-    return Asked(way + ["-c", "-i"], said=_TRIED, env=environment())
+    return Asked(way + ["-c", "-i"], input_text=_TRIED, env=environment())
 
 
 def read(asked: List[Tuple[List[str], Asked]]) -> Tuple[Optional[List[str]], str]:

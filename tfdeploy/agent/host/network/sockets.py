@@ -30,7 +30,7 @@ def claim(port: int, patience_s: float = 0.0) -> socket.socket:
             time.sleep(0.05)
 
 
-def hold(port: int, beside: bool = False) -> socket.socket:
+def hold(port: int, may_be_bound: bool = False) -> socket.socket:
     """A socket that keeps `port` on all addresses, IPv4 and IPv6. Raises OSError (EADDRINUSE):
     another process has it.
 
@@ -38,7 +38,7 @@ def hold(port: int, beside: bool = False) -> socket.socket:
     """
     held = _any_address()
     try:
-        if beside:
+        if may_be_bound:
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         else:
             # Alone at the moment of the bind, open to others with REUSEPORT from then on: no moment

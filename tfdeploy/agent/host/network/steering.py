@@ -27,9 +27,9 @@ def attach(member: socket.socket, instructions: "Iterable[peer_filter.Instructio
     ENOMEM: it is too long."""
     packed = peer_filter.pack(instructions)
     memory = array.array("B", packed)
-    place, length = memory.buffer_info()
+    address, length = memory.buffer_info()
     member.setsockopt(
-        socket.SOL_SOCKET, _SO_ATTACH_REUSEPORT_CBPF, struct.pack("HP", length // 8, place)
+        socket.SOL_SOCKET, _SO_ATTACH_REUSEPORT_CBPF, struct.pack("HP", length // 8, address)
     )
 
 
@@ -41,7 +41,7 @@ def hindrance() -> str:
             port = holder.getsockname()[1]
             attach(holder, peer_filter.program((), 1, 0))
             holder.listen(8)
-            with sockets.hold(port, beside=True) as server:
+            with sockets.hold(port, may_be_bound=True) as server:
                 server.listen(8)
                 if not _reaches(port, server, holder):
                     return "its kernel takes a filter for a port and does not use it"

@@ -69,14 +69,14 @@ def _ask(states: Collection[int], extensions: int) -> Optional[Traffic]:
 
 def _add_socket(message: bytes, traffic: Traffic) -> None:
     inode = struct.unpack_from("=L", message, _INODE_AT)[0]
-    said = netlink.attributes(message, _MESSAGE_BYTES)
+    values = netlink.attributes(message, _MESSAGE_BYTES)
     if message[_STATE_AT] != _LISTEN:
-        info = said.get(_INFO, b"")
+        info = values.get(_INFO, b"")
         if len(info) >= _BYTES_AT + 16:
             traffic.moved[inode] = sum(struct.unpack_from("=QQ", info, _BYTES_AT))
         return
     traffic.listening[inode] = struct.unpack_from("!H", message, _PORT_AT)[0]
-    where = _apart(message, said.get(_ONLY_IPV6, b"\0"))
+    where = _apart(message, values.get(_ONLY_IPV6, b"\0"))
     if where:
         traffic.apart[inode] = where
 

@@ -75,7 +75,9 @@ def _locate_release_files(call: Call) -> BroadcastFiles:
             _make_empty(os.path.join(folder, path), mtime_ns)
         old = _stat_regular_file(os.path.join(before, path)) if before != folder else None
         files.append(
-            Moved(os.fsencode(path), size, mtime_ns, half=is_partial, old=old.st_size if old else 0)
+            Moved(
+                os.fsencode(path), size, mtime_ns, partial=is_partial, old=old.st_size if old else 0
+            )
         )
     final = layout.release_dir(call.context.workdir, call.name("job"), call.name("release"))
     return BroadcastFiles(files, before, folder, [final])

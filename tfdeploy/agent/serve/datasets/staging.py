@@ -152,7 +152,7 @@ class MovedRows(Sequence[Moved]):
             row.mtime_ns,
             sparse=self._wanted.is_sparse(index),
             lacking=is_marked(self._lacking, index),
-            half=self._halves[index] >= 0,
+            partial=self._halves[index] >= 0,
             old=max(0, self._olds[index]),
         )
 

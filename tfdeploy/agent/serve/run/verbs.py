@@ -278,14 +278,14 @@ def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answ
     begun = time.monotonic()
     deadline = begun + grace_s + KILL_WITHIN_S
     pause = 0.005
-    _signal_stopped_agents(paths, tasks, signal.SIGCONT)
+    _send_signal_to_suspended_agents(paths, tasks, signal.SIGCONT)
     while (
         _phase(paths) != "ended" and os.path.isdir(paths.host_dir) and time.monotonic() < deadline
     ):
         if not is_locked(paths.minder_lock) and end_without_minder(paths, grace_s, reason):
             break
         if time.monotonic() - begun >= FROZEN_AFTER_S:
-            _signal_stopped_agents(paths, tasks, signal.SIGKILL)
+            _send_signal_to_suspended_agents(paths, tasks, signal.SIGKILL)
         if time.monotonic() - begun >= FROZEN_AFTER_S and _phase(paths) not in ("ending", "ended"):
             for task in tasks:
                 tell_supervisor(paths, task, reason, grace_s)
@@ -303,9 +303,9 @@ def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answ
     return task_processes.survivors(*pids)
 
 
-def _signal_stopped_agents(paths: RunPaths, tasks: List[str], number: int) -> None:
-    """Send the signal to the minder and supervisors that are stopped. CONT wakes them; KILL ends
-    one that a debugger holds."""
+def _send_signal_to_suspended_agents(paths: RunPaths, tasks: List[str], signal_number: int) -> None:
+    """Send the signal to each process of the run's minder and supervisors that is suspended (state
+    T or t). SIGCONT resumes a suspended process; SIGKILL ends one that a debugger holds."""
     agents = [
         task_processes.minder(paths),
         *(task_processes.supervisor(paths, task) for task in tasks),
@@ -313,7 +313,7 @@ def _signal_stopped_agents(paths: RunPaths, tasks: List[str], number: int) -> No
     for agent in (agent for agent in agents if agent is not None):
         process = processes.entry(agent.pid)
         if process is not None and process.state in "Tt":
-            processes.send(agent, number)
+            processes.send(agent, signal_number)
 
 
 def _is_alive(paths: RunPaths, tasks: List[str]) -> bool:
