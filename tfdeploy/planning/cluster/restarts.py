@@ -1,4 +1,4 @@
-"""Which tasks start again after a task's death, by the mode, and how a plan describes it."""
+"""Decides by the mode which tasks restart after a task fails, and describes this for the plan."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ from tfdeploy.planning.cluster.placement import Seat
 
 
 def on_death(job: Job, role: str) -> str:
-    """`alone`, `gang`, or "" where nothing starts again."""
+    """Return "alone" or "gang": what restarts after a task of this role fails; "" if nothing
+    restarts."""
     if not job.restart_max:
         return ""
     return "gang" if role in rules(job.mode).breaks else "alone"
 
 
 def in_gang(job: Job, role: str) -> bool:
+    """Return whether tasks of this role restart with the gang."""
     return bool(job.restart_max) and role in rules(job.mode).gang
 
 
 def supply_from(job: Job, seats: Sequence[Seat]) -> str | None:
-    """The chief's host, in modes whose whole gang reads the chief's `keep`; else None."""
+    """Return the host whose `keep` the whole gang reads: the chief's, else that of worker 0.
+
+    None if the mode does not need that, or the job has no restarts or no `keep`.
+    """
     if not (job.restart_max and job.keep and rules(job.mode).supplied):
         return None
     order = [
@@ -34,8 +39,11 @@ def supply_from(job: Job, seats: Sequence[Seat]) -> str | None:
 
 
 def summary(job: Job, roles: Sequence[str]) -> str:
-    """As in: at most 3 times without ten good minutes between, after 1 s to 60 s; worker: alone, on
-    its host and port."""
+    """Describe the restart rules in one line.
+
+    For example: "at most 3 times without ten good minutes between, after 1 s to 60 s; worker:
+    alone, on its host and port".
+    """
     if not job.restart_max:
         return "never (restart.max is 0)"
     mode_rules = rules(job.mode)

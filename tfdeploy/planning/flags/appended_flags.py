@@ -1,4 +1,5 @@
-"""Which flags are appended to the command of every task, and the plan's note on why."""
+"""Chooses the flags that are appended to every task's command, and writes the plan's note on
+why."""
 
 from __future__ import annotations
 
@@ -21,8 +22,11 @@ NAME_THEM = "name what it needs in the command, as in `python train.py {job_name
 
 @dataclass(frozen=True)
 class Appended:
-    """The flags that every task's command gets, and why. `own`: those that the command has
-    itself."""
+    """The flags that every task's command gets, and the reason.
+
+    `own`: flags of the cluster that the command already gives. `known`: every flag that could tell
+    the program about its cluster.
+    """
 
     flags: tuple[Flag, ...]
     note: str
@@ -31,8 +35,10 @@ class Appended:
 
 
 def choose(job: Job, program: Program, roles: Collection[str] = ("ps", "worker")) -> Appended:
-    """By the job's `flags`: none, the classic four, or those that the program defines. `roles`:
-    those that have tasks."""
+    """Choose flags by the job's `flags`: none, the classic four, or those that the program defines.
+
+    `roles`: the roles that have tasks.
+    """
     clustered = not (rules(job.mode).single or rules(job.mode).ranks)
     asked = job.flags == "auto" or (job.flags is None and clustered)
     offered = flags.of_cluster(program) if asked else ClusterFlags(flags.classic())
@@ -71,8 +77,11 @@ def _choose(job: Job, program: Program, roles: Collection[str], offered: Cluster
 
 
 def _holds(flag: Flag, roles: Collection[str]) -> bool:
-    """Whether its value is right in a cluster of these roles: a chief counts as a worker for
-    SyncReplicasOptimizer."""
+    """Return whether the flag's value is right in a cluster with these roles.
+
+    A chief counts as a worker for SyncReplicasOptimizer, so num_workers is wrong if there is a
+    chief.
+    """
     return ("chief" in roles) == (flag.name == "chief_hosts") or flag.name not in (
         "chief_hosts",
         "num_workers",
@@ -80,9 +89,12 @@ def _holds(flag: Flag, roles: Collection[str]) -> bool:
 
 
 def _certain(offered: ClusterFlags, mode: Rules, roles: Collection[str]) -> ClusterFlags:
-    """What a program of a mode with TF_CONFIG gets by flags as well: only what reaches its cluster
-    for sure, and only where that makes the whole of it; else a cluster without the chief would hide
-    TF_CONFIG. A client has no task of its own."""
+    """Return the flags that a program of a mode with TF_CONFIG gets in addition.
+
+    Only flags whose value surely reaches the cluster count. They are given only if they describe
+    the whole cluster: otherwise a cluster without the chief would hide TF_CONFIG. A client has no
+    task of its own, so it gets addresses only.
+    """
     certain = [flag for flag in offered.flags if flag.because]
     if "one_client" in mode.traits:
         return ClusterFlags(
@@ -116,7 +128,7 @@ def _in_command(flag: Flag, command: tuple[str, ...], program: Program) -> bool:
 
 
 def _own_arguments(command: tuple[str, ...], program: Program) -> tuple[str, ...]:
-    """The words behind the program that are neither a flag nor the value of one."""
+    """Return the words after the program that are neither a flag nor the value of a flag."""
     takes = {
         spelling
         for flag in flag_definitions.definitions(program)
@@ -150,7 +162,8 @@ def _reason(job: Job, program: Program, left: tuple[Flag, ...], own: tuple[Flag,
 
 
 def _shown(flag: Flag) -> str:
-    """ "--job_name"; "--role as {job_name} (train.py:12)" where its name does not say it."""
+    """Return "--job_name", or "--role as {job_name} (train.py:12)" if the name differs from its
+    meaning."""
     spelled = flag.spelling or flag.dest
     if flag.plain_name == flag.name and not flag.template:
         return spelled
@@ -165,8 +178,10 @@ def _unknown_arguments(offered: ClusterFlags) -> str:
 
 
 def _no_index(names: set[str]) -> str:
-    """A warning where no flag gives the index: all tasks of a role would act as the first, and wait
-    for ever."""
+    """Return a warning if a flag gives the job name but none gives the index.
+
+    Then all tasks of a role would act as the first one, and wait forever.
+    """
     if "job_name" not in names or "task_index" in names:
         return ""
     return (
@@ -176,7 +191,7 @@ def _no_index(names: set[str]) -> str:
 
 
 def _of_ranks(job: Job, program: Program) -> Appended:
-    """What older launchers of PyTorch pass besides the variables."""
+    """Return the flag that older PyTorch launchers pass in addition to the variables."""
     local, spawning = torch_launch.local_rank(program, job.command), torch_launch.spawning(program)
     why = (
         f"{local[0].spelling} appended because {local[0].where} defines it"

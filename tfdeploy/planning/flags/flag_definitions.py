@@ -1,7 +1,7 @@
-"""Every flag that a program defines, in its own spelling, read from its syntax tree.
+"""Reads every flag that a program defines, in its own spelling, from the program's syntax tree.
 
-Knows argparse (and optparse), absl and tf.app.flags, click. Which of them tell of the cluster:
-`flags`. A type that is not literal (a function) takes every value.
+Supports argparse, optparse, absl, tf.app.flags and click. The module `flags` selects those that
+describe the cluster. A `type` that is a function is taken to accept every value.
 """
 
 from __future__ import annotations
@@ -17,14 +17,20 @@ from tfdeploy.model.text import placeholders
 from tfdeploy.planning.source.expressions import is_true, last_name, text
 from tfdeploy.planning.source.source import Program, main_block
 
-# value: --flag=value. switch: --flag when it is on. negated: --flag when it is off. pair: --flag or
-# its `off` word. list: --flag a b c. truthy: argparse's type=bool, for which every text but the
-# empty one is true. position: the value alone, without a flag.
+# How a flag is written on the command line:
+# - value: --flag=value
+# - switch: --flag if it is on
+# - negated: --flag if it is off
+# - pair: --flag if it is on, the `off` spelling if it is off
+# - list: --flag a b c
+# - truthy: argparse's type=bool, which reads every text except "" as true
+# - position: the value alone, without a flag
 Form = Literal["value", "switch", "negated", "pair", "list", "truthy", "position"]
 Kind = Literal["text", "int", "float", "bool", "nothing"]
 Keywords = Mapping[str | None, ast.expr]
 
-ADDRESSES = ("ps_hosts", "worker_hosts", "chief_hosts")  # several, with commas between
+# Each of these holds several addresses, separated by commas.
+ADDRESSES = ("ps_hosts", "worker_hosts", "chief_hosts")
 _KINDS: dict[str, Kind] = {
     "int": "int",
     "integer": "int",
@@ -49,45 +55,47 @@ _LISTS = {"DEFINE_list": ",", "DEFINE_multi_string": "multi", "DEFINE_spacesepli
 class Flag:
     """One flag as the program defines it, at `where` ("train.py:12").
 
-    `name`: what of the cluster it tells, one of `flags.NAMES`; "" where that is not known (yet).
+    `name`: the part of the cluster that the flag gives, one of `flags.NAMES`; "" if that is not
+    known.
     """
 
     name: str
     spelling: str
     form: Form = "value"
     off: str = ""
-    kind: Kind = "text"  # of its value
+    kind: Kind = "text"  # kind of the value
     choices: tuple[str, ...] = ()  # (): any value of the kind
-    count: int = 1  # words that it takes; 1 is also "one or more"
-    default: str = ""  # where it is a text
-    # A function that reads the value, or a name that is registered for one.
+    count: int = 1  # number of words; 1 also stands for "one or more"
+    default: str = ""  # "" also if the default is not a literal text
+    # A function that reads the value, or a name that is registered for such a function.
     parser: ast.expr | None = field(default=None, compare=False, repr=False)
     where: str = ""
-    dest: str = ""  # the attribute that has its value
+    dest: str = ""  # the attribute that holds the value
     spellings: tuple[str, ...] = ()
     library: str = ""  # "absl", "argparse" or "click"
     help: str = ""
-    empty: bool = False  # its default is None or ""
-    template: str = ""  # what it gets, with placeholders; "": the value of `name`
-    # How the program splits several addresses; "json": a JSON list; "multi": a flag for each; "":
-    # ","
+    empty: bool = False  # the default is None or ""
+    template: str = ""  # the value with placeholders; "": the value of `name`
+    # What the program splits several addresses at. "json": a JSON list; "multi": the flag is
+    # repeated for each address; "": a comma.
     separator: str = ""
-    sync_values: tuple[str, str] = ("0", "1")  # for issync: its values in async and in sync
-    because: str = ""  # the place that shows what it is, where its name does not
-    position: int = 0  # of a value without a flag: the first is 1
+    sync_values: tuple[str, str] = ("0", "1")  # values of issync for async and for sync training
+    because: str = ""  # the place that shows the flag's meaning, if its name does not
+    position: int = 0  # index in sys.argv of a value without a flag, from 1; 0: not from sys.argv
 
     @property
     def plain_name(self) -> str:
-        """As `flags.NAMES` are written: "task_id" of --task-id."""
+        """Return the spelling in the form of `flags.NAMES`: "task_id" for --task-id."""
         return plain(self.spelling)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that its value tells."""
+        """Return every part of the cluster that the flag's value contains."""
         return tuple(placeholders.names(self.template)) or (self.name,)
 
     def text(self, given: Mapping[str, str]) -> str:
-        """Its value for a task. `given`: what the placeholders stand for there."""
+        """Return the flag's value for a task. `given`: the values of the placeholders for this
+        task."""
         if self.name == "issync":
             return self.sync_values[given["issync"] == "1"]
         if self.template:
@@ -102,7 +110,7 @@ class Flag:
         )
 
     def arguments(self, given: Mapping[str, str]) -> tuple[str, ...]:
-        """The words of the command line that give it its value for a task."""
+        """Return the words of the command line that give the flag its value for a task."""
         value = self.text(given)
         if self.form in ("switch", "negated"):
             return (self.spelling,) if (value == "1") == (self.form == "switch") else ()
@@ -117,7 +125,10 @@ class Flag:
         return (f"{self.spelling}={'' if self.form == 'truthy' and value == '0' else value}",)
 
     def refusal(self, value: str) -> str | None:
-        """What it takes instead of this value, in words; None where it takes it."""
+        """Return a description of the values that the flag accepts instead of this one.
+
+        None if the flag accepts the value.
+        """
         if self.count > 1:
             return f"{self.count} words"
         if self.kind in ("bool", "nothing") or (
@@ -136,7 +147,8 @@ def plain(spelling: str) -> str:
 
 
 def given_in(command: tuple[str, ...]) -> dict[str, str]:
-    """Flag without its dashes -> its value, of each flag in the command; "" without a value."""
+    """Return flag without its dashes -> its value, for each flag in the command; "" without a
+    value."""
     values: dict[str, str] = {}
     for word, following in zip(command, (*command[1:], ""), strict=True):
         name, equals, value = word.partition("=")
@@ -145,16 +157,20 @@ def given_in(command: tuple[str, ...]) -> dict[str, str]:
     return values
 
 
-@lru_cache(maxsize=1)  # several decisions of one plan ask
+# Several decisions of one plan read the same definitions.
+@lru_cache(maxsize=1)
 def definitions(program: Program) -> tuple[Flag, ...]:
-    """Of the program and of the modules that it imports, in the order of files and lines."""
+    """Return the flags of the program and of the modules that it imports, in order of files and
+    lines."""
     flags = ((path, call, of_call(call)) for path, call in calls(program))
     return tuple(replace(flag, where=f"{path}:{call.lineno}") for path, call, flag in flags if flag)
 
 
 def calls(program: Program) -> Iterator[tuple[str, ast.Call]]:
-    """(file, call) of every call, but for those that only run where an imported module is the
-    program."""
+    """Yield (file, call) of every call.
+
+    Leaves out the main blocks of imported modules, because they do not run.
+    """
     for position, module in enumerate(program.modules):
         skipped = [
             module.within(each) for each in module.tree.body if position and main_block(each)
@@ -176,7 +192,7 @@ def given(call: ast.Call) -> Keywords:
 
 
 def of_call(call: ast.Call) -> Flag | None:
-    """The flag that this call defines, without its place."""
+    """Return the flag that this call defines, without its place; None if it defines none."""
     name, keywords = last_name(call.func), given(call)
     absl = name.startswith("DEFINE_")
     if is_argparse(call):
@@ -229,7 +245,8 @@ def _from_argparse(call: ast.Call) -> Flag | None:
 
 
 def _with_value(flag: Flag, keywords: Keywords) -> Flag:
-    """The flag with the type that add_argument's or add_option's keywords give its value."""
+    """Return the flag with the value type that the keywords of add_argument or add_option give
+    it."""
     named = keywords.get("type")
     flag = replace(_with_kind(flag, keywords, named), choices=_listed(keywords.get("choices")))
     is_own = flag.kind == "text" or text(named) is not None
@@ -237,7 +254,10 @@ def _with_value(flag: Flag, keywords: Keywords) -> Flag:
 
 
 def _from_absl(call: ast.Call) -> Flag | None:
-    """Of DEFINE_integer("name", default, ...) and its kin; the kind is in the function's name."""
+    """Return the flag of DEFINE_integer("name", default, ...) and similar calls.
+
+    The kind of the value is part of the function's name.
+    """
     keywords, function = given(call), last_name(call.func)
     name = next(iter([*strings(call)[:1], text(keywords.get("name"))]), None) or ""
     chosen = keywords.get("enum_values") or (call.args[2] if len(call.args) > 2 else None)
@@ -278,8 +298,7 @@ def _from_click(call: ast.Call) -> Flag | None:
 
 
 def _with_kind(flag: Flag, keywords: Keywords, named: ast.expr | None) -> Flag:
-    """The flag with the kind that `named` names, and with its default and how many words it
-    takes."""
+    """Return the flag with the kind that `named` gives, its default, and its number of words."""
     words = keywords.get("nargs")
     return replace(
         flag,
@@ -299,7 +318,8 @@ def _number(value: str, kind: Kind) -> bool:
 
 
 def _listed(node: ast.expr | None) -> tuple[str, ...]:
-    """The texts of a literal list; () where it is none, or not made of constants alone."""
+    """Return the texts of a literal list; () for anything else, or if an element is not a
+    constant."""
     if not isinstance(node, (ast.List, ast.Tuple, ast.Set)):
         return ()
     constants = [each.value for each in node.elts if isinstance(each, ast.Constant)]

@@ -1,9 +1,8 @@
-"""What a program does with its flags: which one becomes the job's name, the index, the addresses,
-the mode.
+"""Finds the flags that describe the cluster by what the program does with their values.
 
-A flag whose value reaches `Server(job_name=...)` is the job's name, whatever it is called; one that
-is split into the "worker" of a cluster is the workers' addresses. Names alone are judged by
-`flags`.
+A flag whose value reaches `Server(job_name=...)` is the job name, whatever the flag is called. A
+flag whose value is split into the "worker" list of a cluster holds the workers' addresses. The
+module `flags` handles flags that can be recognised by their names alone.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from tfdeploy.planning.source.origins import Function, Origin, Origins
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
 
-# The arguments of each call that say who the task is: (keyword, position, what it is).
+# The arguments of each call that identify the task or size the cluster: (keyword, position, part of
+# the cluster).
 _CALLS = {
     "Server": (("job_name", 1, "job_name"), ("task_index", 2, "task_index")),
     "SimpleClusterResolver": (("task_type", 2, "job_name"), ("task_id", 3, "task_index")),
@@ -46,8 +46,12 @@ _OPPOSITES = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])
 
 
 class Use(NamedTuple):
-    """The value of a flag, or of a word of sys.argv, is this part of the cluster. `sync_values`:
-    for issync."""
+    """Says that the value of a flag, or of a word of sys.argv, becomes the part `name` of the
+    cluster.
+
+    `sync_values` is set for issync only: the flag's values for asynchronous and synchronous
+    training.
+    """
 
     name: str
     origin: Origin
@@ -59,20 +63,22 @@ _Switch = tuple[Origin, tuple[str, str] | None]
 
 
 def makes_cluster(program: Program) -> bool:
-    """Whether it starts a server or describes a cluster by itself."""
+    """Return whether the program starts a server or describes a cluster by itself."""
     return program.has_text("TF_CONFIG") or any(
         last_name(node.func) in _CLUSTERS for _, node in program.find(ast.Call)
     )
 
 
 def gathers(program: Program) -> bool:
-    """Whether it has synchronous training of TensorFlow 1."""
+    """Return whether the program uses the synchronous training of TensorFlow 1."""
     return program.uses(*_SYNCHRONOUS)
 
 
 def uses(program: Program, origins: Origins) -> list[Use]:
-    """In the order of files and lines; those that merely compare with "ps" or "worker" come
-    last."""
+    """Return the uses in the order of files and lines.
+
+    Uses that are only comparisons with "ps" or "worker" come after the certain ones.
+    """
     files = program.by_path
     nodes = program.find(ast.Call, ast.Dict, ast.Assign)
     certain = [use for path, node in nodes for use in _of_node(node, origins, files[path])]
@@ -92,7 +98,7 @@ def _of_node(node: ast.AST, origins: Origins, module: ParsedFile) -> Iterator[Us
 
 
 def _parts(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """(part of the cluster, the expression that becomes it)."""
+    """Yield (part of the cluster, the expression that becomes this part)."""
     if isinstance(node, ast.Call):
         called = last_name(node.func)
         given = (
@@ -116,8 +122,10 @@ def _parts(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _fits(name: str, origin: Origin, node: ast.AST) -> bool:
-    """Whether a value of this origin can be that part: a list of addresses is split, parsed, or a
-    list by itself."""
+    """Return whether a value of this origin can be that part of the cluster.
+
+    A list of addresses must be split, parsed, or already be a list.
+    """
     steps = origin.steps
     if name in ("num_workers", "num_ps"):
         return not steps
@@ -129,12 +137,13 @@ def _fits(name: str, origin: Origin, node: ast.AST) -> bool:
 
 
 def _whole(origin: Origin) -> bool:
-    """Whether the value is the whole cluster, of which a part is taken by its key."""
+    """Return whether the flag holds the whole cluster, from which the program takes one entry by
+    key."""
     return origin.steps[:1] == (("json", ""),) and len(origin.steps) == 2
 
 
 def _compared(node: ast.Compare, origins: Origins, module: ParsedFile) -> Iterator[Use]:
-    """What is compared with "ps" or "worker" is a job's name."""
+    """Yield a use as the job name for each origin that is compared with "ps" or "worker"."""
     if not isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.In | ast.NotIn):
         return
     sides = (node.left, node.comparators[0])
@@ -147,7 +156,8 @@ def _compared(node: ast.Compare, origins: Origins, module: ParsedFile) -> Iterat
 
 
 def _texts_of(node: ast.expr) -> list[str | None]:
-    """Of a text, or of a literal list of texts."""
+    """Return the literal text, or the texts of a literal list; None for each value that is not
+    literal."""
     return [
         text(each)
         for each in (node.elts if isinstance(node, ast.List | ast.Tuple | ast.Set) else [node])
@@ -155,7 +165,8 @@ def _texts_of(node: ast.expr) -> list[str | None]:
 
 
 def _synchronous(node: ast.expr, origins: Origins, module: ParsedFile) -> Iterator[Use]:
-    """What decides whether gradients are gathered: the tests around SyncReplicasOptimizer."""
+    """Yield the flags that decide about synchronous training: those tested around
+    SyncReplicasOptimizer."""
     if last_name(node) not in _SYNCHRONOUS:
         return
     for test, holds in _tests_around(node, module):
@@ -164,8 +175,10 @@ def _synchronous(node: ast.expr, origins: Origins, module: ParsedFile) -> Iterat
 
 
 def _tests_around(node: ast.AST, module: ParsedFile) -> Iterator[tuple[ast.expr, bool]]:
-    """(test, whether it holds here) of each `if` around a place, up to the function, from the
-    innermost one."""
+    """Yield (test, whether it holds at the node) for each `if` around the node, innermost first.
+
+    Stops at the function that contains the node.
+    """
     inner = node
     for each in module.around(node):
         if isinstance(each, Function):
@@ -178,8 +191,10 @@ def _tests_around(node: ast.AST, module: ParsedFile) -> Iterator[tuple[ast.expr,
 def _switches(
     test: ast.expr, module: ParsedFile, origins: Origins, *, holds: bool
 ) -> Iterator[_Switch]:
-    """Each flag of a test that speaks of synchronous training, and its words for async and sync;
-    None: a truth value."""
+    """Yield each flag in the test that selects synchronous training, with its (async, sync) values.
+
+    The values are None for a flag that is tested as a truth value.
+    """
     for each, at in origins.values(test, module):
         if isinstance(each, ast.BoolOp):
             for value in each.values:
@@ -215,8 +230,10 @@ def _compared_switch(
 
 
 def _texts(value: str, *, equal: bool) -> tuple[str, str]:
-    """(async, sync) for a flag that is compared with this text; `equal`: it then trains
-    synchronously. "": not known."""
+    """Return the (async, sync) values of a flag that the program compares with this text.
+
+    `equal`: the program trains synchronously if the flag equals the text. "" means not known.
+    """
     other = _OPPOSITES.get(value.lower(), "")
     other = (
         other.upper() if value.isupper() else other.capitalize() if value[:1].isupper() else other

@@ -1,8 +1,8 @@
-"""Which flags of a program tell it of its cluster: by what it does with them, else by their names.
+"""Selects the flags by which a program learns about its cluster: by their use, else by their names.
 
-What reaches TensorFlow's server or cluster is certain (`flag_uses`). A name of the tutorials counts
-by itself; another name only where the program makes a cluster, has a job's name, and the definition
-can take the value.
+A flag whose value reaches TensorFlow's server or cluster is certain (`flag_uses`). The flag names
+of the TensorFlow tutorials are accepted by themselves. Another name is accepted only if the program
+makes a cluster, a job name flag is known, and the definition can take the value.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tfdeploy.planning.source.source import Program
 CLASSIC = ("ps_hosts", "worker_hosts", "job_name", "task_index")
 NAMES = (*CLASSIC, "issync")
 ALL = (*ADDRESSES, "cluster", "job_name", "task_index", "issync", "num_workers", "num_ps")
-# Other names of these flags. A job's name must speak of "ps" or "worker" in its choices, default or
-# help.
+# Other names of these flags. A job name flag must also mention "ps" or "worker" in its choices,
+# default or help text.
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "job_name": (
         "job",
@@ -77,30 +77,30 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
         "wk_hosts",
     ),
 }
-# beside --job_name also where no cluster is made in sight
+# These names are accepted next to --job_name even if the program does not visibly make a cluster.
 _ALWAYS = ("task_id", "task", "sync_replicas")
 _ROLE = re.compile(r"(?<![A-Za-z])(ps|workers?)(?![A-Za-z])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class ClusterFlags:
-    """`flags`: those that get a value, in the order of ALL, words without a flag first. `by_use`:
-    all of them are certain.
+    """The flags that get a value, and the positional arguments that cannot be filled.
 
-    `unknown`: words of the command that the program needs before or beside those, and whose meaning
-    is not known."""
+    `flags`: in the order of ALL, positional arguments first. `unknown`: the positional arguments
+    that the program needs before or besides these, and whose meaning is not known.
+    """
 
     flags: tuple[Flag, ...] = ()
     unknown: tuple[str, ...] = ()
 
 
 def classic() -> tuple[Flag, ...]:
-    """The flags of the between-graph tutorials, whatever the program defines."""
+    """Return the flags of the between-graph tutorials, whatever the program defines."""
     return tuple(Flag(name, f"--{name}") for name in CLASSIC)
 
 
 def of_cluster(program: Program) -> ClusterFlags:
-    """Return the flags by which the program and the modules it imports learn of the cluster."""
+    """Return the flags by which the program and the modules it imports learn about the cluster."""
     definitions = flag_definitions.definitions(program)
     cluster = flag_uses.makes_cluster(program)
     candidates = _by_use(program, definitions) if cluster else {}
@@ -124,14 +124,14 @@ def of_cluster(program: Program) -> ClusterFlags:
     ordered = [
         sync_values.with_sync_values(chosen[name], program) for name in ALL if name in chosen
     ]
-    # it stands in the job's name
+    # A template such as "{job_name}:{task_index}" already contains the index.
     ordered = [flag for flag in ordered if flag.name != "task_index" or not flag.template]
     return _in_place(ordered, definitions)
 
 
 def abbreviated(program: Program, name: str) -> Iterable[tuple[str, str]]:
-    """(spelling, where) of each flag that argparse or optparse takes --name for, where no flag is
-    called so itself."""
+    """Yield (spelling, where) of each flag that argparse or optparse would accept as --name by
+    prefix."""
     calls = list(flag_definitions.calls(program))
     if any(keyword.arg == "allow_abbrev" for _, call in calls for keyword in call.keywords):
         return
@@ -144,7 +144,8 @@ def abbreviated(program: Program, name: str) -> Iterable[tuple[str, str]]:
 
 
 def _by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, list[Flag]]:
-    """name -> the flags whose value becomes that part of the cluster, the most certain first."""
+    """Return part of the cluster -> the flags whose value becomes this part, the most certain
+    first."""
     by_dest = {flag.dest: flag for flag in reversed([*definitions]) if flag.dest}
     uses = flag_uses.uses(program, Origins(program, by_dest))
     by_name: dict[str, list[Flag]] = {}
@@ -171,8 +172,10 @@ def _of_argv(use: Use) -> Flag:
 
 
 def _fitting(flag: Flag, use: Use, uses: Iterable[Use]) -> Flag | None:
-    """The flag as one that gets this part of the cluster; None where the program wants it in a form
-    that is not known."""
+    """Return the flag as one that gets this part of the cluster.
+
+    None if the program expects the value in a form that is not known.
+    """
     named = replace(flag, name=use.name, because=use.where)
     by, value = next(iter(use.origin.steps), ("", ""))
     if use.name == "issync":
@@ -206,8 +209,10 @@ def _fitting(flag: Flag, use: Use, uses: Iterable[Use]) -> Flag | None:
 
 
 def _sync_values(flag: Flag, words: tuple[str, str]) -> tuple[str, str]:
-    """With the flag's own default, or another of its choices, for the word that the comparison does
-    not name."""
+    """Return the (async, sync) values, with a value for the one that the comparison does not name.
+
+    That value is another choice of the flag, its default, or "not-<the known value>".
+    """
     known = next(word for word in words if word)
     others = [word for word in (*flag.choices, flag.default) if word and word != known]
     other = next(iter(others), f"not-{known}")
@@ -217,7 +222,7 @@ def _sync_values(flag: Flag, words: tuple[str, str]) -> tuple[str, str]:
 def _add_other_names(
     chosen: dict[str, Flag], definitions: tuple[Flag, ...], *, cluster: bool, gathers: bool
 ) -> None:
-    """Adds flags that are known by another name, and by the others that the program defines."""
+    """Add flags with other names to `chosen`, if the program's definitions fit them."""
     for name in ("job_name", "task_index", "ps_hosts", "worker_hosts", "issync"):
         if name in chosen or ("job_name" not in chosen and (name != "job_name" or not cluster)):
             continue
@@ -246,8 +251,10 @@ def _add_other_names(
 
 
 def _drop_foreign(chosen: dict[str, Flag]) -> None:
-    """Drops flags by other names that another library reads than the job's name: absl ends at a
-    flag that it does not know."""
+    """Drop flags with other names that a different library reads than the job name.
+
+    absl exits at a flag that it does not know.
+    """
     library = chosen["job_name"].library if "job_name" in chosen else ""
     for name, flag in list(chosen.items()):
         if library and flag.library and flag.library != library and flag.plain_name != name:
@@ -255,7 +262,7 @@ def _drop_foreign(chosen: dict[str, Flag]) -> None:
 
 
 def _means(name: str, flag: Flag) -> bool:
-    """Whether the definition of a flag with this other name can be meant."""
+    """Return whether the definition of a flag with this other name can have this meaning."""
     kind = flag.kind
     if name == "job_name":
         said = (flag.help, flag.default, *flag.choices)
@@ -266,8 +273,10 @@ def _means(name: str, flag: Flag) -> bool:
 
 
 def _in_place(flags: list[Flag], definitions: Iterable[Flag]) -> ClusterFlags:
-    """Words without a flag first and in their order. Where one of an unknown meaning stands before
-    them, none is given."""
+    """Return the flags with the positional arguments first, in their order.
+
+    A positional argument is not given if one with an unknown meaning stands before it.
+    """
     named = [flag for flag in flags if flag.form != "position"]
     by_hand = {flag.position: flag for flag in flags if flag.position}
     if by_hand:

@@ -1,9 +1,9 @@
-"""Flags without which the program ends at once: given where their value can be known, else refused
-before the launch.
+"""Supplies the flags without which the program exits at once, or refuses the launch.
 
-Required by argparse, absl or click, or by the program's own `if not FLAGS.train_dir: raise ...`, in
-what it surely executes. A folder that it writes is the job's only `keep` folder, one that it reads
-the job's only data set.
+A flag is required by argparse, absl or click, or by the program's own `if not FLAGS.train_dir:
+raise ...`, in code that it surely executes. A flag for an output folder gets the job's only `keep`
+folder; a flag for an input folder gets the job's only data set. A flag whose value is not known is
+refused before the launch.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ _READ = re.compile(
 )
 _OF_DATA = re.compile(r"(data|image|record|sample)", re.IGNORECASE)
 _EXITS = (*EXITS, "error")
-_RANKS = ("rank", "world_size", "local_rank")  # in mode plain
+# Flags of the modes with ranks; their values are the placeholders of the same names.
+_RANKS = ("rank", "world_size", "local_rank")
 _PARSERS = ("configargparse", "jsonargparse", "docopt", "fire")
 
 
 @dataclass(frozen=True)
 class Supplied:
-    """Flags with their values (as templates), and why."""
+    """The supplied flags with their values (as templates), and a note on each."""
 
     flags: tuple[Flag, ...] = ()
     notes: tuple[str, ...] = ()
@@ -54,8 +55,10 @@ class Supplied:
 def supply(
     job: Job, program: Program, known: tuple[Flag, ...], given: tuple[Flag, ...]
 ) -> Supplied:
-    """`known`: the flags that tell of the cluster; `given`: those that the tasks get anyway. Raises
-    Refused."""
+    """Return the required flags that nothing gives yet. Raises Refused if a value is not known.
+
+    `known`: the flags that describe the cluster. `given`: the flags that the tasks get anyway.
+    """
     if job.flags not in (None, "auto") or program.unread or len(program.roots) > 1:
         return Supplied()
     settled = {flag.dest for flag in given}
@@ -87,7 +90,8 @@ def supply(
 
 
 def _valued(flag: Flag, job: Job, known: tuple[Flag, ...], lacking: list[Flag]) -> Flag:
-    """The flag with a template for its value; without one where that is not known."""
+    """Return the flag with a template for its value; without a template if the value is not
+    known."""
     for each in known:
         if each.dest == flag.dest and each.name != "issync":
             return replace(each, template=each.template or f"{{{each.name}}}")
@@ -102,8 +106,7 @@ def _valued(flag: Flag, job: Job, known: tuple[Flag, ...], lacking: list[Flag]) 
 
 
 def _folder_kind(flag: Flag) -> str:
-    """What the flag's folder is for the job: "keep" if the program writes it, "data" if it reads
-    it, "" for any other flag."""
+    """Return "keep" for a folder that the program writes, "data" for one that it reads, else ""."""
     name = flag.dest.lower()
     has_data_to_train = flag.dest.startswith("train") and _OF_DATA.search(flag.help)
     if has_data_to_train or _READ.fullmatch(name):
@@ -128,7 +131,8 @@ def _recipe(flag: Flag, job: Job) -> str:
 
 
 def _is_given(flag: Flag, job: Job) -> bool:
-    """Whether the command has it, also abbreviated or as one word with others."""
+    """Return whether the command has the flag, also abbreviated or joined with other short
+    flags."""
     command_options = [
         word.split("=")[0] for word in job.command[: own_end(job.command)] if word.startswith("-")
     ]
@@ -142,7 +146,7 @@ def _is_given(flag: Flag, job: Job) -> bool:
 
 
 def _elsewhere(job: Job, program: Program) -> bool:
-    """Whether flags may come from a file or a list, or are required in one of several commands
+    """Return whether flags may come from a file or a list, or are required by one subcommand
     only."""
     behind = job.command[program_index(job.command) or 0 :]
     if any(word.startswith(("@", "--flagfile", "-flagfile", "--help")) for word in behind):
@@ -176,7 +180,7 @@ def _reads_otherwise(node: ast.AST) -> bool:
 
 
 def _required(program: Program) -> list[tuple[Flag, str]]:
-    """(flag, the place that requires it), each once."""
+    """Return (flag, the place that requires it), each flag once."""
     defined = {
         flag.dest: flag for flag in reversed(flag_definitions.definitions(program)) if flag.spelling
     }
@@ -205,7 +209,7 @@ def _required(program: Program) -> list[tuple[Flag, str]]:
 
 
 def _by_definition(node: ast.AST, module: ParsedFile) -> Iterator[str]:
-    """The attributes of the flags that this call requires."""
+    """Yield the attributes of the flags that this call declares as required."""
     if not isinstance(node, ast.Call):
         return
     if is_true(argument(node, "required")):
@@ -217,7 +221,7 @@ def _by_definition(node: ast.AST, module: ParsedFile) -> Iterator[str]:
 
 
 def _by_test(node: ast.AST) -> Iterator[str]:
-    """The attributes without which this statement ends the program."""
+    """Yield the attributes that must be set, because this statement ends the program otherwise."""
     tests = (
         [*_if_empty(node.test)]
         if isinstance(node, ast.If) and ends_program(node.body[-1], _EXITS)
@@ -228,7 +232,7 @@ def _by_test(node: ast.AST) -> Iterator[str]:
 
 
 def _if_empty(test: ast.expr) -> Iterator[ast.expr]:
-    """The expressions of which each alone makes the test true when it is empty."""
+    """Yield each expression that makes the test true by being empty."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
         for value in test.values:
             yield from _if_empty(value)
@@ -243,7 +247,7 @@ def _if_empty(test: ast.expr) -> Iterator[ast.expr]:
 
 
 def _if_there(test: ast.expr) -> Iterator[ast.expr]:
-    """The expressions that must not be empty for the test to be true."""
+    """Yield the expressions that must not be empty if the test is to be true."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         for value in test.values:
             yield from _if_there(value)

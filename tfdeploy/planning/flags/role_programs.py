@@ -1,7 +1,7 @@
-"""The program of each role: one for all, `{job_name}.py`, or the role's own command (`roles: {ps:
-{command: ...}}`).
+"""Finds each role's program: one program for all roles, `{job_name}.py`, or the role's own command.
 
-Each is told of the cluster by its own flags: what only worker.py defines would end ps.py.
+A role's own command is `roles: {ps: {command: ...}}`. Each program gets only the flags that it
+defines, because a flag that only worker.py defines would end ps.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ROLE = "{job_name}"
 
 @dataclass(frozen=True)
 class RoleProgram:
-    """`job`: with the command of these roles. `program`: what that starts."""
+    """The program that some roles share. `job`: the job with the command of these roles."""
 
     roles: tuple[str, ...]
     job: Job
@@ -27,22 +27,24 @@ class RoleProgram:
 
 
 def commands(job: Job) -> tuple[tuple[str, ...], ...]:
-    """The job's command, then those that roles have of their own."""
+    """Return the job's command, then the own commands of roles; equal commands once."""
     return tuple(
         dict.fromkeys((job.command, *(rule.command for rule in job.roles.values() if rule.command)))
     )
 
 
 def read(job: Job, sources: Mapping[str, str]) -> tuple[Program, ...]:
-    """The programs of `commands`."""
+    """Return the parsed programs of `commands`, in the same order."""
     return tuple(source.read(command, sources, job.cwd) for command in commands(job))
 
 
 def programs_of(
     job: Job, program: Program, roles: Iterable[str], sources: Mapping[str, str]
 ) -> tuple[RoleProgram, ...]:
-    """The programs of these roles; roles with the same command share one. `program`: all that they
-    run, as one."""
+    """Return the programs of these roles; roles with the same command share one.
+
+    `program`: all programs of the job, merged.
+    """
     by_command: dict[tuple[str, ...], list[str]] = {}
     for role in roles:
         by_command.setdefault(_command(job, role), []).append(role)
@@ -57,7 +59,8 @@ def programs_of(
 
 
 def _command(job: Job, role: str) -> tuple[str, ...]:
-    """Where the program's file is named by the role, that name is filled in."""
+    """Return the role's command, with {job_name} filled in if it is part of the program's file
+    name."""
     rule = job.roles.get(role)
     command = (rule.command if rule else ()) or job.command
     at = program_index(command)

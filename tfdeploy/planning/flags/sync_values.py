@@ -1,5 +1,7 @@
-"""Which words a flag of synchronous training takes for on and off, by what the program does with
-its text."""
+"""Finds the values that mean on and off for a flag of synchronous training.
+
+The decision depends on what the program does with the flag's text.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,10 @@ from tfdeploy.planning.source.source import Program
 
 
 def with_sync_values(flag: Flag, program: Program) -> Flag:
-    """The flag with the words that its own function takes (`type=str2bool`: True, False), or that a
-    bare `if` takes (a text is true where it is not empty)."""
+    """Return the flag with the values that its parser accepts (`type=str2bool`: True, False).
+
+    If a bare `if` tests a text flag, the form becomes "truthy": every text except "" is true.
+    """
     if flag.name != "issync" or flag.form != "value" or flag.sync_values != ("0", "1"):
         return flag
     if flag.parser is not None:
@@ -28,7 +32,7 @@ def with_sync_values(flag: Flag, program: Program) -> Flag:
 
 
 def _takes_true(parser: ast.expr, program: Program) -> bool:
-    """Whether the function asks for "true" and not for "1"."""
+    """Return whether the parser function accepts "true" but not "1"."""
     constants = {
         str(node.value).lower()
         for path, function in _functions(parser, program)
@@ -39,8 +43,11 @@ def _takes_true(parser: ast.expr, program: Program) -> bool:
 
 
 def _functions(parser: ast.expr, program: Program) -> Iterator[tuple[str, ast.AST]]:
-    """The function itself, the one of that name, or the one that is registered for it
-    (`p.register("type", "bool", f)`)."""
+    """Yield the function itself, the function of that name, or the function registered for that
+    name.
+
+    A registration is `p.register("type", "bool", f)`.
+    """
     name = last_name(parser)
     yield from ((path, node) for path, node in program.find(ast.Lambda) if node is parser)
     yield from (

@@ -1,9 +1,11 @@
-"""What programs of PyTorch expect of their launcher, and commands that name one. Pure.
+"""Describes what PyTorch programs expect from their launcher, and finds launchers in commands.
+Pure.
 
 torchrun, `torch.distributed.launch`, `accelerate launch`, deepspeed and mpirun start several
-processes on a host and number them themselves. tfdeploy starts one process for each rank, so each
-rank would start a group of its own, and all of them would number from 0. The older launchers pass
-`--local_rank` besides the variables, and a program that defines it may read nothing else.
+processes on a host and number these processes themselves. tfdeploy starts one process for each
+rank, so each rank would start its own process group, and every group would number from 0. The older
+launchers pass `--local_rank` in addition to the variables, and a program that defines this flag may
+read nothing else.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ _MODULES = (
 )
 _SPAWNS = ("mp.spawn", "multiprocessing.spawn", "notebook_launcher")
 _ONE_EACH = "start it without that, or one rank on each host (`roles: {worker: {per_host: 1}}`)"
-# A command with one of these placeholders runs the launcher on purpose.
+# A command with one of these placeholders uses the launcher deliberately.
 _RANK_PLACEHOLDERS = ("rank", "local_rank", "world_size", "chief_host", "task_index")
 
 
 def check(job: Job) -> None:
-    """Refuses a command that starts the ranks itself. Raises ConfigError with the command to
-    write."""
+    """Raise ConfigError for a command that starts the ranks itself; the error suggests a
+    command."""
     launcher = _launcher(job.command)
     used = {name for word in job.command for name in placeholders.names(word)}
     if launcher is None or used & {*_RANK_PLACEHOLDERS}:
@@ -53,7 +55,7 @@ def check(job: Job) -> None:
 
 
 def local_rank(program: Program, command: tuple[str, ...]) -> tuple[Flag, ...]:
-    """--local_rank or --local-rank where the program defines it and the command does not give
+    """Return --local_rank or --local-rank if the program defines it and the command does not give
     it."""
     given = flag_definitions.given_in(command)
     for flag in flag_definitions.definitions(program):
@@ -73,7 +75,8 @@ def local_rank(program: Program, command: tuple[str, ...]) -> tuple[Flag, ...]:
 
 
 def spawning(program: Program) -> str | None:
-    """A note where the program starts further processes itself: each rank would start so many."""
+    """Return a note if the program starts further processes itself, because every rank would do
+    so."""
     calls = ((path, call, dotted_name(call.func)) for path, call in program.find(ast.Call))
     return next(
         (
@@ -104,6 +107,7 @@ def _launcher(command: Sequence[str]) -> str | None:
 
 
 def _without_launcher(command: Sequence[str]) -> list[str]:
-    """The program and its flags, with its interpreter."""
+    """Return the program and its flags after the interpreter; [] if the command names no *.py
+    file."""
     at = next((number for number, word in enumerate(command) if word.endswith(".py")), None)
     return [] if at is None else ["python", *command[at:]]
