@@ -1,6 +1,6 @@
-"""The argv of one task: interpreter, placeholders, and the flags that are appended.
+"""Builds the argv of one task: the interpreter, the filled placeholders and the appended flags.
 
-A command is a tuple of arguments from here to the host, without quotes.
+From here to the host a command is a tuple of arguments, without shell quotes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ from tfdeploy.planning.source.entry_point import PYTHON, own_end
 
 
 def values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[str, str]:
-    """The values of the placeholders that describe a task; hosts are joined by commas. Ranks have
-    no cluster of TensorFlow."""
+    """Return the values of the placeholders that describe a task; several hosts are joined by
+    commas.
+
+    Modes with ranks have no TensorFlow cluster, so they have other placeholders.
+    """
     mode_rules, cluster = rules(job.mode), layout.cluster
     name = (job.roles[seat.role].called if seat.role in job.roles else "") or seat.role
     if mode_rules.ranks:
@@ -48,8 +51,10 @@ def values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[str, str]:
 
 
 def own_values(layout: Layout, names: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """role -> the values that differ for a flag of the program, which has its own names of the
-    jobs. `names`: role -> name."""
+    """Return role -> the placeholder values that differ for the program's own flags.
+
+    `names`: role -> the program's own name for the job; empty: nothing differs.
+    """
     if not names:
         return {}
     cluster = cluster_json({names.get(role, role): each for role, each in layout.cluster.items()})
@@ -63,15 +68,18 @@ def argv(
     added: tuple[Flag, ...],
     own: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """The command of one task on one host. `own`: what differs for the program's flags. Raises
-    UsageError on an unknown placeholder."""
+    """Return the command of one task on one host. Raises UsageError for an unknown placeholder.
+
+    `own`: the placeholder values that differ for the program's own flags.
+    """
     first, *rest = (placeholders.fill(word, given) for word in job.command)
     if first in PYTHON:
         first = facts.python or first
     elif first.startswith("~/"):
         first = posixpath.join(facts.home, first[2:])
     filled_command = (first, *rest)
-    end = own_end(job.command)  # after a `--` the program would read them as positional arguments
+    # After a `--` the program would read appended flags as positional arguments.
+    end = own_end(job.command)
     return (
         *filled_command[:end],
         *(word for flag in added for word in flag.arguments({**given, **own})),

@@ -1,7 +1,7 @@
-"""Decides whether a program runs as TensorFlow 1, what is refused of it, and whether its own
-cluster is replaced.
+"""Decides whether a program runs as TensorFlow 1, and which of its names and clusters are replaced.
 
-Reads syntax trees and the hosts' facts; the runtime carries the choice out.
+Also collects what is refused. Reads syntax trees and the hosts' facts; the runtime carries the
+choice out.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Compat:
-    """`choice`: what the tasks get in TFDEPLOY_TASK_COMPAT. `refusals`: (where, what, in place of
-    it)."""
+    """The choice, its reason, and what the program cannot do.
+
+    `choice`: the value of TFDEPLOY_TASK_COMPAT for every task. `refusals`: (where, what,
+    replacement). `hardcoded`: the clusters that are written into the program.
+    """
 
     choice: Literal["v1", "none"]
     why: str = ""
@@ -44,8 +47,11 @@ class Compat:
 
 
 def decide(job: Job, program: Program, facts: Mapping[str, HostFacts] | None = None) -> Compat:
-    """`facts`: of the hosts that it will run on; without them, TensorFlow 2 and Python 3 are
-    assumed."""
+    """Return the compatibility choice for a job.
+
+    `facts`: the facts of the hosts that run the job. Without facts, TensorFlow 2 and Python 3 are
+    assumed.
+    """
     hosts = facts or {}
     mode = rules(job.mode)
     run = reached.reached(
@@ -82,8 +88,10 @@ def decide(job: Job, program: Program, facts: Mapping[str, HostFacts] | None = N
 
 
 def check(compat: Compat, program: Program) -> None:
-    """Raise Refused if a name cannot be supplied; the error has every name, its place, and what
-    replaces it."""
+    """Raise Refused if a name cannot be supplied.
+
+    The error lists names with their place and their replacement; only the first few are shown.
+    """
     if not compat.refusals:
         return
     where, what, instead = compat.refusals[0]
@@ -101,8 +109,11 @@ def check(compat: Compat, program: Program) -> None:
 
 
 def notes(job: Job, compat: Compat, cluster: Cluster) -> tuple[str, ...]:
-    """The plan's notes: the choice and why, and whether each cluster that is written into the
-    program is replaced."""
+    """Return the plan's notes.
+
+    They give the choice with its reason, and say for each cluster that is written into the program
+    whether the plan replaces it.
+    """
     texts = [f"compat {compat.choice}: {compat.why}"] if compat.why else []
     for each in compat.hardcoded if cluster else ():
         if job.cluster == "program":
@@ -116,7 +127,8 @@ def notes(job: Job, compat: Compat, cluster: Cluster) -> tuple[str, ...]:
 
 
 def keeps_addresses(job: Job, compat: Compat) -> bool:
-    """Whether the tasks listen at the program's own addresses, not on the plan's ports."""
+    """Return whether the tasks listen at the program's own addresses instead of the plan's
+    ports."""
     return job.cluster == "program" and bool(compat.hardcoded)
 
 
@@ -157,8 +169,11 @@ def _choice(
 
 
 def _of_version1(use: Use, run: Reached, *, migrated: bool) -> bool:
-    """Whether the name shows that the program is of TensorFlow 1. `migrated`: it imports compat.v1
-    itself; then a removed name counts only if it is surely reached."""
+    """Return whether the name shows that the program is written for TensorFlow 1.
+
+    `migrated`: the program imports compat.v1 itself. Then a removed name counts only if the program
+    surely reaches it.
+    """
     absent = removed_names.replacement(use.name) is not None or removed_names.is_of_version0(
         use.name
     )
@@ -168,8 +183,8 @@ def _of_version1(use: Use, run: Reached, *, migrated: bool) -> bool:
 
 
 def _has_fallback(program: Program) -> bool:
-    """Whether the program itself handles the absence of some names: by a `try`, a check of the
-    version, compat.v1."""
+    """Return whether the program itself handles missing names: by a `try`, a version test or
+    compat.v1."""
     return any(
         use.guarded or use.name.startswith("compat.")
         for use in tf_names_used.of_tensorflow(program)
@@ -193,7 +208,7 @@ def _without_keras_2(sure: Iterable[Use], hosts: Mapping[str, HostFacts]) -> Ite
 def _python2(
     program: Program, run: Reached, hosts: Mapping[str, HostFacts]
 ) -> tuple[tuple[Refusal, ...], tuple[str, ...]]:
-    """(refusals, notes): syntax and builtins that the hosts' Python 3 does not have."""
+    """Return (refusals, notes) for syntax and builtins that the hosts' Python 3 lacks."""
     if hosts and all((each.python_version or "3").startswith("2") for each in hosts.values()):
         return (), ()
     places = [(where, syntax, where.rpartition(":")[0]) for where, syntax in program.python2]

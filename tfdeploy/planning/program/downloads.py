@@ -1,8 +1,9 @@
-"""Notes on data that a program expects, and that neither its code nor the job's `data` contains.
+"""Writes notes on data that a program expects but that neither its code nor the job's `data`
+contains.
 
-Programs of the MNIST tutorial name a folder, into which TensorFlow 1 downloaded the files on each
-host. tfdeploy's reader (runtime/supplied/examples) downloads nothing. Keras downloads into
-~/.keras, which needs a network.
+Programs of the MNIST tutorial name a folder, and TensorFlow 1 downloaded the files into it on each
+host. tfdeploy's reader (runtime/supplied/examples) does not download. Keras downloads into
+~/.keras, which needs network access.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _OF_TUTORIAL = ("examples.tutorials.mnist", "contrib.learn")
 
 
 def notes(job: Job, program: Program, files: Collection[str]) -> tuple[str, ...]:
-    """`files`: the paths of the code; empty: not known."""
+    """Return the notes; none if the job has `data`. `files`: the paths of the code; empty: not
+    known."""
     if job.data:
         return ()
     return tuple(dict.fromkeys((*_mnist(job, program, files), *_keras(program))))
@@ -51,13 +53,13 @@ def _mnist(job: Job, program: Program, files: Collection[str]) -> Iterator[str]:
 
 
 def _folder(call: ast.Call) -> ast.expr | None:
-    """The folder that `read_data_sets(folder)` reads."""
+    """Return the folder argument of `read_data_sets(folder)`; None for any other call."""
     folder = argument(call, "train_dir", 0)
     return folder if last_name(call.func) == _READER and not argument(call, "fake_data") else None
 
 
 def _flag_values(command: tuple[str, ...], program: Program) -> dict[str, str]:
-    """The attribute of a flag -> its value in the command, else its default where that is a
+    """Return a flag's attribute -> its value in the command, else its default if that is a literal
     text."""
     definitions = flag_definitions.definitions(program)
     values = {flag.dest: flag.default for flag in definitions if flag.default}
@@ -76,7 +78,8 @@ def _is_in(folder: str, files: Collection[str]) -> bool:
 
 
 def _mnist_note(where: str, folder: str) -> str:
-    """A data set is found whatever folder the program names, so the note suggests one."""
+    """Return the note. It suggests `data`, because tfdeploy finds a data set under any folder
+    name."""
     data = "`data: {mnist: FOLDER}`"
     remote = folder.startswith(("/", "~"))
     do = (

@@ -1,9 +1,9 @@
-"""Sets the variables by which other launchers tell a program its cluster: CLUSTER_SPEC, PS_HOSTS,
-JOB_NAME, TASK_INDEX.
+"""Sets the environment variables by which other launchers describe the cluster: CLUSTER_SPEC,
+PS_HOSTS, JOB_NAME, TASK_INDEX.
 
-Launchers for YARN and Kubernetes set them. Without them the program ends with a KeyError, or each
-task believes to be the first and trains alone. Only variables that the program reads, and that
-neither it nor the job file sets, are set.
+Launchers for YARN and Kubernetes set these variables. Without them the program fails with a
+KeyError, or each task acts as the first task and trains alone. Sets only variables that the program
+reads and that neither the program nor the job file sets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tfdeploy.model.modes import rules
 from tfdeploy.planning.source.expressions import last_name, text
 from tfdeploy.planning.source.source import Program
 
-# name, in capitals -> what it holds
+# Variable name in capitals -> what the variable holds.
 _KINDS = {
     "CLUSTER_SPEC": "cluster",
     "PS_HOSTS": "ps hosts",
@@ -37,7 +37,8 @@ _KINDS = {
     "WORKER_COUNT": "worker count",
     "WORKER_CNT": "worker count",
 }
-_CERTAIN = ("CLUSTER_SPEC", "PS_HOSTS", "WORKER_HOSTS", "TASK_INDEX")  # one of them alone is enough
+# One of these is enough. Of the others a program must read two different kinds.
+_CERTAIN = ("CLUSTER_SPEC", "PS_HOSTS", "WORKER_HOSTS", "TASK_INDEX")
 _OF_PLATFORMS = (
     "POD_NAME",
     "CLUSTER_CONFIG",
@@ -51,18 +52,21 @@ _PARSERS = ("loads", "literal_eval")
 
 @dataclass(frozen=True)
 class ClusterVariables:
-    """The variables to set. `as_json`: those whose hosts the program parses as a JSON list, not as
-    text with commas. `with_task`: CLUSTER_SPEC holds cluster and task, as TF_CONFIG does.
-    `unknown`: what only another platform could set."""
+    """The variables to set, as name -> where the program reads it.
 
-    # name -> where it is read, "train.py:12"
+    `as_json`: the variables whose hosts the program parses as a JSON list, not as text with commas.
+    `with_task`: CLUSTER_SPEC holds cluster and task, as TF_CONFIG does. `unknown`: variables that
+    only another platform could set.
+    """
+
+    # Variable name -> the place that reads it, "train.py:12".
     names: Mapping[str, str] = field(default_factory=dict)
     as_json: Collection[str] = ()
     with_task: bool = False
     unknown: Mapping[str, str] = field(default_factory=dict)
 
     def values(self, cluster: Cluster, role: str, index: int) -> dict[str, str]:
-        """The variables of one task; `cluster` and `role` have the program's own names."""
+        """Return the variables of one task; `cluster` and `role` use the program's own names."""
         return {name: self._value(name, cluster, role, index) for name in self.names}
 
     @property
@@ -98,6 +102,7 @@ class ClusterVariables:
 
 
 def decide(job: Job, program: Program) -> ClusterVariables:
+    """Return the variables to set for a job; none in modes without a TensorFlow cluster."""
     mode = rules(job.mode)
     if not mode.tensorflow or mode.single:
         return ClusterVariables()
@@ -115,18 +120,21 @@ def decide(job: Job, program: Program) -> ClusterVariables:
 
 
 def reads_cluster(program: Program) -> bool:
-    """Whether the program reads one of the variables that are supplied."""
+    """Return whether the program reads a variable that is certain to describe the cluster."""
     return any(name.upper() in _CERTAIN for name in _reads(program)[0])
 
 
 def _expects_task(program: Program) -> bool:
-    """Whether CLUSTER_SPEC has Google's form: the cluster is its entry "cluster". A program of
-    TF_CONFIG has that word too."""
+    """Return whether CLUSTER_SPEC has Google's form, in which "cluster" is one entry.
+
+    A program that reads TF_CONFIG contains the word "cluster" too, so it does not count.
+    """
     return program.has_text("cluster") and not program.has_text("TF_CONFIG")
 
 
 def _reads(program: Program) -> tuple[dict[str, str], set[str]]:
-    """(variable -> where it is first read, the variables that are parsed as JSON or a literal)."""
+    """Return (variable -> where it is first read, the variables that are parsed as JSON or a
+    literal)."""
     first: dict[str, str] = {}
     for path, node in program.find(ast.Subscript, ast.Compare, ast.Call):
         name, is_set = _variable(node)
@@ -137,17 +145,17 @@ def _reads(program: Program) -> tuple[dict[str, str], set[str]]:
 
 
 def _written(program: Program) -> Iterator[str]:
-    """The variables that the program sets itself."""
+    """Yield the variables that the program sets itself."""
     uses = (_variable(node) for _, node in program.find(ast.Subscript, ast.Call))
     yield from (name for name, is_set in uses if is_set)
 
 
 def _variable(node: ast.AST) -> tuple[str, bool]:
-    """(the variable of the environment that the expression uses, whether it sets it); ("", False)
-    for none.
+    """Return (the environment variable that the expression uses, whether the expression sets it).
 
-    `os.environ["X"]`, `os.environ.get("X")`, `os.getenv("X")`, `"X" in os.environ`;
-    `os.environ["X"] = ...`, `os.environ.setdefault("X", ...)`.
+    ("", False) if the expression uses none. Reads: `os.environ["X"]`, `os.environ.get("X")`,
+    `os.getenv("X")`, `"X" in os.environ`. Writes: `os.environ["X"] = ...`,
+    `os.environ.setdefault("X", ...)`.
     """
     if isinstance(node, ast.Subscript) and last_name(node.value) == "environ":
         return text(node.slice) or "", isinstance(node.ctx, ast.Store)

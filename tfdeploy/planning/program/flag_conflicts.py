@@ -1,7 +1,7 @@
-"""Refuses flags of the program that have a cluster flag's name but cannot take its value.
+"""Refuses programs whose flag has the name of a cluster flag but cannot take the flag's value.
 
-It refuses before anything is sent, with the definition's place. A flag that takes the value but may
-mean something else gets a note.
+The refusal comes before anything is sent, and names the place of the definition. A flag that can
+take the value but may mean something else gets a note.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from tfdeploy.planning.flags.appended_flags import Appended
 from tfdeploy.planning.flags.flag_definitions import Flag
 from tfdeploy.planning.source.source import Program
 
-# task -> flag's name -> the value that it has for the task
+# Task -> placeholder name -> the value for this task.
 Values = Mapping[str, Mapping[str, str]]
 
 
 def check(job: Job, program: Program, added: Appended, values: Values) -> None:
-    """`values`: of the tasks that run the program. Raises Refused."""
+    """Raise Refused if a flag cannot take its value. `values`: those of the tasks that run the
+    program."""
     defined = flag_definitions.definitions(program)
     for flag in added.flags:
         _check_takes(flag, [each for each in defined if _same(each, flag)], values)
@@ -33,7 +34,8 @@ def check(job: Job, program: Program, added: Appended, values: Values) -> None:
 
 
 def notes(added: Appended) -> tuple[str, ...]:
-    """A note where the default of --job_name is no role: the flag may mean something else."""
+    """Return a note if the default of --job_name is not a role, because the flag may mean something
+    else."""
     return tuple(
         f"{flag.spelling} ({flag.where}) gets the task's role, and its default {flag.default!r} "
         "is none: "
@@ -44,15 +46,20 @@ def notes(added: Appended) -> tuple[str, ...]:
 
 
 def _same(definition: Flag, flag: Flag) -> bool:
-    """Whether it defines the flag. Of the classic flags, which have no place, in whatever
-    spelling."""
+    """Return whether `definition` defines the flag.
+
+    The classic flags have no place, so a definition in any spelling of theirs counts.
+    """
     if flag.where or flag.form == "position":
         return flag.spelling in definition.spellings and flag.dest == definition.dest
     return flag.plain_name in map(flag_definitions.plain, definition.spellings)
 
 
 def _check_takes(flag: Flag, definitions: list[Flag], values: Values) -> None:
-    """All definitions in one file must take the value: which of them is used is not known."""
+    """Raise Refused unless every definition in one file takes the value.
+
+    It is not known which of several definitions the program uses.
+    """
     competing_definitions = [
         each for each in definitions if not flag.where or _file(each) == _file(flag)
     ]
@@ -82,8 +89,11 @@ def _type_refusal(flag: Flag, value: str) -> str | None:
 
 
 def _check_abbreviation(flag: Flag, program: Program) -> None:
-    """For `flags: classic`: argparse reads --worker_hosts as an abbreviation of --worker_hosts_file
-    where it has no other."""
+    """Raise Refused if argparse would read a classic flag as an abbreviation of a longer flag.
+
+    For example, --worker_hosts is read as --worker_hosts_file if the program does not define
+    --worker_hosts.
+    """
     longer = dict(flags.abbreviated(program, flag.name))
     if longer and flag.spelling not in longer:
         spelling, where = next(iter(longer.items()))
@@ -95,7 +105,8 @@ def _check_abbreviation(flag: Flag, program: Program) -> None:
 
 
 def _check_own(flag: Flag, job: Job, values: Values) -> None:
-    """Refuses a role or an index in the command itself, because every task would get it."""
+    """Raise Refused if the command gives a role or an index, because every task would get the same
+    one."""
     if flag.form == "position":
         return
     given = flag_definitions.given_in(job.command).get(flag.spelling.lstrip("-"), "")

@@ -1,5 +1,4 @@
-"""The program of some roles with all flags that its tasks get: those of the cluster, and those that
-it requires."""
+"""Joins the program of some roles with all flags of its tasks: cluster flags and required flags."""
 
 from __future__ import annotations
 
@@ -18,9 +17,10 @@ OwnValues = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True)
 class FlaggedProgram:
-    """The program of some roles, and all flags that its tasks get.
+    """The program of some roles with all flags that its tasks get.
 
-    `added`: those of the cluster among them."""
+    `added`: the cluster flags among them.
+    """
 
     of: RoleProgram
     flags: tuple[Flag, ...]
@@ -29,15 +29,17 @@ class FlaggedProgram:
 
     @property
     def of_cluster(self) -> tuple[Flag, ...]:
-        """The flags of the cluster that its tasks have, also by the command."""
+        """Return the cluster flags that the tasks have, including those that the command gives."""
         return (*self.added.flags, *self.added.own)
 
 
 def add_flags(
     of: RoleProgram, roles: tuple[str, ...], layout: Layout, own: OwnValues, run: str
 ) -> FlaggedProgram:
-    """Return the program of some roles with its flags. `roles`: of the whole run. `own`: see
-    `command_line.own_values`. Raises Refused."""
+    """Return the program of some roles with its flags. Raises Refused.
+
+    `roles`: the roles of the whole run. `own`: see `command_line.own_values`.
+    """
     added = appended_flags.choose(of.job, of.program, roles)
     seats = [seat for seat in layout.seats if seat.role in of.roles]
     given = {

@@ -1,7 +1,7 @@
 """Finds clusters that are written into a program: dictionaries from jobs to literal addresses.
-Reads syntax trees.
 
-A cluster that is built at run time is found by the task itself (runtime/planned_cluster).
+Reads syntax trees. The task itself finds a cluster that the program builds at run time
+(runtime/planned_cluster).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ADDRESS = re.compile(r"(grpc://)?[A-Za-z0-9_.\-\[\]:]+:(\d{1,5})")
 
 @dataclass(frozen=True)
 class HardcodedCluster:
-    """One cluster at one place, "train.py:12"; `counts`: job -> number of tasks."""
+    """One cluster at one place, "train.py:12". `counts`: job -> number of tasks."""
 
     where: str
     counts: Mapping[str, int]
@@ -42,8 +42,10 @@ class HardcodedCluster:
 
 @lru_cache(maxsize=4)
 def clusters(program: Program) -> tuple[HardcodedCluster, ...]:
-    """Every literal cluster of the program, in the order of files and lines. Addresses with port 0
-    do not count."""
+    """Return every literal cluster of the program, in the order of files and lines.
+
+    Addresses with port 0 do not count.
+    """
     literal: list[HardcodedCluster] = []
     for module in program.modules:
         lists = _lists(module)
@@ -54,8 +56,10 @@ def clusters(program: Program) -> tuple[HardcodedCluster, ...]:
 
 
 def written_jobs(program: Program) -> tuple[HardcodedCluster, ...]:
-    """The literal clusters, and those of which only the jobs are literal, with 0 tasks each:
-    `ClusterSpec({"ps": ps_hosts, "work": work_hosts})`."""
+    """Return the literal clusters, and those of which only the job names are literal.
+
+    The latter have 0 tasks for each job: `ClusterSpec({"ps": ps_hosts, "work": work_hosts})`.
+    """
     written = list(clusters(program))
     for path, node in program.find(ast.Call):
         if last_name(node.func) not in _SERVE:
@@ -70,8 +74,11 @@ def written_jobs(program: Program) -> tuple[HardcodedCluster, ...]:
 
 
 def finds_role_itself(program: Program) -> bool:
-    """Whether the program finds its role by its host's name or address, or reads its cluster from a
-    file (`json.load`)."""
+    """Return whether the program finds its role by its host name or address, or reads a cluster
+    file.
+
+    A cluster file is recognised by a call such as `json.load`.
+    """
     called = [node.func for _, node in program.find(ast.Call)]
     names = {last_name(each) for each in called}
     parses = any(
@@ -82,7 +89,7 @@ def finds_role_itself(program: Program) -> bool:
 
 
 def differences(written: HardcodedCluster, plan: Cluster) -> tuple[str, ...]:
-    """Describe how the plan differs from the program's cluster."""
+    """Describe how the plan differs from the cluster in the program."""
     roles = counterparts(written.counts, plan)
     if not roles:
         return (f"its jobs {', '.join(written.counts)} are none of the plan's, so it stands",)
@@ -102,8 +109,8 @@ def differences(written: HardcodedCluster, plan: Cluster) -> tuple[str, ...]:
 
 
 def _counts(node: ast.Dict, lists: Mapping[str, int]) -> dict[str, int] | None:
-    """job -> number of tasks, if every key is a text and every value a list of addresses; else
-    None."""
+    """Return job -> number of tasks; None unless every key is a text and every value an address
+    list."""
     counts: dict[str, int] = {}
     for key, value in zip(node.keys, node.values, strict=True):
         count = lists.get(value.id) if isinstance(value, ast.Name) else _count_addresses(value)
@@ -115,7 +122,7 @@ def _counts(node: ast.Dict, lists: Mapping[str, int]) -> dict[str, int] | None:
 
 
 def _lists(module: ParsedFile) -> dict[str, int]:
-    """name -> number of addresses, of every `name = ["pc-01:2222", ...]`."""
+    """Return name -> number of addresses, for every `name = ["pc-01:2222", ...]`."""
     lists: dict[str, int] = {}
     for node in module.find(ast.Assign):
         if count := _count_addresses(node.value):
@@ -124,13 +131,14 @@ def _lists(module: ParsedFile) -> dict[str, int]:
 
 
 def _count_addresses(node: ast.expr) -> int | None:
-    """How many addresses with a port a literal list has; None for anything else."""
+    """Return how many addresses with a port a literal list has; None for anything else."""
     matches = [_ADDRESS.fullmatch(each.strip()) for each in literal_texts(node)]
     return len(matches) if matches and all(match and match[2] != "0" for match in matches) else None
 
 
 def literal_texts(node: ast.expr) -> list[str]:
-    """The texts of `["a:1", "b:2"]`, `("a:1",)` or `"a:1,b:2".split(",")`; [] for anything else."""
+    """Return the texts of `["a:1", "b:2"]`, `("a:1",)` or `"a:1,b:2".split(",")`; [] for anything
+    else."""
     if (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)

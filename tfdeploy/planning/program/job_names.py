@@ -1,9 +1,9 @@
-"""What the program calls the roles: `master` for the chief, `work` for the workers. Reads syntax
-trees.
+"""Finds the program's own names for the roles: `master` for the chief, `work` for the workers.
 
-A program compares `--job_name` or the task type of TF_CONFIG with its own names of jobs, and names
-devices by them (`/job:work`). TensorFlow 1 programs for Cloud ML or tf-operator know the chief only
-as `master`: if no task has that name, no task creates the model and all wait for it.
+Reads syntax trees. A program compares `--job_name` or the task type of TF_CONFIG with its own job
+names, and names devices by them (`/job:work`). TensorFlow 1 programs for Cloud ML or tf-operator
+know the chief only as `master`. If no task has that name, no task creates the model and all tasks
+wait for it.
 """
 
 from __future__ import annotations
@@ -29,15 +29,18 @@ _INDEX = re.compile(r"index|task_?id|rank", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class JobNames:
-    """`names`: role -> its name in TF_CONFIG and other variables, if it differs. `leader`: the name
-    of worker:0 there, if the program knows a chief and the plan has none."""
+    """The program's own names for the roles.
+
+    `names`: role -> its name in TF_CONFIG and other variables, if it differs. `leader`: the name of
+    worker:0 in these variables, if the program knows a chief and the plan has none.
+    """
 
     names: Mapping[str, str] = field(default_factory=dict)
     leader: str = ""
     notes: tuple[str, ...] = ()
 
     def cluster(self, planned: Cluster) -> Cluster:
-        """The plan's cluster with the program's names."""
+        """Return the plan's cluster with the program's names."""
         renamed = {self.names.get(role, role): endpoints for role, endpoints in planned.items()}
         if not self.leader:
             return renamed
@@ -45,21 +48,24 @@ class JobNames:
         return {**renamed, self.leader: (first,), self.names.get("worker", "worker"): tuple(others)}
 
     def task(self, role: str, index: int) -> tuple[str, int]:
-        """(type, index) of a task by the program's names."""
+        """Return (type, index) of a task in the program's names."""
         if self.leader and role == "worker":
             return (self.names.get(role, role), index - 1) if index else (self.leader, 0)
         return self.names.get(role, role), index
 
 
 def role_names(job: Job, program: Program) -> dict[str, str]:
-    """role -> its name: from the job file, else from the clusters that are written into the
+    """Return role -> its name: from the job file, else from clusters that are written into the
     program."""
     return {**_written(program, rules(job.mode)), **_given(job)}
 
 
 def decide(job: Job, program: Program, planned: Cluster) -> JobNames:
-    """The names in TF_CONFIG: from the job file, and `master` if the program looks for that there
-    and never for a chief."""
+    """Return the names for TF_CONFIG, from the job file and from the program.
+
+    The chief is called `master` if the program looks for `master` in TF_CONFIG and never for a
+    chief.
+    """
     mode, names = rules(job.mode), _given(job)
     if "one_client" in mode.traits:
         return JobNames({"chief": servers.client_job(program)} if "chief" in planned else {})
@@ -87,7 +93,7 @@ def _given(job: Job) -> dict[str, str]:
 
 
 def _written(program: Program, mode: Rules) -> dict[str, str]:
-    """role -> its name in the program's clusters, if all of them agree."""
+    """Return role -> its name in the program's clusters, if all clusters agree."""
     if not mode.takes_flags:
         return {}
     by_role: dict[str, set[str]] = {}
@@ -99,19 +105,20 @@ def _written(program: Program, mode: Rules) -> dict[str, str]:
 
 
 def _program_jobs(program: Program, mode: Rules) -> Iterator[tuple[str, str, str]]:
-    """(job, the role that it stands for, where the cluster is written) of the program's
-    clusters."""
+    """Yield (job, its role, where the cluster is written) for the program's clusters."""
     for written in hardcoded_cluster.written_jobs(program):
         for name, role in counterparts(written.counts, mode.takes).items():
             yield name, role, written.where
 
 
 def _no_chief(program: Program, mode: Rules, planned: Cluster) -> tuple[str, ...]:
-    """A note if the program knows a chief and the plan has none: then no task may create the
-    model."""
+    """Return a note if the program knows a chief but the plan has none.
+
+    Then perhaps no task creates the model.
+    """
     if "chief" in planned:
         return ()
-    # TensorFlow 2's idiom: the chief, else worker 0
+    # TensorFlow 2's idiom: the chief creates the model, or worker 0 if there is no chief.
     either = program.has_text("chief") and _leads_by_index(program)
     signs = [
         (f"the program's cluster has a job {name}", where)
@@ -133,8 +140,10 @@ def _no_chief(program: Program, mode: Rules, planned: Cluster) -> tuple[str, ...
 
 
 def _asks_for(name: str, program: Program) -> str:
-    """Where a program that reads TF_CONFIG compares with `name` or looks it up, "train.py:12"; else
-    ""."""
+    """Return where the program compares with `name` or looks it up, "train.py:12".
+
+    "" if there is no such place, or if the program does not read TF_CONFIG.
+    """
     if not program.has_text("TF_CONFIG"):
         return ""
     nodes = program.find(ast.Compare, ast.Subscript, ast.Call, ast.Assign)
@@ -150,8 +159,10 @@ def _asks_for(name: str, program: Program) -> str:
 
 
 def _leads_by_index(program: Program) -> bool:
-    """Whether the first worker is the program's chief: `is_chief = index == 0`, but not `kind ==
-    "master" and index == 0`."""
+    """Return whether the program's chief is the first worker: `is_chief = index == 0`.
+
+    `kind == "master" and index == 0` does not count.
+    """
     return any(
         _INDEX.search(ast.unparse(side))
         for module in program.modules
@@ -162,7 +173,7 @@ def _leads_by_index(program: Program) -> bool:
 
 
 def _is_of_chief(node: ast.AST, module: ParsedFile) -> bool:
-    """True for `kind == "master" and ...`."""
+    """Return True for `kind == "master" and ...`."""
     conjunction = isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)
     return conjunction and any(
         isinstance(each, ast.Constant) and each.value in _CHIEFS for each in module.within(node)
@@ -170,8 +181,10 @@ def _is_of_chief(node: ast.AST, module: ParsedFile) -> bool:
 
 
 def _compared_with_zero(node: ast.AST) -> tuple[ast.AST, ...]:
-    """The other side of a comparison with 0 or 1: `index == 0`, `index < 1`, `not index`, `index !=
-    0`."""
+    """Return the other side of a comparison with 0 or 1; () for anything else.
+
+    Examples: `index == 0`, `index < 1`, `not index`, `index != 0`.
+    """
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return (node.operand,)
     sides = (node.left, *node.comparators) if isinstance(node, ast.Compare) else ()
@@ -180,8 +193,11 @@ def _compared_with_zero(node: ast.AST) -> tuple[ast.AST, ...]:
 
 
 def _looked_up(node: ast.AST) -> Iterator[ast.expr]:
-    """What a comparison compares, a subscript or `.get` looks up, or the value of a constant
-    (`MASTER = "master"`)."""
+    """Yield the expressions that a node compares, looks up or defines as a constant.
+
+    These are the sides of a comparison, the key of a subscript or `.get`, and the value of a
+    constant (`MASTER = "master"`).
+    """
     if isinstance(node, ast.Compare):
         for side in (node.left, *node.comparators):
             yield from side.elts if isinstance(side, ast.List | ast.Tuple | ast.Set) else (side,)

@@ -1,9 +1,8 @@
-"""Programs that find their role by their own host: `worker_hosts.index(socket.gethostname())`.
-Reads syntax trees.
+"""Handles programs that find their role by host name: `worker_hosts.index(socket.gethostname())`.
 
-Such a program contains the names or addresses of its author's machines, and ends if its own host is
-not among them. So each task is told, in place of its host's real name, the entry of the list that
-corresponds to it (runtime/own_host).
+Reads syntax trees. Such a program contains the host names or addresses of its author, and fails if
+its own host is not in the list. So each task sees the corresponding entry of the list in place of
+its real host name (runtime/own_host).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _HOST = re.compile(r"(?:grpc://)?(?=[^:]*[A-Za-z.])([A-Za-z0-9_.-]+)(?::\d+)?")
 
 @dataclass(frozen=True)
 class OwnHosts:
-    """`hosts`: task -> its entry in the program's lists."""
+    """The host name that each task sees. `hosts`: task -> its entry in the program's lists."""
 
     hosts: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -38,8 +37,12 @@ class OwnHosts:
 
 
 def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) -> OwnHosts:
-    """`knows_role`: flags, TF_CONFIG or variables tell the program its role, so it does not need
-    its host for that."""
+    """Return the host names for a program that finds its role by its host; none for any other
+    program.
+
+    `knows_role`: flags, TF_CONFIG or variables give the program its role, so it does not need its
+    host name for that.
+    """
     where = _asks_for_host(program)
     if knows_role or not where or not rules(job.mode).takes_flags or job.cluster != "planned":
         return OwnHosts()
@@ -68,8 +71,10 @@ def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) ->
 
 
 def _asks_for_host(program: Program) -> str:
-    """Where a program that makes a cluster asks for the name or address of its host, "train.py:12";
-    else ""."""
+    """Return where a program that makes a cluster asks for its host name or address, "train.py:12".
+
+    "" if it does not.
+    """
     if not hardcoded_cluster.finds_role_itself(program):
         return ""
     calls = ((path, node) for path, node in program.find(ast.Call))
@@ -79,8 +84,10 @@ def _asks_for_host(program: Program) -> str:
 
 
 def _lists(program: Program, planned: Cluster) -> dict[str, list[str]]:
-    """role -> the hosts of the first literal list that is named after it: `ps_hosts = [...]`,
-    `{"worker": [...]}`."""
+    """Return role -> the hosts of the first literal list that is named after the role.
+
+    Examples: `ps_hosts = [...]`, `{"worker": [...]}`.
+    """
     lists: dict[str, list[str]] = {}
     for name, entries in _named_lists(program):
         matches = [_HOST.fullmatch(each.strip()) for each in entries]

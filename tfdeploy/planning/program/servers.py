@@ -1,5 +1,8 @@
-"""Which tasks run tfdeploy's own server, because the program is only the client or the chief. Reads
-syntax trees."""
+"""Decides which tasks run tfdeploy's own server, because the program is only the client or the
+chief.
+
+Reads syntax trees.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,18 @@ from tfdeploy.planning.source.expressions import argument, last_name, text
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
 
-MODULE = "tfdeploy_server"  # on PYTHONPATH of every task: tfdeploy/runtime/site
+# The module is in tfdeploy/runtime/site, which is on PYTHONPATH of every task.
+MODULE = "tfdeploy_server"
 _SERVERS = ("distribute.Server", "train.Server")
 _JOB = re.compile(r"/job:([A-Za-z]\w*)")
 
 
 @dataclass(frozen=True)
 class ServerRoles:
-    """The roles whose tasks run a plain server instead of the program, and why. `job`: the
-    program's own name of the workers' job, if it has one."""
+    """The roles whose tasks run a plain server instead of the program, and the note that says why.
+
+    `job`: the program's own name for the workers' job; "" if it has none.
+    """
 
     roles: Collection[str] = ()
     note: str | None = None
@@ -34,8 +40,11 @@ class ServerRoles:
 
 
 def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
-    """In ingraph every server; in coordinator only if the program never starts one. `roles`: those
-    that have tasks."""
+    """Return the roles that run servers. `roles`: the roles that have tasks.
+
+    In mode ingraph these are all server roles. In mode coordinator they are the same, but only if
+    the program never starts a server.
+    """
     mode = rules(job.mode)
     if mode.lead is None:
         return ServerRoles()
@@ -69,10 +78,10 @@ def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
 
 
 def own_job(program: Program) -> str:
-    """The program's own name of the workers' job, such as "local" in /job:local; "" if it is
-    "worker".
+    """Return the program's own name for the workers' job, such as "local" in /job:local.
 
-    The servers must use that name, because the client places operations on devices by it.
+    "" if the name is "worker". The servers must use the program's name, because the client places
+    operations on devices by job name.
     """
     named = _named(program)
     strange = sorted(named - set(ROLES) - {"master", client_job(program)})
@@ -80,12 +89,11 @@ def own_job(program: Program) -> str:
 
 
 def client_job(program: Program) -> str:
-    """The job of the server that an in-graph client starts for its own session; "" if it starts
-    none.
+    """Return the job of the server that an in-graph client starts for its own session.
 
-    It is a job of one task that is neither ps nor worker: `Server(cluster, job_name="host",
-    task_index=0)`. The other servers must know its address, because they send it the inputs of the
-    client's own operations.
+    "" if it starts none. The job has one task and is neither ps nor worker: `Server(cluster,
+    job_name="host", task_index=0)`. The other servers must know its address, because they send the
+    inputs of the client's own operations to it.
     """
     named = _named(program)
     jobs = {_served_job(node) for _, node in program.find(ast.Call)} - {""}
@@ -100,8 +108,8 @@ def client_job(program: Program) -> str:
 
 
 def _named(program: Program) -> set[str]:
-    """The jobs that the program names in devices (`/job:local`) and in the clusters that are
-    written into it."""
+    """Return the jobs that the program names in devices (`/job:local`) and in its literal
+    clusters."""
     named = {
         name for _, node in program.find(ast.Constant) for name in _JOB.findall(text(node) or "")
     }
@@ -109,7 +117,7 @@ def _named(program: Program) -> set[str]:
 
 
 def rules_of(job: Job, program: Program) -> Rules:
-    """The mode's rules, with a port for an in-graph client that starts a server of its own."""
+    """Return the mode's rules, with a port for an in-graph client that starts its own server."""
     mode = rules(job.mode)
     if "one_client" not in mode.traits or not client_job(program):
         return mode
@@ -117,15 +125,17 @@ def rules_of(job: Job, program: Program) -> Rules:
 
 
 def _served_job(call: ast.Call) -> str:
-    """The literal job of `Server(cluster, "host", 0)`; "" for any other call."""
+    """Return the literal job of `Server(cluster, "host", 0)`; "" for any other call."""
     if last_name(call.func) != "Server":
         return ""
     return text(argument(call, "job_name", 1)) or ""
 
 
 def _note_on_index(program: Program) -> str:
-    """A note if the client takes --task_index: it may be written to be started once for each
-    worker."""
+    """Return a note if the client takes --task_index; "" otherwise.
+
+    Such a program may expect to be started once for each worker.
+    """
     flag = next(
         (flag for flag in flags.of_cluster(program).flags if flag.name == "task_index"), None
     )
@@ -138,7 +148,8 @@ def _note_on_index(program: Program) -> str:
 
 
 def argv(python: str, facts: HostFacts, served: ServerRoles) -> tuple[str, ...]:
-    """`python`: the first word of the program's own command on that host."""
+    """Return the command of a server. `python`: the first word of the program's own command on the
+    host."""
     own = python.rpartition("/")[2].startswith("python")
     return (
         python if own else str(facts.python),

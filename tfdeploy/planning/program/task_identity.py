@@ -1,5 +1,7 @@
-"""How a program learns which task it is, apart from flags: TF_CONFIG, variables of other launchers,
-its host."""
+"""Decides how a program learns which task it is, apart from flags.
+
+The sources are TF_CONFIG, variables of other launchers, and the task's host name.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ class TaskIdentity:
         return (*self.job_names.notes, *self.cluster_variables.notes, *self.own_hosts.notes)
 
     def variables(self, planned: Cluster, role: str, index: int) -> dict[str, str]:
-        """The variables of one task, apart from TF_CONFIG."""
+        """Return the variables of one task, apart from TF_CONFIG."""
         values = self.cluster_variables.values(
             self.job_names.cluster(planned), *self.job_names.task(role, index)
         )
@@ -41,7 +43,8 @@ class TaskIdentity:
 
 
 def decide(job: Job, program: Program, planned: Cluster, *, by_flag: bool) -> TaskIdentity:
-    """`by_flag`: flags tell the program its index."""
+    """Return how the tasks learn their identity. `by_flag`: a flag gives the program its task
+    index."""
     variables = env_variables.decide(job, program)
     knows_role = by_flag or bool(variables.names) or reads_tf_config(program)
     hosts = own_hosts.decide(job, program, planned, knows_role=knows_role)
@@ -49,8 +52,10 @@ def decide(job: Job, program: Program, planned: Cluster, *, by_flag: bool) -> Ta
 
 
 def alone(job: Job, program: Program, added: Appended, workers: int) -> str | None:
-    """A note where nothing gives the program its cluster: each of its workers trains by itself, and
-    nothing else says so."""
+    """Return a note if nothing describes the cluster to the program; None otherwise.
+
+    Then each worker trains by itself, and no error shows it.
+    """
     mode_rules = rules(job.mode)
     clustered = job.flags in (None, "auto") and not (
         mode_rules.single or mode_rules.ranks or "one_client" in mode_rules.traits
@@ -77,8 +82,11 @@ def alone(job: Job, program: Program, added: Appended, workers: int) -> str | No
 
 
 def _knows_otherwise(program: Program) -> bool:
-    """Whether it has its cluster from the environment, from a file or its host's name, or written
-    into it."""
+    """Return whether the program gets its cluster without flags.
+
+    The cluster can come from the environment, a file or the host name, or be written into the
+    program.
+    """
     by_itself = hardcoded_cluster.finds_role_itself(program) or bool(
         hardcoded_cluster.clusters(program)
     )
@@ -86,5 +94,5 @@ def _knows_otherwise(program: Program) -> bool:
 
 
 def reads_tf_config(program: Program) -> bool:
-    """Whether it names TF_CONFIG, or a class of TensorFlow that reads it."""
+    """Return whether the program names TF_CONFIG, or a TensorFlow class that reads TF_CONFIG."""
     return program.has_text("TF_CONFIG") or program.uses(*_READERS.split())

@@ -1,4 +1,4 @@
-"""Which file a command starts, and which of its words are the program's own."""
+"""Finds the file that a command starts, and the words of the command that belong to the program."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-PYTHON = ("python", "python3")  # as the first word: the job's interpreter
+# Each of these as the first word of a command stands for the job's interpreter.
+PYTHON = ("python", "python3")
 SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh", "fish")
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
@@ -15,8 +16,10 @@ _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 def program_file(
     command: tuple[str, ...], sources: Mapping[str, str], cwd: str
 ) -> tuple[str, str] | None:
-    """(path of the program, folder that its imports start from): the first *.py word, or the module
-    after -m."""
+    """Return (path of the program, folder that its imports start from).
+
+    The program is the first *.py word, or the module after -m; None if the command has neither.
+    """
     at = program_index(command)
     if at is None:
         return None
@@ -27,7 +30,11 @@ def program_file(
 
 
 def program_index(command: tuple[str, ...]) -> int | None:
-    """The position of the program in the command: its first *.py word, or the module after -m."""
+    """Return the position of the program in the command: its first *.py word, or the module after
+    -m.
+
+    None for a shell command, for `python -c`, and if there is no such word.
+    """
     if not command or posixpath.basename(command[0]) in SHELLS:
         return None
     for at, (before, word) in enumerate(pairwise(("", *command[1:])), 1):
@@ -41,19 +48,21 @@ def program_index(command: tuple[str, ...]) -> int | None:
 
 
 def own_end(command: tuple[str, ...]) -> int:
-    """Where the program's own flags end: at the first `--` behind its word, else at the end."""
+    """Return where the program's own flags end: at the first `--` after the program, else at the
+    end."""
     at = program_index(command)
     return len(command) if at is None or "--" not in command[at:] else command.index("--", at)
 
 
 def one_per_task(path: str, sources: Iterable[str]) -> list[str]:
-    """The files that `{job_name}{task_index}.py` may be."""
+    """Return the files that a path such as `{job_name}{task_index}.py` can stand for."""
     pattern = re.compile("[^/]*".join(re.escape(part) for part in re.split(r"\{\w+\}", path)))
     return sorted(file for file in sources if pattern.fullmatch(file))
 
 
 def shell_script(command: tuple[str, ...], cwd: str) -> str | None:
-    """The script that the command's shell runs."""
+    """Return the script that the command's shell runs; None if the command is not a shell with a
+    script."""
     shell = command and posixpath.basename(command[0]) in SHELLS
     plain = len(command) > 1 and not command[1].startswith("-")
     return posixpath.normpath(posixpath.join(cwd, command[1])) if shell and plain else None

@@ -1,5 +1,4 @@
-"""What one expression of a syntax tree says by itself: the value of a literal, the name that it
-ends with."""
+"""Reads single expressions of a syntax tree: literal values, names, arguments of calls."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ EXITS = ("exit", "_exit", "quit", "abort")
 
 
 def text(node: ast.expr | None) -> str | None:
-    """The value of a literal text; None for anything else."""
+    """Return the value of a literal text; None for anything else."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
@@ -19,7 +18,7 @@ def is_true(node: ast.expr | None) -> bool:
 
 
 def ends_program(node: ast.stmt, exits: Collection[str] = EXITS) -> bool:
-    """True for `raise` and for a call of one of these functions."""
+    """Return True for `raise` and for a call of one of these functions."""
     call = node.value if isinstance(node, ast.Expr) else None
     return isinstance(node, ast.Raise) or (
         isinstance(call, ast.Call) and last_name(call.func) in exits
@@ -27,7 +26,8 @@ def ends_program(node: ast.stmt, exits: Collection[str] = EXITS) -> bool:
 
 
 def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
-    """The argument of a call, by its keyword or by its position; None where it is not given."""
+    """Return the argument of a call, by its keyword or its position; None if the call does not give
+    it."""
     by_position = call.args[position : position + 1] if position is not None else []
     return next(
         (each.value for each in call.keywords if each.arg == name), next(iter(by_position), None)
@@ -35,14 +35,16 @@ def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr
 
 
 def last_name(node: ast.expr | None) -> str:
-    """ "run" of `tf.app.run` and of `run`; "" for an expression that ends in no name."""
+    """Return "run" for `tf.app.run` and for `run`; "" for an expression that does not end in a
+    name."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def dotted_name(node: ast.expr) -> str:
-    """ "tf.app.run" of these names and attributes; "" for an expression of anything else."""
+    """Return "tf.app.run" for `tf.app.run`; "" for an expression that has other parts than
+    names."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

@@ -1,7 +1,8 @@
-"""Finds guarded code: what a `try` may catch, the branches of a feature test (a version, a part
-that may be missing), and what never runs. Reads syntax trees.
+"""Finds guarded code: bodies of a `try`, branches of a feature test, and code that never runs.
 
-The program itself handles names in such code: they neither decide how it runs nor prevent it.
+A feature test asks for a version, or for a part that may be missing. Reads syntax trees. The
+program itself handles the names in guarded code, so these names neither decide how the program runs
+nor prevent the launch.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ _OF_ABSENCE = ("ImportError", "ModuleNotFoundError", "AttributeError", "NameErro
 
 @lru_cache(maxsize=4)
 def guarded(program: Program) -> frozenset[int]:
-    """The ids of all guarded nodes, with every node of a module that only guarded code imports."""
+    """Return the ids of all guarded nodes.
+
+    They include every node of a module that only guarded code imports.
+    """
     results = frozenset(name for module in program.modules for name in _result_names(module))
     ids = {
         each.path: _in_module(each, results, imported=each.path not in program.roots)
@@ -61,21 +65,24 @@ def guarded(program: Program) -> frozenset[int]:
 
 
 def catches_absence(node: ast.Try) -> bool:
-    """Whether a handler catches an ImportError or AttributeError of the body, or catches any error
-    and then goes on."""
+    """Return whether a handler catches an ImportError or AttributeError of the body.
+
+    A handler that catches any error and then continues counts too.
+    """
     return any(_catches(handler) for handler in node.handlers)
 
 
 def suppresses(node: ast.With | ast.AsyncWith) -> bool:
-    """Whether it is a `with contextlib.suppress(...)`."""
+    """Return whether the statement is a `with contextlib.suppress(...)`."""
     calls = (item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call))
     return any(last_name(call.func) == "suppress" for call in calls)
 
 
 def decided(test: ast.expr, main: bool | None = None) -> bool | None:
-    """Whether the condition holds in every run on Python 3; None where that is not known.
+    """Return the result that the condition has in every run on Python 3; None if it is not known.
 
-    `main`: the command starts this module, rather than that another imports it; None: either.
+    `main`: True if the command starts this module, False if another module imports it, None if
+    either is possible.
     """
     if isinstance(test, ast.Constant):
         return bool(test.value)
@@ -98,7 +105,7 @@ def decided(test: ast.expr, main: bool | None = None) -> bool | None:
 
 def _in_module(module: ParsedFile, results: frozenset[str], *, imported: bool) -> set[int]:
     ids: set[int] = set()
-    # outer blocks come before the blocks in them
+    # `find` returns outer blocks before the blocks inside them.
     for node in module.find(ast.Try, ast.With, ast.If, ast.IfExp):
         if id(node) not in ids:
             for part in _protected(node, module, results, imported=imported):
@@ -109,7 +116,7 @@ def _in_module(module: ParsedFile, results: frozenset[str], *, imported: bool) -
 def _protected(
     node: ast.AST, module: ParsedFile, results: frozenset[str], *, imported: bool
 ) -> Iterator[ast.AST]:
-    """What of the node's own blocks is guarded."""
+    """Yield the parts of the node's own blocks that are guarded."""
     if isinstance(node, ast.Try) and catches_absence(node):
         yield from (*node.body, *node.handlers)
     elif isinstance(node, ast.With) and suppresses(node):
@@ -129,8 +136,10 @@ def _protected(
 
 
 def _result_names(module: ParsedFile) -> Iterator[str]:
-    """The names that hold the result of a feature test: `can_import = True` in a `try`, `new_api =
-    version >= "1.0"`, `def is_tf2():`."""
+    """Yield the names that hold the result of a feature test.
+
+    Examples: `can_import = True` in a `try`, `new_api = version >= "1.0"`, `def is_tf2():`.
+    """
     tries = (node for node in module.find(ast.Try) if catches_absence(node))
     blocks = (
         block
@@ -197,8 +206,11 @@ def _raises_again(handler: ast.ExceptHandler) -> bool:
 
 
 def _of_python(test: ast.Compare) -> bool | None:
-    """`sys.version_info[0] < 3`, `sys.version_info >= (3, 0)`: the same in every Python 3, or
-    None."""
+    """Return the result of a test of the Python version if it is the same in every Python 3, else
+    None.
+
+    Examples: `sys.version_info[0] < 3`, `sys.version_info >= (3, 0)`.
+    """
     subscript = test.left if isinstance(test.left, ast.Subscript) else None
     name = dotted_name(subscript.value if subscript else test.left)
     is_first = (

@@ -1,9 +1,9 @@
-"""Which modules from outside the code a program imports, and which of these imports every run of it
+"""Finds the modules from outside the code that a program imports, and which imports every run
 reaches.
 
-Cause: a package that a host lacks was found by starting the program there, after 20 s and on each
-host again. The probe asks the hosts' interpreters for these names, and the preflight judges the
-answers. Reads syntax trees.
+Reads syntax trees. Without this check a missing package was noticed only when the program started
+on a host, after 20 s, and once for each host. The probe asks the hosts' interpreters for these
+names, and the preflight judges the answers.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from tfdeploy.planning.source.expressions import ends_program, last_name
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program, imported_names
 
-ALWAYS = ("tf_slim",)  # which planning itself wants to know of
-_MOST = 900  # names that are asked for
+# Planning itself needs to know whether the hosts have these modules.
+ALWAYS = ("tf_slim",)
+_MOST = 900  # limits the number of module names in one question to a host
 _CODE = (".py", ".so", ".pyd", ".pyc", ".pyx")
-_PATHS = ("path", "meta_path", "path_hooks")  # of sys
+_PATHS = ("path", "meta_path", "path_hooks")  # attributes of sys
 _Change = ast.Call | ast.Assign | ast.AugAssign
 _CHANGES: tuple[type[_Change], ...] = (ast.Call, ast.Assign, ast.AugAssign)
 _STARTS = ("system", "call", "check_call", "check_output", "run", "Popen")
-# What may stand in an expression for a folder of the code itself.
+# The names that an expression for a folder of the code itself may contain.
 _OF_THE_CODE = """
     os path pardir curdir dirname abspath realpath normpath join getcwd __file__ sys str pathlib Path parent parents
     resolve insert append extend
@@ -35,7 +36,7 @@ _OF_THE_CODE = """
 
 
 class Import(NamedTuple):
-    """`sure`: every run of the program reaches this import."""
+    """An imported module. `sure`: every run of the program reaches this import."""
 
     module: str  # "pandas": the first part of the name
     where: str  # "train.py:3"
@@ -43,17 +44,17 @@ class Import(NamedTuple):
 
 
 def modules_asked(program: Program) -> tuple[str, ...]:
-    """The names that the hosts' interpreters are asked for."""
+    """Return the module names that the hosts' interpreters are asked for."""
     modules = {module for module, _, _ in _unguarded(program) if module.isascii()}
     return tuple(sorted({*ALWAYS, *sorted(modules)[:_MOST]}))
 
 
 def from_outside(job: Job, program: Program, files: Collection[str]) -> tuple[Import, ...]:
-    """The imports of modules that are not in the code, each module once. `files`: the code's paths;
-    a folder's ends with a slash.
+    """Return the imports of modules that are not in the code, each module once.
 
-    None is sure where another folder may hold the module, or another interpreter run the program.
-    Imports that a `try` or an `if` about versions handles are left out.
+    `files`: the code's paths; the path of a folder ends with a slash. No import is sure if another
+    folder may hold the module, or if another interpreter may run the program. Leaves out imports
+    that a `try` or a version test handles.
     """
     interpreter_words = job.command[: program_index(job.command) or 0]
     if any(
@@ -77,8 +78,10 @@ def from_outside(job: Job, program: Program, files: Collection[str]) -> tuple[Im
 
 
 def _own(files: Iterable[str]) -> set[str]:
-    """Names of folders and modules anywhere in the code: a program may add each of its folders to
-    sys.path."""
+    """Return the names of folders and modules anywhere in the code.
+
+    A program may add each of its folders to sys.path.
+    """
     names: set[str] = set()
     for file in files:
         folder, _, name = file.rpartition("/")
@@ -89,7 +92,7 @@ def _own(files: Iterable[str]) -> set[str]:
 
 
 def _has_other_folders(job: Job, program: Program) -> bool:
-    """Whether modules may come from folders that are neither the interpreter's nor the code's."""
+    """Return whether modules may come from folders outside the interpreter and the code."""
     given = job.env.get("PYTHONPATH", "")
     if "PYTHONPATH" in job.secrets or any(word[:1] in ("/", "~", "{") for word in given.split(":")):
         return True
@@ -101,8 +104,11 @@ def _has_other_folders(job: Job, program: Program) -> bool:
 
 
 def _may_add_folder(node: _Change, module: ParsedFile) -> bool:
-    """True for `sys.path.append("/opt/lib")`, `sys.path[0] = "/opt/lib"`, `sys.path += folders`, a
-    finder of the program's own, or `pip install` in the program."""
+    """Return whether the statement may make modules from outside the code importable.
+
+    Examples: `sys.path.append("/opt/lib")`, `sys.path[0] = "/opt/lib"`, `sys.path += folders`, a
+    finder of the program's own, `pip install` in the program.
+    """
     if isinstance(node, ast.Call):
         name = last_name(node.func)
         if name in _STARTS:
@@ -130,8 +136,10 @@ def _is_of_sys(node: ast.AST) -> bool:
 
 
 def _is_within_code(node: ast.AST, module: ParsedFile) -> bool:
-    """Whether the expression can only name folders of the code: made of __file__, the current
-    folder and relative texts."""
+    """Return whether the expression can only name folders of the code.
+
+    Such an expression uses only __file__, the current folder and relative texts.
+    """
     for each in module.within(node):
         if (
             isinstance(each, ast.Constant)
@@ -152,8 +160,8 @@ def _is_within_code(node: ast.AST, module: ParsedFile) -> bool:
 
 
 def _unguarded(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
-    """(module, "train.py:3", node) of every import of an absolute name that the program does not
-    handle itself."""
+    """Yield (module, "train.py:3", node) for every absolute import that the program does not handle
+    itself."""
     guarded = guards.guarded(program)
     for path, node in program.imports:
         tries = (each for each in program.by_path[path].around(node) if isinstance(each, ast.Try))
@@ -165,5 +173,5 @@ def _unguarded(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
 
 
 def _insists(node: ast.Try) -> bool:
-    """True for a `try` that catches a failed import only to end with an error of its own."""
+    """Return True for a `try` that catches a failed import only to exit with its own error."""
     return bool(node.handlers) and all(ends_program(each.body[-1]) for each in node.handlers)

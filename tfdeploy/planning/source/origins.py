@@ -1,9 +1,10 @@
-"""Where the values of a program come from: its flags and sys.argv, followed through names, calls
-and splits.
+"""Finds where values of a program come from: its flags and sys.argv, through names, calls and
+splits.
 
-A small reading of the syntax trees, file by file: every value that a name is given in its function
-or module, what calls hand to parameters, and what a function returns. It follows no containers but
-dictionaries by a literal key, and no branches: a name that is given two values has both origins.
+Reads the syntax trees file by file. It records every value that a name gets in its function or
+module, the arguments that calls pass to parameters, and the values that functions return. Of
+containers it follows only dictionaries with literal keys. It ignores branches: a name that gets two
+values has both origins.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from tfdeploy.planning.source.expressions import argument, last_name, text
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
 
-# ("split", ","), ("item", 0), ("json", ""), ("key", "ps"), ("one", "") of [x]
+# One operation on a value: ("split", ","), ("item", 0), ("json", ""), ("key", "ps"), or ("one", "")
+# for a list of one element.
 Step = tuple[str, str | int]
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -52,8 +54,11 @@ ARGV = "sys.argv"
 
 
 class Origin(NamedTuple):
-    """A flag by the attribute that has its value, or a word of sys.argv by its position, and what
-    is done with it. `dest` is ARGV: all words of sys.argv from the position on."""
+    """A flag or a word of sys.argv, with the steps that the program applies to its value.
+
+    `dest`: the attribute that holds the flag's value. If `dest` is "", `position` is the position
+    in sys.argv. If `dest` is ARGV, the origin is all words of sys.argv from `position` on.
+    """
 
     dest: str
     position: int = 0
@@ -66,7 +71,8 @@ class Origin(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """A value that a name is given, its file, and which part of it."""
+    """A value that a name gets, the file of this value, and the part of the value that the name
+    gets."""
 
     value: ast.expr
     module: ParsedFile
@@ -78,7 +84,7 @@ class Origins:
 
     def __init__(self, program: Program, dests: Collection[str]) -> None:
         self._program, self._dests = program, frozenset(dests)
-        # (id of a function or of a module's tree, name) -> what the name is given there
+        # (id of a function or of a module's tree, name) -> the values that the name gets there
         self._given: defaultdict[tuple[int, str], list[_Given]] = defaultdict(list)
         self._attributes: defaultdict[str, list[_Given]] = defaultdict(list)
         self._calls: defaultdict[str, list[tuple[ast.Call, ParsedFile]]] = defaultdict(list)
@@ -89,13 +95,14 @@ class Origins:
                 self._record(node, module)
 
     def origins_of(self, node: ast.expr | None, module: ParsedFile) -> frozenset[Origin]:
-        """Every origin that the expression may have; empty where none is known."""
+        """Return every origin that the expression may have; empty if none is known."""
         if node is None:
             return frozenset()
         if id(node) not in self._known:
-            self._known[id(node)] = frozenset()  # for a value that is made of itself
+            # This entry ends the recursion for a value that depends on itself.
+            self._known[id(node)] = frozenset()
             origins = self._origins_of(node, module)
-            # The word before the first one is the program itself.
+            # Position 0 of sys.argv is the program itself.
             self._known[id(node)] = frozenset(
                 each for each in origins if each.dest or each.position > 0
             )
@@ -104,7 +111,8 @@ class Origins:
     def values(
         self, node: ast.expr, module: ParsedFile, depth: int = 4
     ) -> Iterator[tuple[ast.expr, ParsedFile]]:
-        """The expression and the expressions that it stands for, through names."""
+        """Yield the expression and the expressions that it stands for, through at most `depth`
+        names."""
         yield node, module
         if isinstance(node, ast.Name) and depth:
             for given in self._named(node, module):
@@ -143,7 +151,8 @@ class Origins:
             yield Origin(node.attr)
         elif node.attr == "argv" and last_name(node.value) == "sys":
             yield Origin(ARGV)
-        elif node.attr == "value":  # of absl's flag holders
+        # An absl flag holder has its value in the attribute `value`.
+        elif node.attr == "value":
             yield from self.origins_of(node.value, module)
         else:
             for given in (*self._attributes[node.attr], *self._of_modules(node.attr, module)):
@@ -206,7 +215,7 @@ class Origins:
         return [] if is_parameter else self._of_modules(node.id, module)
 
     def _of_modules(self, name: str, module: ParsedFile) -> list[_Given]:
-        """What other modules of the program call so."""
+        """Return the values that other modules of the program give to this name."""
         others = [id(other.tree) for other in self._program.modules if other is not module]
         return [given for tree in others for given in self._given.get((tree, name), ())]
 
@@ -227,13 +236,15 @@ class Origins:
             return
 
     def _record(self, node: ast.AST, module: ParsedFile) -> None:
-        """Record what the node gives to a name, a parameter, or the result of a function."""
+        """Record the value that the node gives to a name, a parameter, or the result of a
+        function."""
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 self._assign(target, _Given(node.value, module))
         elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
             self._assign(node.target, _Given(node.value, module))
-        elif isinstance(node, ast.comprehension):  # what an item is, the list is
+        # An item of a list has the same origin as the list.
+        elif isinstance(node, ast.comprehension):
             self._assign(node.target, _Given(node.iter, module))
         elif isinstance(node, ast.Call):
             self._calls[last_name(node.func)].append((node, module))
@@ -259,12 +270,13 @@ class Origins:
 
 
 def functions_around(node: ast.AST, module: ParsedFile) -> list[Function]:
-    """The functions around a place, from the innermost one."""
+    """Return the functions around a node, innermost first."""
     return [each for each in module.around(node) if isinstance(each, Function)]
 
 
 def _called_by(function: Function, module: ParsedFile) -> str:
-    """The name by which calls name the function: its own, or that of its class."""
+    """Return the name by which calls name the function: its own, or that of its class for
+    __init__."""
     if isinstance(function, ast.Lambda):
         return ""
     if function.name != "__init__":
@@ -286,7 +298,7 @@ def _argument(call: ast.Call, name: str, parameters: list[str]) -> ast.expr | No
 
 
 def _is_command(function: ast.FunctionDef) -> bool:
-    """Whether click calls it with its options."""
+    """Return whether click calls the function with its options."""
     return any(
         last_name(each.func if isinstance(each, ast.Call) else each) == "option"
         for each in function.decorator_list

@@ -1,5 +1,7 @@
-"""What brings a module that an interpreter lacks: the package's name where it differs from the
-module's, or that none does."""
+"""Finds the package that provides a module that an interpreter lacks.
+
+The table lists packages whose name differs from the module's name.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ _PACKAGES = {
     "yaml": "PyYAML",
     "zmq": "pyzmq",
 }
-# Modules that Python itself has dropped: in 3.12 and in 3.13.
+# Standard modules that Python 3.12 (first line) and Python 3.13 have dropped.
 _DROPPED = """
     asynchat asyncore imp smtpd
     aifc audioop cgi cgitb chunk crypt imghdr lib2to3 mailcap msilib nis nntplib ossaudiodev pipes sndhdr spwd sunau
@@ -55,13 +57,15 @@ _DROPPED = """
 
 
 def package(module: str) -> str | None:
-    """The name by which pip has it; None for a module that no package brings: of Python itself, or
-    of Python 2."""
+    """Return the package that pip installs for the module.
+
+    None for a module that no package provides: a module of Python itself, or of Python 2.
+    """
     if module in _PACKAGES:
         return _PACKAGES[module]
     return None if of_python(module) or module in python2.MODULES else module
 
 
 def of_python(module: str) -> bool:
-    """Whether it is part of some Python 3."""
+    """Return whether the module is part of the standard library of some Python 3 version."""
     return module in sys.stdlib_module_names or module in _DROPPED.split()

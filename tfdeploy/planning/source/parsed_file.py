@@ -1,5 +1,4 @@
-"""One parsed file of a program: its syntax tree, walked once, and what its readers ask of the
-nodes."""
+"""Holds one parsed file of a program, with its syntax tree walked once for all queries."""
 
 from __future__ import annotations
 
@@ -13,15 +12,17 @@ from typing import TypeVar, cast
 
 Node = TypeVar("Node", bound=ast.AST)
 _IMPORTS: tuple[type[ast.Import | ast.ImportFrom], ...] = (ast.Import, ast.ImportFrom)
-# Python has one object of each for all places.
+# Python shares one object of each of these classes among all places of a tree.
 _SHARED = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
 
 
 class ParsedFile:
-    """`nodes`: every node before those within it, in the order of the text, without contexts and
-    operators.
+    """A parsed file.
 
-    `parents`: for each of them the position of the node around it; -1 for the module."""
+    `nodes`: every node, parents before their children, in the order of the text; without contexts
+    and operators. `parents`: for each node the position of its parent in `nodes`; -1 for the
+    module.
+    """
 
     def __init__(self, path: str, tree: ast.Module) -> None:
         self.path, self.tree = path, tree
@@ -37,11 +38,11 @@ class ParsedFile:
 
     @cached_property
     def position(self) -> dict[int, int]:
-        """The id of a node -> its place in `nodes`."""
+        """Return the id of a node -> its index in `nodes`."""
         return {id(node): at for at, node in enumerate(self.nodes)}
 
     def find(self, *kinds: type[Node]) -> Sequence[Node]:
-        """Every node of these classes."""
+        """Return every node of these classes, in the order of the text."""
         lists = [self._by_class[kind] for kind in kinds if kind in self._by_class]
         nodes = (
             lists[0]
@@ -55,12 +56,12 @@ class ParsedFile:
         return self.find(*_IMPORTS)
 
     def within(self, node: ast.AST) -> list[ast.AST]:
-        """The node and every node in it."""
+        """Return the node and every node inside it."""
         at = self.position[id(node)]
         return self.nodes[at : at + self._sizes[at]]
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
-        """The nodes around it, from the innermost one."""
+        """Yield the nodes that contain this node, innermost first."""
         at = self.parents[self.position[id(node)]]
         while at >= 0:
             yield self.nodes[at]
@@ -75,7 +76,7 @@ class ParsedFile:
 
     @cached_property
     def _sizes(self) -> list[int]:
-        """For each node, how many nodes it is with those within it."""
+        """Return for each node the number of nodes in its subtree, with the node itself."""
         sizes = [1] * len(self.nodes)
         for at in range(len(sizes) - 1, 0, -1):
             sizes[self.parents[at]] += sizes[at]
@@ -84,16 +85,21 @@ class ParsedFile:
 
 @lru_cache(maxsize=1024)
 def parse(path: str, text: str) -> ParsedFile:
-    """Raises what `ast.parse` raises. Cached: the shipment, the plan and each role's command read
-    the same files, and nothing changes a tree. Equal files have a tree each, since nodes are told
-    apart by their ids."""
+    """Return the parsed file. Raises what `ast.parse` raises.
+
+    Cached, because the shipment, the plan and each role's command read the same files, and nothing
+    changes a tree. Files with equal text still get separate trees, because node ids tell nodes
+    apart.
+    """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of invalid escapes in the user's strings
+        # Invalid escapes in the user's strings would print warnings here.
+        warnings.simplefilter("ignore")
         return ParsedFile(path, ast.parse(text.removeprefix("\ufeff")))
 
 
 def children(node: ast.AST) -> list[ast.AST]:
-    """The nodes directly in this one, in the order of the text, without contexts and operators."""
+    """Return the direct children of the node, in the order of the text, without contexts and
+    operators."""
     nodes: list[ast.AST] = []
     for name in node._fields:
         value = getattr(node, name, None)

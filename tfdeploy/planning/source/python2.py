@@ -1,10 +1,10 @@
-"""Recognises Python 2 source by the line that Python 3 cannot parse. Reads text alone."""
+"""Recognises Python 2 source by the line that Python 3 cannot parse. Reads text only."""
 
 from __future__ import annotations
 
 import re
 
-# Syntax that Python 3 does not have, as patterns of one line.
+# Syntax that Python 3 lacks: (description, pattern of one line).
 _SYNTAX: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("the print statement", re.compile(r"(^|[:;])\s*print\s+(?![=(.])\S|(^|[:;])\s*print\s*>>")),
     ("the exec statement", re.compile(r"(^|[:;])\s*exec\s+[^=(\s]")),
@@ -30,7 +30,8 @@ MODULES = frozenset(_MODULES.split())
 
 
 def python2_syntax(text: str, error: SyntaxError) -> str | None:
-    """The Python 2 syntax at the place of the error; None where it is an error in any Python."""
+    """Return the Python 2 syntax at the place of the error; None if it is an error in every
+    Python."""
     if isinstance(error, TabError):
         return "tabs mixed with spaces"
     lines = text.splitlines()

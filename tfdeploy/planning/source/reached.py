@@ -1,9 +1,10 @@
-"""Finds what a program surely executes: its module level, `if __name__ == "__main__":`, the modules
-imported there, and the functions, methods and classes that these call by names that are bound once.
-Reads syntax trees.
+"""Finds the code that a program surely executes.
 
-In doubt code is not reached: a loop that may be empty, the branch of a flag, a callback. A branch
-of the job's name counts where some task of the run takes it.
+This is the module level, `if __name__ == "__main__":`, the modules imported there, and the
+functions, methods and classes that these call by names that are bound once. Reads syntax trees.
+
+Code counts as not reached in case of doubt: a loop that may be empty, the branch of a flag, a
+callback. A branch that depends on the job name counts if some task of the run takes it.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from tfdeploy.planning.source.source import Program, imported_files
 
 _RUNNERS = ("app.run", "absl.app.run")
 _EXITS = ("sys.exit", "exit", "quit", "os._exit", "os.abort")
-# Calls that only report: a branch that makes no others before it ends the run is no work of its
-# own.
+# Calls that only report. A branch that makes only these calls before it ends the run does no real
+# work.
 _REPORTS = [
     "print",
     "info",
@@ -43,7 +44,10 @@ _INDEX_NAMES = ("task_index", "task_id", "task", "worker_index", "rank")
 
 @dataclass(frozen=True)
 class Reached:
-    """`nodes`: ids of expressions and statements. `files`: the modules that are executed."""
+    """The code that is executed.
+
+    `nodes`: ids of expressions and statements. `files`: the modules that are executed.
+    """
 
     nodes: frozenset[int]
     files: frozenset[str]
@@ -51,7 +55,10 @@ class Reached:
 
 @lru_cache(maxsize=4)
 def reached(program: Program, *, workers: bool) -> Reached:
-    """`workers`: whether the program runs as tasks named worker."""
+    """Return the code that the program surely executes.
+
+    `workers`: the program runs as tasks named worker.
+    """
     walk = _Walk(program, workers)
     walk.run()
     return Reached(frozenset(walk.nodes), frozenset(walk.files))
@@ -72,8 +79,10 @@ class _Walk:
             self._block(*self._waiting.pop())
 
     def _block(self, body: list[ast.stmt], scope: Scope) -> bool:
-        """Adds what the block surely executes. True where what follows the block is not surely
-        reached."""
+        """Record what the block surely executes.
+
+        Return True if the code after the block is not surely reached.
+        """
         return any(self._statement(node, scope) for node in body)
 
     def _statement(self, node: ast.stmt, scope: Scope) -> bool:
@@ -105,22 +114,25 @@ class _Walk:
             block for block, result in ((node.body, True), (node.orelse, False)) if result in taken
         ]
         ends = [self._block(block, scope) for block in sure]
-        # A task that leaves in the other branch of the job's name does not keep this one from going
-        # on.
+        # If a task exits in one branch of a test of the job name, other tasks still continue after
+        # the test.
         if taken:
             return any(ends)
         module = self._program.by_path[scope.path]
         return _may_end(node.body, module) or _may_end(node.orelse, module)
 
     def _try(self, node: ast.Try, scope: Scope) -> bool:
-        """Neither the body nor the `else` block is sure where a handler hides the body's
-        failure."""
+        """Record the parts of a `try` that surely run; return True if the code after it may not.
+
+        Neither the body nor the `else` block is sure if a handler hides the body's failure.
+        """
         caught = guards.catches_absence(node)
         ends = not caught and (self._block(node.body, scope) or self._block(node.orelse, scope))
         return self._block(node.finalbody, scope) or ends
 
     def _taken(self, test: ast.expr) -> tuple[bool, ...]:
-        """The results that the condition has in some task of the run, as far as they are known."""
+        """Return the results that the condition has in some task of the run, as far as they are
+        known."""
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             return tuple(not result for result in self._taken(test.operand))
         if isinstance(test, ast.Name | ast.Attribute):
@@ -185,7 +197,7 @@ class _Walk:
 
 
 def _evaluated(node: ast.stmt) -> Iterator[ast.expr]:
-    """The expressions that the statement itself evaluates, without those of its blocks."""
+    """Yield the expressions that the statement itself evaluates, without those in its blocks."""
     if isinstance(node, Function):
         yield from (
             *node.decorator_list,
@@ -203,7 +215,7 @@ def _evaluated(node: ast.stmt) -> Iterator[ast.expr]:
 
 
 def _parts(node: ast.AST) -> list[ast.AST]:
-    """The parts of an expression that are surely evaluated with it."""
+    """Return the parts of an expression that are surely evaluated with it."""
     if isinstance(node, ast.Lambda):
         return [*node.args.defaults, *(each for each in node.args.kw_defaults if each)]
     if isinstance(node, ast.IfExp):
@@ -217,8 +229,10 @@ def _parts(node: ast.AST) -> list[ast.AST]:
 
 
 def _runs_once(node: ast.While | ast.For) -> bool:
-    """Whether the loop's body surely runs: `while True`, `while not sv.should_stop()`, `for _ in
-    range(3)`, `for x in ("a",)`."""
+    """Return whether the loop's body surely runs at least once.
+
+    Examples: `while True`, `while not sv.should_stop()`, `for _ in range(3)`, `for x in ("a",)`.
+    """
     if isinstance(node, ast.While):
         test = node.test.operand if isinstance(node.test, ast.UnaryOp) else None
         return guards.decided(node.test) is True or (
@@ -235,8 +249,10 @@ def _runs_once(node: ast.While | ast.For) -> bool:
 
 
 def _may_end(block: list[ast.stmt], module: ParsedFile) -> bool:
-    """Whether the run may end in this branch after work of its own: after more than a report of an
-    error."""
+    """Return whether the run may end in this branch after real work.
+
+    A branch that only reports an error before it exits does not count.
+    """
     inner = [node for statement in block for node in module.within(statement)]
     leaves = any(isinstance(node, ast.Return | ast.Break | ast.Continue) for node in inner)
     calls = [_called(node) for node in inner if isinstance(node, ast.Call)]
@@ -246,12 +262,15 @@ def _may_end(block: list[ast.stmt], module: ParsedFile) -> bool:
 
 
 def _is_deferred(node: Function, module: ParsedFile) -> bool:
-    """Whether a call does not run the body: a generator, unless a decorator drives it, or a
-    coroutine."""
+    """Return whether a call does not run the body.
+
+    That is so for a coroutine, and for a generator without a decorator that drives it.
+    """
     yields = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in module.within(node))
     return isinstance(node, ast.AsyncFunctionDef) or (yields and not node.decorator_list)
 
 
 def _called(node: ast.expr) -> str:
-    """ "tf.app.run" of `tf.app.run(main)`, "run" of `model().run()`; "" for what is no call."""
+    """Return "tf.app.run" for `tf.app.run(main)` and "run" for `model().run()`; "" if it is not a
+    call."""
     return dotted_name(node.func) or last_name(node.func) if isinstance(node, ast.Call) else ""

@@ -1,7 +1,7 @@
-"""What a name of the program stands for where it is used: a function, a class, an instance of one,
-or a module.
+"""Resolves what a name of the program means at the place of its use.
 
-Resolves only names that their scope binds once. Reads syntax trees.
+The result is a function, a class, an instance of a class, or a module. Resolves only names that
+their scope binds once. Reads syntax trees.
 """
 
 from __future__ import annotations
@@ -16,15 +16,19 @@ from tfdeploy.planning.source.parsed_file import children
 from tfdeploy.planning.source.source import Program, imported_files, module_of_name
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-_DEPTH = 8  # of imports of imports, and of base classes
+# Limits the steps of one resolution: imports of imports, base classes, aliases.
+_DEPTH = 8
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """`instance`: of the class `node`. `owner`: the class or instance that a method was found in.
-    A module has no node."""
+    """What a name stands for. A module has no node.
 
-    scope: Scope  # where it is defined
+    `instance`: the name is an instance of the class `node`. `owner`: the class or instance in which
+    a method was found.
+    """
+
+    scope: Scope  # the scope that defines the name
     node: Function | ast.ClassDef | None = None
     instance: bool = False
     owner: Meaning | None = None
@@ -32,12 +36,12 @@ class Meaning:
 
 @dataclass(frozen=True)
 class Scope:
-    """A module or a function: what it binds, and the scope around it."""
+    """A module or a function: the names that it binds, and the scope around it."""
 
     path: str
     outer: Scope | None = None
     bound: dict[str, list[ast.AST]] = field(default_factory=dict)  # name -> the nodes that bind it
-    given: dict[str, Meaning] = field(default_factory=dict)  # `self`
+    given: dict[str, Meaning] = field(default_factory=dict)  # the meaning of `self`
 
 
 @lru_cache(maxsize=4)
@@ -51,7 +55,8 @@ class Scopes:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._modules: dict[str, Scope] = {}
-        self._bound: dict[int, dict[str, list[ast.AST]]] = {}  # function -> what its body binds
+        # id of a function -> the names that its body binds
+        self._bound: dict[int, dict[str, list[ast.AST]]] = {}
 
     def module(self, path: str) -> Scope:
         if path not in self._modules:
@@ -60,7 +65,7 @@ class Scopes:
         return self._modules[path]
 
     def function(self, meaning: Meaning) -> Scope:
-        """The scope of a function's body."""
+        """Return the scope of a function's body."""
         node, owner, given = meaning.node, meaning.owner, dict[str, Meaning]()
         if not isinstance(node, Function):
             return meaning.scope
@@ -78,7 +83,7 @@ class Scopes:
         return Scope(meaning.scope.path, meaning.scope, self._bound[id(node)], given)
 
     def meaning(self, node: ast.expr, scope: Scope, depth: int = _DEPTH) -> Meaning | None:
-        """What the expression stands for; None where that is not known."""
+        """Return what the expression stands for; None if that is not known."""
         if depth == 0:
             return None
         if isinstance(node, ast.Name):
@@ -96,7 +101,7 @@ class Scopes:
         return None
 
     def member(self, owner: Meaning, name: str, depth: int = _DEPTH) -> Meaning | None:
-        """The member of a module, class or instance."""
+        """Return the member of a module, class or instance; None if it is not known."""
         if owner.node is None:
             bound = name in owner.scope.bound
             return self._of_name(name, owner.scope, depth) if bound else None
@@ -141,7 +146,7 @@ class Scopes:
         return module if is_module else self.member(module, alias.name, depth - 1)
 
     def _submodule(self, node: ast.Attribute, scope: Scope) -> Meaning | None:
-        """`a.b` after `import a.b`."""
+        """Return the module of `a.b` after `import a.b`; None for any other expression."""
         dotted = dotted_name(node)
         outer: Scope | None = scope if dotted else None
         while outer:
@@ -165,8 +170,8 @@ def _bound(body: list[ast.stmt]) -> dict[str, list[ast.AST]]:
 
 
 def _bindings(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
-    """(name, the node that binds it) of these statements, without those of functions and classes in
-    them."""
+    """Yield (name, the node that binds it) of these statements, without nested functions and
+    classes."""
     waiting: list[ast.AST] = list(body)
     while waiting:
         node = waiting.pop()

@@ -1,7 +1,7 @@
-"""The program that a command starts, as parsed files: the file itself and the modules of the tree
-that it imports.
+"""Reads the program that a command starts: its file and the modules of the code that it imports.
 
-It parses given text and imports nothing. A file that cannot be parsed is a note, no error.
+Parses the given text and imports nothing. A file that cannot be parsed becomes a note, not an
+error.
 """
 
 from __future__ import annotations
@@ -23,21 +23,26 @@ class Unparsed(NamedTuple):
 
     where: str  # "train.py:3"
     error: str  # "invalid syntax"
-    certain: bool  # the program itself, whole: what imports it may take its failure into account
+    # True only for the file that the command starts, and only if its text was decoded completely.
+    # An importing file may handle the failure of any other file.
+    certain: bool
 
 
 @dataclass(frozen=True)
 class Program:
-    """Where `path` is None or `modules` is empty, `unread` says why."""
+    """The parsed files of a program.
+
+    If `path` is None or `modules` is empty, `unread` says why.
+    """
 
     path: str | None
-    modules: tuple[ParsedFile, ...] = ()  # the program first, then what it imports
+    modules: tuple[ParsedFile, ...] = ()  # the program first, then the modules it imports
     unread: str | None = None
     script: str | None = None  # the script that the command's shell runs
     unparsed: tuple[Unparsed, ...] = ()
-    # ("train.py:3", "the print statement"): what Python 3 cannot read
+    # Syntax that Python 3 cannot read: ("train.py:3", "the print statement").
     python2: tuple[tuple[str, str], ...] = ()
-    # the files that the command may start: one, or one for each kind of task
+    # The files that the command can start: one file, or one for each kind of task.
     roots: tuple[str, ...] = ()
     base: str = ""  # the folder that imports start from
 
@@ -46,33 +51,37 @@ class Program:
         return {module.path: module for module in self.modules}
 
     def find(self, *kinds: type[Node]) -> Iterator[tuple[str, Node]]:
-        """(path, node) of every node of these classes, in the order of files and lines."""
+        """Yield (path, node) of every node of these classes, in the order of files and lines."""
         for module in self.modules:
             yield from ((module.path, node) for node in module.find(*kinds))
 
     @cached_property
     def imports(self) -> tuple[tuple[str, ast.Import | ast.ImportFrom], ...]:
-        """(path, node) of every import statement."""
+        """Return (path, node) of every import statement."""
         return tuple((module.path, node) for module in self.modules for node in module.imports)
 
     def uses(self, *names: str) -> bool:
-        """Whether it uses one of these names, alone or as the last one of `a.b.name`."""
+        """Return whether the program uses one of these names, alone or as the last part of
+        `a.b.name`."""
         attributes = any(node.attr in names for _, node in self.find(ast.Attribute))
         return attributes or any(node.id in names for _, node in self.find(ast.Name))
 
     def has_text(self, text: str) -> bool:
-        """Whether it has this text as a constant."""
+        """Return whether the program has this text as a constant."""
         return any(node.value == text for _, node in self.find(ast.Constant))
 
     @cached_property
     def files(self) -> frozenset[str]:
-        """The paths of its modules, with those that do not parse."""
+        """Return the paths of the program's modules, including those that cannot be parsed."""
         broken = [*self.python2, *(file[:2] for file in self.unparsed)]
         return frozenset((*self.by_path, *(where.rpartition(":")[0] for where, _ in broken)))
 
     @cached_property
     def imports_tensorflow(self) -> bool:
-        """True when it does so outside a `try`, whose program may run without it."""
+        """Return whether the program imports TensorFlow outside a `try`.
+
+        A program that imports it in a `try` may run without it.
+        """
         return any(
             "tensorflow" in (name.split(".")[0] for name in imported_names(node))
             and not _is_tried(node, module)
@@ -82,8 +91,10 @@ class Program:
 
 
 def read(command: tuple[str, ...], sources: Mapping[str, str], cwd: str = "") -> Program:
-    """The program of the command: its first *.py word, or the module after -m. `cwd`: the folder
-    that it starts in."""
+    """Return the program of the command: its first *.py word, or the module after -m.
+
+    `cwd`: the folder in which the command starts.
+    """
     named = entry_point.program_file(command, sources, cwd)
     if named is None:
         unread = f"`{command[0]}` starts the program" if command else "there is no command"
@@ -110,8 +121,10 @@ def read(command: tuple[str, ...], sources: Mapping[str, str], cwd: str = "") ->
 
 
 def merged(programs: Sequence[Program]) -> Program:
-    """Several programs as one, with the first one's path: where it cannot be read, neither can the
-    whole."""
+    """Return several programs as one, with the path of the first one.
+
+    If the first program cannot be read, the whole counts as unread.
+    """
     first = programs[0]
     if len(programs) == 1:
         return first
@@ -126,23 +139,27 @@ def merged(programs: Sequence[Program]) -> Program:
 
 
 def imported_files(program: Program, path: str, node: ast.AST) -> Iterator[str]:
-    """The files of the program that this import statement of `path` runs."""
+    """Yield the files of the program that this import statement of `path` runs."""
     return _files_of(node, path, program.base, program.files)
 
 
 def module_of_name(
     program: Program, path: str, node: ast.Import | ast.ImportFrom, alias: ast.alias
 ) -> tuple[str | None, bool]:
-    """(the file of the program that a name of this import comes from, whether the name is that
-    module itself)."""
+    """Return the origin of one name of an import statement.
+
+    The result is (the file of the program that the name comes from, whether the name is that module
+    itself). The file is None for a module outside the code.
+    """
     of_name = list(imported_files(program, path, type(node)(**{**vars(node), "names": [alias]})))
     around = list(imported_files(program, path, type(node)(**{**vars(node), "names": []})))
-    # `from a import b` runs the files of `a`, then those of `a.b`, with those of `a` among them.
+    # `from a import b` runs the files of `a`, then the files of `a.b`, which include those of `a`
+    # again. So `b` is a module if there are more than twice as many files.
     return (of_name[-1] if of_name else None), len(of_name) > 2 * len(around)
 
 
 def imported_names(node: ast.Import | ast.ImportFrom) -> list[str]:
-    """The absolute names of the modules that it imports: "a.b" of `import a.b` and of `from a.b
+    """Return the absolute names of the imported modules: "a.b" for `import a.b` and `from a.b
     import c`."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
@@ -150,7 +167,8 @@ def imported_names(node: ast.Import | ast.ImportFrom) -> list[str]:
 
 
 def main_block(node: ast.stmt) -> bool:
-    """True for `if __name__ == "__main__":`, which only the program itself runs."""
+    """Return True for `if __name__ == "__main__":`, which runs only in the file that the command
+    starts."""
     if not (isinstance(node, ast.If) and isinstance(node.test, ast.Compare)):
         return False
     return isinstance(node.test.left, ast.Name) and node.test.left.id == "__name__"
@@ -163,8 +181,10 @@ def _follow(
     modules: dict[str, ParsedFile],
     broken: dict[str, SyntaxError | ValueError],
 ) -> None:
-    """Add the file and every module of the tree that it imports: to `broken` with its error if it
-    cannot be parsed."""
+    """Add the file and every module of the code that it imports.
+
+    A file that cannot be parsed goes to `broken` with its error.
+    """
     waiting = [root]
     for path in waiting:
         if path in modules or path in broken:
@@ -185,8 +205,11 @@ def _with_errors(
     *,
     certain: bool = False,
 ) -> Program:
-    """The program with the files that do not parse: as Python 2, or in any Python. `certain`:
-    nothing takes their failure into account."""
+    """Return the program with the files that cannot be parsed: as Python 2, or as wrong in any
+    Python.
+
+    `certain`: no importing code can handle the failure of these files.
+    """
     unparsed: list[Unparsed] = []
     old: list[tuple[str, str]] = []
     for path, error in broken.items():
@@ -196,7 +219,8 @@ def _with_errors(
         if syntax := python2.python2_syntax(sources[path], error):
             old.append((where, syntax))
         else:
-            # else it is not UTF-8, and Python may read it by its coding line
+            # A file that is not UTF-8 contains replacement characters here. Python may still read
+            # such a file by its coding line.
             whole = "\ufffd" not in sources[path]
             unparsed.append(Unparsed(where, error.msg.rstrip("."), certain and whole))
     return replace(program, unparsed=tuple(unparsed), python2=tuple(old))
@@ -230,7 +254,7 @@ def _files_of(node: ast.AST, path: str, base: str, sources: Container[str]) -> I
 
 
 def _files(folder: str, module: str, sources: Container[str]) -> Iterator[str]:
-    """The files that importing a.b.c from `folder` runs: a/__init__.py, a/b/__init__.py,
+    """Yield the files that importing a.b.c from `folder` runs: a/__init__.py, a/b/__init__.py,
     a/b/c.py."""
     parts = module.split(".") if module else []
     for end in range(1, len(parts) + 1):
@@ -242,7 +266,7 @@ def _files(folder: str, module: str, sources: Container[str]) -> Iterator[str]:
 
 
 def _is_tried(node: ast.AST, module: ParsedFile) -> bool:
-    """Whether the node is in the body of a `try` with handlers."""
+    """Return whether the node is in the body of a `try` with handlers."""
     outer = (node, *module.around(node))
     return any(
         isinstance(each, ast.Try) and each.handlers and inner in each.body

@@ -1,5 +1,7 @@
-"""Finds a program that Python cannot parse before anything is sent, as far as this machine's Python
-can tell."""
+"""Refuses a program that the hosts' Python cannot parse, before anything is sent.
+
+Only this machine's Python is available to parse the program.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,10 @@ HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def check(job: Job, program: Program, facts: Iterable[HostFacts]) -> None:
-    """Raise Refused for a program that the hosts cannot parse, if their Python has the version of
-    this machine's.
+    """Raise Refused for a program that the hosts cannot parse, if they have this machine's Python
+    version.
 
-    Another version may know other syntax, so in that case there is only a note (see `notes`).
+    Another version may have other syntax. In that case there is only a note (see `notes`).
     """
     if job.command[0] in PYTHON and all(
         version_numbers(each.python_version)[:2] == sys.version_info[:2] for each in facts
