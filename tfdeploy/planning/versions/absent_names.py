@@ -1,8 +1,7 @@
-"""Finds the names that the hosts' TensorFlow lacks, and what installs or replaces each: refusals
-and notes of the plan.
+"""Finds names that the hosts' TensorFlow lacks, and what installs or replaces each of them.
 
-A name that the program surely reaches is refused. Any other fails only when it is reached, so it is
-a note.
+The results are refusals and notes of the plan. A name that the program surely reaches is refused.
+Any other name fails only when the program reaches it, so it becomes a note.
 """
 
 from __future__ import annotations
@@ -19,13 +18,17 @@ from tfdeploy.model.text.units import listed, version_numbers
 from tfdeploy.planning.versions.tf_names_used import Use
 from tfdeploy.runtime.old_names import removed_names
 
-Refusal = tuple[str, str, str]  # (where, what, in place of it)
-_SHOWN = 4  # names in one sentence
+Refusal = tuple[str, str, str]  # (where, what, replacement)
+_SHOWN = 4  # limits the number of names in one sentence
 _COMPAT_NONE = "; or `compat: none`, if the program runs on TensorFlow 2 by itself"
 
 
 class Missing(NamedTuple):
-    """`lacking`: "TensorFlow 2", or "TensorFlow 2.16 and later". `instead`: what to do."""
+    """One use of a missing name.
+
+    `lacking`: "TensorFlow 2", or "TensorFlow 2.16 and later". `instead`: what the user should do.
+    `by_package`: `instead` installs a package that supplies the name.
+    """
 
     use: Use
     lacking: str
@@ -34,8 +37,8 @@ class Missing(NamedTuple):
 
 
 def missing(uses: Iterable[Use], job: Job, hosts: Mapping[str, HostFacts]) -> Iterator[Missing]:
-    """The uses of names that are neither in TensorFlow, nor supplied, nor in a package that every
-    host has."""
+    """Yield the uses of names that nothing supplies: TensorFlow, tfdeploy, or a package on every
+    host."""
     for use in uses:
         instead, package = (
             removed_names.replacement(use.bare_name),
@@ -54,8 +57,10 @@ def missing(uses: Iterable[Use], job: Job, hosts: Mapping[str, HostFacts]) -> It
 
 
 def refusals(sure: Iterable[Missing], *, has_fallback: bool) -> tuple[Refusal, ...]:
-    """One for all names with the same replacement. `has_fallback`: the program itself handles the
-    absence of some names."""
+    """Return one refusal for all names with the same replacement.
+
+    `has_fallback`: the program itself handles some missing names.
+    """
     groups: dict[tuple[str, str], list[Use]] = {}
     for each in sure:
         groups.setdefault((each.lacking, each.instead), []).append(each.use)
@@ -70,7 +75,8 @@ def refusals(sure: Iterable[Missing], *, has_fallback: bool) -> tuple[Refusal, .
 
 
 def notes(unsure: Iterable[Missing]) -> Iterator[str]:
-    """One for each package that the hosts lack, and one for all names that no package has."""
+    """Yield one note for each package that the hosts lack, and one for all names that no package
+    supplies."""
     groups: dict[str, list[Use]] = {}
     for each in unsure:
         groups.setdefault(f": {each.instead}" if each.by_package else "", []).append(each.use)
@@ -82,7 +88,7 @@ def notes(unsure: Iterable[Missing]) -> Iterator[str]:
 
 
 def supplied(uses: Collection[Use], hosts: Mapping[str, HostFacts]) -> Iterator[str]:
-    """Notes on names of TensorFlow 0.x, and on names that a package of the hosts supplies."""
+    """Yield notes on names of TensorFlow 0.x, and on names that a package of the hosts supplies."""
     old = _first_uses(use for use in uses if removed_names.is_of_version0(use.bare_name))
     if old:
         yield f"names of TensorFlow 0.x get their later meaning: {_places(old)}"
@@ -95,12 +101,15 @@ def supplied(uses: Collection[Use], hosts: Mapping[str, HostFacts]) -> Iterator[
 
 
 def is_recent(use: Use) -> bool:
-    """Whether a version of TensorFlow 2 had the name."""
+    """Return whether some version of TensorFlow 2 had the name."""
     return removed_names.removed_since(use.bare_name) is not None
 
 
 def _first_uses(uses: Iterable[Use]) -> list[Use]:
-    """The first use of each name. An import counts only if nothing uses the name that it binds."""
+    """Return the first use of each name.
+
+    An import counts only if nothing uses the name that it binds.
+    """
     first: dict[str, Use] = {}
     for use in uses:
         first.setdefault(use.name, use)
@@ -113,8 +122,8 @@ def _first_uses(uses: Iterable[Use]) -> list[Use]:
 
 
 def _listed(uses: list[Use]) -> str:
-    """Subject and verb of a sentence: "tf.sub is", or "tf.mul, tf.sub (train.py:4) and 3 more
-    are"."""
+    """Return subject and verb of a sentence: "tf.sub is", or "tf.mul, tf.sub (train.py:4) and 3
+    more are"."""
     first, *others = uses
     if not others:
         return f"tf.{first.name} is"
@@ -123,7 +132,11 @@ def _listed(uses: list[Use]) -> str:
 
 
 def _places(uses: list[Use]) -> str:
-    """ "tf.mul (train.py:3), tf.sub (train.py:4, imported only) and 3 more"."""
+    """Return the names with their places, such as "tf.mul (train.py:3), tf.sub (train.py:4,
+    imported only)".
+
+    At most _SHOWN names are listed; the rest is counted.
+    """
     places = [
         f"tf.{use.name} ({use.where}{', imported only' if use.binds else ''})" for use in uses
     ]
@@ -135,7 +148,7 @@ def _all_have(package: str, hosts: Mapping[str, HostFacts]) -> bool:
 
 
 def _install(package: str, job: Job, hosts: Mapping[str, HostFacts]) -> str:
-    """What to type or write so that every host gets the package."""
+    """Return what the user must type or write so that every host gets the package."""
     if job.setup_requirements:
         return (
             f"write a line {package} into {posixpath.basename(job.setup_requirements)}, then "

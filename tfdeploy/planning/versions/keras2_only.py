@@ -1,10 +1,11 @@
-"""Finds what in a program needs Keras 2: names, methods and arguments that Keras 3 lacks, and Keras
-in graphs.
+"""Finds uses of Keras that need Keras 2: names, methods and arguments that Keras 3 lacks, and
+graphs.
 
 Keras 3 has no `tf.layers` and no `tf.nn.rnn_cell`. In a graph with sessions its `fit`, `predict`,
 LSTM, optimizers and metrics fail, `model.updates` is missing, and Dropout repeats one mask in each
-step. Variables have the same names in both, so checkpoints fit both. Source: the exports of keras
-3.15 and tf_keras 2.21, tried with TensorFlow 2.21; only what always fails.
+step. Variables have the same names in both versions, so both read the same checkpoints. The lists
+come from the exports of keras 3.15 and tf_keras 2.21 and were tried with TensorFlow 2.21. They
+contain only what always fails.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tfdeploy.runtime.old_names import removed_names
 from tfdeploy.runtime.old_names.removed_names import is_within
 
 KERAS_3 = (2, 16)  # the first TensorFlow whose tf.keras is Keras 3
-# names of version 1 that only tf_keras has from KERAS_3 on
+# Names of TensorFlow 1 that only tf_keras provides from version KERAS_3 on.
 IN_TF_KERAS = frozenset({"layers", "nn.rnn_cell"})
 _LOSSES = """
     kl_divergence log_cosh mean_absolute_error mean_absolute_percentage_error mean_squared_error
@@ -35,7 +36,7 @@ _LEGACY_OPTIMIZERS = ("Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", 
 
 
 def _names_of_keras(parts: Mapping[str, str]) -> frozenset[str]:
-    """`parts`: part of Keras -> its names."""
+    """Return the full names. `parts`: part of Keras -> its names."""
     full = (f"keras.{part}.{name}" for part, names in parts.items() for name in names.split())
     return frozenset(name.replace("..", ".") for name in full)
 
@@ -71,7 +72,7 @@ _NAMES = _names_of_keras(
         """,
     }
 )
-# Names that Keras 2 has only in version 1.
+# Names that Keras 2 has only in the TensorFlow 1 API.
 _NAMES_OF_VERSION1 = IN_TF_KERAS | _names_of_keras(
     {
         "backend": "get_session set_session",
@@ -83,7 +84,7 @@ _NAMES_OF_VERSION1 = IN_TF_KERAS | _names_of_keras(
         "utils": "DeterministicRandomTestTool get_or_create_layer track_tf1_style_variables",
     }
 )
-# Parts of Keras 3 that work in a graph as those of Keras 2 do.
+# Parts of Keras 3 that work in a graph in the same way as in Keras 2.
 _WORK_IN_GRAPHS = ("activations", "datasets", "initializers", "preprocessing", "utils")
 _DISABLE_EAGER = ("disable_eager_execution", "disable_v2_behavior")
 _TRAIN_SESSIONS = tuple(
@@ -95,7 +96,7 @@ _TRAIN_SESSIONS = tuple(
         "Supervisor",
     )
 )
-# With one of these, what a program takes of Keras from compat.v1 runs in a graph.
+# If a program uses one of these, the Keras that it takes from compat.v1 runs in a graph.
 _SESSIONS = ("compat.v1.Session", "compat.v1.InteractiveSession", "compat.v1.placeholder")
 _PACKAGES = ("tf_slim",)  # uses tf.layers itself
 _METHODS = ("reset_states", "fit_generator", "evaluate_generator", "predict_generator")
@@ -110,10 +111,11 @@ class Keras2Use(NamedTuple):
 
 
 def first_use(program: Program, *, version1: bool = False) -> Keras2Use | None:
-    """The first unguarded use, in a program that takes its Keras from TensorFlow; `import keras` is
-    not affected.
+    """Return the first unguarded use that needs Keras 2; None if there is none.
 
-    `version1`: `import tensorflow` gives version 1."""
+    Only programs that take Keras from TensorFlow count; `import keras` is not affected. `version1`:
+    `import tensorflow` gives version 1.
+    """
     uses = [use for use in tf_names_used.of_tensorflow(program) if use.certain]
     in_graphs = version1 or _trains_in_graphs(program, uses)
     in_sessions = any(use.name in _SESSIONS for use in uses)
@@ -127,7 +129,8 @@ def first_use(program: Program, *, version1: bool = False) -> Keras2Use | None:
 
 
 def _describe(use: Use, *, version1: bool, in_graph: bool) -> str | None:
-    """Describe the use if only Keras 2 has the name or does what the program expects of it."""
+    """Describe the use if only Keras 2 has the name, or does what the program expects of it; else
+    None."""
     name = _name_today(use)
     of_version1 = version1 or use.name.startswith("compat.v1.")
     part = name.split(".")[1] if name.startswith("keras.") else ""
@@ -139,8 +142,10 @@ def _describe(use: Use, *, version1: bool, in_graph: bool) -> str | None:
 
 
 def _trains_in_graphs(program: Program, uses: list[Use]) -> bool:
-    """Whether the program disables eager execution or trains with a session of tf.train, at module
-    level or in a function that is surely called."""
+    """Return whether the program disables eager execution or trains with a session of tf.train.
+
+    Such a use counts at module level, or in a function that is surely called.
+    """
     names = {id(use.node): _name_today(use) for use in uses}
     in_graphs = {
         each
@@ -188,8 +193,10 @@ def _calls(program: Program, uses: list[Use]) -> Iterator[Keras2Use]:
 
 
 def _optimizers(module: ParsedFile, classes: Container[int]) -> Iterator[str]:
-    """The names that a module gives to Keras' optimizers: "opt", or "opt" of self.opt. `classes`:
-    the nodes that name one."""
+    """Yield the names that a module gives to Keras optimizers: "opt" for `opt` and for `self.opt`.
+
+    `classes`: the ids of the nodes that name an optimizer class.
+    """
     for node in module.find(ast.Assign):
         if isinstance(node.value, ast.Call) and id(node.value.func) in classes:
             yield from filter(None, map(last_name, node.targets))
@@ -198,8 +205,10 @@ def _optimizers(module: ParsedFile, classes: Container[int]) -> Iterator[str]:
 def _describe_call(
     call: ast.Call, own_methods: Container[str], optimizers: Container[str]
 ) -> str | None:
-    """Describe the call if Keras 3 lacks its method or argument. Methods that the module itself
-    defines do not count."""
+    """Describe the call if Keras 3 lacks its method or argument; else None.
+
+    Methods that the module itself defines do not count.
+    """
     name = last_name(call.func)
     if isinstance(call.func, ast.Attribute) and name in _METHODS:
         return None if name in own_methods else f".{name}()"

@@ -1,8 +1,8 @@
-"""Selects Keras 2 (tf_keras) for programs that Keras 3 cannot run: `fit` on several workers,
-dropped names, graphs.
+"""Selects Keras 2 (tf_keras) for programs that Keras 3 cannot run.
 
-Decided from syntax trees and the hosts' facts, whatever `compat` is. For a TensorFlow 1 program
-that the plan cannot read (`bash train.sh`), the runtime selects it (version1.py).
+Reasons are `fit` on several workers, names that Keras 3 dropped, and graphs. The decision uses
+syntax trees and the hosts' facts and does not depend on `compat`. For a TensorFlow 1 program that
+the plan cannot read (`bash train.sh`), the runtime selects Keras 2 (version1.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ VARIABLE = "TF_USE_LEGACY_KERAS"
 
 @dataclass(frozen=True)
 class KerasChoice:
-    """`variables`: what selects Keras 2, or nothing."""
+    """The choice of a Keras version.
+
+    `variables`: the environment variables that select Keras 2; empty: no selection.
+    """
 
     variables: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -35,9 +38,11 @@ class KerasChoice:
 def decide(
     job: Job, program: Program, facts: Mapping[str, HostFacts], *, version1: bool = False
 ) -> KerasChoice:
-    """Select Keras 2 where the program needs it; the job's own `env` wins. A host without tf_keras
-    is a note; if the program calls `fit`, this raises Refused. `version1`: `import tensorflow`
-    gives version 1."""
+    """Select Keras 2 if the program needs it; the job's own `env` wins.
+
+    If a host lacks tf_keras, the result is a note, or Refused is raised if the program calls `fit`.
+    `version1`: `import tensorflow` gives version 1.
+    """
     if not rules(job.mode).tensorflow:
         return KerasChoice()
     fit, use = _fit(job, program), keras2_only.first_use(program, version1=version1)
@@ -85,12 +90,13 @@ def decide(
 
 
 def without_keras_2(facts: Iterable[HostFacts]) -> list[HostFacts]:
-    """The hosts whose TensorFlow has Keras 3 and that lack tf_keras."""
+    """Return the hosts whose TensorFlow has Keras 3 and that lack tf_keras."""
     return [each for each in facts if _has_keras_3(each) and each.tf_keras is None]
 
 
 def install(lacking: Sequence[HostFacts]) -> str:
-    """The command that installs the tf_keras of their TensorFlow's version on these hosts."""
+    """Return the command that installs tf_keras on these hosts, in the version of their
+    TensorFlow."""
     first = lacking[0]
     known = version_numbers(first.tensorflow)[:2]
     package = "tf_keras~={}.{}.0".format(*known) if known[1:] else "tf_keras"
@@ -105,7 +111,8 @@ def install(lacking: Sequence[HostFacts]) -> str:
 
 
 def _fit(job: Job, program: Program) -> str | None:
-    """The place of the first `.fit(...)` of a program that trains on several workers, or None."""
+    """Return the place of the first `.fit(...)` of a program that trains on several workers, or
+    None."""
     strategies = rules(job.mode).needs_keras_2
     if not any(
         use.name.rpartition(".")[2] in strategies for use in tf_names_used.of_tensorflow(program)

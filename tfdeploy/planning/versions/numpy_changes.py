@@ -1,8 +1,8 @@
-"""Notes on a program that needs an older NumPy than its hosts have: dropped names, and arrays of
-one element as numbers.
+"""Writes notes on a program that needs an older NumPy than its hosts have.
 
+Reads syntax trees. There are two changes: dropped names, and arrays of one element used as numbers.
 NumPy 2.4 raises TypeError for `"%f" % w` if w is an array of one element, such as the value of
-`tf.get_variable("w", [1])`; before, it used the element. Reads syntax trees.
+`tf.get_variable("w", [1])`. Earlier versions use the element.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.old_names import numpy_names
 
 _NO_NUMBER = (2, 4)
-_DROPPED = (1, 24)  # earlier versions have some of the names
+_DROPPED = (1, 24)  # earlier NumPy versions still have some of the names
 _NUMBER = re.compile(r"%[-+ #0]*[\d*]*(?:\.[\d*]+)?[diufFeEgG]")
 _MAKES = ("Variable", "get_variable")
 _FETCHES = ("run", "eval")
-_NAMES = numpy_names.RENAMED.keys() - {"bool", "long"}  # which are back in NumPy 2
+# NumPy 2 has `bool` and `long` again.
+_NAMES = numpy_names.RENAMED.keys() - {"bool", "long"}
 _MOST = 4
 
 
@@ -63,7 +64,7 @@ def _names_note(job: Job, names: list[str]) -> str:
 
 
 def _dropped(program: Program) -> list[str]:
-    """Each dropped name with its first place: "np.float (train.py:3)"."""
+    """Return each dropped name with its first place: "np.float (train.py:3)"."""
     guarded, first = guards.guarded(program), dict[str, str]()
     for module in program.modules:
         imports = (alias for node in module.find(ast.Import) for alias in node.names)
@@ -76,8 +77,11 @@ def _dropped(program: Program) -> list[str]:
 
 
 def _formatted(program: Program) -> str:
-    """The first place where the value of a variable with one element is formatted or converted as a
-    number, else ""."""
+    """Return the first place that formats or converts the value of a one-element variable as a
+    number.
+
+    "" if there is none.
+    """
     for module in program.modules:
         assigned = module.find(ast.Assign)
         single = {
@@ -97,7 +101,10 @@ def _formatted(program: Program) -> str:
 
 
 def _has_one_element(value: ast.expr) -> bool:
-    """`tf.get_variable("w", [1])`, `tf.Variable(tf.zeros([1]))`, `tf.Variable([.3])`."""
+    """Return whether the expression makes a variable with one element.
+
+    Examples: `tf.get_variable("w", [1])`, `tf.Variable(tf.zeros([1]))`, `tf.Variable([.3])`.
+    """
     if not isinstance(value, ast.Call) or last_name(value.func) not in _MAKES:
         return False
     given = [
@@ -117,7 +124,8 @@ def _has_one_element(value: ast.expr) -> bool:
 
 
 def _is_list_of(node: ast.expr, number: int | None = None) -> bool:
-    """Whether it is a list of one number. `number`: of this one."""
+    """Return whether the node is a literal list of one number. `number`: the number must equal
+    it."""
     if not (
         isinstance(node, ast.List | ast.Tuple)
         and len(node.elts) == 1
@@ -133,8 +141,10 @@ def _target_names(node: ast.Assign) -> Iterator[str]:
 
 
 def _fetched(node: ast.Assign, single: set[str]) -> Iterator[str]:
-    """The names that get the value of a single-element variable: `w = sess.run(W)`, `_, w =
-    sess.run([train, W])`."""
+    """Yield the names that get the value of a one-element variable.
+
+    Examples: `w = sess.run(W)`, `_, w = sess.run([train, W])`.
+    """
     if _is_fetch(node.value, single):
         yield from _target_names(node)
     call, target = node.value, node.targets[0]
@@ -151,7 +161,7 @@ def _fetched(node: ast.Assign, single: set[str]) -> Iterator[str]:
 
 
 def _is_fetch(node: ast.expr, single: set[str]) -> bool:
-    """`sess.run(W)` or `W.eval()`."""
+    """Return whether the node is `sess.run(W)` or `W.eval()` for a one-element variable W."""
     if not (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
@@ -163,8 +173,10 @@ def _is_fetch(node: ast.expr, single: set[str]) -> bool:
 
 
 def _as_number(node: ast.expr) -> list[ast.expr]:
-    """What the expression takes for numbers: the values of `"%f %d" % (a, b)`, the argument of
-    float() and int()."""
+    """Return the expressions that this one uses as numbers.
+
+    These are the values of `"%f %d" % (a, b)`, and the argument of float() or int().
+    """
     if (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)

@@ -1,9 +1,9 @@
-"""The names of TensorFlow 1 that TensorFlow 2 does not have at that place, and a few that only
+"""Lists the names of TensorFlow 1 that TensorFlow 2 lacks at that place, and a few that only
 TensorFlow 2 has.
 
-Source: TensorFlow 2.21, the public names of tf.compat.v1 without those of tf, for the parts that
-programs use, and `contrib` and `examples`. Left out are names that Keras has at the same place
-(tf.metrics, tf.initializers).
+The source is TensorFlow 2.21: the public names of tf.compat.v1 without those of tf, for the parts
+that programs use, plus `contrib` and `examples`. The lists leave out names that Keras has at the
+same place (tf.metrics, tf.initializers).
 """
 
 from __future__ import annotations
@@ -159,6 +159,7 @@ VERSION2 = frozenset(_VERSION2.split())
 
 
 def among(name: str, names: frozenset[str]) -> bool:
-    """Whether `name` is one of them or lies in one: "layers.dense" in "layers"."""
+    """Return whether `name` or one of its parents is in `names`: "layers.dense" is, for
+    "layers"."""
     parts = name.split(".")
     return any(".".join(parts[:end]) in names for end in range(1, len(parts) + 1))

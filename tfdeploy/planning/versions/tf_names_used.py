@@ -1,8 +1,8 @@
-"""Which names of TensorFlow a program uses, and where, read from its syntax trees alone.
+"""Finds the names of TensorFlow that a program uses, and their places, from the syntax trees alone.
 
 Names are given without the leading `tf.`: "train.Supervisor", "contrib.slim". Guarded uses (see
 `guards`) are marked, because the program itself handles a missing name. A module of the program may
-export TensorFlow to others: `from common import tf`, `import common; common.tf.layers`.
+export TensorFlow to other modules: `from common import tf`, `import common; common.tf.layers`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program, module_of_name
 from tfdeploy.runtime.old_names import removed_names
 
-_EXPORT_DEPTH = 4  # modules in a row that export a name to each other
+_EXPORT_DEPTH = 4  # limits the length of a chain of modules that re-export a name
 _OF_KERAS = ("keras", "layers", "nn.rnn_cell")
 _CHAINS: tuple[type[ast.Attribute | ast.Name], ...] = (ast.Attribute, ast.Name)
-Names = dict[str, str]  # name in a module, also "common.tf" -> name in TensorFlow
+# Name in a module, such as "tf" or "common.tf" -> name in TensorFlow.
+Names = dict[str, str]
 
 
 @dataclass(frozen=True)
 class Use:
     """One name at one place, "train.py:12".
 
-    `binds`: an import or an alias (`slim = tf.contrib.slim`) that gives a stand-in, so that only
-    uses of it fail. `certain`: False if the module also binds the name to something else."""
+    `binds`: the use is an import or an alias (`slim = tf.contrib.slim`) of a name with a stand-in,
+    so that only later uses of the alias fail. `certain`: False if the module also binds the name to
+    something else.
+    """
 
     name: str
     where: str
@@ -44,14 +47,16 @@ class Use:
 
     @property
     def bare_name(self) -> str:
-        """The name without `compat.v1.`."""
+        """Return the name without `compat.v1.`."""
         return self.name.removeprefix("compat.v1.")
 
 
 @lru_cache(maxsize=4)
 def of_tensorflow(program: Program) -> tuple[Use, ...]:
-    """Every use of a name of TensorFlow, in the order of files and lines. Names keep a leading
-    compat.v1 or compat.v2."""
+    """Return every use of a name of TensorFlow, in the order of files and lines.
+
+    Names keep a leading compat.v1 or compat.v2.
+    """
     uses: list[Use] = []
     names = _names(program)
     for module in program.modules:
@@ -61,8 +66,10 @@ def of_tensorflow(program: Program) -> tuple[Use, ...]:
 
 
 def of_names(program: Program, names: frozenset[str]) -> tuple[Use, ...]:
-    """Every use of one of `names` in a module that does not bind it: builtins that Python 3
-    dropped."""
+    """Return every unguarded use of one of `names` in a module that does not bind the name.
+
+    This finds uses of builtins that Python 3 dropped.
+    """
     guarded = guards.guarded(program)
     return tuple(
         Use(node.id, f"{module.path}:{node.lineno}", node=node)
@@ -74,7 +81,8 @@ def of_names(program: Program, names: frozenset[str]) -> tuple[Use, ...]:
 
 
 def _names(program: Program) -> dict[str, Names]:
-    """Module -> what its names stand for, with those that other modules export to it."""
+    """Return module -> (name in the module -> name in TensorFlow), with names that other modules
+    export."""
     binding = {module.path: _binding(module) for module in program.modules}
     by_module: dict[str, Names] = {path: {} for path in binding}
     for _ in range(_EXPORT_DEPTH):
@@ -90,7 +98,7 @@ def _names(program: Program) -> dict[str, Names]:
 
 
 def _binding(module: ParsedFile) -> list[ast.stmt]:
-    """The statements that may bind a name to a name of TensorFlow."""
+    """Return the statements that may bind a name to a name of TensorFlow."""
     statements = module.find(ast.Import, ast.ImportFrom, ast.Assign)
     return [
         node
@@ -100,15 +108,15 @@ def _binding(module: ParsedFile) -> list[ast.stmt]:
 
 
 def _both(one: str, other: str) -> str:
-    """What a name bound to both stands for: compat.v1 if one of them is that, else the second."""
+    """Return what a name bound to both stands for: compat.v1 if one of them is compat.v1, else the
+    second."""
     return "compat.v1" if one != other and "compat.v1" in (one, other) else other
 
 
 def _exported(
     program: Program, path: str, node: ast.AST, by_module: dict[str, Names]
 ) -> Iterator[tuple[str, str]]:
-    """(name in the module, name in TensorFlow) for each name that an import gets from another
-    module of the program."""
+    """Yield (name in the module, name in TensorFlow) for each name imported from another module."""
     if not isinstance(node, ast.Import | ast.ImportFrom):
         return
     for alias in node.names:
@@ -158,7 +166,7 @@ def _in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Ite
             continue
         root, chain = _rooted(expression, names)
         if root in names and (chain or (names[root] and isinstance(expression.ctx, ast.Load))):
-            # a stand-in has __name__ and the like too
+            # A stand-in also has attributes such as __name__, so such a use does not fail.
             name, _, special = f"{names[root]}.{chain}".strip(".").partition(".__")
             binds = bool(special) and removed_names.has_stand_in(name)
             certain = root not in others or not names[root]
@@ -169,9 +177,11 @@ def _in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Ite
 
 
 def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
-    """(name in the module, name in TensorFlow, name that the statement itself uses) for each name
-    that an import or an assignment binds (`tf = tf.compat.v1`, `slim = tf.contrib.slim`). `names`:
-    those bound so far."""
+    """Yield (name in the module, name in TensorFlow, name that the statement itself uses).
+
+    One tuple is yielded for each name that an import or an assignment binds (`tf = tf.compat.v1`,
+    `slim = tf.contrib.slim`). `names`: the names bound so far.
+    """
     if isinstance(node, ast.Import):
         for alias in node.names:
             top, _, rest = alias.name.partition(".")
@@ -197,8 +207,8 @@ def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
 
 
 def _rooted(node: ast.expr, names: Names) -> tuple[str, str]:
-    """("common.tf", "layers.dense") of common.tf.layers.dense, where "common.tf" is one of the
-    names."""
+    """Return ("common.tf", "layers.dense") for common.tf.layers.dense, if "common.tf" is in
+    `names`."""
     root, _, chain = dotted_name(node).partition(".")
     parts = chain.split(".")
     if root in names or len(parts) == 1:
@@ -209,7 +219,7 @@ def _rooted(node: ast.expr, names: Names) -> tuple[str, str]:
 
 
 def _bound(module: ParsedFile, *, imports: bool = True, without: Collection[int] = ()) -> set[str]:
-    """The names that a module gives a value anywhere. `without`: the ids of nodes that do not
+    """Return the names that a module assigns anywhere. `without`: the ids of nodes that do not
     count."""
     bound = {
         node.id
