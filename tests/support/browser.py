@@ -1,7 +1,7 @@
-"""Show a page in headless Chromium, or record what a browser is asked to open.
+"""Show a page in headless Chromium, or record which file a browser is asked to open.
 
-Any Chromium on PATH is used. Without one the test is skipped, and the end of the test session says
-so.
+Any Chromium on PATH is used. Without Chromium the test is skipped, and the end of the test session
+reports that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ def find_browser() -> str | None:
 
 
 def load_in_browser(url: str, profile: Path, *args: str) -> tuple[str, str]:
-    """Return the document after the browser has shown the page, and the browser's complaints."""
+    """Return the document after the browser has rendered the page, and the errors on the browser's
+    console.
+    """
     browser = find_browser()
     if browser is None:
         pytest.skip("no Chromium on PATH: NOT TESTED in a browser")
@@ -42,8 +44,9 @@ def load_in_browser(url: str, profile: Path, *args: str) -> tuple[str, str]:
 
 
 class RecordingBrowser:
-    """A program for $BROWSER that records its arguments, the file that it is asked to show, and who
-    may read that file."""
+    """A program for $BROWSER that records its arguments, the file that it is asked to show, and the
+    modes of that file and its folder.
+    """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -61,9 +64,9 @@ class RecordingBrowser:
         self.program.chmod(0o755)
 
     def assert_led_to(self, url: str) -> Path:
-        """Check that the browser was led to `url` and that no other user could see how.
+        """Check that the browser was redirected to `url` and that no other user could read the URL.
 
-        Returns the file that redirected it.
+        Returns the file that redirected the browser.
         """
         fields = wait_for(
             lambda: self._words.exists() and self._words.read_text().split(),

@@ -1,8 +1,8 @@
-"""Core-seconds (CPU time of all cores): the sum by folder after a session, and a limit per test.
+"""Measure core-seconds (CPU time of all cores): print the sum of each folder, and limit each test.
 
-A test's figure is the CPU time of its pytest process and of the children that this has waited for.
-Agents, sshd and a run's tasks have other parents and are not counted there. The figure for the
-whole machine counts everything that ran during the session.
+A test's value is the CPU time of its pytest process and of the child processes for which that
+process has waited. Agents, sshd and a run's tasks have other parents and do not count. The value of
+the whole machine includes everything that ran during the session.
 """
 
 from __future__ import annotations
@@ -17,19 +17,22 @@ from pathlib import Path
 import pytest
 
 NAME = "core-seconds"
-LIMIT_S = 16.0  # twice what a test should use on a quiet machine
+# The limit of one test: twice what a test may use on an idle machine.
+LIMIT_S = 16.0
 MARKS_OF_HEAVY_TESTS = ("long", "soak", "tensorflow")
-REFERENCE_LOOP_S = 0.03  # `_loop_s` on the machine for which the limit was chosen
+# The result of `_loop_s` on the machine for which LIMIT_S was chosen.
+REFERENCE_LOOP_S = 0.03
 
 
 class TestMeter:
-    """Measures each test, in each process that runs tests, and fails the ones over the limit.
+    """Measures each test, in each process that runs tests, and fails tests that exceed the limit.
 
-    It counts CPU time, which a busy machine lengthens far less than the duration: seldom to twice
-    as much, which the limit allows for. On a slower CPU the limit is higher.
+    The meter uses CPU time, because load increases it far less than the duration. It seldom
+    doubles, and the limit allows for a factor of two. On a slower CPU the limit is higher.
     """
 
-    __test__ = False  # pytest must not collect this class
+    # pytest must not collect this class. t 74 at most three levels
+    __test__ = False
 
     def __init__(self, used_s: Callable[[], float] | None = None) -> None:
         self._used_s = used_s or _used_s
@@ -80,7 +83,7 @@ class FolderTable:
 
 
 def _used_s() -> float:
-    """Return the CPU seconds of this process and of the children that it has waited for."""
+    """Return the CPU seconds of this process and of the children for which it has waited."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
@@ -94,7 +97,9 @@ def _machine_s() -> float:
 
 
 def _loop_s() -> float:
-    """Return the CPU seconds of a fixed loop: the quickest of three, because load slows it down."""
+    """Return the CPU seconds of a fixed loop. The fastest of three runs counts, because load slows
+    a run.
+    """
     return min(_time_loop() for _ in range(3))
 
 

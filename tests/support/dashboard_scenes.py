@@ -1,5 +1,6 @@
-"""Yield the events of an example run, for tests of the dashboard: eight tasks, a sync, training, a
-death."""
+"""Yield the events of an example run for tests of the dashboard: eight tasks that sync, train and
+fail.
+"""
 
 from __future__ import annotations
 

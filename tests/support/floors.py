@@ -1,7 +1,7 @@
 """Check the rules of the architecture on the source text of one file.
 
-The rules are about imports, banned names, printing, sleeping and the length of files. Sources are
-read as syntax trees, so imports inside functions count too.
+The rules limit imports, names, printing, sleeps and the length of files. A rule reads the syntax
+tree, so it also sees imports inside functions.
 """
 
 import ast
@@ -21,11 +21,11 @@ FLOORS = (
     ("ui",),
     ("cli",),
 )
-# folders that are divided into rooms, by a table of ARCHITECTURE.md
+# The folders that a table of ARCHITECTURE.md divides into rooms, with an import order.
 DIVIDED = ("agent", "agent/serve", "model", "operations", "planning", "transport", "ui")
 _ROW = re.compile(r"^\| `([\w/]+)/` \| (`.*`) \|$", re.MULTILINE)
 HEIGHT = {name: height for height, names in enumerate(FLOORS) for name in names}
-# foreign library -> the only places that may import it
+# {foreign library: the only folders that may import it}
 DOORS = {
     "rich": ("tfdeploy/ui/", "tfdeploy/cli/"),
     "fabric": ("tfdeploy/transport/",),
@@ -36,7 +36,7 @@ DOORS = {
     "tf_keras": ("tfdeploy/runtime/", "examples/", "tests/lab/programs/"),
     "keras": ("tfdeploy/runtime/", "examples/", "tests/lab/programs/"),
 }
-# what the user's TensorFlow brings along
+# Packages that the user's TensorFlow installs.
 WITH_TENSORFLOW = ("tensorflow", "tf_keras", "keras", "numpy", "absl", "grpc")
 STANDARD_LIBRARY_ONLY = (
     "tfdeploy/agent/",
@@ -48,7 +48,8 @@ OF_THE_RUNTIME = (
     "tfdeploy.runtime.old_names.removed_names",
     "tfdeploy.runtime.old_names.numpy_names",
     "tfdeploy.runtime.job_synonyms",
-)  # what the plan and the task both speak of
+    # Names that both the plan and the task use.
+)
 SHARED = (
     "frames",
     "host.file_sum",
@@ -75,11 +76,13 @@ WITHOUT = {"planning": ("transport", "config"), "config": ("planning",), "operat
 UI_SEES = ("model", "errors", "ui")
 BANNED_NAMES = {"utils", "helpers", "common", "core", "manager", "misc", "data", "info"}
 MAY_PRINT = ("tfdeploy/ui/", "tfdeploy/cli/")
-MOST_MODULES = 25  # in one folder
-MOST_LINES = 500  # as many tokens as 400 lines of 130 columns had
+# The most modules in one folder.
+MOST_MODULES = 25
+# The most lines in one module.
+MOST_LINES = 500
 LONGEST_PAUSE_S = 0.1
 NOTE = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b")
-# Modules that not every Python from 3.8 to 3.14 has.
+# Modules that some Python versions from 3.8 to 3.14 do not have.
 _NOT_IN_ALL = (
     "aifc annotationlib asynchat asyncore audioop binhex cgi cgitb chunk compression crypt "
     "distutils graphlib imghdr imp lib2to3 "
@@ -92,10 +95,10 @@ STDLIB = {name for name in sys.stdlib_module_names if not name.startswith("_")} 
     "__future__",
     "_thread",
 }
-# how sitecustomize.py calls our runtime, and the host's own of its name
+# Module names that sitecustomize.py imports: our runtime, and the host's sitecustomize.
 OF_THE_SITE = ("_tfdeploy_runtime", "sitecustomize")
-# private module of the standard library -> the one file that may try it, because that saves 2 ms of
-# each start of the agent
+# {private module of the standard library: the one file that may try to import it}. Each saves 2 ms
+# of the agent's start.
 PRIVATE = {
     "_blake2": "tfdeploy/agent/ownership.py",
     "_json": "tfdeploy/agent/json_text.py",
@@ -103,7 +106,8 @@ PRIVATE = {
 }
 
 
-@lru_cache(maxsize=1)  # the rules are applied to one file after another
+# All rules run on one file before the next file, so one entry is enough.
+@lru_cache(maxsize=1)
 def tree_of(source):
     return ast.parse(source)
 
@@ -127,8 +131,9 @@ def imports(source, path):
 
 
 def floor_of(path):
-    """Return the floor of a file of tfdeploy (config, ui, errors, ...); None for the package's own
-    two modules."""
+    """Return the floor of a file of tfdeploy (config, ui, errors, ...), or None for the two modules
+    of the package itself.
+    """
     steps = path.split("/")
     name = steps[1].removesuffix(".py")
     return name if name in HEIGHT else None
@@ -183,8 +188,8 @@ def own_fault(name, path):
 def private_faults(source, path):
     """Return the forbidden imports of private modules of the standard library.
 
-    Private modules come and go between versions. So only one file may try each of them, with the
-    public module as a fallback.
+    Python versions add and remove private modules. So only one file may try to import each of them,
+    and it must fall back to the public module.
     """
     tree = tree_of(source)
     tried = {
@@ -201,7 +206,7 @@ def private_faults(source, path):
 
 
 def _lines_tried(node):
-    """Return the lines of a `try` that handles ImportError."""
+    """Return the lines in the body of a `try` that handles ImportError, or ()."""
     if not any(
         handler.type and "ImportError" in ast.unparse(handler.type) for handler in node.handlers
     ):
@@ -210,9 +215,9 @@ def _lines_tried(node):
 
 
 def rooms_of(text):
-    """Return {folder:
+    """Parse the rows of ARCHITECTURE.md's table, such as "`a b` < `c`, `d` < `e`".
 
-    {room, or module beside the rooms: its height}} from "`a b` < `c`, `d` < `e`".
+    Returns {folder: {room, or module outside the rooms: its height}}. The lowest height is 0.
     """
     return {
         folder: {
@@ -225,10 +230,10 @@ def rooms_of(text):
 
 
 def room_faults(source, path):
-    """Return imports that go up or sideways within a folder.
+    """Return the imports that break the order of the rooms of a folder.
 
-    A room may import only what is below it in its folder. Modules of one list beside the rooms may
-    import each other.
+    A room may import only lower rooms of its folder. Modules outside the rooms may import each
+    other if they are in the same list.
     """
     for folder in (folder for folder in ROOMS if path.startswith(f"tfdeploy/{folder}/")):
         yield from _room_faults_in(folder, source, path)
@@ -268,7 +273,9 @@ def name_faults(source, path):
 
 
 def words_of(name):
-    """Return the whole name and its last word: HostInfo is banned like Info, DataListing is not."""
+    """Return the whole name and its last word. So HostInfo is banned like Info, and DataListing is
+    not.
+    """
     matches = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
     return {name.strip("_"), *matches[-1:]}
 
@@ -288,8 +295,8 @@ def print_faults(source, path):
 def sleep_faults(source, path):
     """Return the sleeps that are not part of polling.
 
-    A short pause between two checks of a condition, in a loop, is how a test waits. Any other sleep
-    is a guess.
+    A test waits with short pauses between checks of a condition in a loop. Any other sleep is a
+    guess.
     """
     tree = tree_of(source)
     looping = {
@@ -329,11 +336,12 @@ RULES = {
     "notes": (note_faults, ("tfdeploy/", "tests/", "examples/", "benchmarks/", "scripts/")),
     "length": (length_faults, ("tfdeploy/",)),
 }
-MAY_SLEEP = ("tests/lab/programs/",)  # programs that tests start do what programs do
+# Programs that tests start may sleep like any program.
+MAY_SLEEP = ("tests/lab/programs/",)
 
 
 def sources():
-    """Return every Python file of the project that git knows or would add."""
+    """Return all Python files of the project that git tracks or does not ignore."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "-z", "*.py"],
         cwd=ROOT,

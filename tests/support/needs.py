@@ -1,6 +1,6 @@
-"""Skip a test if the machine lacks what it needs.
+"""Skip a test if the machine lacks what the test needs.
 
-Trials in tfdeploy/lab/trials.py and in trials.py here find that out.
+Trials in tfdeploy/lab/trials.py and in trials.py of this folder find out what the machine lacks.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from support.waiting import in_ci
 from tfdeploy.lab import capabilities
 from tfdeploy.lab.capabilities import MissingCapability
 
-# Names what a CI machine is allowed to lack: a comma-separated list, or "all".
+# This environment variable names what a CI machine may lack: a comma-separated list, or "all".
 MAY_LACK = "TFDEPLOY_TEST_MAY_LACK"
 
 
 def has_ability(name: str) -> bool:
-    """Return whether this machine has `name`. For a test of which only a part needs it."""
+    """Return whether this machine has `name`. For a test that needs it only in part."""
     return not _find_lacks(name)
 
 

@@ -1,5 +1,6 @@
-"""Run a program on a real terminal (a pty): read what it writes, send keys, and see how it leaves
-the terminal."""
+"""Run a program on a real terminal (a pty): read its output, send keys, and check how it leaves the
+terminal.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ ALT_ON, ALT_OFF, CURSOR_ON = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"
 class Terminal:
     """A pty that controls a program, as a user's terminal does.
 
-    It records what the program writes.
+    It records the output of the program.
     """
 
     def __init__(
@@ -37,7 +38,8 @@ class Terminal:
     ) -> None:
         self.control, self.end = pty.openpty()
         self._screen: Any = None
-        self._fed = 0  # bytes of the output that are on it
+        # The bytes of the output that the screen has processed.
+        self._fed = 0
         self.resize(columns, rows)
         self.before = termios.tcgetattr(self.end)
         env = {**env, "TERM": "xterm-256color", "LANG": "C.UTF-8"}
@@ -51,7 +53,8 @@ class Terminal:
             env=env,
             cwd=cwd,
             start_new_session=True,
-            preexec_fn=_control,  # Ctrl-C interrupts the program
+            # With a controlling terminal, Ctrl-C interrupts the program.
+            preexec_fn=_control,
         )
         self.output = b""
 
@@ -65,7 +68,7 @@ class Terminal:
         os.write(self.control, keys)
 
     def until(self, text: str, *, within_s: float = 20) -> bytes:
-        """Return the output up to a moment at which `text` is on the screen."""
+        """Return the output up to the moment at which `text` is on the screen."""
         watch = Stopwatch()
         begun = len(self.output)
         while text.encode() not in plain(self.output[begun:]):
@@ -76,8 +79,9 @@ class Terminal:
         return self.output[begun:]
 
     def screen(self) -> list[str]:
-        """Return what the terminal shows now, without blank rows at the end, and with the cursor as
-        `_`."""
+        """Return the rows that the terminal shows now, with `_` for the cursor and without blank
+        rows at the end.
+        """
         import pyte
 
         if self._screen is None:
@@ -93,8 +97,10 @@ class Terminal:
         return "\n".join(each.rstrip() for each in rows).rstrip().split("\n")
 
     def shows(self, text: str, *, within_s: float = 20) -> list[str]:
-        """Return the screen after it has shown `text` for half a second, in which a display would
-        have redrawn it."""
+        """Return the screen after it has shown `text` for half a second.
+
+        A display redraws the screen within that time.
+        """
         watch, since = Stopwatch(), None
         while since is None or since.seconds < 0.5:
             assert watch.seconds < within_s, "\n".join(
@@ -108,7 +114,7 @@ class Terminal:
         return self.screen()
 
     def finish(self, *, within_s: float = 20) -> int:
-        """Return the exit code, after all output has been read."""
+        """Return the exit code after all output has been read."""
         watch = Stopwatch()
         while self.process.poll() is None:
             assert watch.seconds < within_s, "it did not end"

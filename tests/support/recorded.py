@@ -1,4 +1,4 @@
-"""Replay recorded events, among them lines of tasks, to a view or to a fold."""
+"""Replay recorded events, including lines of tasks, to a view or to a fold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Return the rows that ui/ draws, as tests read them."""
+"""Return the rows that ui/ draws, in the form that tests compare."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Check a value against a JSON Schema of docs/json, with the keywords that those schemas use.
+"""Check a value against a JSON Schema of docs/json. Only the keywords that these schemas use are
+supported.
 
-A key that the schema does not name is a fault too, because all that verbs print is documented.
+A key that the schema does not name is a fault too, because the schemas document all output of the
+verbs.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ READ = {
     "enum",
     "properties",
 } | {*("required", "additionalProperties", "items", "prefixItems", "minItems", "maxItems")}
-WITH = {  # word of the command line -> the schema of a verb with it
+# {(verb, argument): the schema of the verb with that argument}
+WITH = {
     ("sync", "--dry-run"): "sync-dry-run",
     ("launch", "--dry-run"): "launch-dry-run",
     ("fetch", "--onto"): "fetch-onto",
@@ -45,7 +48,7 @@ WITH = {  # word of the command line -> the schema of a verb with it
 def find_faults(
     value: Any, schema: dict[str, Any], defs: dict[str, Any], at: str = ""
 ) -> Iterator[str]:
-    """Return the faults of a value, such as `hosts[0].error: 3 is no string`."""
+    """Yield the faults of a value, such as `hosts[0].error: 3 is no string`."""
     unread = set(schema) - READ
     assert not unread, f"{unread} of a schema is not read here"
     if "$ref" in schema:
@@ -102,6 +105,6 @@ def find_schema_name(args: Sequence[str], value: Any) -> str:
 
 
 def find_printed_faults(args: Sequence[str], value: Any) -> list[str]:
-    """Return the faults of `value`, which `tfdeploy ARGS --json` printed."""
+    """Return the faults of `value`, the output of `tfdeploy ARGS --json`."""
     schema = schema_of(find_schema_name(args, value))
     return list(find_faults(value, schema, schema.get("$defs", {})))

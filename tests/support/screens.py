@@ -1,5 +1,6 @@
-"""Describe the screens that are kept as goldens and as pictures: a run's events, a size, and the
-keys pressed."""
+"""Define the screens that are stored as goldens and as pictures: events of a run, a size, and the
+keys pressed.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ BEGAN = 1000.0
 class Scene:
     """A run, a screen size and keys.
 
-    The `keys` are pressed after all events, with a frame after each.
+    The `keys` are pressed after all events. Each key draws a frame.
     """
 
     events: Callable[[], Iterator[Event]]
@@ -35,7 +36,7 @@ class Scene:
 
 
 def job(workers: int, **what: object) -> Plan:
-    """Return a plan with one ps and so many workers; each has a GPU."""
+    """Return a plan with one ps and `workers` workers. Each worker has a GPU."""
     plan = plan_of(workers)
     tasks = tuple(
         replace(
@@ -106,7 +107,7 @@ def loss(step: float) -> float:
 
 
 def trained(plan: Plan, seconds: int, slow: dict[str, float] | None = None) -> Iterator[Event]:
-    """Yield lines in which each worker prints its own step and the shared one, once a second."""
+    """Yield lines in which each worker prints its own step and the global step, once a second."""
     workers = [task.task for task in plan.tasks if task.role == "worker"]
     for second in range(seconds):
         at = BEGAN + 6 + second
@@ -178,7 +179,9 @@ def cut_host() -> Iterator[Event]:
 
 
 def waiting() -> Iterator[Event]:
-    """Yield a synchronous run in which one worker is frozen and the others wait for it."""
+    """Yield the events of a synchronous run in which one worker is frozen and the others wait for
+    it.
+    """
     plan = job(4, mode="sync")
     yield from begun(plan)
     yield from trained(plan, 40)
@@ -292,7 +295,9 @@ SCREENS = {
 
 
 def dashboard_of(scene: Scene) -> tuple[Dashboard, float]:
-    """Return the dashboard after all events and keys, and the UTC seconds of its last frame."""
+    """Return the dashboard after all events and keys, and the time of its last frame in UTC
+    seconds.
+    """
     clock = [0.0]
     board = Dashboard(clock=lambda: clock[0], command=lambda args: None)
     board.scene.unicode = True
@@ -310,7 +315,7 @@ def dashboard_of(scene: Scene) -> tuple[Dashboard, float]:
 
 
 def terminal_bytes(scene: Scene) -> str:
-    """Return the bytes that a terminal of that size gets for the last frame."""
+    """Return the bytes that a terminal of that size receives for the last frame."""
     board, now = dashboard_of(scene)
     out = io.StringIO()
     console = Console(

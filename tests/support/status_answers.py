@@ -1,4 +1,4 @@
-"""A run of three tasks on three hosts, and what the hosts may report of it."""
+"""Return a run of three tasks on three hosts, and answers that the hosts may give about the run."""
 
 from __future__ import annotations
 

@@ -6,18 +6,18 @@ import re
 import time
 from pathlib import Path
 
-# A deadline that no passing test reaches, for waits without a tighter one. On a busy machine the
-# import of TensorFlow alone takes a minute.
+# A deadline for waits without a tighter limit; no test that passes reaches it. On a busy machine
+# the import of TensorFlow alone takes a minute.
 DEADLINE_S = 300.0
 MOST_SLOWDOWN = 4.0
 PRESSURE = Path("/proc/pressure/cpu")
 
 
 class Stopwatch:
-    """Measures elapsed time, and discounts the time in which processes waited for a CPU.
+    """A clock that discounts the time in which processes waited for a CPU.
 
-    Such time counts a quarter. So `seconds` is the wall-clock time on a quiet machine, and at least
-    a quarter of it under load.
+    Such time counts a quarter. So `seconds` is the wall-clock time on an idle machine, and at least
+    a quarter of the wall-clock time under load.
     """
 
     def __init__(self) -> None:
@@ -25,12 +25,14 @@ class Stopwatch:
 
     @property
     def elapsed_s(self) -> float:
-        """Return the seconds of wall-clock time."""
+        """Return the wall-clock seconds."""
         return time.monotonic() - self._began
 
     @property
     def seconds(self) -> float:
-        """Return the discounted seconds. Without a report of the kernel, all time is discounted."""
+        """Return the discounted seconds. If the kernel reports no CPU pressure, all time is
+        discounted.
+        """
         elapsed_s, waited_s = self.elapsed_s, _waited_for_cpu_s()
         if waited_s is None or self._waited_s is None:
             return elapsed_s / MOST_SLOWDOWN
@@ -38,12 +40,12 @@ class Stopwatch:
 
     @property
     def slowdown(self) -> float:
-        """Return by which factor the load slowed things down, between 1 and MOST_SLOWDOWN."""
+        """Return the factor by which load slowed the machine, between 1 and MOST_SLOWDOWN."""
         return self.elapsed_s / self.seconds
 
 
 def _waited_for_cpu_s() -> float | None:
-    """Return for how many seconds since boot some process has waited for a CPU.
+    """Return for how many seconds since boot at least one process has waited for a CPU.
 
     None means that the kernel does not report it.
     """

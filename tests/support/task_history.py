@@ -1,4 +1,6 @@
-"""The attempts of one task on its host, and what the host reports of them at any time."""
+"""Simulate the attempts of one task on its host, and what the host reports about them at any
+time.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,13 @@ from tfdeploy.agent import wire
 from tfdeploy.model.answers.runs import RunChange
 from tfdeploy.transport.agent.stream import checked
 
-# of support.dashboard_scenes.PLAN
+# These names occur in support.dashboard_scenes.PLAN.
 RUN, TASK, HOST = "digits-20261121-101500-3fa1", "worker:1", "n3"
 
 
 @dataclass(frozen=True)
 class PastAttempt:
-    """One attempt. `until` is None while it is alive."""
+    """One attempt. `until` is None while the attempt is alive."""
 
     since: float
     until: float | None
@@ -28,7 +30,9 @@ class PastAttempt:
 
 
 class History:
-    """All attempts. `noticed_s`: how long after a death the minder records the next start."""
+    """All attempts. `noticed_s` is the time from a death until the minder records the next
+    start.
+    """
 
     def __init__(self, attempts: list[PastAttempt], noticed_s: float = 0.05) -> None:
         self.attempts, self.noticed_s = attempts, noticed_s
@@ -60,11 +64,11 @@ class History:
             "starts again: "
             f"{wire.ending_in_short(one.outcome, one.exit_code, one.signal, one.reason)}"
         )
-        # as agent/serve/run/status.py
+        # agent/serve/run/status.py reports a task that waits for its restart in the same way.
         return wire.replace(ended, state="pending", outcome=None, up=False, reason=why)
 
     def rows(self, now: float) -> list[dict[str, Any]]:
-        """Return the attempts that have ended, as agent/run/attempts.py reads them."""
+        """Return the attempts that have ended, in the form of agent/run/attempts.py."""
         over = [
             (at, each)
             for at, each in enumerate(self.attempts, 1)
@@ -84,7 +88,7 @@ class History:
         ]
 
     def changes(self, looks: Iterable[float]) -> list[RunChange]:
-        """Return what run.watch sends to a client that asks at these times."""
+        """Return the items that run.watch sends to a client that asks at these times."""
         seen, sent, collected = None, 0, []
         for now in looks:
             status, rows = self.status(now), self.rows(now)

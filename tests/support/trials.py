@@ -1,6 +1,7 @@
-"""Try the kernel features that tests need beside those of labs (`tfdeploy/lab/trials.py`).
+"""Try the kernel features that tests need in addition to the features of labs
+(`tfdeploy/lab/trials.py`).
 
-`python -m support.trials FOLDER` prints the results as that module does.
+`python -m support.trials FOLDER` prints the results in the format of that module.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ add rule inet trial input meta skuid 1 drop
 
 
 def try_nftables(scratch: Path) -> None:
-    """Make a table that one process owns, as the firewall of a run does."""
+    """Create a table that one process owns, as the firewall of a run does."""
     nft = program("nft", "nftables")
     unshare(NEWNET)
     done = subprocess.run(
@@ -72,12 +73,13 @@ def try_environments(scratch: Path) -> None:
 def try_setuid(scratch: Path) -> None:
     """Run a setuid program as another user.
 
-    The bit is ignored under no_new_privs, which bubblewrap sets, and on a nosuid mount. File
-    capabilities are then ignored too.
+    The kernel ignores the bit under no_new_privs, which bubblewrap sets, and on a nosuid mount. It
+    then ignores file capabilities too.
     """
     copy = Path(shutil.copy(program("id", "coreutils"), scratch))
     copy.chmod(0o4755)
-    with copy.open("rb") as file:  # by its descriptor: the other user may not enter the folder
+    # The program is run through its descriptor, because the other user may not enter the folder.
+    with copy.open("rb") as file:
         done = subprocess.run(
             ["id", "-u"],
             executable=f"/proc/self/fd/{file.fileno()}",
@@ -93,12 +95,13 @@ def try_setuid(scratch: Path) -> None:
 
 
 def try_next_pid(scratch: Path) -> None:
-    """Write the file by which a process chooses the next pid."""
+    """Write the file with which a process chooses the next pid."""
     last = Path("/proc/sys/kernel/ns_last_pid")
     last.write_text(last.read_text())
 
 
-TRIALS: dict[str, tuple[Trial, str]] = {  # name -> (trial, option of `docker run` that allows it)
+# {name: (trial, option of `docker run` that allows it)}
+TRIALS: dict[str, tuple[Trial, str]] = {
     "nftables": (try_nftables, "--cap-add=NET_ADMIN"),
     "port filters": (try_port_filters, "--cap-add=NET_ADMIN"),
     "environments of other accounts": (try_environments, "--cap-add=SYS_PTRACE"),
@@ -110,7 +113,7 @@ TRIALS: dict[str, tuple[Trial, str]] = {  # name -> (trial, option of `docker ru
 @functools.cache
 def results() -> dict[str, str]:
     """Return {trial: why it failed, or ""}."""
-    # A process of its own: the trials fork, and this one may have threads.
+    # The trials fork, and this process may have threads, so they run in a separate process.
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "support.trials", folder]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -120,7 +123,7 @@ def results() -> dict[str, str]:
 
 
 def find_lack(name: str) -> MissingCapability | None:
-    """Return what this machine lacks of the trial `name`."""
+    """Return what this machine lacks for the trial `name`, or None."""
     reason = results()[name]
     if not reason:
         return None

@@ -1,4 +1,4 @@
-"""Wait in tests, and decide when a test does not run."""
+"""Wait for a condition in tests, and decide when a test does not run."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def wait_for(
 ) -> T:
     """Return the first true value of `condition`.
 
-    Fails at the deadline, which a Stopwatch measures, with `what` and the last value. It checks for
-    a tenth of the time (a quarter if one check takes long), because checks that start a program
-    would take the CPU from what the test waits for.
+    At the deadline, which a Stopwatch measures, the wait fails with `what` and the last value. The
+    checks take at most a tenth of the time (a quarter if one check is slow), because checks that
+    start a program take CPU time from the awaited process.
     """
     watch = Stopwatch()
     while True:
@@ -40,7 +40,7 @@ def in_ci() -> bool:
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
-# what others of the suite show as well, and takes long: only CI runs it, or who asks for all
+# These tests take long and check what other tests check too. They run only in CI or on request.
 every = pytest.mark.skipif(
     not (in_ci() or os.environ.get("TFDEPLOY_TEST_ALL")),
     reason="TFDEPLOY_TEST_ALL=1 runs all of them",

@@ -1,14 +1,14 @@
-"""Repeats a step that a task rejected as a duplicate of an earlier one.
+"""Repeat a step that a task rejects as a duplicate of an earlier step.
 
 A task keeps the ids of its last 100,000 requests and rejects a known id with AbortedError, "The
-same RunGraph (Worker) request was received twice". The ids are random, and one step in 43,000 gets
-a known one. The task that rejects the request runs nothing of the step; other tasks may have run
-their parts (docs/decisions/0003). If the other parts are cancelled first, the step ends with
-CancelledError, whose message quotes the rejection.
+same RunGraph (Worker) request was received twice". The ids are random: about one step in 43,000
+gets the id of an earlier request. The task that rejects the request runs nothing of the step, but
+other tasks may have run their parts (docs/decisions/0003). If the other parts are cancelled first,
+the step ends with CancelledError, whose message quotes the rejection.
 
 A step that takes gradients out of accumulators could wait forever for gradients that it has already
-taken, so it is repeated only once each accumulator has some. A partial run is not repeated:
-TensorFlow does not allow that.
+taken, so the step is repeated only when each accumulator contains gradients. A partial run is not
+repeated, because TensorFlow does not allow it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,20 @@ from typing import Any, Callable, List
 from . import task
 
 MESSAGE = "The same RunGraph (Worker) request was received twice"
-MAX_RETRIES = 3  # in a row; by chance, more are needed once in 10**13 steps
+# A limit for rejections in a row. By chance, more retries are needed once in 10**13 steps.
+MAX_RETRIES = 3
 GRADIENTS_TIMEOUT_S = 10.0
 _POLL_S = 0.02
 _TAKE_GRADIENT = "AccumulatorTakeGradient"
-_METADATA_INDEX = 5  # among the arguments of BaseSession._call_tf_sessionrun; the last one
+# The index of run_metadata in the arguments of BaseSession._call_tf_sessionrun. It is the last
+# argument.
+_METADATA_INDEX = 5
 
 
 def apply(session: Any) -> None:
-    """`session`: the module tensorflow.python.client.session."""
+    """Replace the functions that run a step. `session` is the module
+    tensorflow.python.client.session.
+    """
     if not hasattr(getattr(session, "BaseSession", None), "_call_tf_sessionrun"):
         return
     base, errors = session.BaseSession, (session.errors.AbortedError, session.errors.CancelledError)
@@ -45,7 +50,7 @@ def apply(session: Any) -> None:
     base._call_tf_sessionrun = _retrying(
         base._call_tf_sessionrun, errors, can_retry, _without_metadata
     )
-    # Keras runs its steps by it
+    # Keras runs its steps with a _Callable.
     base._Callable.__call__ = _retrying(base._Callable.__call__, errors)
 
 
@@ -55,8 +60,11 @@ def _retrying(
     can_retry: Callable[..., bool] = lambda *_, **__: True,
     retry_args: Callable[[Any], Any] = lambda args: args,
 ) -> Callable[..., Any]:
-    """Wrap `run`. `errors`: the classes that may quote MESSAGE. `retry_args` maps the arguments of
-    the first call to those of a retry."""
+    """Return `run` with retries.
+
+    `errors` are the exception classes whose message may contain MESSAGE. `retry_args` returns the
+    arguments of a retry for the arguments of the first call.
+    """
 
     @functools.wraps(run)
     def run_retrying(*args: Any, **kwargs: Any) -> Any:
@@ -81,10 +89,11 @@ def _retrying(
 
 def _without_metadata(args: Any) -> Any:
     """Return the arguments without the buffer of `run_metadata`, which MonitoredSession always
-    gives.
+    passes.
 
-    The rejected step has filled it, and TensorFlow refuses a buffer that is not empty. The caller
-    reads what the rejected step left in it."""
+    The rejected step has filled the buffer, and TensorFlow refuses a buffer that is not empty. The
+    caller reads what the rejected step has written to the buffer.
+    """
     return (*args[:_METADATA_INDEX], None)
 
 
@@ -112,9 +121,10 @@ def _add_counts(graph: Any, takes: List[Any]) -> List[Any]:
     """Return, for each of these operations, a tensor with the number of gradients in its
     accumulator."""
     finalized = graph.finalized
-    graph._unsafe_unfinalize()  # Supervisor and MonitoredSession have finalized it
+    # Supervisor and MonitoredSession finalize the graph.
+    graph._unsafe_unfinalize()
     try:
-        # Python 3.8 takes one `with` in parentheses for a tuple.
+        # Python 3.8 parses one `with` statement in parentheses as a tuple.
         with graph.as_default(), graph.device(None):  # noqa: SIM117
             with graph.control_dependencies(None), graph.name_scope(None):
                 return [_add_count(graph, each) for each in takes]
@@ -138,10 +148,11 @@ def _add_count(graph: Any, take: Any) -> Any:
 
 
 def _have_gradients(session: Any, counts: List[Any]) -> bool:
-    """Wait until each accumulator has gradients. Return False after a timeout.
+    """Wait until each accumulator contains gradients. Return False after GRADIENTS_TIMEOUT_S.
 
-    Gradients in an accumulator show that the step has not taken them: until the step is done, the
-    accumulator drops new ones as stale."""
+    Gradients in an accumulator prove that the step has not taken them: until the step is done, the
+    accumulator drops new gradients as stale.
+    """
     deadline = time.monotonic() + GRADIENTS_TIMEOUT_S
     while min(session.run(counts)) < 1:
         if time.monotonic() > deadline:

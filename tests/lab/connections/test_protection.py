@@ -1,5 +1,8 @@
-"""Test that each host protects its own ports: a host that cannot filter, a relay or NAT opens no
-port of another host, and is reported."""
+"""Test that each host protects its own ports.
+
+A host that cannot filter, a relay or NAT does not open the ports of another host, and the user gets
+a warning.
+"""
 
 from __future__ import annotations
 

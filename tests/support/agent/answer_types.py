@@ -1,4 +1,4 @@
-"""Finds the fields of an answer that its type on the control side does not have."""
+"""Find the fields of an answer that its type on the control machine does not have."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from tfdeploy.model.answers.reading import read
 
 
 def unknown(answer: Any, cls: type[Any]) -> list[str]:
-    """Return the fields of an answer that its type would drop, such as "tasks.0.pid". Raises
-    BadShape if the answer does not fit the type."""
+    """Return the dotted names of the fields that the type of an answer ignores, such as
+    "tasks.0.pid".
+
+    Raises BadShape if the answer does not fit the type.
+    """
     return list(_dropped(answer, _plain(read(answer, cls)), ""))
 
 

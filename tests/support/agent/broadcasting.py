@@ -1,5 +1,7 @@
-"""Runs the members of one broadcast in this process, on loopback, with real TLS and real files. The
-test is the control machine."""
+"""Run the members of one broadcast in this process, on loopback, with real TLS and real files.
+
+The test plays the control machine.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ ID = "b1"
 
 
 class Members:
-    """The members of one broadcast. `content`: path -> bytes of the files that are moved, in
-    order."""
+    """The members of one broadcast. `content` maps the path of each sent file to its bytes, in
+    order.
+    """
 
     def __init__(
         self,
@@ -51,7 +54,9 @@ class Members:
     def begin(
         self, name: str, *, has: bool = False, rate: int = 0, old: dict[str, bytes] | None = None
     ) -> Member:
-        """Start the member. `has`: it has the files already; `old`: further files in its folder."""
+        """Start the member. With `has`, it already has the files of the broadcast. `old` has
+        further files of its folder, as path -> text.
+        """
         before = self.folder / name / "old"
         before.mkdir(parents=True, exist_ok=True)
         old_files = {**(self.content if has else {}), **(old or {})}
@@ -90,7 +95,7 @@ class Members:
         )
 
     def feed(self, child: str, *parents: str) -> None:
-        """Set one parent per stripe. The control machine is `here`."""
+        """Set one parent per stripe. The name `here` stands for the control machine."""
         stripes = max(1, len(parents))
         fed = {
             name: self.parent(name, stripes, number)
@@ -105,8 +110,9 @@ class Members:
             self.members[name].holdings.add_roots(0, [pieces.root_of(each) for each in self.leaves])
 
     def send(self, name: str, most: int = 1 << 30) -> int:
-        """Send the pieces that the member wants from the control machine, up to a limit, and return
-        how many were sent."""
+        """Send at most `most` pieces that the member wants from the control machine. Return the
+        number of pieces sent.
+        """
         sent = 0
         for segment, leaves in enumerate(self.leaves):
             for index in pieces.numbers_of(self.members[name].accept_from_here(segment, leaves)):

@@ -1,4 +1,4 @@
-"""Makes the certificates of a run as a launch makes them, for tests that launch nothing."""
+"""Make the certificates of a run as a launch does, for tests without a launch."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 
 def make_certs(hosts: list[str]) -> dict[str, dict[str, str]]:
-    """Return host -> its "ca", "cert" and "key" in PEM, all of one new authority."""
+    """Return {host: its "ca", "cert" and "key" in PEM}. One new authority signs all of them."""
     import warnings
 
-    # it says on import that it is leaving Python 3.8, and this suite has not
+    # On Python 3.8, cryptography warns at import that it will drop this version, and pytest would
+    # fail on the warning.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from cryptography import x509

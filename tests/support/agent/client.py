@@ -1,5 +1,6 @@
-"""Starts `agent serve` as a control machine does, and makes a run's folder without the processes of
-a run."""
+"""Start `agent serve` as a control machine does, and write the folder of a run without its
+processes.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ WITHIN_S = 60.0
 
 
 class Client:
-    """The control machine's end of the channel: sends requests and sorts the replies by id."""
+    """The control machine's end of the channel. It sends requests and sorts the replies by request
+    id.
+    """
 
     def __init__(self, command: list[str], env: dict[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
@@ -55,7 +58,7 @@ class Client:
         return self.frames[number].get(timeout=WITHIN_S)
 
     def answer(self, number: int) -> dict[str, Any]:
-        """Return the frame that ends the request; items before it are dropped."""
+        """Return the frame that ends the request. Items before that frame are dropped."""
         while True:
             header, _ = self.frame(number)
             if "item" not in header:
@@ -79,7 +82,7 @@ class Client:
 
 
 def make_run(workdir: Path, run: str, phase: str, boot: str | None = None, **status: Any) -> Path:
-    """Make the folder of a run of one task, as its minder and supervisor would have left it."""
+    """Write the folder of a run with one task, as its minder and its supervisor leave it."""
     folder = Path(layout.host_dir(str(workdir), "job", run, "n1"))
     task = Path(layout.task_dir(str(workdir), "job", run, "n1", "worker:0"))
     task.mkdir(parents=True)

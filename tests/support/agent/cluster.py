@@ -1,5 +1,6 @@
-"""Simulates several hosts on one machine: each has a workdir, ports and a certificate, and runs the
-real verbs, minders and supervisors."""
+"""Simulate several hosts on one machine. Each host has a workdir, ports and a certificate, and runs
+the real verbs, minders and supervisors.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +26,15 @@ from tfdeploy.agent.serve.run import verbs as run_control
 
 JOB, RELEASE = "digits", "c0ffee"
 WITHIN_S = 20.0
-# {"worker:0": ("n1", ["sh", "-c", "..."]), ...}; a third value is a dict of more fields of
-# TaskSpec. worker:0 decides.
+# {"worker:0": ("n1", ["sh", "-c", "..."]), ...}. A third value of a tuple is a dict of further
+# fields of TaskSpec. worker:0 is the deciding task.
 Tasks = dict[str, Any]
 
 
 def wait_until(reached: Callable[[], Any], within_s: float = WITHIN_S, what: str = "") -> Any:
-    """Return the first true value. Checks often, because some states last for only a tenth of a
-    second."""
+    """Return the first true value of `reached`. It is checked every 10 ms, because some states last
+    only a tenth of a second.
+    """
     return wait_for(reached, within_s, what or str(reached), poll_s=0.01)
 
 
@@ -41,7 +43,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def entry_of(folder: Path, path: Path) -> release_manifest.Entry:
-    """Return the manifest entry that release.commit would have written."""
+    """Return the manifest entry that release.commit writes for this path."""
     name = str(path.relative_to(folder))
     if path.is_symlink():
         return release_manifest.Entry(
@@ -60,8 +62,9 @@ def entry_of(folder: Path, path: Path) -> release_manifest.Entry:
 
 
 class HostUnderTest:
-    """One simulated host: a workdir with a release in it. The verbs of `agent serve` are called in
-    this process."""
+    """One simulated host: a workdir that contains a release. This process calls the verbs of `agent
+    serve`.
+    """
 
     def __init__(self, name: str, root: Path, agent_dir: str) -> None:
         self.name = name
@@ -71,11 +74,11 @@ class HostUnderTest:
         self.release.mkdir(parents=True)
 
     def call(self, verb: str, **args: Any) -> Any:
-        """Return what a verb of a run answers. Raises as the verb does."""
+        """Return the answer of a verb of a run. Raises what the verb raises."""
         return run_control.VERBS[verb](Call(self.context, args))
 
     def commit_release(self) -> None:
-        """Commit the present content of the release as the sent one."""
+        """Write a manifest of the current content of the release, as if it had been sent."""
         if self.release.is_dir():
             release_manifest.save_manifest(
                 str(self.release) + ".json",
@@ -88,12 +91,10 @@ class HostUnderTest:
 
 
 class Cluster:
-    """Hosts on this machine, each with a workdir, a mesh port and a certificate; their processes
-    are real. Its methods start runs of the one job by the agent's own verbs, and read the files of
-    a run.
+    """Hosts on this machine, each with a workdir, a mesh port and a certificate. Their processes
+    are real.
 
-    Its methods start runs of the one job by the agent's own verbs, and say what the files of a run
-    tell.
+    The methods start runs of one job through the agent's own verbs, and read the files of a run.
     """
 
     job = JOB
@@ -101,8 +102,9 @@ class Cluster:
     free_ports = staticmethod(free_ports)
 
     def __init__(self, root: Path, agent_dir: str, names: list[str]) -> None:
-        """`root`: where the workdirs lie. `agent_dir`: the agent that the processes are started
-        from."""
+        """Create the hosts. `root` is the folder of their workdirs. `agent_dir` is the agent that
+        starts the processes.
+        """
         self.hosts = {name: HostUnderTest(name, root, agent_dir) for name in names}
         self.certs = make_certs(names)
         self.runs: list[str] = []
@@ -111,14 +113,16 @@ class Cluster:
             host.mesh_port = ports.pop()
 
     def write(self, name: str, text: str) -> None:
-        """Write a file of the code on every host."""
+        """Write a file of the code to the release of every host."""
         for host in self.hosts.values():
             (host.release / name).parent.mkdir(parents=True, exist_ok=True)
             (host.release / name).write_text(text)
 
     def parts(self, run: str, tasks: Tasks, **fields: Any) -> dict[str, dict[str, Any]]:
-        """Return host -> its part of the plan, as it is sent. `fields`: of HostPart, and
-        `recovery`: {task: (on_death, gang)}."""
+        """Return {host: its part of the plan, as it is sent}.
+
+        `fields` are further fields of HostPart. `recovery` is {task: (on_death, gang)}.
+        """
         for host in self.hosts.values():
             host.commit_release()
         mesh = [
@@ -126,7 +130,7 @@ class Cluster:
         ]
         specs: dict[str, list[wire.TaskSpec]] = {name: [] for name in self.hosts}
         peers = []
-        recovery = fields.pop("recovery", {})  # task -> (on_death, gang)
+        recovery = fields.pop("recovery", {})
         for task, (host, argv, *more) in tasks.items():
             role, index = task.split(":")
             given = dict(
@@ -177,7 +181,7 @@ class Cluster:
     def prepare(
         self, run: str, tasks: Tasks, secrets: dict[str, str] | None = None, **fields: Any
     ) -> None:
-        """Prepare the run on all hosts; no task is started."""
+        """Prepare the run on all hosts. No task starts."""
         self.runs.append(run)
         plan = {"run": run, "operator": "me@here", "created": 1.0}
         for name, part in self.parts(run, tasks, **fields).items():
@@ -187,7 +191,7 @@ class Cluster:
             assert answer == {"prepared": True}
 
     def each(self, verb: str, run: str, but: str = "", **args: Any) -> dict[str, Any]:
-        """Return host -> what the verb answered, for all hosts except the left-out one."""
+        """Return {host: the answer of the verb}, for all hosts except `but`."""
         return {
             name: host.call(verb, run=run, job=JOB, **args)
             for name, host in self.hosts.items()
@@ -205,17 +209,17 @@ class Cluster:
         return self.hosts[host].paths(run).state()
 
     def status(self, run: str, task: str) -> wire.TaskStatus:
-        """Return the task's status.json, from whichever host has it."""
+        """Return the task's status.json from the host that runs the task."""
         parts = [host.paths(run) for host in self.hosts.values()]
         return next(p.status(task) for p in parts if task in [spec.task for spec in p.part().tasks])
 
     def wait_state(self, run: str, task: str, *states: str) -> wire.TaskStatus:
-        """Return the task's status once it is in one of the states."""
+        """Wait until the task is in one of the states. Return its status."""
         wait_until(lambda: self.status(run, task).state in states, what=f"{task} in {states}")
         return self.status(run, task)
 
     def wait_ended(self, run: str, *hosts: str) -> dict[str, wire.HostRunState]:
-        """Return the states of the hosts once the run has ended on each."""
+        """Wait until the run has ended on each host. Return {host: its state}."""
         for name in hosts or self.hosts:
             wait_until(
                 lambda name=name: self.state(run, name).phase == "ended",
@@ -229,7 +233,7 @@ class Cluster:
         return "".join(path.read_text() for path in logs if path.exists())
 
     def alive(self, run: str) -> list[int]:
-        """Return all processes with the marker of this run, on any of these hosts."""
+        """Return the pids of all processes with the marker of this run, on any of these hosts."""
         table = processes.all_processes()
         return [
             pid
@@ -238,7 +242,9 @@ class Cluster:
         ]
 
     def clean(self) -> None:
-        """End every process of every run, according to our own files."""
+        """End every process of every run. The pids come from the files of the runs. t 258 its
+        minder has just removed a run that never began
+        """
         for run in self.runs:
             for host in self.hosts.values():
                 self._stop(run, host)
@@ -262,12 +268,12 @@ class Cluster:
 
 
 class NewCluster(Protocol):
-    """The fixture `hosts`: hosts("n1", "n2") is a cluster of two hosts."""
+    """The type of the fixture `hosts`: hosts("n1", "n2") returns a cluster of two hosts."""
 
     def __call__(self, *names: str) -> Cluster: ...
 
 
 class NewClient(Protocol):
-    """The fixture `serve`: each call is a new session with one host's agent."""
+    """The type of the fixture `serve`: each call opens a new session with one host's agent."""
 
     def __call__(self, before: str = "", at: Path = ..., clone: str = "", **env: str) -> Client: ...

@@ -1,8 +1,8 @@
-"""Runs a host with a run's firewall table, another host of the run and a container, each in a
-network namespace, and reports who is let in.
+"""Run a host with the firewall table of a run, another host of the run and a container, each in its
+own network namespace, and report which connections are accepted.
 
-Usage: unshare --net python -m support.agent.firewalled FOLDER FUNCTION prints the result of
-FUNCTION as JSON. Needs root.
+Usage: `unshare --net python -m support.agent.firewalled FOLDER FUNCTION` prints the result of
+FUNCTION as JSON. It needs root.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from tfdeploy.agent.run.folder import RunPaths
 
 USER, OTHER = 4711, 4712
 HERE, THERE, STRANGER = ("10.9.0.1", "fd09::1"), ("10.9.0.2", "fd09::2"), ("10.9.0.3", "fd09::3")
-PORT, MESH, PORT_THERE, FOREIGN = 2222, 2299, 2223, 3000  # FOREIGN: of another program, on both
+# FOREIGN is the port of another program on both hosts.
+PORT, MESH, PORT_THERE, FOREIGN = 2222, 2299, 2223, 3000
 WITHIN_S = 60.0
 
 
@@ -64,7 +65,9 @@ def a_run(folder: str) -> RunPaths:
 
 
 def life(folder: str) -> dict[str, Any]:
-    """Return the table after the death of each process that has a part in it."""
+    """Return the tables after each event in the life of a run's firewall, such as the death of a
+    process that holds it.
+    """
     paths, state = a_run(folder), {}
     before_run = paths.hold_firewall()
     first = Firewall(paths, closed(paths.host_dir))
@@ -93,7 +96,7 @@ def life(folder: str) -> dict[str, Any]:
 
 
 def killed(folder: str) -> dict[str, Any]:
-    """Kill the process that made the table, and a supervisor."""
+    """Kill the process that made the table, and kill a supervisor."""
     paths = a_run(folder)
     ready, reading_end = os.pipe()
     pids = []
@@ -119,7 +122,7 @@ def killed(folder: str) -> dict[str, Any]:
 
 
 def refused(folder: str) -> dict[str, Any]:
-    """Let nft accept the table of the check, and refuse the run's table."""
+    """Return the error if nft accepts the table of the check but refuses the table of the run."""
     paths = a_run(folder)
     real = nft.table
     nft.table = lambda closed: real(closed).replace("jump others", "jump nobody")
@@ -135,7 +138,7 @@ def refused(folder: str) -> dict[str, Any]:
 
 @contextmanager
 def namespace() -> Iterator[str]:
-    """Yield another network namespace, which a process holds."""
+    """Create another network namespace and yield the pid of the process that keeps it."""
     process = subprocess.Popen(
         ["unshare", "--net", "sh", "-c", "echo; exec sleep 1000"], stdout=subprocess.PIPE
     )
@@ -243,13 +246,13 @@ def servers(*where_and_ports: tuple[str, tuple[int, ...]]) -> Iterator[None]:
 
 
 def last_acks() -> int:
-    """Return the connections whose last packet has not arrived."""
+    """Return the number of connections in LAST_ACK, whose last packet has not arrived."""
     listed = [Path("/proc/net", table).read_text().splitlines()[1:] for table in ("tcp", "tcp6")]
     return sum(line.split()[3] == "09" for lines in listed for line in lines)
 
 
 def let_in(folder: str) -> dict[str, Any]:
-    """Return how many connects of each source came through."""
+    """Return how many connections of each source are accepted."""
     paths = a_run(folder)
     with namespace() as peer, namespace() as container:
         wire(peer, container)
@@ -263,7 +266,7 @@ def let_in(folder: str) -> dict[str, Any]:
             assert firewall._nft.poll() is None
             os.kill(firewall._nft.pid, signal.SIGKILL)
             nft = firewall._nft
-            # its table goes before the process is seen to have ended
+            # The kernel removes the table before the exit of its owner can be seen.
             until(lambda: not tables() and nft.poll() is not None)
             firewall.restore()
             counts["strangers once it was made again"] = sum(

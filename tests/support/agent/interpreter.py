@@ -1,5 +1,6 @@
-"""Names the Python that runs the agent in tests/agent: TFDEPLOY_TEST_AGENT_PYTHON, or the one that
-runs the tests."""
+"""Find the Python that runs the agent in tests/agent: TFDEPLOY_TEST_AGENT_PYTHON, or else the
+Python that runs the tests.
+"""
 
 from __future__ import annotations
 

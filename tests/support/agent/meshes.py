@@ -1,4 +1,4 @@
-"""Runs the meshes of one run on several hosts; the test calls each as its minder would."""
+"""Run the meshes of one run on several hosts. The test calls each mesh as its minder does."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ NAMES = ["n1", "n2", "n3"]
 
 
 class Meshes:
-    """The meshes of a cluster with the hosts of NAMES: join() makes the mesh of one of them.
-    worker:0 on n1 decides."""
+    """The meshes of a cluster with the hosts of NAMES. `join` makes the mesh of one host. worker:0
+    on n1 is the deciding task.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.hosts, self.certs, self.wait_until = cluster.hosts, cluster.certs, cluster.wait_until
@@ -33,8 +34,9 @@ class Meshes:
         known: Knowledge = Knowledge(),  # noqa: B008
         guarded: GuardedPorts | None = None,
     ) -> Mesh:
-        """Return the host's mesh, listening, with this knowledge. `guarded`: the ports of its
-        tasks."""
+        """Return the host's mesh, which listens and has this knowledge. `guarded` has the ports of
+        its tasks.
+        """
         part = wire.HostPart(
             run="r1",
             job="digits",
@@ -57,5 +59,5 @@ class Meshes:
 
 
 def ended(task: str) -> Knowledge:
-    """Return the knowledge that one task has ended."""
+    """Return knowledge in which one task has ended."""
     return Knowledge(ended={task: {"outcome": "stopped", "time": 1.0}})

@@ -1,6 +1,9 @@
-"""Simulates hosts as folders of this machine: a fleet whose sessions call the agent's verbs
-directly, without SSH. A launch over it takes half a second and is otherwise real. A test chooses by
-verb and host what is slow, lost or late."""
+"""Simulate hosts as folders of this machine: the sessions of the fleet call the agent's verbs
+directly, without SSH.
+
+A launch takes half a second, and everything but SSH is real. A test chooses by verb and host which
+answers are slow, lost or late.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,12 @@ from tfdeploy.model.answers.verb import Flow, Verb
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.transport.agent.stream import checked
 
-Around = Callable[[str, str, Callable[[], Any]], Any]  # host, verb, the verb itself: answers for it
+# A function of (host, verb, call of the real verb) that returns the answer.
+Around = Callable[[str, str, Callable[[], Any]], Any]
 
 
 def answer(host: str, verb: str, do: Callable[[], Any]) -> Any:
-    """Answer as a healthy host does."""
+    """Return the answer of the real verb, as a healthy host does."""
     return do()
 
 
@@ -103,7 +107,7 @@ class NearChannel:
 
 
 class NearStream:
-    """A stream that sends all items at once, for verbs that end by themselves."""
+    """A stream that sends all items at once, for verbs that end without a request."""
 
     def __init__(
         self, host: str, context: Context, flow: Flow[Any, Any], args: dict[str, Any]
@@ -144,8 +148,11 @@ class NearSession:
 
 
 class NearFleet:
-    """A fleet of simulated hosts. `around` stands between a launch and each verb. `asked`: (host,
-    verb) in order. `patience_s`: the longest wait for an answer."""
+    """A fleet of simulated hosts.
+
+    Each verb of a launch is called through `around`. `asked` has (host, verb) in order.
+    `patience_s` limits how long a caller waits for an answer.
+    """
 
     def __init__(self, root: Path, agent_dir: str, *names: str) -> None:
         self.around: Around = answer
@@ -193,15 +200,16 @@ class NearFleet:
                 let_go()
 
     def call(self, host: str, verb: str, **args: Any) -> Any:
-        """Call a verb as another operator would."""
+        """Call a verb as the client of another operator does."""
         return dispatch.find_verb(verb)(Call(self.contexts[host], args))
 
     def paths(self, host: str, job: str, run: str) -> folder.RunPaths:
         return folder.RunPaths(layout.host_dir(self.contexts[host].workdir, job, run, host))
 
     def alive(self, run: str, job: str) -> dict[str, list[int]]:
-        """Return host -> the processes there with this run's marker. Hosts without any are left
-        out."""
+        """Return {host: pids with the marker of this run}, without hosts that have no such
+        process.
+        """
         table = processes.all_processes()
         pids_by_host = {
             name: sorted(
@@ -228,7 +236,7 @@ class NearFleet:
 
 
 def held_until(reached: Callable[[], Any], within_s: float = 30.0) -> None:
-    """Delay a host, as an `around`, until a condition is true elsewhere."""
+    """Return when `reached` is true. As an `around`, it delays a host."""
     watch = Stopwatch()
     while not reached():
         assert watch.seconds < within_s, "it never came"

@@ -1,4 +1,4 @@
-"""Sends releases to one host by its own verbs, from trees of files."""
+"""Send releases, which are trees of files, to one host through its own verbs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
 
-Tree = Any  # {path: content}; content is bytes: a file; ("exec", bytes); a text: a link
+# {path: content}. Bytes are a file, ("exec", bytes) is an executable file, and a text is a link.
+Tree = Any
 
 
 def rows(tree: Tree) -> list[Any]:
@@ -27,7 +28,7 @@ def rows(tree: Tree) -> list[Any]:
 
 
 def packed(tree: Any) -> bytes:
-    """Pack a manifest, from a tree or from rows."""
+    """Return a packed manifest of a tree or of rows."""
     return zlib.compress(json.dumps(rows(tree) if isinstance(tree, dict) else tree).encode())
 
 

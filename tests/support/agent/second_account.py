@@ -1,5 +1,7 @@
-"""Makes a workdir with the agent in it, and does what a second account on the host may do to it.
-Root plays the user."""
+"""Make a workdir that contains the agent, and change it as a second account on the host could.
+
+Root plays the user.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,10 @@ FILES = {"start": f"{AGENT}/__main__.py", "source": f"{AGENT}/{path_of(agent_mai
 
 
 def arrive(workdir: Path, python: str = AGENT_PYTHON, **how: Any) -> tuple[str, dict[str, Any]]:
-    """Do what a host does when tfdeploy connects: return ("have" or "need", {}), or ("fail", the
-    error text). The agent then ends."""
+    """Start the agent as a connection of tfdeploy does.
+
+    Returns ("have" or "need", {}), or ("fail", the error text). The agent then ends.
+    """
     packed = agent_zip()
     sent = PROGRAM + f"{agent_name()} n1 {workdir}\n".encode()
     after = f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed
@@ -52,7 +56,8 @@ def arrive(workdir: Path, python: str = AGENT_PYTHON, **how: Any) -> tuple[str, 
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(after if word == "=tfdeploy-need=" else b"")
             process.stdin.close()
-        out = process.stdout.read()  # through the same buffer as the lines before
+        # Read through the buffered stream, because it may hold bytes after the lines already read.
+        out = process.stdout.read()
     output = word + out.decode(errors="replace")
     if "=tfdeploy-fail=" in output:
         return "fail", json.loads(output.split("=tfdeploy-fail=")[1].splitlines()[0])
@@ -71,7 +76,7 @@ def spring(trap: Path) -> str:
 
 
 def plant_code(folder: Path, trap: Path) -> None:
-    """Make all of the agent's code below the folder do what the stranger wants."""
+    """Make all of the agent's code below the folder run the stranger's code."""
     for file in folder.rglob("*.py"):
         file.write_text(
             spring(trap) + file.read_text().replace("from __future__ import annotations", "")
@@ -119,9 +124,10 @@ def as_a_hard_link(path: Path, trap: Path) -> None:
 
 
 def bytecode(workdir: Path) -> Path:
-    """Return the bytecode of the agent's main module, which its first start wrote.
+    """Return the bytecode file of the agent's main module, which its first start wrote.
 
-    AGENT_PYTHON names the file, and may be another release than the one that runs the tests.
+    The name of the file depends on AGENT_PYTHON, which may differ from the Python that runs the
+    tests.
     """
     source = workdir / FILES["source"]
     (path,) = source.parent.glob(f"__pycache__/{source.stem}.*.pyc")
@@ -146,7 +152,9 @@ OF_FILES = {
 
 
 def listing(folder: Path) -> dict[str, Any]:
-    """Return everything below the folder, to compare it later."""
+    """Return {path: mode, owner, size, mtime and inode} of everything below the folder, for a
+    comparison.
+    """
     files = {}
     for path in [folder, *folder.rglob("*")]:
         about = path.lstat()

@@ -1,8 +1,9 @@
-"""A connection between the operator and one host that breaks after a given number of bytes.
+"""Relay connections between the operator and one host, and break them after a given number of
+bytes.
 
-It counts the bytes of both directions. As a program it runs in the operator's network, prints the
-port on which it listens, and reads commands from standard input: `cut N`, `count`. A test uses it
-through BrittleWire.
+The bytes of both directions count. As a program, this module runs in the operator's network, prints
+the port on which it listens, and reads commands from standard input: `cut N`, `count`. A test uses
+it through BrittleWire.
 """
 
 from __future__ import annotations
@@ -31,15 +32,14 @@ class BrittleWire:
         self.port = int(self._answer())
 
     def cut_after(self, count: int) -> None:
-        """Break the connection once so many more bytes have passed in either direction.
+        """Break the connection after `count` more bytes in both directions together.
 
-        Later connections are whole.
+        Later connections do not break.
         """
         self._say(f"cut {count}")
 
     def count(self) -> int:
-        """Return the bytes that passed in either direction since the last call of cut_after or
-        count."""
+        """Return the bytes of both directions since the last call of cut_after or count."""
         return int(self._say("count"))
 
     def _say(self, args: str) -> str:
@@ -55,7 +55,7 @@ class BrittleWire:
 
 @contextmanager
 def brittle_wire(operator: Tfdeploy, host: str) -> Iterator[BrittleWire]:
-    """Route the operator's connections to that host through the wire only."""
+    """Route all connections of the operator to that host through the relay."""
     lab = operator.lab
     row = next(row for row in lab.status() if row["host"] == host)
     command = lab.operator([sys.executable, "-c", _PROGRAM, str(row["address"]), str(row["port"])])

@@ -1,6 +1,6 @@
-"""Run a program of a host's user that has nothing to do with tfdeploy.
+"""Run a program of a host's user that is unrelated to tfdeploy.
 
-It ends when its standard input ends.
+The program ends when its standard input is closed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ one.listen()
 
 @contextmanager
 def bystander(lab: Lab, host: str, code: str = IDLE, *args: str) -> Iterator[subprocess.Popen[str]]:
-    """Run `code` on the host and yield once it has started. `poll()` is None while it is alive."""
+    """Run `code` on the host and yield its process after it has started. `poll()` is None while it
+    is alive.
+    """
     whole = f"import sys\n{code}\nprint('up', flush=True)\nsys.stdin.read()\n"
     command = lab.on(host, ["python3", "-c", whole, *args])
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

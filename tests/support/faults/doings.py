@@ -1,4 +1,5 @@
-"""Run operations on the answers of two hosts, LIAR and OTHER, verb by verb.
+"""Run operations that use the answers of two hosts, LIAR and OTHER. A table assigns operations to
+each verb.
 
 No connection leaves the process.
 """
@@ -66,7 +67,7 @@ def ignore_event(event: Event) -> None:
 
 
 class Wires:
-    """A stand-in for rsync that records what is pushed, and provides what is pulled."""
+    """A stand-in for rsync. It records what is pushed and provides what is pulled."""
 
     def __init__(self) -> None:
         self.sent: dict[str, list[tuple[str, set[str]]]] = {LIAR: [], OTHER: []}
@@ -159,7 +160,9 @@ def use_as_source(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
 
 
 def run_alone(act: Callable[[], Any]) -> dict[str, Any]:
-    """Return the result for operations that succeed on all hosts or fail as a whole."""
+    """Return {LIAR: the result or the error}, for operations that succeed on all hosts or fail as a
+    whole.
+    """
     try:
         return {LIAR: act()}
     except TfdeployError as error:
@@ -182,7 +185,7 @@ def lock_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
 
 
 def set_keep_aside(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
-    """Set keep aside on hosts for which the plan has no task."""
+    """Call keep.aside on hosts on which the plan has no task."""
     holder, elsewhere = (
         {"user": "me", "machine": "m", "pid": 1, "time": 1.0},
         replace(PLAN, hosts=(), keep=("sub",)),
@@ -210,10 +213,10 @@ def probe_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
 
 
 def check_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
-    """Check both hosts, with measured links.
+    """Check both hosts and measure the links between them.
 
-    A mistake of a host is among its checks. A check that the other host lacks is an error of that
-    host.
+    A mistake in a host's answer becomes a failed check of that host. A host without the expected
+    checks counts as failed.
     """
     checked = check(hosts_of(PLAN), None, fleet, ignore_event, deep=True)
     rows, links = host_rows(checked), link_rows(checked)
@@ -272,7 +275,7 @@ def collect_samples(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]
 
 def clean_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     candidates = find_candidates(fleet, hosts_of(PLAN), (JOB,), Rules(), 100.0)
-    # a host that says the run is alive keeps it everywhere
+    # If a host reports that the run is alive, no host removes the run.
     going = [item.name for item in candidates.going[OTHER]]
     assert going == [RUN] or LIAR in candidates.staying
     holder = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}

@@ -1,6 +1,6 @@
 """Return an honest answer to each verb, for a run of two tasks on two hosts.
 
-The answers are small, and complete in every field.
+The answers are small and contain all required fields.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ HOSTS = {"n1": "worker:0", "n2": "worker:1"}
 LOG = b"step 1 loss 0.5\nstep 2 loss 0.4\n"
 ANSWERS = verbs()
 _LEAST: tuple[Any, ...] = (None, False, 1, [], {}, "x", "/x", "0" * 64, "worker:0")
-FILES = {"a.txt": b"one\n", "sub/b.txt": b"two\n"}  # of keep, of files and of the release
+# The content of keep, of files and of the release.
+FILES = {"a.txt": b"one\n", "sub/b.txt": b"two\n"}
 DATA_DIGEST = "d" * 64
 
 
@@ -42,7 +43,7 @@ class HonestAnswer(NamedTuple):
 
 
 def make_plan() -> Plan:
-    """Return the plan of the run. Its `keep` is the folder sub."""
+    """Return the plan of the run. It keeps the folder `sub`."""
     tasks = tuple(
         TaskPlan(
             task=task,
@@ -109,12 +110,15 @@ def honest_answer(verb: str, host: str, args: dict[str, Any]) -> HonestAnswer:
     if verb in flows:
         return flows[verb](host, args)
     written = _VALUES[verb](host, args) if verb in _VALUES else {}
-    hint = ANSWERS[verb].value if verb in ANSWERS else Hello  # not a verb: the first message
+    # `hello` is the first message of a connection and not a verb.
+    hint = ANSWERS[verb].value if verb in ANSWERS else Hello
     return HonestAnswer([], completed(hint, written))
 
 
 def completed(hint: Any, written: Any) -> Any:
-    """Return the written answer, and the smallest value of each required field that it lacks."""
+    """Return the written answer. Each required field that it lacks gets the smallest value of its
+    type.
+    """
     required = _required_fields(hint)
     if required is None or not isinstance(written, dict):
         return written or smallest_value(hint)
@@ -123,14 +127,16 @@ def completed(hint: Any, written: Any) -> Any:
 
 
 def smallest_value(hint: Any) -> Any:
-    """Return the smallest value of a type of model/answers: no optional field, empty lists."""
+    """Return the smallest value of a type of model/answers. Optional fields are absent and lists
+    are empty.
+    """
     if _required_fields(hint) is not None:
         return completed(hint, {})
     return next(value for value in _LEAST if _is_of_type(value, hint))
 
 
 def _required_fields(hint: Any) -> dict[str, Any] | None:
-    """Return name -> type; None if the type has no fields."""
+    """Return {name: type} of the required fields, or None if the type has no fields."""
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return {each.encode_name: each.type for each in structs.fields(hint) if each.required}
     if dataclasses.is_dataclass(hint):
@@ -241,7 +247,7 @@ def _clean_items(host: str, _: Any) -> HonestAnswer:
 
 
 def _audit(host: str, _: Any) -> HonestAnswer:
-    """Return an audit log with two entries."""
+    """Return an audit log of two entries."""
     fields = {
         "host": host,
         "user": "ml",
@@ -442,7 +448,8 @@ def _hello(host: str, _: Any) -> dict[str, Any]:
     return {**plain, "workdir": WORKDIR, **more}
 
 
-# rows 1 and 3 of the folder, a.txt, sub, sub/b.txt
+# Bit n stands for row n of the listing. Rows 1 and 3 are a.txt and sub/b.txt; the others are the
+# folder and sub.
 _LACKING = base64.b64encode(zlib.compress(bytes([0b1010]))).decode()
 _FIRST_TWO = base64.b64encode(zlib.compress(bytes([0b11]))).decode()
 _STAGING = f"{WORKDIR}/jobs/{JOB}/releases/.staging-x"

@@ -1,7 +1,7 @@
-"""A host that lies: its honest answers with a mistake in them, or frames that are no answer.
+"""Simulate a host that lies: its answers have a mistake, or it sends frames that are not an answer.
 
-One seed gives one answer. `LyingFleet` uses the real fan-out and the real channel; only the bytes
-that SSH would carry are made up.
+A seed determines the answer. `LyingFleet` uses the real fan-out and the real channel. Only the
+bytes that SSH would carry are made up.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ FOREIGN: list[Any] = [
     1e308,
     10**400,
 ]
-# times that no calendar has, and the last ones that it has
+# Times outside the range of a calendar, and times at its limits.
 FOREIGN += [-1e11, -6e10, 1e11, 1e12, 1 << 53, (1 << 63) - 1]
 FOREIGN += [
     "",
@@ -155,7 +155,9 @@ def encode_frame(header: Any, blob: bytes = b"") -> bytes:
 
 
 def list_value_paths(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the paths of all values that can be replaced. The path () is the whole value."""
+    """Yield the path of every value that can be replaced. The path () stands for the whole
+    value.
+    """
     yield at
     if isinstance(value, (dict, list)):
         for key in value if isinstance(value, dict) else range(len(value)):
@@ -163,7 +165,7 @@ def list_value_paths(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any
 
 
 def spoil_one_value(chance: random.Random, value: Any) -> Any:
-    """Return a copy with one mistake in it."""
+    """Return a copy with one mistake."""
     value = copy.deepcopy(value)
     where = chance.choice(list(list_value_paths(value)))
     if not where:
@@ -187,7 +189,7 @@ def spoil_one_value(chance: random.Random, value: Any) -> Any:
 def make_lie(seed: int, number: int, said: HonestAnswer) -> list[bytes]:
     """Return the frames of one dishonest answer to request `number`.
 
-    The connection ends after them.
+    The connection ends after these frames.
     """
     chance = random.Random(seed)
     items = [encode_frame({"id": number, "item": item}, blob) for item, blob in said.items]
@@ -219,11 +221,11 @@ def make_lie(seed: int, number: int, said: HonestAnswer) -> list[bytes]:
         lambda: [encode_frame({"id": number, "error": spoil_one_value(chance, error)})],
         lambda: [encode_frame({"id": number, "error": error})],
         lambda: [*items, encode_frame(chance.choice(ODD_FRAMES)), end],
-        # a second answer, and items after the end
+        # A second answer, and items after the end.
         lambda: [end, *items, end, encode_frame({"id": number, "error": error})],
-        # a late one
+        # A late answer to an earlier request.
         lambda: [encode_frame({"id": number - 1, "value": chance.choice(FOREIGN)}), *items, end],
-        # an item, and then no end
+        # An item without an end.
         lambda: [encode_frame({"id": number, "item": chance.choice(FOREIGN)}), *items],
         lambda: [*items * 20, end],
         lambda: [*items, end[: chance.randrange(len(end))]],
@@ -257,9 +259,9 @@ def make_lie(seed: int, number: int, said: HonestAnswer) -> list[bytes]:
 class LyingChannel(FramedChannel):
     """The real channel to one host that lies.
 
-    `seeds` says which requests get a dishonest answer, and which one. With `patience_s`, the
-    connection stays open after a lie, every third lie never ends, and no timeout of the caller is
-    longer than that.
+    `seeds` returns for a verb the seed of a dishonest answer, or None for an honest answer. With
+    `patience_s`, the connection stays open after a lie, every third lie never ends, and each
+    timeout of the caller is at most `patience_s`.
     """
 
     def __init__(
@@ -326,9 +328,9 @@ class LyingChannel(FramedChannel):
         return None
 
     def _hear(self, said: bytes, last: bool) -> None:
-        """Read frames as the channel's reader does.
+        """Read frames as the reader of the channel does.
 
-        After the `last` one the connection ends, so that no caller waits for more.
+        With `last`, the connection then ends, so that no caller waits for more.
         """
         with self._order:
             try:
@@ -355,8 +357,8 @@ def encode_honest_hello(host: str) -> Any:
 class LyingFleet(SshFleet):
     """The real fan-out to hosts that lie.
 
-    `seeds(host, verb)` returns the number or the text of a lie, or None for an honest answer. A
-    channel that ended is opened again. `patience_s`: see LyingChannel.
+    `seeds(host, verb)` returns the seed or the content of a lie, or None for an honest answer. A
+    channel that has ended is opened again. `patience_s`: see LyingChannel.
     """
 
     def __init__(self, seeds: Callable[[str, str], Seed], patience_s: float | None = None) -> None:
@@ -378,7 +380,7 @@ class LyingFleet(SshFleet):
         )
 
     def end(self) -> None:
-        """End the answers that never end by themselves."""
+        """Close all channels, which ends the answers that otherwise never end."""
         for channel in self._channels.values():
             channel.close()
 

@@ -1,7 +1,7 @@
 """List in 67 lines what can go wrong with a user's machines, files and input.
 
-A test marked `fault("14 no python3")` shows one fault of line 14. `make faults` compares the tests
-with these lines.
+A test marked `fault("14 no python3")` checks one fault of line 14. `make faults` lists the lines
+without a test.
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ LINES = {number: words for group in GROUPS.values() for number, words in group.i
 
 
 def number_of(fault: str) -> int:
-    """Return 14 for "14 no python3". Raises ValueError if the text belongs to no line."""
+    """Return 14 for "14 no python3". Raises ValueError if the text does not begin with the number
+    of a line.
+    """
     number, _, words = fault.partition(" ")
     if not number.isdigit() or int(number) not in LINES or not words:
         raise ValueError(
@@ -112,9 +114,9 @@ def number_of(fault: str) -> int:
 
 
 def params(table: Mapping[str, tuple[Any, ...]], core: Collection[str] | None = None) -> list[Any]:
-    """Return a parameter set for each row of a table whose keys are faults or names of cases.
+    """Return one parameter set for each row of a table. The keys are faults or names of cases.
 
-    With `core`, these rows run in every session, and the others only in `make faults`.
+    With `core`, only these rows run in every session; the others run only in `make faults`.
     """
 
     def marks(name: str) -> list[Any]:
@@ -127,7 +129,7 @@ def params(table: Mapping[str, tuple[Any, ...]], core: Collection[str] | None = 
 def variations(values: Sequence[Any], core: int = 1) -> list[Any]:
     """Return the parameter sets of one fault in several variations.
 
-    The first `core` of them run in every session, the others only in `make soak`.
+    The first `core` sets run in every session, the others only in `make soak`.
     """
     return [
         *values[:core],

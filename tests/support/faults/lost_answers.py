@@ -1,6 +1,6 @@
-"""An agent that executes a verb and dies before it answers.
+"""Make an agent execute a verb and die before it answers.
 
-The control machine sees a lost reply.
+The control machine gets no reply to a verb that took effect.
 """
 
 from __future__ import annotations

@@ -1,20 +1,21 @@
 """Run tests that start TensorFlow a second time if only such tests failed.
 
-Each of them starts several TensorFlow processes at once, and TensorFlow has time limits of its own.
-If only such tests failed, the first session exits with ONLY_TENSORFLOW. Then `make test` runs the
-failed tests once more, with no other tests at the same time (`--last-failed`). The last line of
-that session names those that passed.
+Each of these tests starts several TensorFlow processes at once, and TensorFlow has its own
+timeouts. If only such tests failed, the first session exits with ONLY_TENSORFLOW. Then `make test`
+runs the failed tests once more, with no other tests at the same time (`--last-failed`). The last
+line of that session names the tests that passed.
 """
 
 from __future__ import annotations
 
 import pytest
 
-ONLY_TENSORFLOW = 10  # pytest itself uses no such exit code
+# The exit code of the first session. pytest itself does not use this code.
+ONLY_TENSORFLOW = 10
 
 
 class SecondTry:
-    """A plugin for the process that prints pytest's summary, for both sessions."""
+    """A plugin of both sessions, for the process that prints pytest's summary."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._is_second = bool(config.getoption("lf", False))
@@ -37,7 +38,7 @@ class SecondTry:
             session.exitstatus = ONLY_TENSORFLOW
 
     def pytest_unconfigure(self) -> None:
-        """Print the names after pytest's own last line, so that they come last."""
+        """Print the names of the tests that passed, after pytest's own last line."""
         names = sorted(name for name, passed in self._passed.items() if passed)
         if names and self._is_second:
             text = f"passed only at the second try: {', '.join(names)}"

@@ -1,4 +1,4 @@
-"""Hosts that are real agents on this machine, connected by pipes instead of SSH.
+"""Run hosts as real agents on this machine, connected by pipes instead of SSH.
 
 Some of them lie: see `Lie`.
 """
@@ -29,16 +29,17 @@ from tfdeploy.transport.agent.stream import checked
 from tfdeploy.transport.fleet import SshFleet
 
 Item = dict[str, Any]
-SILENT: list[Item] = []  # of a verb that is never answered
+# The frames of a verb that is never answered.
+SILENT: list[Item] = []
 
 
 @dataclass(frozen=True)
 class Lie:
-    """What a host answers dishonestly.
+    """The dishonest answers of a host.
 
-    `answers`: {verb: frames} that replace its answer; the agent is not asked. `items(verb, item)`
-    returns the replacement of an honest item. `reports`: {verb: items} that the host sends by
-    itself, one each `pause_s`.
+    `answers` is {verb: frames}; the agent is not asked for these verbs. `items(verb, item)` returns
+    the replacement of an honest item, or None to drop the item. `reports` is {verb: items}; the
+    host adds one of these items every `pause_s`.
     """
 
     answers: dict[str, list[Item]] = field(default_factory=dict)
@@ -135,7 +136,7 @@ class ServedChannel(FramedChannel):
 
 
 class ServedFleet(SshFleet):
-    """A fan-out to agents on this machine. `lies` of each host may be changed between verbs."""
+    """A fan-out to agents on this machine. A test may change `lies` of each host between verbs."""
 
     def __init__(self, folder: Path, names: tuple[str, ...]) -> None:
         super().__init__()

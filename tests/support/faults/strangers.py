@@ -1,4 +1,4 @@
-"""Start unrelated processes with exactly the pids that processes of a run had."""
+"""Start unrelated processes that have exactly the pids of former processes of a run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Strangers:
         self._alive: list[int] | None = None
 
     def untouched(self) -> bool:
-        """Return True if all of them are still alive, and end them."""
+        """Return True if all these processes are still alive. The call also ends them."""
         if self._alive is None:
             output, _ = self._process.communicate(timeout=30)
             self._alive = [int(pid) for pid in output.split()]
@@ -52,8 +52,9 @@ class Strangers:
 
 @contextmanager
 def strangers(lab: Lab, host: str, pids: Sequence[int]) -> Iterator[Strangers]:
-    """Start processes of the host's user with these pids, which must be free, on an isolated
-    host."""
+    """Start processes with these pids on an isolated host, as the host's user. The pids must be
+    free.
+    """
     command = lab.on(host, ["python3", "-c", TAKE, str(UID), *map(str, pids)], root=True)
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

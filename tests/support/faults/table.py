@@ -1,7 +1,7 @@
-"""Print a table of every fault with its result and seconds after `pytest -m fault`.
+"""Print a table of every fault with its result and its seconds after `pytest -m fault`.
 
-It also lists the lines that no test shows. A second run of failed tests (`--last-failed`) completes
-the table of the first run. Other sessions print one line only.
+The table also lists the lines without a test. A second run of failed tests (`--last-failed`)
+completes the table of the first run. Other sessions print only one line.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ WIDTH = 84
 
 
 class FaultTable:
-    """The plugin that collects the results of one test session, in its controller."""
+    """A plugin that collects the results of one test session. It runs in the controller of the
+    session.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.asked = MARK in str(config.option.markexpr)
-        # its faults, how it ended, how long it took
+        # {test: its faults, its result, its seconds} t 40 absent with -p no:cacheprovider
         self.tests: dict[str, tuple[list[str], str, float]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -50,7 +52,7 @@ class FaultTable:
 
 
 def collected(items: list[pytest.Item]) -> None:
-    """Attach each test's faults to its report.
+    """Attach the faults of each test to its report.
 
     Raises UsageError for a fault that belongs to no line.
     """
@@ -64,8 +66,7 @@ def collected(items: list[pytest.Item]) -> None:
 
 
 def further_shapes(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Return the long tests whose faults are all shown by another of these tests, preferably a
-    short one."""
+    """Return the long tests whose faults other tests check too. Short tests are preferred."""
     shown: set[str] = set()
     further = []
     for item in sorted(items, key=_is_long):
@@ -81,7 +82,7 @@ def _is_long(item: pytest.Item) -> bool:
 
 
 def _rows(tests: dict[str, tuple[list[str], str, float]]) -> dict[str, tuple[str, float]]:
-    """Return {fault: (the worst result of its tests, their seconds)}."""
+    """Return {fault: (the worst result of its tests, the sum of their seconds)}."""
     rows: dict[str, tuple[str, float]] = {}
     for faults, ended, seconds in tests.values():
         for fault in faults:

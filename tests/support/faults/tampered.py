@@ -1,7 +1,7 @@
-"""A host that runs modified code in place of our agent, as the owner of a host can.
+"""Make a host run modified code in place of our agent, as the owner of a host can.
 
-The agent's files stay unchanged, because they are verified. The interpreter adds to its modules as
-it loads them.
+The agent's files stay unchanged, because their checksums are verified. Instead, the interpreter
+appends code to the modules when it loads them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if sys.argv[0] == "-c":
 else:
     runpy.run_path(sys.argv[0], run_name="__main__")
 """
-# bash reads .bashrc for a command that comes by SSH
+# bash reads .bashrc also for a command that arrives through SSH.
 BASHRC = """
 case "$BASH_EXECUTION_STRING" in *stdin.buffer.read*)
     tampered='%(folder)s/python "$p" -S -E -c'
@@ -60,10 +60,10 @@ exec "$TAMPERED_REAL" "$@"
 
 @contextmanager
 def tampered_agent(lab: Lab, host: str, added: Mapping[ModuleType, str]) -> Iterator[None]:
-    """Make the host's agent run extra code.
+    """Make the host's agent run additional code, in its sessions and in the processes that they
+    start.
 
-    `added`: {module of the agent: Python that runs at its end}, in sessions and in the processes
-    that they start.
+    `added` is {module of the agent: Python code that runs after the module}.
     """
     home = on_host(lab, host, 'printf %s "$HOME"')
     assert home == "/home/lab" or home.startswith(str(lab.root)), "not a home of this machine"
@@ -85,5 +85,5 @@ def tampered_agent(lab: Lab, host: str, added: Mapping[ModuleType, str]) -> Iter
     try:
         yield
     finally:
-        # what it started may still need the others
+        # Processes that the agent has started may still need the other files.
         on_host(lab, host, f"rm -f {home}/.bashrc {folder}/added.json")

@@ -1,8 +1,8 @@
-"""Apply random faults to a run, and check what must hold after any of them.
+"""Apply random faults to a run, and check what must hold after any sequence of faults.
 
-Everything is drawn from one seed. The model is small: which hosts are on, connected or frozen, and
-whether somebody stopped the run. After all faults are healed, the run must end as the model says,
-and nothing of it may be left.
+One seed determines all choices. The model is small: it knows which hosts are on, connected or
+frozen, and whether somebody stopped the run. After all faults are repaired, the run must end as the
+model predicts, and no process, lock or file of the run may remain.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from support.waiting import wait_for
 
 ENDS_S = 120.0
 LET_BYTES, LET_S = 4000, 3.0
-STOPPED = ("stopped", "succeeded")  # it may have been done before
+# A stopped run may have succeeded before the stop.
+STOPPED = ("stopped", "succeeded")
 FINAL = ("succeeded", "failed", "stopped", "lost")
 TASKS = {
     "async": {"ps:0": "n1", "worker:0": "n2", "worker:1": "n3", "worker:2": "n4"},
@@ -101,7 +102,7 @@ class Walk:
         return process_status["pid"] if process_status["state"] in ("starting", "running") else None
 
     def _signal(self, host: str, pid: int | None, number: int = 9) -> bool:
-        """Send a signal. Returns False if the process was gone already."""
+        """Send a signal. Return False if the process no longer exists."""
         if pid is None:
             return False
         try:
@@ -136,7 +137,7 @@ class Walk:
     def _is_ours(self, host: str, pid: int | None) -> bool:
         """Return True if the pid belongs to the run.
 
-        After a reboot a pid in a file may be another process.
+        After a reboot, a pid in a file may belong to another process.
         """
         words = on_host(
             self.lab, host, f"tr '\\0' ' ' < /proc/{pid}/cmdline 2>/dev/null || true", root=True
@@ -144,7 +145,7 @@ class Walk:
         return f"/runs/{self.run}/" in words
 
     def _let_it_run(self) -> None:
-        """Wait for some more lines of output, or for a while."""
+        """Wait for further output, at most for LET_S."""
         before = self.followed.stat().st_size
         try:
             wait_for(lambda: self.followed.stat().st_size > before + LET_BYTES, LET_S, "more lines")
@@ -196,7 +197,8 @@ class Walk:
     def _stop(self) -> None:
         who = self.chance.choice((self.operator, self.other))
         done = who.run("stop", self.run)
-        away = (self.off | self.cut) & set(self.tasks.values())  # mirrored: n1 has no part in it
+        # In mode mirrored, n1 runs no task of this run.
+        away = (self.off | self.cut) & set(self.tasks.values())
         self._tell("stop", self.run, done.returncode)
         assert done.returncode == (4 if away else 0) and "Traceback" not in done.stderr, done.stderr
         self.stopped = True
@@ -221,7 +223,7 @@ class Walk:
         self.said.append(f"{time.monotonic() - self.began:.0f} s {what} {whom} {result}".strip())
 
     def as_it_stands(self) -> str:
-        """Return what status and the hosts' files say, to explain a failure."""
+        """Return the status and the files of the hosts, to explain a failure."""
         said = [self.other.run("status", self.run).stdout]
         for host in self.lab.hosts:
             said.append(
@@ -245,7 +247,7 @@ class Walk:
     # --- what must hold
 
     def settle(self) -> None:
-        """Heal all faults and check that the run ends as it must. Fails with what does not hold."""
+        """Repair all faults and check that the run ends as the model predicts."""
         self._thaw()
         for host in sorted(self.cut):
             self.lab.heal(host)
@@ -263,7 +265,8 @@ class Walk:
         self._nothing_is_left()
         self._everybody_agrees()
         self._every_line_once()
-        self.operator.run("sync", exit_code=0)  # the locks are free
+        # The sync succeeds only if all locks are free.
+        self.operator.run("sync", exit_code=0)
         self._tell("all", "holds")
 
     def _nothing_is_left(self) -> None:

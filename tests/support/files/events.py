@@ -1,4 +1,4 @@
-"""Write TensorBoard event files by hand, valid ones and invalid ones."""
+"""Write valid and invalid TensorBoard event files without TensorFlow."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def varint(value: int) -> bytes:
 
 
 def length_delimited(number: int, data: bytes) -> bytes:
-    """Return a length-delimited field: bytes, text, or a message."""
+    """Return a length-delimited field, which holds bytes, text or a message."""
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 
 def simple_value(tag: str, value: float) -> bytes:
-    """Return a Summary.Value as TensorFlow 1 writes it."""
+    """Return a Summary.Value in the format of TensorFlow 1."""
     return length_delimited(1, tag.encode()) + b"\x15" + struct.pack("<f", value)
 
 
@@ -35,7 +35,7 @@ def event(*values: bytes) -> bytes:
 
 
 def record_header(length: int) -> bytes:
-    """Return the header of a record that claims this length."""
+    """Return the header of a record with this length."""
     packed = struct.pack("<Q", length)
     return packed + struct.pack("<I", masked_crc(packed))
 

@@ -1,4 +1,4 @@
-"""Write the four files of MNIST in idx format from the digits of an example, without MNIST."""
+"""Write the four files of MNIST in idx format. The images come from the digits of an example."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import struct
 from pathlib import Path
 
 DIGITS = Path(__file__).parents[3] / "examples/digits/digits.csv.gz"
-TRAIN, TEST = 5700, 300  # validation takes the first 5,000 unless a program says otherwise
+# Programs take the first 5,000 images for validation unless they set another number.
+TRAIN, TEST = 5700, 300
 
 
 def write(folder: Path, *, train: int = TRAIN, test: int = TEST) -> None:
     """Write the four files.
 
-    The images are compressed and the labels are not, because both are read.
+    The images are compressed and the labels are not, so that a test reads both forms.
     """
     import numpy as np
 

@@ -1,6 +1,6 @@
-"""Make a folder with all that is hard to copy: names, modes, times, links, holes.
+"""Make a folder of everything that is hard to copy: names, modes, times, links, holes.
 
-Its content is the same each time.
+The content is the same each time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 MIB = 1 << 20
 SPARSE_BYTES = 1024 * MIB
-# where in the sparse file -> what
+# {offset in the sparse file: bytes}
 ISLANDS = {100 * MIB + 17: b"first island", 900 * MIB: b"second island" * 1000}
 ODD_NAMES = (
     b"plain",
@@ -34,7 +34,8 @@ ODD_NAMES = (
     b"x" * 200,
 )
 FILE_MODES, FOLDER_MODES = (0o644, 0o755, 0o600, 0o444), (0o755, 0o500)
-LONG_AGO_NS = 86_400 * 10**9 + 123_456_789  # the second day of 1970
+# The second day of 1970.
+LONG_AGO_NS = 86_400 * 10**9 + 123_456_789
 NOT_LONG_AGO_NS = 1_600_000_000 * 10**9 + 999_999_999
 
 
@@ -51,7 +52,7 @@ def write_names(folder: Path) -> None:
 
 
 def write_odd_tree(folder: Path) -> None:
-    """Make the folder with all its files. Some of its folders are not writable."""
+    """Make the folder with all its files. Some of its folders are read-only."""
     folder.mkdir()
     write_names(folder)
     _write_links(folder / "links")
@@ -72,8 +73,9 @@ def _write_modes(folder: Path) -> None:
 
 
 def _write_links(folder: Path) -> None:
-    """Make symbolic links to a file, a folder and nothing, and hard links, also into another folder
-    and to an empty file."""
+    """Make symbolic links to a file, to a folder and to nothing, and hard links. Two hard links are
+    in another folder, and one of them is to an empty file.
+    """
     (folder / "deep").mkdir(parents=True)
     for name, target in (
         ("to a file", "one"),
@@ -107,8 +109,9 @@ def _write_empty_folders(folder: Path) -> None:
 
 
 def _set_times(folder: Path) -> None:
-    """Set the times of files and folders, innermost first: creating a file changes the time of its
-    folder."""
+    """Set the times of files and folders, innermost first, because creating a file changes the time
+    of its folder.
+    """
     for number, each in enumerate(sorted(folder.rglob("*"), reverse=True)):
         when = (LONG_AGO_NS, NOT_LONG_AGO_NS)[number % 2] + number * 10**9
         os.utime(each, ns=(when, when), follow_symlinks=False)

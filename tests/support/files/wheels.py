@@ -1,4 +1,4 @@
-"""Write tiny wheels by hand, which `setup` installs in tests without a network."""
+"""Write tiny wheels, which `setup` installs in tests without a network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 def make_wheel(
     folder: Path, name: str, version: str, *, requires: tuple[str, ...] = (), text: str = ""
 ) -> Path:
-    """Write a pure wheel with one module, which has `NAME.VERSION` and the content of `text`."""
+    """Write a pure wheel with one module. The module has `VERSION = version` and then `text`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{version}-py3-none-any.whl"
     about = f"{name}-{version}.dist-info"

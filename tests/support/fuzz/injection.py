@@ -1,4 +1,4 @@
-"""Texts that a parser, shell or terminal may interpret, and how to quote them in a file."""
+"""List texts that a parser, shell or terminal may interpret, and quote them for a file."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 VALUES: tuple[str, ...] = tuple(json.loads(Path(__file__).with_name("injection.json").read_text()))
-CANARY = "TFDEPLOY-CANARY"  # a file of this name was made by one of them
-# what a program can get as an argument
+# A file of this name exists if one of the texts was executed.
+CANARY = "TFDEPLOY-CANARY"
+# A program can get these texts as arguments.
 WORDS = tuple(value for value in VALUES if "\0" not in value)
-# one part of a path; the last ones are no UTF-8, which no YAML file can hold
+# Each name is one component of a path. The last names are not UTF-8, so a YAML file cannot contain
+# them.
 FILE_NAMES: tuple[bytes, ...] = tuple(
     dict.fromkeys(
         name
@@ -25,7 +27,7 @@ FILE_NAMES: tuple[bytes, ...] = tuple(
 
 
 def quoted(text: str) -> str:
-    """Return the text in YAML's double quotes."""
+    """Return the text as a double-quoted YAML scalar."""
     return (
         '"'
         + "".join(
@@ -36,5 +38,5 @@ def quoted(text: str) -> str:
 
 
 def braced(text: str) -> str:
-    """Return the text so that `command` and `env` take it literally."""
+    """Return the text with doubled braces, so that `command` and `env` use it literally."""
     return text.replace("{", "{{").replace("}", "}}")

@@ -1,6 +1,6 @@
 """Mutate a file as a tired user, a broken disk or an attacker would: bytes, lines, keys, values.
 
-The same `random.Random` gives the same file.
+The same state of `random.Random` results in the same file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TEXTS: tuple[str, ...] = (
     *json.loads(Path(__file__).with_name("nonsense.json").read_text()),
     *("9" * 400, "x" * 64, "x" * 254, "a." * 130 + "a"),
 )
-# no UTF-8, NUL, a BOM
+# Invalid UTF-8, NUL and a byte order mark.
 _NO_TEXTS = (b"\xff", b"\xed\xa0\x80", b"\x00", b"\xc3", b"\xf4\x90\x80\x80", b"\xef\xbb\xbf")
 NONSENSE = (*(text.encode() for text in _TEXTS), *_NO_TEXTS)
 _PIECES = (
@@ -40,15 +40,18 @@ _PIECES = (
     b" ",
     b"\n",
 )
-_LONG = (10_000, 100_000)  # characters of a long value
-# Places for a change are looked for in this many characters: for long values the patterns take
-# quadratic time.
+# The lengths of a long value, in characters.
+_LONG = (10_000, 100_000)
+# Changes are made within this many characters, because the patterns take quadratic time for long
+# values.
 SEARCHED = 8192
 _SIGNS = b":-[]{}&*!|>'\"#%@`, \n\t?<~\\\r\0\x85$(;"
 
 
 def mutate(content: bytes, others: list[bytes], chance: random.Random) -> bytes:
-    """Return `content` after one to four changes. `others` are files that lines may come from."""
+    """Return `content` after one to three changes. `others` are files from which lines may be
+    copied.
+    """
     for _ in range(chance.choice((1, 1, 1, 1, 1, 1, 2, 3))):
         content = chance.choices(_CHANGES, _WEIGHTS)[0](content, others, chance)
     return content
@@ -63,13 +66,13 @@ def _change_item(content: bytes, _: list[bytes], chance: random.Random) -> bytes
 
 
 def _insert_text(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
-    """Insert nonsense that YAML reads as text."""
+    """Replace a value by nonsense that YAML reads as text."""
     text = chance.choice(_TEXTS).replace("'", "''")
     return _replace_match(chance.choice((_VALUE, _ITEM)), content, f"'{text}'".encode(), chance)
 
 
 def _swap_value(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
-    """Put a value of the file in the place of another one."""
+    """Replace a value of the file by another value of the file."""
     matches = _VALUE.findall(content)
     return _replace_match(_VALUE, content, chance.choice(matches), chance) if matches else content
 
@@ -127,7 +130,7 @@ def _cut_bytes(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
 
 
 def _change_lines(content: bytes, others: list[bytes], chance: random.Random) -> bytes:
-    """Swap, double, drop or indent lines, or take lines from another file."""
+    """Swap, double, drop or indent lines, or copy lines from another file."""
     lines = content.splitlines(keepends=True) or [b"\n"]
     one, two = chance.randrange(len(lines)), chance.randrange(len(lines))
     what = chance.randrange(6)
@@ -149,7 +152,7 @@ def _change_lines(content: bytes, others: list[bytes], chance: random.Random) ->
 
 
 def _add_anchor(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
-    """Give a value an anchor, and put an alias or a merge of it in another place."""
+    """Add an anchor to a value, and replace another value by an alias or a merge key."""
     matches = list(_VALUE.finditer(content))
     if len(matches) < 2:
         return content

@@ -1,4 +1,6 @@
-"""Check what must hold for any file that is read, and for all that is made from it."""
+"""Check what must hold for any file that is read, and for everything that is derived from the
+file.
+"""
 
 from __future__ import annotations
 
@@ -26,25 +28,30 @@ from tfdeploy.model.planform import plan_from_file, plan_to_file
 from tfdeploy.planning.describe import describe
 from tfdeploy.planning.host_parts import host_parts, shared_part
 
-MOST_CHARS = 1200  # of one part of an error
-_BREAKS = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # YAML's line breaks
+# The limit for each part of an error message.
+MOST_CHARS = 1200
+# The line breaks of YAML.
+_BREAKS = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 _UNPRINTED = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff]"
 )
-WHOLE_FILE = ("is empty", "holds only comments", "not a file of ours")  # such an error has no line
+# Errors about the whole file, which have no line.
+WHOLE_FILE = ("is empty", "holds only comments", "not a file of ours")
 
 
 @contextlib.contextmanager
 def quick_folder() -> Iterator[Path]:
-    """Yield a folder in memory, if there is one: on a disk, writing a file takes longer than
-    reading it as an inventory."""
+    """Yield a folder in memory if the machine has /dev/shm, otherwise on disk.
+
+    Writing a file to disk takes longer than reading it as an inventory.
+    """
     memory = "/dev/shm"
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as made:
         yield Path(made)
 
 
 def read_or_refuse(kind: Kind, path: Path) -> InventoryFile | Job | None:
-    """Return the content of the file, or None if it is refused correctly."""
+    """Return the content of the file, or None if the file is refused correctly."""
     try:
         return (
             load_inventory_file(path)
@@ -77,14 +84,16 @@ def count_lines(content: bytes) -> int:
 
 
 def check_inventory(understood: InventoryFile, again: Path) -> None:
-    """Check that the output of `tfdeploy inventory`, written as a file, reads as the same
-    inventory."""
+    """Check that the output of `tfdeploy inventory`, written to the file `again`, reads as the same
+    inventory.
+    """
     inventory = understood.inventory
     json.dumps(view.inventory_as_json(inventory, understood))
     view.list_setting_rows(inventory, understood)
     hosts = {host.name: _settings(host) for host in inventory.hosts}
     said = {"hosts": hosts, "roles": inventory.roles} if inventory.roles else {"hosts": hosts}
-    again.write_text(json.dumps(said, ensure_ascii=False))  # YAML knows no surrogate pairs
+    # JSON for YAML must not use \u escapes for surrogate pairs, which YAML does not support.
+    again.write_text(json.dumps(said, ensure_ascii=False))
     assert _without_places(load_inventory_file(again).inventory) == _without_places(inventory)
 
 
@@ -95,15 +104,15 @@ def _settings(host: Host) -> dict[str, object]:
         if value is not None and key not in ("name", "source", "places")
     }
     if host.address == host.name:
-        # the default, which may also be a name of ~/.ssh/config that is no address
+        # The default address is the host's name, which may be a name of ~/.ssh/config that is not a
+        # valid address.
         del fields["address"]
     low, high = host.ports
     return {**{key: _escaped(value) for key, value in fields.items()}, "ports": f"{low}-{high}"}
 
 
 def _escaped(value: object) -> object:
-    """Return the setting with its braces doubled, because {name} has a meaning in a host's
-    settings."""
+    """Return the setting with doubled braces, because {name} has a meaning in a host's settings."""
     return value.replace("{", "{{").replace("}", "}}") if isinstance(value, str) else value
 
 
@@ -114,8 +123,9 @@ def _without_places(inventory: Inventory) -> Inventory:
 
 
 def check_plan(plan: Plan) -> None:
-    """Check that a plan can be read back from all its written forms, and that the hosts' copy is
-    accepted."""
+    """Check that a plan can be read back from each of its written forms, and that the hosts' copy
+    is valid.
+    """
     said = plan_to_json(plan)
     assert plan_from_json(json.loads(json.dumps(said))) == plan
     assert plan_from_file(json.dumps(plan_to_file(plan)).encode()) == plan
@@ -126,8 +136,10 @@ def check_plan(plan: Plan) -> None:
 
 
 def check_command_line(args: list[str]) -> None:
-    """Check that the exit code is 0 or 2, without a traceback or unprintable output; with --json,
-    that the error is as documented."""
+    """Check that the exit code is 0 or 2, and that there is no traceback and no unprintable output.
+
+    With --json, the error must match its schema.
+    """
     for more in ([], ["--json"]):
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

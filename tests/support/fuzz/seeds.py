@@ -1,7 +1,7 @@
 """Return the files from which fuzzing starts.
 
-They are the files of this repository that people copy, one file with every key, and files of other
-tools. A key that is added to `config/reference.py` is in the file with every key at once.
+These are the files of this repository that users copy, one file with every key, and files of other
+tools. The file with every key also contains each key that is later added to `config/reference.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tfdeploy.config import reference
 from tfdeploy.config.schema import Key
 
 ROOT = Path(__file__).parents[3]
-# what was found to be read wrongly once, and what a failure adds
+# Files that were once read wrongly. A failure of the fuzzer adds its file.
 CORPUS = ROOT / "tests" / "golden" / "files"
 Kind = Literal["inventory", "job"]
 
@@ -25,7 +25,7 @@ class Seed(NamedTuple):
 
 
 def list_seeds() -> list[Seed]:
-    """Return the same list at every call, so that a series can be repeated."""
+    """Return the seeds in the same order at every call, so that a series can be repeated."""
     inventories = [path.read_text() for path in sorted((ROOT / "inventories").glob("*.yaml"))]
     jobs = [path.read_text() for path in sorted((ROOT / "examples").glob("*/tfdeploy.yaml"))]
     for case in sorted((ROOT / "tests" / "golden" / "plans").glob("*.json")):
@@ -43,14 +43,16 @@ def list_seeds() -> list[Seed]:
 
 
 def read_corpus() -> dict[str, bytes]:
-    """Return {file name: content}. The name begins with the kind."""
+    """Return {file name: content}. A name begins with the kind of the file."""
     return {
         path.name: path.read_bytes() for path in sorted(CORPUS.iterdir()) if path.suffix == ".yaml"
     }
 
 
 def _as_block_yaml(value: Any, indent: str = "") -> str:
-    """Return block YAML with a line for each value, so that lines can be swapped and indented."""
+    """Return block YAML with one line for each value, so that a mutation can swap and indent
+    lines.
+    """
     if isinstance(value, dict) and value:
         return "".join(_as_yaml_entry(f"{key}:", child, indent) for key, child in value.items())
     return f"{indent}{json.dumps(value)}\n"
@@ -63,7 +65,9 @@ def _as_yaml_entry(key: str, child: Any, indent: str) -> str:
 
 
 def _job_file_of(said: dict[str, Any]) -> str:
-    """Return the job file of a golden case, whose fields are named like those of `Job`."""
+    """Return the job file of a golden case. The fields of the case have the names of the fields of
+    `Job`.
+    """
     names = {key.field or key.name: dotted for dotted, key in reference.rows(reference.JOB)}
     nested: dict[str, Any] = {"name": "digits", "mode": "async", "command": ["python", "train.py"]}
     for field, value in said.items():
@@ -78,8 +82,10 @@ def _job_file_of(said: dict[str, Any]) -> str:
 
 
 def _files_with_keys(keys: tuple[Key, ...]) -> list[str]:
-    """Return one file with the examples of all keys, and one file for each single key with what
-    every job needs."""
+    """Return one file with the examples of all keys, and one file for each key.
+
+    A file for one key also has the keys that every job needs.
+    """
     examples = [key.example for key in keys]
     needed = "name: digits\nmode: async\ncommand: [python, train.py]\n"
     own = [

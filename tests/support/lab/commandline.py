@@ -1,6 +1,6 @@
-"""Run the real `tfdeploy` as a lab's operator.
+"""Run the real `tfdeploy` as the operator of a lab.
 
-The operator has its own home and state folder, and no SSH agent and no settings of the caller.
+The operator has its own home and state folder, no SSH agent, and no settings of the caller.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 def wait_for_end(process: subprocess.Popen[str], within_s: float = 60.0) -> tuple[int, str]:
     """Return (exit code, all output).
 
-    Raises TimeoutExpired if the process does not end in the time, which a Stopwatch measures.
+    Raises TimeoutExpired if the process does not end within `within_s`, which a Stopwatch measures.
     """
     watch = Stopwatch()
     while True:
@@ -39,15 +39,17 @@ def wait_for_end(process: subprocess.Popen[str], within_s: float = 60.0) -> tupl
 
 
 class Tfdeploy:
-    """One operator. Its commands run in `cwd`, where tests write the job file."""
+    """One operator. Commands run in the folder `cwd`, to which tests write the job file."""
 
     def __init__(self, lab: Lab, home: Path) -> None:
         self.lab = lab
         self.home = home
         self.cwd = home / "work"
         self.cwd.mkdir(parents=True)
-        self.program = ["-m", "tfdeploy"]  # what the interpreter runs
-        self.cold = False  # True: each client is a new interpreter, as a user's is
+        # The arguments of the interpreter before those of tfdeploy.
+        self.program = ["-m", "tfdeploy"]
+        # If True, each client is a new interpreter, as for a user.
+        self.cold = False
         self.running: list[subprocess.Popen[str]] = []
         self.env = {
             "HOME": str(home),
@@ -59,8 +61,9 @@ class Tfdeploy:
         }
 
     def argv(self, *args: str) -> list[str]:
-        """Return the whole command line, to be run with `env`; other programs (timeout, a shell)
-        may run it too."""
+        """Return the whole command line, to be run with `env`. Other programs (timeout, a shell)
+        may run it.
+        """
         return self.lab.operator([sys.executable, *self.program, *args])
 
     def run(
@@ -71,9 +74,9 @@ class Tfdeploy:
         stdin: str | None = None,
         env: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run `tfdeploy ARGS` to its end.
+        """Run `tfdeploy ARGS` until it ends.
 
-        Fails with both streams if the exit code is not `exit_code`.
+        If `exit_code` is given and differs, the test fails and shows both streams.
         """
         pipe = subprocess.PIPE
         with self._client(args, env, stdin=pipe, stdout=pipe, stderr=pipe) as client:
@@ -93,7 +96,7 @@ class Tfdeploy:
     def json(self, *args: str, timeout_s: float = 300.0, exit_code: int | None = 0) -> Any:
         """Return the JSON that `tfdeploy ARGS --json` prints, checked against its schema.
 
-        Flags must come before any `--`.
+        Flags must come before `--`.
         """
         at = args.index("--") if "--" in args else len(args)
         answer = json.loads(
@@ -111,7 +114,9 @@ class Tfdeploy:
         env: Mapping[str, str] | None = None,
         stdout: int | IO[str] = subprocess.PIPE,
     ) -> subprocess.Popen[str]:
-        """Start tfdeploy in the background, in its own session. `end_all` ends what is left."""
+        """Start tfdeploy in the background, in its own session. `end_all` ends processes that are
+        still alive.
+        """
         how = {"stdout": stdout, "stderr": subprocess.STDOUT, "start_new_session": True}
         process = self._client(args, env, stdin=subprocess.DEVNULL, **how)
         self.running.append(process)
@@ -140,7 +145,7 @@ class Tfdeploy:
                 process.stdout.close()
 
     def stop_all(self) -> None:
-        """Stop every run that the lab's hosts know, as far as possible."""
+        """Stop every run that the lab's hosts know. Errors are ignored."""
         with suppress(OSError, ValueError, subprocess.TimeoutExpired):
             for row in json.loads(self.run("runs", "--all", "--json").stdout)["runs"]:
                 if row["live"] is not False:
@@ -159,7 +164,7 @@ class Tfdeploy:
         )
 
     def marked(self, host: str, run: str) -> list[int]:
-        """Return the pids on the host whose environment names the run."""
+        """Return the pids of the processes on the host whose environment names the run."""
         script = f"grep -lzx TFDEPLOY_TASK_RUN_ID={run} /proc/[0-9]*/environ 2>/dev/null"
         done = subprocess.run(
             self.lab.on(host, ["sh", "-c", script]),

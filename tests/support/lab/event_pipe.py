@@ -1,4 +1,6 @@
-"""A FIFO for `launch --events`, with which a test pauses tfdeploy at one event and resumes it."""
+"""Make a FIFO for `launch --events`. With it, a test pauses tfdeploy at one event and resumes
+it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ POLL_S = 0.1
 class EventPipe:
     """A reader of the events.
 
-    It reads a line without its newline to block tfdeploy while it writes the line.
+    The reader leaves the newline of a line in the FIFO, which blocks tfdeploy in its write.
     """
 
     def __init__(self, path: Path) -> None:
@@ -34,8 +36,9 @@ class EventPipe:
         self._closed = threading.Event()
 
     def hold_at(self, kind: str, **data: str) -> dict[str, Any]:
-        """Let all events pass up to the one of that kind with these fields, and pause tfdeploy
-        there."""
+        """Read events until one has that kind and these fields, and pause tfdeploy at that event.
+        Return the event.
+        """
         while True:
             event = self._next()
             if event is None:
@@ -46,12 +49,12 @@ class EventPipe:
                 return event
 
     def go_on(self) -> None:
-        """Let all further events pass."""
+        """Resume tfdeploy and read all further events."""
         self._reader = threading.Thread(target=self._drain, daemon=True)
         self._reader.start()
 
     def close(self) -> None:
-        """Close the reader, so that tfdeploy writes no more."""
+        """Close the reader, so that tfdeploy cannot write more."""
         self._closed.set()
         if self._reader is not None:
             self._reader.join()
@@ -62,7 +65,9 @@ class EventPipe:
             pass
 
     def _next(self) -> dict[str, Any] | None:
-        """Return one event without consuming its newline; None if nobody writes any more."""
+        """Return one event but leave its newline in the FIFO. None means that no process has the
+        FIFO open for writing.
+        """
         watch = Stopwatch()
         text = b""
         if self._held:

@@ -1,4 +1,4 @@
-"""Apply nft rules to isolated hosts during a test, as a firewall between hosts would."""
+"""Apply nft rules to isolated hosts during a test, as a firewall between the hosts does."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ UNDO = "nft delete table inet cut"
 
 
 def towards(lab: Lab, host: str, *, verdict: str, ports: str = "2222-2299") -> str:
-    """Return the script that keeps a host from reaching the run's ports on `host`."""
+    """Return a script with the rule for packets from a host to the ports of the run on `host`."""
     what = f"ip daddr {_address(lab, host)} tcp dport {ports}"
     return SCRIPT.format(table="cut", hook="output", what=what, verdict=verdict)
 
 
 def inwards(what: str, *, ports: str = "2222-2299") -> str:
-    """Return the script that drops packets to the run's ports of a host.
-
-    `what` selects the packets.
+    """Return a script that drops the packets that `what` selects, if they go to the run's ports of
+    a host.
     """
     return SCRIPT.format(
         table="cut", hook="input", what=f"{what} tcp dport {ports}", verdict="drop"
@@ -34,7 +33,7 @@ def inwards(what: str, *, ports: str = "2222-2299") -> str:
 def cut_between(lab: Lab, one: str, other: str) -> Iterator[None]:
     """Drop all packets from `one` to `other`.
 
-    Neither reaches the other; all other hosts reach both.
+    The two hosts cannot connect to each other. All other hosts reach both.
     """
     table = f"cut_{other}"
     script = SCRIPT.format(

@@ -1,7 +1,7 @@
-"""A server for `forked_client.py`: it imports tfdeploy once, then forks one client per request.
+"""Serve `forked_client.py`: import tfdeploy once, then fork one client per request.
 
-The server starts no thread and opens nothing but its socket, so a forked client behaves like a new
-interpreter. The parent of each client is the process that sent the request (CLONE_PARENT), so that
+The server starts no thread and opens only its socket, so a forked client behaves like a new
+interpreter. The parent of a client is the process that sent the request (CLONE_PARENT), so that
 process can wait for the client.
 """
 
@@ -21,14 +21,16 @@ import time
 
 import tfdeploy
 
-REQUEST_BYTES = 100_000  # the largest request
+# The size limit of a request.
+REQUEST_BYTES = 100_000
 NOT_OF_CLIENTS = ("tfdeploy.agent", "tfdeploy.runtime", "tfdeploy.__main__")
-# Modules that verbs import only when they need them.
+# Verbs import these modules only when they need them.
 LATE_IMPORTS = (
     *("cryptography.hazmat.primitives.serialization", "cryptography.x509", "fabric", "invoke"),
     *("rich.live", "rich.text", "webbrowser", "getpass", "shlex", "difflib", "tempfile"),
 )
-CLONE_NUMBER = {"x86_64": 56, "aarch64": 220}  # machine -> number of the system call
+# {machine: number of the system call clone}
+CLONE_NUMBER = {"x86_64": 56, "aarch64": 220}
 CLONE_PARENT, CLONE_CHILD_SETTID, CLONE_CHILD_CLEARTID = 0x8000, 0x01000000, 0x00200000
 PR_GET_TID_ADDRESS = 40
 CLONE_NEWNET = 0x40000000
@@ -46,8 +48,8 @@ def import_clients() -> None:
 def fork_sibling() -> int:
     """Fork a child of this process's parent. Return its pid, 0 in the child, or -1 on failure.
 
-    `os.fork` takes no flags. As in libc's own fork, the kernel writes the child's id to the address
-    at which libc keeps the id of the thread.
+    `os.fork` takes no flags. As in libc's fork, the kernel writes the child's thread id to the
+    address at which libc stores it.
     """
     libc = ctypes.PyDLL(None)
     libc.syscall.argtypes, libc.syscall.restype = [ctypes.c_long] * 6, ctypes.c_long
@@ -64,7 +66,7 @@ def fork_sibling() -> int:
 
 
 def become_client(request: dict[str, object], descriptors: list[int]) -> None:
-    """Turn this process into what `python -m tfdeploy` would be after its start.
+    """Put this process into the state of `python -m tfdeploy` after its start.
 
     `request` has session (bool), network (path or ""), cwd, env and words (the arguments).
     `descriptors` are its standard input, output and error.
@@ -82,7 +84,8 @@ def become_client(request: dict[str, object], descriptors: list[int]) -> None:
     time.tzset()
     sys.argv[1:] = request["words"]
     sys.argv[0] = os.path.join(tfdeploy.__path__[0], "__main__.py")
-    del sys.path[0]  # as tfdeploy/__main__.py does with the current folder
+    # tfdeploy/__main__.py removes the current folder in the same way.
+    del sys.path[0]
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         old = getattr(sys, name)
         new = open(  # noqa: SIM115 - the stream stays open
@@ -109,7 +112,7 @@ def _enter_network(path: str) -> None:
 def serve(control: socket.socket) -> None:
     """Answer each request with the pid of a new client. Returns only in the clients.
 
-    The server exits when the process that sends requests has closed its end.
+    The server exits when the process that sends requests closes its end.
     """
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES, 3)
@@ -126,7 +129,7 @@ def serve(control: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    # Ctrl-C ends the clients, not this server.
+    # Ctrl-C must end the clients but not this server.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     import_clients()
     assert os.listdir("/proc/self/task") == [str(os.getpid())], "an import has started a thread"

@@ -1,6 +1,6 @@
-"""Start `python -m tfdeploy` as a fork of a process that has already imported it.
+"""Start `python -m tfdeploy` as a fork of a process that has already imported tfdeploy.
 
-A client costs 50 ms of CPU instead of 300.
+A client then costs 50 ms of CPU time instead of 300 ms.
 """
 
 from __future__ import annotations
@@ -23,25 +23,28 @@ PROGRAM = Path(__file__).with_name("fork_server.py")
 REPOSITORY = Path(__file__).resolve().parents[3]
 # An interpreter reads these variables only at its start, so all clients have the server's values.
 ENV = {"LC_ALL": "C.UTF-8", "PYTHONPATH": str(REPOSITORY)}
-READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_")  # prefixes of their names
+# The prefixes of the names of such variables.
+READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_")
 _request_lock = threading.Lock()
 
 
 def can_fork(env: Mapping[str, str]) -> bool:
-    """Return whether `env` has the server's values of the variables that are read at the start."""
+    """Return True if `env` has the server's values of the variables that an interpreter reads at
+    its start.
+    """
     return {name: value for name, value in env.items() if name.startswith(READ_AT_START)} == ENV
 
 
 class ForkedClient(subprocess.Popen[str]):
     """A Popen of `python -m tfdeploy WORDS` that forks and does not exec.
 
-    `nsenter --net=FILE -- env NAME=VALUE` may come before it. Popen calls `_execute_child` once it
-    has made the pipes. The client is a child of this process, so Popen's own methods wait for it,
-    signal it and read its pipes. If the fork fails, Popen starts a new interpreter.
+    The command may begin with `nsenter --net=FILE -- env NAME=VALUE`. Popen calls `_execute_child`
+    after it has made the pipes. The client is a child of this process, so Popen's own methods wait
+    for it, signal it and read its pipes. If the fork fails, Popen starts a new interpreter.
     """
 
     def _execute_child(self, args: Sequence[str], *rest: Any) -> None:
-        # The order of these arguments is the same from Python 3.10 on.
+        # From Python 3.10 on, these arguments have the same order.
         cwd, env, pipes, session = rest[4], rest[5], rest[9:15], rest[20]
         request = {**_parse_command(args), "env": dict(env), "cwd": str(cwd), "session": session}
         request["env"].update(request.pop("variables"))
@@ -67,7 +70,7 @@ def _parse_command(args: Sequence[str]) -> dict[str, Any]:
 
 
 def _request_fork(request: bytes, descriptors: Sequence[int]) -> int | None:
-    """Return the client's pid, or None if the request is too long or the fork failed."""
+    """Return the client's pid, or None if the request is too long or the fork fails."""
     if len(request) > REQUEST_BYTES:
         return None
     with _request_lock:

@@ -1,5 +1,6 @@
 """Decide when to ask `status` again, because each answer costs a client and a session on each
-host."""
+host.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +11,17 @@ from typing import Any
 
 from tfdeploy.lab import Lab
 
-ANYWAY_S = 5.0  # what a host cannot write is seen by asking
+# Ask after this time without a change, because a host cannot write every state to its disk.
+ANYWAY_S = 5.0
 GROWS = ("log_bytes",)
 
 
 class Glance:
-    """Becomes true at first, when a state or a status of the run has changed on the labs' disks,
-    and from time to time."""
+    """A condition that is true at the first call, after a change, and at least every ANYWAY_S
+    seconds.
+
+    A change is a different state.json or status.json of the run on the disks of the lab.
+    """
 
     def __init__(self, lab: Lab, run: str) -> None:
         self._root = lab.root

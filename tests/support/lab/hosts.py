@@ -18,9 +18,9 @@ WAIT_S = 300
 
 
 def on_host(lab: Lab, host: str, script: str, *, root: bool = False, check: bool = True) -> str:
-    """Return what the shell script prints on the host.
+    """Return the output of a shell script on the host.
 
-    It runs without SSH. With `check`, it must succeed.
+    The script does not run through SSH. With `check`, it must succeed.
     """
     command = lab.on(host, ["sh", "-c", script], root=root)
     done = subprocess.run(
@@ -32,7 +32,9 @@ def on_host(lab: Lab, host: str, script: str, *, root: bool = False, check: bool
 
 @contextmanager
 def host_changed_by_scripts(lab: Lab, host: str, do: str, undo: str) -> Iterator[None]:
-    """Run one script before and one after the test, as root on an isolated host."""
+    """Run the script `do` before the block and the script `undo` after it, as root on an isolated
+    host.
+    """
     on_host(lab, host, do, root=True)
     try:
         yield
@@ -47,7 +49,7 @@ def set_inventory(
     hosts: Mapping[str, Mapping[str, Any]] | None = None,
     roles: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Replace the operator's inventory by the lab's with these changes.
+    """Replace the operator's inventory by the inventory of the lab with these changes.
 
     A value of None removes a key.
     """
@@ -68,8 +70,10 @@ def _without_none(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reboot(lab: Lab, host: str, *, sshd_lines: str = "") -> None:
-    """Boot the host again, with lines before those of its sshd_config (the first of a kind
-    counts)."""
+    """Reboot the host with additional lines at the beginning of its sshd_config.
+
+    sshd uses the first line of each setting.
+    """
     config = lab.root / "hosts" / host / "sshd_config"
     text = config.read_text().partition("# changed\n")[2] or config.read_text()
     config.write_text(f"{sshd_lines}\n# changed\n{text}" if sshd_lines else text)

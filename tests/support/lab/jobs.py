@@ -1,5 +1,6 @@
-"""Write job files for tests of the command line: one small program without TensorFlow that is up at
-once."""
+"""Write job files for tests of the command line. The programs do not use TensorFlow and start at
+once.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ PROGRAMS = Path(__file__).parents[2] / "lab" / "programs"
 def write_job(operator: Tfdeploy, name: str, program: str, *flags: str, **keys: object) -> None:
     """Write tfdeploy.yaml and the program to the operator's folder.
 
-    `keys`: more keys of the job file.
+    `keys` are further keys of the job file.
     """
     shutil.copy(PROGRAMS / program, operator.cwd / program)
     job: dict[str, object] = {
@@ -25,20 +26,23 @@ def write_job(operator: Tfdeploy, name: str, program: str, *flags: str, **keys: 
         "command": ["python", program, *flags],
         "ready": {"after": "300ms"},
     }
-    # what dies shows what it does to the run; tests of restarts say otherwise
+    # Without restarts, a test sees the effect of a death on the run. Tests of restarts set this
+    # key.
     job["restart"] = {"max": 0}
     rows = [f"{key}: {json.dumps(value)}" for key, value in {**job, **keys}.items()]
     (operator.cwd / "tfdeploy.yaml").write_text("\n".join(rows) + "\n")
 
 
 def open_gate(operator: Tfdeploy, run: str, job: str, *hosts: str) -> None:
-    """Let programs of the run that wait at their --gate continue, on all hosts or on these."""
+    """Let programs of the run that wait at their --gate continue, on these hosts or on all
+    hosts.
+    """
     for host in hosts or operator.lab.hosts:
         on_host(operator.lab, host, f"touch ~/tfdeploy/{job}/runs/{run}/cwd/gate")
 
 
 def narrow_inventory(operator: Tfdeploy, **defaults: object) -> None:
-    """Replace the operator's inventory by the lab's with these keys among the defaults."""
+    """Replace the operator's inventory by the inventory of the lab with these default keys."""
     lines = operator.lab.inventory.read_text().splitlines()
     at = lines.index("defaults:") + 1
     lines[at:at] = [f"  {key}: {json.dumps(value)}" for key, value in defaults.items()]

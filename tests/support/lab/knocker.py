@@ -1,10 +1,9 @@
 """Connect to many ports at once, repeatedly, and print the results.
 
-This is a program: knocking.py runs its text on a host.
-
-The argument is JSON: "ends" [[address, port, hello]], "count" the minimum of connects to each end,
-"rate" of all per second, "source" address or "", "user" id or 0. It runs until its input ends. It
-prints {"address port": {result: how often}}.
+This module is a program; knocking.py runs its text on a host. Its argument is a JSON object: "ends"
+is [[address, port, hello]], "count" the minimum number of connects to each end, "rate" the total
+connects per second, "source" an address or "", and "user" a user id or 0. It runs until its
+standard input is closed. It prints {"address port": {result: number of connects}}.
 """
 
 from __future__ import annotations
@@ -21,11 +20,14 @@ import sys
 import time
 from typing import Any
 
-WITHIN_S = 30.0  # a holder whose minder was just killed lets callers wait
-MOST_OF_ONE = 24  # connects to one end at the same time
+# Seconds. A process that holds a port lets callers wait when its minder was just killed.
+WITHIN_S = 30.0
+# The most connects to one end at the same time.
+MOST_OF_ONE = 24
 BURST_S = 0.05
 IP_BIND_ADDRESS_NO_PORT = 24
-RESET = struct.pack("ii", 1, 0)  # SO_LINGER: no connection is left in TIME_WAIT
+# SO_LINGER with a timeout of 0 resets the connection, so that none stays in TIME_WAIT.
+RESET = struct.pack("ii", 1, 0)
 WORDS = {
     errno.ECONNREFUSED: "refused",
     errno.ECONNRESET: "reset",
@@ -46,7 +48,7 @@ def client_hello() -> bytes:
 
 
 HELLOS = {
-    # a server of TensorFlow answers with its settings
+    # A TensorFlow server answers this text with its settings.
     "http2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0",
     "tls": client_hello(),
     "http": b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
@@ -56,8 +58,8 @@ HELLOS = {
 def judged(hello: str, answer: bytes) -> str:
     """Return the result for an answer.
 
-    Any answer counts as let in, except a page that is not found: TensorBoard has all its pages
-    under a secret path.
+    Any answer counts as let in, except a page that is not found: all pages of TensorBoard have a
+    secret path.
     """
     if not answer:
         return "hung up"
@@ -65,7 +67,7 @@ def judged(hello: str, answer: bytes) -> str:
 
 
 class End:
-    """One port at one address. `open`: connects whose result is not known yet."""
+    """One port at one address. `open` counts the connects without a result."""
 
     def __init__(self, address: str, port: int, hello: str) -> None:
         self.address, self.port, self.hello = address, port, hello
@@ -91,7 +93,7 @@ class Knocker:
         self.count, self.rate, self.source = asked["count"], asked["rate"], asked["source"]
         self.poll = selectors.DefaultSelector()
         self.poll.register(0, selectors.EVENT_READ)
-        # oldest first, some have ended
+        # The oldest is first. Some of them have ended.
         self.waiting: collections.deque[Connect] = collections.deque()
         self.stopped, self.tokens, self.at, self.next = False, 0.0, time.monotonic(), 0
 
@@ -162,9 +164,9 @@ class Knocker:
         one.end.found[word] += 1
 
     def _word(self, error: int) -> str:
-        """Return the name of an error.
+        """Return the result for an errno.
 
-        Raises OSError if the error does not depend on the other side.
+        Raises OSError if the error does not depend on the peer.
         """
         if error in LOST:
             return "no answer"

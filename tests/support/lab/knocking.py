@@ -16,7 +16,7 @@ PROGRAM = Path(__file__).with_name("knocker.py").read_text()
 
 
 class End(NamedTuple):
-    """One end to connect to. `hello`: what is sent first (http2, tls, http), see knocker.py."""
+    """One end to connect to. `hello` names the first message (http2, tls, http): see knocker.py."""
 
     address: str
     port: int
@@ -25,9 +25,9 @@ class End(NamedTuple):
 
 @dataclass(frozen=True)
 class Knocks:
-    """How often each result occurred, by "host port".
+    """The number of each result, by "host port".
 
-    A server that lets the client in speaks first or answers the hello.
+    A connect counts as let in if the server speaks first or answers the hello.
     """
 
     counts: dict[str, dict[str, int]]
@@ -40,8 +40,9 @@ class Knocks:
 
     @property
     def let_in(self) -> int:
-        """Return how many connects were let in, including those that stay open without an
-        answer."""
+        """Return how many connects were let in. Connects that stay open without an answer count
+        too.
+        """
         return self.count("let in") + self.count("stays open")
 
     @property
@@ -52,8 +53,8 @@ class Knocks:
 class Knocking:
     """Connections from `host` that begin at once and continue until `ended` is called.
 
-    Each end gets at least `count` of them. They are made as the host's user, or as `user` (0:
-    root), which only isolated hosts allow.
+    Each end gets at least `count` connects. They run as the host's user or, on isolated hosts, as
+    `user` (0: root).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Install the last tagged version of tfdeploy: its runs must continue under this version."""
+"""Install the last tagged version of tfdeploy, whose runs must continue under this version."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from support.lab.commandline import REPOSITORY
 
 
 def install_last_version(folder: Path) -> Path:
-    """Build the wheel of the newest tag `v*` and return a folder for PYTHONPATH that holds it.
+    """Build the wheel of the newest tag `v*`, install it to a folder and return the folder for
+    PYTHONPATH.
 
-    Skips if this clone has no such tag. It builds from `git archive` and not from a worktree,
-    because a killed test would leave the worktree's entry in the repository.
+    Skips the test if this clone has no such tag. The source comes from `git archive`, because a
+    test that is killed would leave the entry of a worktree in the repository.
     """
     described = _git("describe", "--tags", "--match", "v*", "--abbrev=0")
     tag = described.stdout.decode().strip()
@@ -24,7 +25,7 @@ def install_last_version(folder: Path) -> Path:
         pytest.skip("needs a tag of the last version in this clone: git fetch --tags")
     source, installed = folder / "source", folder / "installed"
     source.mkdir(parents=True)
-    # Python 3.11.2's tarfile has no filter="data".
+    # The tarfile module of Python 3.11.2 has no filter="data".
     archive = _git("archive", tag, check=True).stdout
     subprocess.run(["tar", "-x", "-C", str(source)], input=archive, check=True)
     build = ["uv", "build", "--wheel", "--no-build-isolation", "--out-dir", str(folder)]

@@ -1,4 +1,4 @@
-"""Compare a copy on a host with its source by rsync."""
+"""Compare a copy on a host with its source by means of rsync."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ SAME_TO_THE_NANOSECOND = "--modify-window=-1"
 
 
 def find_differences(lab: Lab, host: str, source: Path, folder: str) -> str:
-    """Return what rsync would change in the host's ~/FOLDER to make it equal to the source, by
-    checksum."""
+    """Return what rsync would change in the host's ~/FOLDER to make it equal to the source.
+
+    rsync compares checksums.
+    """
     settings = yaml.safe_load(lab.inventory.read_text())
     defaults, address = settings["defaults"], settings["hosts"][host]["address"]
     shell = ["ssh", "-F", "none", "-o", "BatchMode=yes", "-i", defaults["identity_file"]]

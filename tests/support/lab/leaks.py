@@ -1,6 +1,6 @@
 """Find files of a lab's hosts that contain a secret, in any form in which a program may print it.
 
-The code that masks secrets is not used.
+This module does not use the code that masks secrets.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ print(json.dumps(found))
 def encoded_forms(text: str) -> set[str]:
     """Return the forms of a secret.
 
-    In base64, the first and the last four characters are left out.
+    The base64 forms lack the first and the last four characters, which depend on the text around
+    the secret.
     """
     whole = [
         f"{text}",
@@ -58,7 +59,9 @@ def encoded_forms(text: str) -> set[str]:
 def find_leaks(
     operator: Tfdeploy, wanted: Iterable[bytes], folder: str = "~"
 ) -> dict[str, list[str]]:
-    """Return {host: its files that contain one of `wanted`}, also with colour codes inside."""
+    """Return {host: its files that contain one of `wanted`}. Colour codes inside the text are
+    ignored.
+    """
     command = [LOOK, folder, ",".join(form.hex() for form in wanted)]
     results = {}
     for host in operator.lab.hosts:
@@ -73,7 +76,7 @@ def find_leaks(
 
 
 def find_shown(data: bytes | str, wanted: Iterable[bytes]) -> list[bytes]:
-    """Return those that the text contains."""
+    """Return the elements of `wanted` that the text contains, also with colour codes inside."""
     text = data if isinstance(data, bytes) else data.encode("utf-8", "surrogateescape")
     plain = re.sub(COLOURS, b"", text)
     return [form for form in wanted if form in text or form in plain]

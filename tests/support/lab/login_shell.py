@@ -1,4 +1,4 @@
-"""Set the login shell of a host, and return why a connection fails."""
+"""Change the login shell of a host, and return why a connection fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from support.stopwatch import Stopwatch
 from tfdeploy.lab import Lab
 
 SET_SHELL = "sed -i 's,^\\(lab:.*:\\)[^:]*$,\\1{shell},' /etc/passwd"
-LAB_S = 30.0  # of starting an interpreter on a busy machine
+# The time to start an interpreter on a busy machine.
+LAB_S = 30.0
 
 
 def login_shell(lab: Lab, host: str, shell: str) -> AbstractContextManager[None]:
@@ -20,7 +21,7 @@ def login_shell(lab: Lab, host: str, shell: str) -> AbstractContextManager[None]
 
 
 def find_refusal_reason(operator: Tfdeploy, *, code: int = 4) -> str:
-    """Return why n1 cannot be reached. It must fail at once and without a question."""
+    """Return why n1 cannot be reached. The command must fail within LAB_S, without a question."""
     watch = Stopwatch()
     done = operator.run("exec", "--limit", "n1", "--", "true", exit_code=code)
     assert watch.seconds < LAB_S

@@ -1,4 +1,4 @@
-"""Write a job to be synced, and list what a host has of it: releases, data sets, partial files."""
+"""Write a job to be synced, and list its releases, data sets and partial files on a host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.lab.hosts import on_host
 from support.waiting import wait_for
 
 WAIT_S = 60.0
-# everything below a folder: its kind or target, and the sha256 of its content
+# Prints {path below a folder: its kind or target, and the sha256 of its content}.
 LIST = r"""
 import hashlib, json, os, sys
 os.chdir(sys.argv[1])
@@ -35,7 +35,7 @@ print(json.dumps(found))
 
 
 def job_file(operator: Tfdeploy, name: str, **keys: object) -> Path:
-    """Write tfdeploy.yaml for a job, and return the folder for its code."""
+    """Write tfdeploy.yaml for a job, and return the folder of its code."""
     code = operator.cwd / "code"
     code.mkdir(exist_ok=True)
     job = {
@@ -53,7 +53,7 @@ def job_file(operator: Tfdeploy, name: str, **keys: object) -> Path:
 
 
 def list_host_folder(operator: Tfdeploy, host: str, folder: str) -> dict[str, list[str]]:
-    """List what is below a folder of the host's ~/tfdeploy."""
+    """Return everything below a folder of the host's ~/tfdeploy."""
     command = operator.lab.on(host, ["python3", "-c", LIST, f"tfdeploy/{folder}"])
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0, done.stderr
@@ -87,18 +87,20 @@ def rows_of(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def wait_for_bytes(operator: Tfdeploy, host: str, job: str, least: int) -> None:
-    """Wait until the host's disk has so many bytes of the job.
+    """Wait until the host's disk has at least `least` bytes of the job.
 
-    The files' sizes do not help, because a file may have its final length before it is filled. The
-    function reads the lab's disk itself: a process on the host would answer too late on a busy
-    machine.
+    The length of a file does not help, because a file may have its final length before its content
+    arrives. This process reads the lab's disk directly, because a process on the host would answer
+    too late on a busy machine.
     """
     folder = operator.lab.root / f"hosts/{host}/home/tfdeploy/{job}"
     wait_for(lambda: _bytes_on_disk(folder) >= least, WAIT_S, f"{least} bytes of {job} on {host}")
 
 
 def _bytes_on_disk(folder: Path) -> int:
-    """Return the bytes of all files below the folder. A file that disappears meanwhile counts 0."""
+    """Return the allocated bytes of all files below the folder. A file that disappears meanwhile
+    counts 0.
+    """
     total = 0
     for base, _, names in os.walk(folder):
         for name in names:

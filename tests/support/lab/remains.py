@@ -1,4 +1,4 @@
-"""Find what is left of a run on its hosts: processes, ports, locks, secrets, partial files."""
+"""Find what remains of a run on its hosts: processes, ports, locks, secrets, partial files."""
 
 from __future__ import annotations
 
@@ -51,15 +51,16 @@ for port in range(low, high + 1):
 print(json.dumps(found))
 """
 NO_PORTS = (1, 0)
-PORTS = (2222, 2240)  # of an isolated host, as far as tests use them
+# The port range of an isolated host that tests use.
+PORTS = (2222, 2240)
 
 
 def find_remains(
     operator: Tfdeploy, run: str, job: str, *, ports: tuple[int, int] = PORTS
 ) -> dict[str, list[str]]:
-    """Return {host: what is left of the run}, without hosts that have nothing.
+    """Return {host: what remains of the run}, without hosts on which nothing remains.
 
-    A host that is off has nothing.
+    Hosts that are off are not asked.
     """
     command = ["python3", "-ISc", LOOK, run, job, *map(str, ports)]
     hosts = [str(row["host"]) for row in operator.lab.status() if row["state"] != "off"]
@@ -84,9 +85,9 @@ def assert_nothing_left(
     within_s: float = 10.0,
     ports: tuple[int, int] = PORTS,
 ) -> None:
-    """Check that nothing of the run is left on any host within that time.
+    """Check that within `within_s` nothing of the run remains on any host.
 
-    Minders may take a moment to tell their peers.
+    Minders may need a moment to inform their peers.
     """
     seen: list[dict[str, list[str]]] = [{}]
 

@@ -39,7 +39,7 @@ def host_state(operator: Tfdeploy, run: str, job: str, host: str) -> dict[str, A
 
 
 def list_alive(operator: Tfdeploy, host: str, *pids: int) -> list[int]:
-    """Return those of the pids that run on the host (zombies do not count)."""
+    """Return the pids that are alive on the host. Zombies do not count."""
     return [
         int(pid)
         for pid in on_host(operator.lab, host, ALIVE.format(pids=" ".join(map(str, pids)))).split()
@@ -47,9 +47,10 @@ def list_alive(operator: Tfdeploy, host: str, *pids: int) -> list[int]:
 
 
 def kill(operator: Tfdeploy, host: str, *pids: int, number: int = 9, check: bool = True) -> None:
-    """Signal the pids.
+    """Send a signal to the pids.
 
-    With `check`, all must exist. Use check=False if the death of one process ends another.
+    With `check`, all processes must exist. Use check=False if the death of one process ends
+    another.
     """
     on_host(
         operator.lab, host, f"kill -{number} {' '.join(map(str, pids))}", root=True, check=check

@@ -1,4 +1,4 @@
-"""Return the messages of a session that is refused."""
+"""Return the messages of a session that the host refuses."""
 
 from __future__ import annotations
 

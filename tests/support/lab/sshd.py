@@ -1,4 +1,4 @@
-"""Find out which settings this machine's sshd knows."""
+"""Find out which settings this machine's sshd supports."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 
 @lru_cache(maxsize=64)
 def sshd_knows(setting: str) -> bool:
-    """Return True if this sshd understands a line of sshd_config.
+    """Return True if this sshd supports a line of sshd_config.
 
-    An older one refuses to start with it.
+    An older sshd refuses to start with a setting that it does not know.
     """
     command = [SSHD, "-t", "-f", "/dev/null", "-o", setting]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -21,5 +21,5 @@ def sshd_knows(setting: str) -> bool:
 
 
 def without_penalties() -> tuple[str, ...]:
-    """Return lines of sshd_config for tests that are refused many times by design."""
+    """Return lines of sshd_config for tests that sshd refuses many times by design."""
     return ("PerSourcePenalties no",) if sshd_knows("PerSourcePenalties no") else ()

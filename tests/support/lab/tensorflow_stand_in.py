@@ -1,4 +1,4 @@
-"""Stand in for TensorFlow on hosts that have none: a server that only listens."""
+"""Replace TensorFlow on hosts that do not have it, with a server that only listens."""
 
 from __future__ import annotations
 

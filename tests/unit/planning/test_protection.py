@@ -1,5 +1,8 @@
-"""Who may reach the ports: the strongest level that each host can do, refusals, and what the plan
-says of it."""
+"""Test who may connect to the ports of a run.
+
+Each host gets the strongest protection level that it supports. Other tests check which plans are
+refused, and what the notes of the plan say about protection.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,8 @@ NOTHING = replace(PEERS, peers="its kernel takes no filter")
 def planned(
     inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job
 ) -> Callable[..., Plan]:
+    """Return a function that makes the plan of a run on the hosts n1, n2, ..."""
+
     def plan(
         asked: str,
         can: tuple[Hindrances, ...],
@@ -41,7 +46,9 @@ def planned(
         advertise: Mapping[str, str] = {},
         **said: Any,
     ) -> Plan:
-        """`where`: every host's address; `of_n2`: facts of n2 alone."""
+        """Return the plan. `where` is the address of every host; `of_n2` has the facts of n2
+        only.
+        """
         hosts = inventory(
             ps="n1", worker=" ".join(f"n{number}" for number in range(1, len(can) + 1))
         )
@@ -81,7 +88,8 @@ def planned(
         ("auto", ALL, ALL, ("firewall", "firewall")),
         ("auto", ALL, PEERS, ("firewall", "peers")),
         ("auto", PEERS, NOTHING, ("peers", "none")),
-        # a firewall stands on top of peers
+        # The level `firewall` includes the level `peers`: a host that cannot do `peers` gets
+        # `none`.
         ("auto", ALL, replace(NOTHING, firewall=""), ("firewall", "none")),
         ("firewall", ALL, ALL, ("firewall", "firewall")),
         ("peers", ALL, ALL, ("peers", "peers")),
@@ -179,7 +187,7 @@ def test_auto_does_not_open_a_host_to_other_machines_without_consent(
         refused.value.next
     )
     assert planned("none", (PEERS, NOTHING)).protect.used == "none"
-    # `peers` would cover no port of it
+    # In mode plain, `peers` would protect no port of the tasks.
     assert planned("auto", (NOTHING, NOTHING), mode="plain").protect.used == "none"
 
 

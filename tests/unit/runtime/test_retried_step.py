@@ -1,7 +1,7 @@
-"""A step that a task rejects as a duplicate is repeated a few times; after any other error it is
-not.
+"""Test that a step that a task rejects as a duplicate is repeated, and that other errors are not.
 
-A step that takes gradients is repeated only once there are some."""
+A step that takes gradients is repeated only when its accumulators contain gradients.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ class Operation:
 
 @pytest.fixture
 def module(monkeypatch):
-    """Stands in for TensorFlow's module: each run raises the next of `errors`, then returns 42."""
+    """Return a stand-in for TensorFlow's module: each run raises the next of `errors`, then returns
+    42.
+    """
     monkeypatch.setattr(task, "_said", set())
     errors = []
 
@@ -146,14 +148,17 @@ import os; os._exit(0)
     importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
 )
 def test_a_synchronous_chief_continues(run_python):
-    """Its queue runner takes dense and sparse gradients. Every seventh step is rejected before any
-    of it has run."""
+    """The queue runner of the chief takes dense and sparse gradients. Every seventh step is
+    rejected before any part of the step has run.
+    """
     done = run_python(SYNCHRONOUS, mode="sync")
     assert done.stdout == "steps True False\n", done.stderr
 
 
 class Accumulators:
-    """Stands in for a session: `counts` are the numbers of gradients, one list per run."""
+    """A stand-in for a session. `counts` has one list per run: the number of gradients in each
+    accumulator.
+    """
 
     finalized = True
 
@@ -228,7 +233,9 @@ def test_a_monitored_session_continues(run_python):
     importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
 )
 def test_six_hundred_thousand_steps(run_python):
-    """Without the runtime about a dozen of them end with AbortedError, each with its thread."""
+    """Without the runtime, about a dozen steps end with AbortedError, and each one ends its
+    thread.
+    """
     done = run_python(MANY_STEPS, timeout_s=900)
     assert done.stdout == "steps 600000\n", done.stderr
     assert "tfdeploy: a task rejected a step as a repetition" in done.stderr

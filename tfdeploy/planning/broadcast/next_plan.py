@@ -70,7 +70,7 @@ def _holds(forest: Forest, verdict: Verdict, parent: str, child: str) -> bool:
         return False
     above, site = forest.members[parent], forest.members[child].site
     is_thin = above.site in verdict.blame.thin and not above.is_complete
-    # who is slow is not the first host of its site
+    # A slow member must not be the first host of its site.
     return above.site == site or not (is_thin or child in verdict.blame.slow)
 
 

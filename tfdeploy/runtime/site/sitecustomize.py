@@ -1,9 +1,10 @@
-"""The first Python code of a task: starts tfdeploy's runtime, then the host's own sitecustomize.
+"""Start tfdeploy's runtime as the first Python code of a task, then run the host's sitecustomize.
 
-It lies in a folder of its own, first on PYTHONPATH, so that `python program.py` stays as it is,
-also inside `bash train.sh` and in processes that the program spawns. Without TFDEPLOY_TASK_RUN_ID,
-or in a Python older than 3.8, it only hands on. It must not import anything costly, put anything on
-the program's sys.path, or fail. No annotations: a Python 2 that meets it must be able to read it.
+The folder of this file has no other module and is first on PYTHONPATH. So the user's command does
+not change, and the runtime also starts inside `bash train.sh` and in processes that the program
+starts. Without TFDEPLOY_TASK_RUN_ID, or in a Python older than 3.8, this module only runs the
+host's sitecustomize. It must not import a slow module, add to the program's sys.path, or fail. It
+has no annotations, because a Python 2 interpreter must be able to parse it.
 """
 
 import os
@@ -24,7 +25,9 @@ def _start_runtime(here):
 
 def _hand_on(here):
     # type: (str) -> None
-    """Imports the sitecustomize that the host would have had without us; its errors are its own."""
+    """Import the sitecustomize that the host would use without tfdeploy. Its errors are not
+    caught.
+    """
     ours = sys.modules.pop(__name__)
     places = [at for at, entry in enumerate(sys.path) if os.path.realpath(entry) == here]
     for at in reversed(places):

@@ -1,5 +1,6 @@
-"""A port that a run has just left can be had by the next one, also while its connections wait out
-their minute."""
+"""Test that a new run can use a port at once after another run has released it, although
+connections of the earlier run are still in TIME_WAIT.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The feeds from where all members are: what has to change is changed, and nothing else."""
+"""Test that the next feed plan of a running broadcast changes only the feeds that have to
+change.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,9 @@ FAST = 100.0 * MIB
 
 
 class Broadcast:
-    """A chain of hosts a, b, c, ..., each a little behind the one before it, and all receive at the
-    same rate."""
+    """A chain of hosts a, b, c, ... Each host has a little less than the host before it, and all
+    receive at the same rate.
+    """
 
     def __init__(self, names: str = "abcde", sites: str = "", have: int = 500 * MIB) -> None:
         self.members = {
@@ -81,7 +84,7 @@ def test_who_sends_wrong_pieces_is_out_as_the_dead_are_and_stays_out() -> None:
 
 
 def test_a_pair_that_does_not_reach_each_other_is_not_tried_again() -> None:
-    # and b, which feeds nobody now, makes room
+    # b feeds nobody any more, so it moves below e and frees the place below a for c.
     assert Broadcast().next(shut=[("c", "b")]) == ">a e>b a>c c>d d>e"
 
 
@@ -124,7 +127,8 @@ def test_who_joins_late_is_fed_by_one_who_has_room() -> None:
 
 def test_a_stopped_relay_becomes_a_leaf_and_its_child_goes_to_its_parent() -> None:
     chain = Broadcast().say("cde", starved_s=3.2, rate=0.0)
-    assert chain.next() == ">a a>b b>c b>d d>e"  # where it is it costs nothing
+    # c stays below b, because a leaf delays no other member.
+    assert chain.next() == ">a a>b b>c b>d d>e"
     assert chain.plan.slow == {"c"}
     chain.say("de", starved_s=0.0, rate=FAST, have_bytes=510 * MIB).say("c", starved_s=5.0)
     before = chain.plan
@@ -174,7 +178,7 @@ def test_where_here_sends_nothing_no_host_is_to_blame_for_long() -> None:
 
 
 def slow_from(chain: Broadcast, names: str, rate: float = FAST / 10) -> Broadcast:
-    """These have received at a lower rate for some time."""
+    """Make these members receive at a lower rate for long enough to count as slow."""
     return chain.say(names, have_bytes=100 * MIB, rate=rate)
 
 
@@ -289,7 +293,7 @@ def test_in_trees_a_stripe_that_comes_slowly_is_seen_though_the_other_comes_quic
     assert after.slow == {"n2"}
     assert all(feed.parent != "n2" for feed in after.feeds)
     moved = {feed.child for feed in set(after.feeds) - set(plan.feeds)}
-    # for each a leaf may make room
+    # At most one leaf moves for each moved child, to free a place at its parent.
     assert moved >= set(fed_by_n2) and len(moved) <= 2 * len(fed_by_n2)
 
 

@@ -1,7 +1,8 @@
-"""Which ports of a range are free, and which processes have the others.
+"""Find the free ports of a range, and the processes that hold the other ports.
 
-A port is free when it can be bound: a socket that is bound and not listening is not listed in
-/proc/net. Connections in TIME_WAIT do not count: they hinder neither the minder nor TensorFlow.
+A port is free if it can be bound. /proc/net is not enough: it does not list a socket that is bound
+but does not listen. Connections in TIME_WAIT do not count, because the minder and TensorFlow can
+bind such a port.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from tfdeploy.agent.host.network import listening
 def look_at_ports(
     low: int, high: int, held: Callable[[], Dict[int, str]]
 ) -> Tuple[List[int], Dict[str, str]]:
-    """(free ports in order, {port: owner}) of low to high, both included. `held`: gives owners
-    known by other means; called only if a port is taken."""
+    """Return the free ports in order, and {port: owner} of the taken ports.
+
+    The range is `low` to `high`, both included. `held` returns owners that are known from another
+    source; it is called only if a port is taken.
+    """
     free: List[int] = []
     taken: List[int] = []
     for port in range(low, high + 1):
@@ -27,25 +31,27 @@ def look_at_ports(
 
 
 def is_free(port: int) -> bool:
-    """Whether the minder could bind this port on every address of the host."""
+    """Return True if the minder can bind this port on every address of the host."""
     return all(_can_bind(family, port) for family in (socket.AF_INET, socket.AF_INET6))
 
 
 def _can_bind(family: int, port: int) -> bool:
     error = _bind(family, port, None)
     if error == errno.EADDRINUSE:
-        # Both succeed only where nothing but TIME_WAIT is in the way: a holder refuses the first, a
-        # stranger the second, and so do connections of a server that did not set it, like the
-        # mesh's: those are listed.
+        # Both binds succeed only if nothing but connections in TIME_WAIT holds the port. The bind
+        # with SO_REUSEADDR fails if a process holds the port. The bind with SO_REUSEPORT fails if
+        # another user holds it, and also for connections of a server that did not set the option,
+        # such as the mesh. /proc/net lists these connections.
         return _bind(family, port, socket.SO_REUSEADDR) is None and (
             _bind(family, port, socket.SO_REUSEPORT) is None
             or any(row.port == port for row in listening.rows(listening=False))
         )
-    return error in (None, errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)  # a host without IPv6
+    # A host without IPv6 returns EAFNOSUPPORT or EADDRNOTAVAIL.
+    return error in (None, errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
 
 def _bind(family: int, port: int, option: Optional[int]) -> Optional[int]:
-    """The errno of a bind to all addresses of one family; None: it succeeds."""
+    """Bind to all addresses of one family. Return the errno, or None if the bind succeeds."""
     try:
         with socket.socket(family, socket.SOCK_STREAM) as one:
             if option is not None:
