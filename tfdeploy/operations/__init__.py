@@ -1,4 +1,4 @@
-"""Carry out each verb: one module per verb.
+"""Implement the verbs of `tfdeploy`: one module for each verb.
 
-Operations take values and a fleet, emit events and return values. They never print.
+An operation takes values and a fleet, emits events and returns values. It never prints.
 """

@@ -1,6 +1,6 @@
-"""Find what would go wrong in a launch, for `tfdeploy check`.
+"""Find problems that would make a launch fail, for `tfdeploy check`.
 
-It checks every host and every pair of hosts, and changes nothing on them.
+Checks every host and every pair of hosts. Changes nothing on hosts.
 """
 
 from __future__ import annotations
@@ -65,8 +65,10 @@ def check(
 
 
 def _try_or_collect(make: Callable[[], V], refused: list[Refused]) -> V | None:
-    """Return the result of `make`. If it raises Refused, add the error to `refused` and return
-    None."""
+    """Return the result of `make`, or None if it raises Refused.
+
+    The error is then added to `refused`.
+    """
     try:
         return make()
     except Refused as error:
@@ -77,7 +79,7 @@ def _try_or_collect(make: Callable[[], V], refused: list[Refused]) -> V | None:
 def _prepare_questions(
     hosts: tuple[Host, ...], launch: Launch | None, refused: list[Refused]
 ) -> tuple[Shipment | None, ProbeQuestions]:
-    """Return what a launch would send, and the questions for every host."""
+    """Return what a launch would send (None: unknown), and the questions for every host."""
     if launch is None:
         return None, ProbeQuestions.for_hosts(hosts, preflight=True)
     recipe = _try_or_collect(lambda: recipe_of(launch.job, launch.cache), refused)
@@ -109,7 +111,7 @@ def _needs(
 def _all_checks(
     checks: tuple[Check, ...], error: TfdeployError | None, taken: Mapping[int, str] | None
 ) -> tuple[Check, ...]:
-    """Return a host's checks with those of its session and of its ports.
+    """Return all checks of a host: those of its session, `checks`, and that of its ports.
 
     `taken` maps a port to the reason why the host could not listen on it.
     """
@@ -124,8 +126,8 @@ def _all_checks(
 def _facts_for_plan(launch: Launch, seen: Mapping[str, Seen]) -> dict[str, HostFacts] | None:
     """Return the facts for a plan; None if no plan can be made.
 
-    A plan needs a mode, a command and the facts of every host. A live run of the job has its own
-    check, so it does not prevent a plan here.
+    A plan needs a mode, a command and the facts of every host. Another check reports a live run of
+    the job, so live runs are removed from these facts.
     """
     job = launch.job
     if job.mode is None or not job.command:

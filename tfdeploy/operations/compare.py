@@ -1,6 +1,6 @@
-"""Collect what is known of several runs, for `tfdeploy compare`.
+"""Collect the plans, samples and code of several runs, for `tfdeploy compare`.
 
-Reads their hosts and this machine, and changes nothing.
+Reads from hosts and from this machine, and changes nothing.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.transport.rsync.transfer import pull
 
 Errors = dict[str, TfdeployError]
-PULL_S = 60.0
-SLACK_BYTES = 1 << 20  # allowance for file names
+PULL_S = 60.0  # time limit for the code files of one run
+SLACK_BYTES = 1 << 20  # allowance for file names, in addition to the sizes of the files
 
 
 def collect_runs(
     fleet: Fleet, plans: Sequence[Plan], store: RunStore
 ) -> tuple[list[ComparedRun], Errors]:
-    """Return the runs in the order of `plans`, and the hosts without an answer."""
+    """Return the runs in the order of `plans`, and the errors of hosts without an answer."""
     runs, errors = [], Errors()
     for plan in plans:
         taken = samples(fleet, plan)
@@ -53,8 +53,10 @@ def collect_runs(
 
 
 def _with_contents(fleet: Fleet, runs: list[ComparedRun]) -> list[ComparedRun]:
-    """Return the runs with the contents of code files that differ, as far as hosts still have
-    them."""
+    """Return the runs with the contents of the code files that differ between them.
+
+    A content is missing if no host has it any more.
+    """
     paths = [changed_files(runs[0].files or {}, run.files or {}) for run in runs]
     # The first run needs every file that differs in any other run.
     asked = [dict.fromkeys(path for names in paths for path in names), *paths[1:]]
@@ -77,7 +79,7 @@ def _find_contents(fleet: Fleet, run: ComparedRun, paths: Iterable[str]) -> dict
 
 
 def _read(session: Session, plan: Plan, files: Mapping[str, CodeFile]) -> dict[str, bytes]:
-    """Return the contents that this host still has as they were at the launch."""
+    """Return the contents, by path, of files that the host has unchanged since the launch."""
     release_folder = layout.release_dir(session.agent().hello.workdir, plan.job, plan.release)
     names, total = [os.fsencode(path) for path in files], sum(each.size for each in files.values())
     with (

@@ -1,4 +1,7 @@
-"""Limit what a host may ask for: files that are being sent, and folders in its own workdir."""
+"""Check the paths that a host names in its answers.
+
+A host may request only files that are being sent. It may receive files only in its own workdir.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from tfdeploy.transport.protocols import Session
 
 
 def check_requested_paths(ours: Collection[str], named: list[str], host: str) -> list[str]:
-    """Return the paths that a host asks for. Raise BadAnswer unless each is in `ours`, once."""
+    """Return `named`, the paths that a host requests.
+
+    Raises BadAnswer if a path is not in `ours`, or is requested twice.
+    """
     seen: set[str] = set()
     for path in named:
         if path not in ours or path in seen:
@@ -21,8 +27,10 @@ def check_requested_paths(ours: Collection[str], named: list[str], host: str) ->
 
 
 def check_below_workdir(session: Session, folder: str) -> str:
-    """Return the folder that a host names for our files. Raise BadAnswer if it is outside its
-    workdir."""
+    """Return `folder`, in which a host wants to receive files.
+
+    Raises BadAnswer if the folder is outside the workdir of the host.
+    """
     workdir = session.agent().hello.workdir
     if os.path.normpath(folder) != folder or not folder.startswith(workdir.rstrip("/") + "/"):
         raise BadAnswer(

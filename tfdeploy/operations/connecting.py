@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 def begin_connecting(
     fleet: Fleet, hosts: tuple[Host, ...]
 ) -> Callable[[], dict[str, TfdeployError]]:
-    """Start the agents. Return a function that waits for them and returns the hosts that failed."""
+    """Start the agents on a thread, and return a function that waits for them.
+
+    That function returns the errors of hosts that failed, by host name.
+    """
     outcomes: dict[str, AgentChannel | TfdeployError] = {}
 
     def connect() -> None:
-        # An unexpected error is raised again when the hosts are asked.
+        # An unexpected error occurs again, and is then raised, at the next call of the hosts.
         with contextlib.suppress(Exception):
             outcomes.update(fleet.each(hosts, lambda session: session.agent()))
 

@@ -63,17 +63,17 @@ from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet
 from tfdeploy.tree import Recipe
 
-PING_S = 10.0
+PING_S = 10.0  # timeout of the last call before the start
 PREPARE_S = 300.0
-TRIES = 3  # a port that was taken or a file that changed since the probe causes another try
+TRIES = 3  # attempts; a port that is taken or a file that changes after the probe causes the next
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch as requested.
+    """The request for one launch.
 
-    `now` is in UTC seconds, and `run` is the run id. `holder` tells other operators who holds the
-    lock.
+    `now` is in UTC seconds, and `run` is the run id. `holder` is shown to operators that wait for
+    the lock.
     """
 
     inventory: Inventory
@@ -91,11 +91,15 @@ class Launch:
     # Asks the operator before most of a data set is deleted.
     confirm: Confirm = never_confirm
     cache: Path | None = None
-    known: tuple[Host, ...] = ()  # all hosts of the inventory: data may come from each of them
+    # All hosts of the inventory, because data may come from any of them.
+    known: tuple[Host, ...] = ()
 
 
 def plan_only(request: Launch, fleet: Fleet, emit: Emit) -> Plan:
-    """Probe the hosts and return the plan, for `--dry-run`. Locks nothing, sends only the agent."""
+    """Probe the hosts and return the plan, for `--dry-run`.
+
+    Locks nothing, and sends nothing but the agent.
+    """
     steps = _steps(request, fleet, emit)
     shipment = steps.read()
     plan, _ = steps.plan(shipment, steps.probe(shipment))
@@ -105,7 +109,7 @@ def plan_only(request: Launch, fleet: Fleet, emit: Emit) -> Plan:
 def launch(request: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
     """Launch the run, and return its plan once it is up and committed on all hosts.
 
-    Raises TfdeployError; then nothing runs.
+    Raises TfdeployError after the run was rolled back.
     """
     steps = _steps(request, fleet, emit)
     with ExitStack() as undo:
@@ -118,7 +122,8 @@ def launch(request: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
         if prepared.plan.fresh:
             set_aside_elsewhere(fleet, prepared.plan, steps.hosts, request.holder, emit)
         held.close()
-    except KeyboardInterrupt:  # an interrupt after the commit does not undo the launch
+    except KeyboardInterrupt:
+        # An interrupt after the commit does not undo the launch.
         run = prepared.plan.run
         emit_note(
             emit,
@@ -145,7 +150,7 @@ def _steps(request: Launch, fleet: Fleet, emit: Emit) -> Steps:
 def _prepare_with_retries(steps: Steps, store: RunStore, undo: ExitStack) -> Prepared:
     """Probe, plan, sync and prepare, then save the run in the store.
 
-    Tries again if a port was taken or a file changed in the meantime.
+    Starts again with the probe if a port was taken or a file changed in the meantime.
     """
     request = steps.request
     for tries_left in reversed(range(TRIES)):
@@ -171,11 +176,10 @@ def _prepare_with_retries(steps: Steps, store: RunStore, undo: ExitStack) -> Pre
 
 @dataclass(frozen=True)
 class Steps:
-    """The seven steps of one launch. A step that a failure must undo pushes its undo action on
-    `undo`.
+    """The steps of one launch.
 
-    `unused` are hosts of the inventory that the mode does not use. `recipe` is that of the job's
-    environment.
+    A step that must be undone after a failure pushes an action on `undo`. `unused` are hosts of the
+    inventory that the mode does not use. `recipe` is the recipe of the job's environment, if any.
     """
 
     request: Launch
@@ -186,11 +190,11 @@ class Steps:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """Return the hosts of the plan and the unused hosts, which may have `keep` too."""
+        """Return the hosts that the mode uses, then the unused hosts, which may hold data too."""
         return (*self.request.inventory.hosts, *self.unused)
 
     def lock(self, undo: ExitStack) -> None:
-        """Acquire the job's lock on every host; `undo` releases it."""
+        """Acquire the job's lock on every host. `undo` releases the locks."""
         request = self.request
         with step(self.emit, "lock", request.run):
             undo.enter_context(
@@ -205,7 +209,10 @@ class Steps:
             )
 
     def probe(self, shipment: Shipment) -> dict[str, HostFacts]:
-        """Return each host's facts by host name."""
+        """Probe the hosts, and return their facts by host name.
+
+        Unused hosts are probed only if their `keep` matters.
+        """
         request, hosts = self.request, self.request.inventory.hosts
         unused = self.unused if request.job.keep and not request.options.ignore_keep else ()
         with step(self.emit, "probe", request.run):
@@ -213,7 +220,7 @@ class Steps:
             return probe(self.fleet, hosts, questions, unused=unused, emit=self.emit)
 
     def read(self) -> Shipment:
-        """Read the code and data of this machine, and list the data of hosts."""
+        """Read the code and data of this machine, and list the data that comes from hosts."""
         request = self.request
         shipment = read_shipment(
             request.job, request.cache, request.known, allow_secrets=request.allow_secrets
@@ -223,9 +230,9 @@ class Steps:
         return with_origins(shipment, self.fleet, request.job, request.known)
 
     def plan(self, shipment: Shipment, facts: dict[str, HostFacts]) -> tuple[Plan, Shipment]:
-        """Make and emit the plan for the later steps, with its notes.
+        """Make the plan, check it, and emit it with its notes.
 
-        Returns it with the shipment, in which data sets are divided as the plan says.
+        Returns the plan, and the shipment with the data sets split as the plan says.
         """
         with step(self.emit, "plan", self.request.run):
             plan = plan_launch(self.request, shipment, facts)
@@ -250,7 +257,10 @@ class Steps:
         return plan, shipment
 
     def _divide_data(self, plan: Plan, shipment: Shipment) -> tuple[Plan, Shipment]:
-        """Add what is in each part of a data set, unless nothing is sent."""
+        """Choose the files of each part of a split data set, and add the part sizes to the plan.
+
+        Does nothing if the launch sends no data.
+        """
         request = self.request
         if not plan.parts or not request.sync:
             return plan, shipment
@@ -263,8 +273,10 @@ class Steps:
         ), shipment
 
     def sync(self, plan: Plan, shipment: Shipment) -> None:
-        """Send code and data to every host of the plan. Raise TreeChanged if a file changed
-        meanwhile."""
+        """Send code and data to every host of the plan.
+
+        Raises TreeChanged if a file changed meanwhile.
+        """
         with step(self.emit, "sync", plan.run):
             values_or_error(
                 "sync",
@@ -298,7 +310,7 @@ class Steps:
         return prepared
 
     def start(self, prepared: Prepared) -> None:
-        """Start all tasks and wait until they are up. Nothing starts unless all hosts answer."""
+        """Start all tasks and wait until they are up. No task starts unless all hosts answer."""
         plan = prepared.plan
         with step(self.emit, "start", plan.run):
             values_or_error("start", ask_all(self.fleet, plan, PING, timeout_s=PING_S))
@@ -325,10 +337,9 @@ class Steps:
             copy_keep(self.fleet, copy, hosts_of(plan), self.emit)
 
     def _call_all(self, plan: Plan, verb: Verb[Any], state: str) -> dict[str, TfdeployError]:
-        """Call the verb on all hosts. Return the errors of hosts that have ended or do not know the
-        run.
+        """Call the verb on all hosts, and return the errors of hosts on which the run has lapsed.
 
-        Raises one error for all other failures.
+        They have ended the run or no longer know it. Raises one error for all other failures.
         """
         good, bad = split_outcomes(ask_all(self.fleet, plan, verb))
         self._emit_hosts(good, state, plan)
@@ -345,8 +356,10 @@ class Steps:
 def probe_questions(
     job: Job, hosts: tuple[Host, ...], shipment: Shipment | None, recipe: Recipe | None
 ) -> ProbeQuestions:
-    """Return what a launch's probe asks each host. `recipe` is that of the job's environment, if
-    any."""
+    """Return the questions of a launch's probe. They are the same for all hosts.
+
+    `recipe` is the recipe of the job's environment, if any.
+    """
     return ProbeQuestions.for_hosts(
         hosts,
         job=job.name,
@@ -360,7 +373,10 @@ def probe_questions(
 
 
 def _required_protection(job: Job) -> AskedLevel:
-    """Return the protection that hosts must support. In a mode for one host, no task listens."""
+    """Return the protection that hosts must support.
+
+    In a mode for one host, no task listens on a port, so none is needed.
+    """
     return "none" if job.mode and rules(job.mode).single else job.protect
 
 
@@ -395,13 +411,16 @@ def _is_module_in(folder: str, module: str) -> bool:
 
 
 def _requirements_path(job: Job) -> str | None:
-    """Return the requirements file in the code, relative to the job file."""
+    """Return the path of requirements.txt in the code, relative to the job file's folder.
+
+    None if the code has no such file.
+    """
     file = os.path.join(job.code, "requirements.txt")
     return os.path.relpath(file, job.folder or job.code) if os.path.isfile(file) else None
 
 
 def plan_launch(request: Launch, shipment: Shipment, facts: dict[str, HostFacts]) -> Plan:
-    """Return the plan. Raises what `make_plan` raises."""
+    """Make the plan of the launch. Raises the errors of `make_plan`."""
     manifest = shipment.manifest
     options = replace(
         request.options,

@@ -1,6 +1,7 @@
-"""Lock a job on every host.
+"""Acquire, hold and release the lock of a job on several hosts.
 
-Hosts are locked in the order of their names, so that exactly one of many launches gets all locks.
+Locks are acquired in the order of host names. So of several launches at the same time, exactly one
+gets all locks.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from tfdeploy.operations.emit import emit_note
 from tfdeploy.operations.outcomes import split_outcomes, values_or_error
 from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
 
+# The longest wait for a lock that another operation holds.
 PATIENCE_S = 3600.0
+# How long a launch that has some locks waits for a lock that another launch holds.
 LAUNCH_WAIT_S = 2.0
-UNLOCK_S = 5.0
+UNLOCK_S = 5.0  # timeout of the call that releases a lock
 _SAFE_WORD = re.compile(r"[\w.@+-]{1,128}\Z")
 
 
@@ -31,10 +34,11 @@ _SAFE_WORD = re.compile(r"[\w.@+-]{1,128}\Z")
 def locked(
     fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, holder: LockHolder, emit: Emit
 ) -> Iterator[None]:
-    """Hold the job's lock on all hosts, or raise one error for all hosts that cannot be locked.
+    """Hold the job's lock on all hosts while the context is open.
 
-    Waits for a sync. If another launch holds the lock, a launch raises Refused. A lock ends with
-    its session, so nothing stays locked when tfdeploy is killed.
+    Raises one error for all hosts that cannot be locked. Waits until another operation, such as a
+    sync, releases the lock. Only a launch does not wait for another launch: it raises Refused. A
+    lock ends with its session, so nothing stays locked if tfdeploy is killed.
     """
     lock = HostLocks(fleet, hosts, job, operation, holder, emit)
     values_or_error("reaching all hosts", lock.connect())
@@ -55,10 +59,11 @@ def locked_where_possible(
     emit: Emit,
     soon: tuple[str, ...] = (),
 ) -> Iterator[tuple[HostLocks, dict[str, TfdeployError]]]:
-    """Hold the job's lock on some hosts, for a verb that may succeed on these only.
+    """Hold the job's lock on as many hosts as possible while the context is open.
 
-    Yields the lock and the errors of hosts that are not locked; `hosts` of the lock are the locked
-    ones. `soon` names verbs that the agent will be asked next, so that it can prepare for them.
+    Used by verbs that can succeed on some of the hosts. Yields the lock, whose `hosts` are the
+    locked hosts, and the errors of the other hosts. `soon` names the verbs that are called next, so
+    that the agents load them in advance.
     """
     lock = HostLocks(fleet, hosts, job, operation, holder, emit, soon)
     try:
@@ -68,25 +73,25 @@ def locked_where_possible(
 
 
 class JobLock:
-    """The job's lock on all hosts of a verb, held until the verb ends (in a launch, until
-    commit)."""
+    """The job's lock on all hosts of a verb, held until the verb ends (a launch: until its commit).
+
+    The methods of this class do nothing. HostLocks overrides them to release locks early.
+    """
 
     def release_host(self, session: Session) -> None:
-        """Release the host's lock once it has received everything, if locks are released host by
-        host."""
+        """Release the lock of a host that has received everything."""
 
     def reacquire(self) -> dict[str, TfdeployError]:
-        """Acquire again the locks that were released early. Return the errors of hosts where that
-        fails."""
+        """Acquire the locks again that were released early, and return the errors by host."""
         return {}
 
 
 @dataclass
 class HostLocks(JobLock):
-    """The lock on each of `hosts`, released host by host, so that no host waits for the slowest
-    one.
+    """The job's lock on each of `hosts`, released host by host.
 
-    Locks are acquired in the order of host names, so two operators cannot deadlock.
+    So the lock of a host is free as soon as that host is done. Locks are acquired in the order of
+    host names, so two operators cannot deadlock.
     """
 
     fleet: Fleet
@@ -99,11 +104,14 @@ class HostLocks(JobLock):
     _released: set[str] = field(default_factory=set)
 
     def connect(self) -> dict[str, AgentChannel | TfdeployError]:
-        """Start the agents of all hosts, before waiting for the first lock."""
+        """Start the agents of all hosts at once, before the first lock is requested."""
         return self.fleet.each(self.hosts, lambda session: session.agent())
 
     def acquire(self) -> dict[str, TfdeployError]:
-        """Acquire as many locks as possible. Keep their hosts, and return the errors of the others."""
+        """Acquire as many locks as possible, and return the errors of the other hosts.
+
+        Afterwards `hosts` contains only the locked hosts.
+        """
         _, failed = split_outcomes(self.connect())
         ready = tuple(host for host in self.hosts if host.name not in failed)
         failed.update(split_outcomes(self.acquire_all(ready, all_or_none=False))[1])
@@ -115,8 +123,8 @@ class HostLocks(JobLock):
     ) -> dict[str, TfdeployError | None]:
         """Acquire the first lock, then all others at once. Return each host's error, or None.
 
-        As soon as somebody else holds a lock, the remaining locks are acquired one by one.
-        `all_or_none`: stop at the first error.
+        If another operation holds a lock, the locks from that host on are acquired one by one
+        instead. `all_or_none`: stop at the first error.
         """
         hosts = tuple(sorted(hosts, key=lambda host: host.name))
         outcomes = self.fleet.each(hosts[:1], lambda session: self._acquire(session, 0.0))
@@ -145,13 +153,15 @@ class HostLocks(JobLock):
 
     def release_host(self, session: Session) -> None:
         self._released.add(session.host.name)
-        with suppress(TfdeployError):  # the end of the session releases it too
+        # If this call fails, the end of the session releases the lock.
+        with suppress(TfdeployError):
             self._unlock(session)
 
     def reacquire(self) -> dict[str, TfdeployError]:
         if not self._released:
             return {}
-        self.release()  # waiting for one lock while holding another may deadlock
+        # Waiting for one lock while holding another may deadlock.
+        self.release()
         self._released.clear()
         return self.acquire()
 
@@ -160,7 +170,7 @@ class HostLocks(JobLock):
         self._release(tuple(host for host in self.hosts if host.name not in self._released))
 
     def _release(self, hosts: tuple[Host, ...]) -> None:
-        """Release locks in open sessions. Errors are ignored, because a lock ends with its session."""
+        """Release locks in open sessions. Ignore errors, because a lock ends with its session."""
         self.fleet.each(self.fleet.connected(hosts), self._unlock)
 
     def _unlock(self, session: Session) -> None:
@@ -168,7 +178,7 @@ class HostLocks(JobLock):
         session.agent().call(UNLOCK, {"job": self.job}, timeout_s=UNLOCK_S)
 
     def _request(self, session: Session, wait_s: float = 0.0) -> None:
-        """Ask the host for the lock, and wait for at most `wait_s`."""
+        """Request the lock of one host, which waits at most `wait_s` seconds for it."""
         args = {
             "job": self.job,
             "operation": self.operation,
@@ -179,10 +189,10 @@ class HostLocks(JobLock):
         session.fences[self.job] = session.agent().call(LOCK, args, timeout_s=wait_s + 60.0).fence
 
     def _acquire(self, session: Session, launch_wait_s: float) -> None:
-        """Wait for the lock. Raise Refused if somebody holds it for too long.
+        """Acquire the lock of one host. Raise Refused if it is not free within PATIENCE_S.
 
-        A launch waits only `launch_wait_s` for another launch, which may still fail to lock another
-        host.
+        A launch waits only `launch_wait_s` for another launch. The wait is useful because the other
+        launch may fail to lock another host, and then releases this lock.
         """
         host = session.host.name
         for wait_s in (launch_wait_s, PATIENCE_S):
@@ -204,7 +214,7 @@ class HostLocks(JobLock):
 
 
 def _describe_holder(holder: Mapping[str, object]) -> str:
-    """Describe the lock's holder. Any field may be missing or invalid."""
+    """Return a text about the holder of a lock. Any field of `holder` may be missing or invalid."""
     try:
         since = time.strftime(
             " since %Y-%m-%d %H:%M:%SZ", time.gmtime(read(holder.get("time"), Seconds))
@@ -218,5 +228,5 @@ def _describe_holder(holder: Mapping[str, object]) -> str:
 
 
 def _safe_word(value: object) -> str:
-    """Return a name or number from a host's answer; "?" for any other value."""
+    """Return a name or number of a host's answer as text; "?" for any other value."""
     return str(value) if isinstance(value, str | int) and _SAFE_WORD.match(str(value)) else "?"

@@ -18,8 +18,8 @@ from tfdeploy.operations.tasklogs.task_log import LogQuery, TaskLog
 from tfdeploy.operations.watch.follow_logs import Follower
 from tfdeploy.transport.protocols import Fleet
 
-QUEUE_BATCHES = 16  # batches that wait for the reader; a full queue pauses the pulling
-# With --until: after so long without a line, all lines up to that time have arrived.
+QUEUE_BATCHES = 16  # batches that wait for the reader; a full queue pauses the followers
+# With --until: if no line arrives for this time, all lines up to --until have arrived.
 QUIET_S = 1.0
 
 
@@ -43,7 +43,7 @@ def followed_lines(
     until = query.until
 
     def put(batch: list[LogLine]) -> None:
-        # Lines written after `until` must not extend the wait for earlier ones.
+        # A line that was written after `until` must not extend the wait for earlier lines.
         if until is None or batch[0].time <= until:
             lines.put(batch)
 

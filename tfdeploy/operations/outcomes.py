@@ -30,7 +30,7 @@ def split_outcomes(
 
 
 def combine_errors(action: str, errors: Mapping[str, TfdeployError], total: int) -> TfdeployError:
-    """Return one error for several hosts: the worst exit code, and the text of each host's error.
+    """Combine the errors of hosts into one, with the worst exit code and the text of each error.
 
     `errors` is not empty. `total` is the number of hosts that the action was run on.
     """
@@ -50,7 +50,7 @@ def combine_errors(action: str, errors: Mapping[str, TfdeployError], total: int)
 
 
 def session_of(fleet: Fleet, host: Host) -> Session:
-    """Return the session of one host. Raise its error if it has none."""
+    """Return the session of one host. Raise the host's error if it cannot be connected."""
     session = fleet.connect((host,))[host.name]
     if isinstance(session, TfdeployError):
         raise session

@@ -1,4 +1,4 @@
-"""Read the facts of every host. This is the only effect on hosts before the plan."""
+"""Probe hosts: read the facts that a plan or a preflight needs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from tfdeploy.transport.protocols import Fleet, Session
 class ProbeQuestions:
     """The arguments of the probe that are the same for all hosts.
 
-    `names`: how the hosts address each other. `setup`: digest of the job's recipe, if any.
-    `preflight`: also read the facts that only a preflight needs. `firewall`: also ask nft what it
-    can do, which sudo logs. `resolve`: the `names` to look up. `program`: the first word of the
-    command, if it must be on PATH. `modules`: Python modules that the program imports.
+    `names`: the name or address at which each host is reached by the others. `setup`: digest of the
+    job's recipe, if any. `preflight`: also read the facts that only a preflight needs. `firewall`:
+    also test what nft can do; sudo logs that call. `resolve`: those of `names` that must be
+    resolved. `program`: the first word of the command, if it must be on PATH. `modules`: Python
+    modules that the program imports.
     """
 
     names: tuple[str, ...]
@@ -53,7 +54,7 @@ class ProbeQuestions:
 def probe_host(session: Session, questions: ProbeQuestions, emit: Emit) -> HostFacts:
     """Return the facts of one host.
 
-    Raises BadAnswer for invalid facts, and what a call of the agent raises.
+    Raises BadAnswer for invalid facts, and the errors of an agent call.
     """
     host, agent = session.host, session.agent()
     facts = agent.call(PROBE, questions.args(host))

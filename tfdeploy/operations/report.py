@@ -13,13 +13,16 @@ from tfdeploy.operations.tasklogs.task_log import PIECE_S, LogQuery
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet
 
-LAST_LINES = 60  # lines of the task that died first
+LAST_LINES = 60  # number of log lines that are shown of the task that died first
 
 
 def report(
     fleet: Fleet, plan: Plan, store: RunStore, only: frozenset[str] | None = None
 ) -> tuple[RunReport, Status]:
-    """Return the report, and the status it is made from, which names hosts without an answer."""
+    """Return the report of a run, and the status that it contains.
+
+    The status has the errors of hosts without an answer. `only`: ask these hosts alone.
+    """
     run_status = status(fleet, plan, only)
     sampled = samples(fleet, plan, only)
     run_report = RunReport(

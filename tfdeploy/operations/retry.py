@@ -10,7 +10,7 @@ from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.model.inventory import Host
 from tfdeploy.transport.protocols import Fleet, Session
 
-PATIENCE_S = 60.0
+PATIENCE_S = 60.0  # retries end if no host has answered for this time
 V = TypeVar("V")
 OnRetry = Callable[[dict[str, HostUnreachable]], None]
 
@@ -24,10 +24,10 @@ def each_with_retries(
     on_done: Callable[[str, V | TfdeployError], None] | None = None,
     on_retry: OnRetry | None = None,
 ) -> dict[str, V | TfdeployError]:
-    """Run an idempotent action on all hosts, and retry hosts that were unreachable or too slow.
+    """Run an idempotent action on all hosts, and retry it on unreachable or too slow hosts.
 
-    Stops retrying once no host has answered for `patience_s`. `on_retry` is called with the errors
-    before each retry.
+    Retries end once no host has answered for `patience_s` seconds. `on_retry` is called before each
+    retry with the errors of the hosts concerned.
     """
     answered = time.monotonic()
 
@@ -56,7 +56,7 @@ def each_with_retries(
 
 
 def _retryable(outcomes: dict[str, V | TfdeployError], tries: int) -> dict[str, HostUnreachable]:
-    """Return the errors of hosts that may be called again."""
+    """Return the errors of hosts on which the action may be retried, after `tries` attempts."""
     return {
         name: error
         for name, error in outcomes.items()

@@ -18,8 +18,8 @@ from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Session
 
-MOST_BYTES = 4 << 20  # per file: twice what an agent sends
-SILENCE_S = 60.0
+MOST_BYTES = 4 << 20  # limit for one unpacked file of samples: twice what an agent sends
+SILENCE_S = 60.0  # a host that sends nothing for this time counts as unreachable
 S = TypeVar("S", TaskSample, HostSample)
 
 
@@ -70,8 +70,11 @@ def _read_host_samples(
 
 
 def _decode_samples(content: bytes, kind: type[S]) -> Iterator[S]:
-    """Yield the samples in the order of time. Invalid lines are skipped: a full disk may have cut
-    one."""
+    """Yield the samples in the order of time.
+
+    Skips invalid lines, because a full disk may have cut one. Skips samples that are earlier than
+    the sample before them.
+    """
     last = float("-inf")
     for line in content.splitlines():
         try:

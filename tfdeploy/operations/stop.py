@@ -13,7 +13,7 @@ from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet, Session
 
-SLACK_S = 60.0  # time for the answer after the grace period
+SLACK_S = 60.0  # time that a host has for its answer after the grace period
 Outcome = RunEnded | TfdeployError | None  # None: the host does not know the run
 
 
@@ -51,8 +51,10 @@ def stop(
 
 
 def earlier_end(fleet: Fleet, plan: Plan, results: Mapping[str, Outcome]) -> str | None:
-    """Return how the run had ended before the stop. None if it was alive, or a host did not
-    answer."""
+    """Return how the run had ended before the stop.
+
+    None if the run was alive, or if a host did not answer.
+    """
     known = [each for each in results.values() if each is not None]
     if not known or not all(isinstance(each, RunEnded) and each.had_ended for each in known):
         return None

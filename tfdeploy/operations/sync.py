@@ -1,6 +1,7 @@
-"""Send code and data sets to all hosts at once, each code as a release (`tfdeploy sync`).
+"""Send code and data sets to all hosts at once (`tfdeploy sync`).
 
-Digests are compared first: a host that has the release and the data receives nothing.
+The code becomes a release on each host. Digests are compared first, so a host that has the release
+and the data receives nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from tfdeploy.operations.sending.shipment import Shipment, whole_shipment
 from tfdeploy.transport.protocols import Fleet, Session
 
 HELD_TO_THE_END = JobLock()
-TRIES = 3  # tries for a file that changes while it is sent
+TRIES = 3  # attempts to send code that changes while it is sent
 
 
 def sync(
@@ -48,10 +49,10 @@ def sync(
     emit: Emit,
     lock: JobLock = HELD_TO_THE_END,
 ) -> dict[str, Synced | TfdeployError]:
-    """Send the shipment, and return every host's outcome. A host that fails does not stop the
-    others.
+    """Send the shipment to all hosts, and return every host's outcome.
 
-    `lock` is released on each host that has everything.
+    A host that fails does not stop the others. `lock` is released on each host that has received
+    everything.
     """
     data = shipment.broadcasts()
     results = send_code(fleet, hosts, shipment, emit, HELD_TO_THE_END if shipment.data else lock)
@@ -116,9 +117,10 @@ def sync_job(
 ) -> dict[str, Synced | TfdeployError]:
     """Lock the hosts, read the code and data, and send them. Return every host's outcome.
 
-    Reads the tree again for hosts where it changed meanwhile. `inventory`: the whole one, for data
-    that comes from hosts or is split among workers. `connected`: the result of begin_connecting, if
-    it was called. `allow_secrets`: see read_shipment.
+    If the code changes while it is sent, it is read again and sent again to the hosts concerned.
+    `inventory`: the whole inventory, needed for data that comes from hosts or is split among
+    workers. `connected`: the result of begin_connecting, if it was called. `allow_secrets`: see
+    read_shipment.
     """
     failed_to_connect = connected or begin_connecting(fleet, hosts)
     read = partial(whole_shipment, fleet, job, cache, inventory, allow_secrets=allow_secrets)
@@ -157,9 +159,9 @@ def sync_job(
 def _complete_hosts(
     fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit
 ) -> dict[str, Synced | TfdeployError]:
-    """Return the hosts that have everything already, and those that cannot be asked.
+    """Return the outcomes of hosts that need no lock: they have everything already, or failed.
 
-    If nothing changes on any host, nothing is locked.
+    Returns {} if the shipment has data sets.
     """
     if shipment.data:
         return {}
@@ -178,7 +180,7 @@ def _complete_hosts(
 def _refusals_by_host(
     fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, confirm: Confirm, emit: Emit
 ) -> dict[str, Synced | TfdeployError]:
-    """Return `data_refusals`; a deletion that is not confirmed becomes the error of every host."""
+    """Return `data_refusals`. A deletion that is not confirmed becomes the error of every host."""
     try:
         return data_refusals(fleet, hosts, shipment, confirm, emit)
     except Refused as error:
@@ -188,10 +190,10 @@ def _refusals_by_host(
 def data_refusals(
     fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, confirm: Confirm, emit: Emit
 ) -> dict[str, Synced | TfdeployError]:
-    """Return the errors of hosts where data would change under a live run. Sends nothing.
+    """Return an error for every host if data would change under a live run, else {}.
 
-    Emits a note for each data set that loses files. Raises Refused if most of a data set would be
-    deleted and the operator does not confirm.
+    Sends nothing. Emits a note for each data set that loses files. Raises Refused if most of a data
+    set would be deleted and the operator does not confirm that.
     """
 
     losing: Losses = {}

@@ -1,8 +1,8 @@
-"""Run TensorBoard on the host of the run's deciding task, through a tunnel (`tfdeploy
-tensorboard`).
+"""Run TensorBoard on the host of the run's deciding task (`tfdeploy tensorboard`).
 
-It reads the run's working directory with its keep folders. Other users of that host and of this
-machine get 404, because they do not know its path. It ends when this process ends, in any way.
+TensorBoard reads the run's working directory with its keep folders. This machine reaches it through
+a tunnel. Other users of the host and of this machine get 404, because they do not know the path of
+its URL. TensorBoard ends when this process ends, even if this process is killed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tfdeploy.operations.outcomes import session_of
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Stream
 
-USUAL_PORT = 6006
+USUAL_PORT = 6006  # the default port of TensorBoard
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def tensorboard(
     HostUnreachable.
     """
     session = session_of(fleet, _choose_host(plan, host))
-    # With "" the host reads it from its own plan.
+    # If `python` is "", the host reads the path from its own plan.
     python = plan.host(session.host.name).python
     stream = session.agent().stream(
         TENSORBOARD, {"run": plan.run, "job": plan.job, "python": python}

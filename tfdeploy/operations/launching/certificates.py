@@ -1,7 +1,7 @@
 """Make a certificate authority for one run and a key pair for each of its hosts, in memory.
 
-The only caller of `cryptography`. Certificates are valid from 1970 to 9999, so that a host with a
-wrong clock, even one at zero, can join.
+No other operation uses `cryptography`. Certificates are valid from 1970 to 9999, so that a host can
+join even if its clock is wrong, for example at zero.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from collections.abc import Iterable
 
 
 def certificates(run: str, hosts: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Return {host: {"ca", "cert", "key"}} in PEM. The common name of a certificate is its host's
-    name."""
+    """Return {host: {"ca", "cert", "key"}} in PEM.
+
+    The common name of a certificate is the name of its host, cut to 64 characters.
+    """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -16,7 +16,7 @@ from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Session
 
-READINGS = 3  # readings per host; the fastest answer has the smallest error
+READINGS = 3  # readings per host; the reading with the shortest round trip counts
 
 
 class Reading(NamedTuple):
@@ -33,7 +33,10 @@ def compare_clocks(fleet: Fleet, plan: Plan) -> dict[str, float]:
 
 
 def read_clock(session: Session, times: int = READINGS) -> Reading:
-    """Return the reading with the smallest error. Raises what a call of the agent raises."""
+    """Read the host's clock `times` times, and return the reading with the smallest error.
+
+    Raises the errors of an agent call.
+    """
     agent = session.agent()
     readings = []
     for _ in range(times):
@@ -45,11 +48,11 @@ def read_clock(session: Session, times: int = READINGS) -> Reading:
 
 
 def ahead_of_median(readings: Mapping[str, Reading]) -> dict[str, float]:
-    """Return each host's seconds ahead of the median of the hosts' clocks, which is the run's
-    clock.
+    """Return how many seconds each host's clock is ahead of the median of the hosts' clocks.
 
-    This machine's own clock may be wrong, so it does not count. The value is 0.0 if the difference
-    is within the error of measurement, because NTP on the hosts is more exact.
+    The median is the run's clock. This machine's clock may be wrong, so it does not count. The
+    value is 0.0 if the difference is within the measurement error, because NTP on the hosts is more
+    exact than this measurement.
     """
     if not readings:
         return {}

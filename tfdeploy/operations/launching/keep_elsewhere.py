@@ -1,7 +1,7 @@
-"""Set aside `keep` on hosts without a task of the run, once it is committed (`launch --fresh`).
+"""Set `keep` aside on the hosts without a task of the run, after its commit (`launch --fresh`).
 
-Otherwise a later launch could take the checkpoints there for the newest. Nothing there changes
-before the commit, so a failed launch has nothing to undo on these hosts.
+Otherwise a later launch could continue from the checkpoints on these hosts. Nothing changes on them
+before the commit, so a failed launch has nothing to undo there.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tfdeploy.transport.protocols import Fleet, Session
 def set_aside_elsewhere(
     fleet: Fleet, plan: Plan, hosts: tuple[Host, ...], holder: LockHolder, emit: Emit
 ) -> dict[str, TfdeployError]:
-    """Set `keep` aside on those of `hosts` that are not in the plan.
+    """Set `keep` aside on those of `hosts` that are not in the plan, and return the errors by host.
 
-    Warns of the hosts that failed, and returns their errors.
+    Emits a warning for each host that failed.
     """
     used = {host.host for host in plan.hosts}
     others = tuple(host for host in hosts if host.name not in used)

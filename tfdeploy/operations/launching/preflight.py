@@ -1,4 +1,4 @@
-"""Check the facts of a launch's own probe: the fast part of the preflight.
+"""Check the facts that a launch has probed: the fast part of the preflight.
 
 Problems that the plan itself refuses or notes are not checked again.
 """
@@ -19,16 +19,17 @@ from tfdeploy.operations.outcomes import combine_errors
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import BEYOND_PLAN, Probed, Seen, errors_only, judge
 
-NOTED = ("inodes", "logout")  # the plan notes these itself, so only their errors are reported
+# The plan emits the warnings of these checks itself, so only their errors are reported here.
+NOTED = ("inodes", "logout")
 FORCE = "correct it (`tfdeploy check` shows all problems), or ignore it with --force"
 
 
 def preflight(
     needs: Needs, inventory: Inventory, facts: Mapping[str, HostFacts], *, force: bool, emit: Emit
 ) -> None:
-    """Emit what the checks find on the hosts of the plan of `needs`.
+    """Check the hosts of the plan in `needs`, and emit a warning for each problem.
 
-    Raises Refused for errors, unless `force`.
+    Raises Refused for errors. With `force`, errors become warnings.
     """
     plan = needs.plan
     assert plan is not None

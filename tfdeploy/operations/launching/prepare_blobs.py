@@ -1,7 +1,7 @@
 """Make the blob of `run.prepare` for each host.
 
-It holds the host's part of the plan, its secrets, its certificate, and the plan that all hosts
-share.
+The blob contains the host's own part of the plan, the secrets, the host's certificate, and the plan
+that all hosts share.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def prepare_blobs(
 ) -> Callable[[str], bytes]:
     """Return a function from a host's name to its blob.
 
-    The function raises Refused if the plan is longer than a host accepts. `ahead_s` has each host's
-    seconds ahead of the run's clock.
+    The function raises Refused if the plan is longer than a host accepts. `ahead_s` tells how many
+    seconds each host's clock is ahead of the run's clock.
     """
     parts = host_parts(plan, ahead_s)
     certs = certificates(plan.run, parts)

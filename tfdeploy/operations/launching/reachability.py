@@ -1,6 +1,6 @@
 """Check between prepare and start that all hosts of the run reach each other.
 
-Also notes ports of the run that this machine reaches.
+Also return a note if this machine, which is no host of the run, reaches ports of the run.
 """
 
 from __future__ import annotations
@@ -22,24 +22,27 @@ from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet
 
-WITHIN_S = 120.0
-FROM_HERE_S = 0.5  # a firewall that drops packets delays a launch by this time
-FROM_HERE = 16  # hosts to try, which is enough for the note
-MOST_LINES = 10
+WITHIN_S = 120.0  # timeout of the check on each host
+# Timeout of a connection from this machine. A firewall that drops packets delays a launch by it.
+FROM_HERE_S = 0.5
+FROM_HERE = 16  # hosts that this machine tries to reach; the note needs no more
+MOST_LINES = 10  # pairs in one error message
 _IN_WORDS = {"closed": "nobody listens"}
 _BEHIND_NAT = "; hosts behind NAT need the address that the other hosts see as their `advertise:`"
 
 
 def check_links(fleet: Fleet, plan: Plan) -> None:
-    """Raise Refused with the pairs and ports that fail, or the error of a host without an
-    answer."""
+    """Check the connections between all hosts of the run.
+
+    Raises Refused with the pairs and ports that fail, or the errors of hosts without an answer.
+    """
     if len(plan.hosts) < 2:
         return
     link_answers = ask_all(fleet, plan, RUN_LINKS, timeout_s=WITHIN_S)
     refuse_lapsed(link_answers)
     answers = values_or_error("links", link_answers)
     if any(answer.shut for answer in answers.values()):
-        # A port is also closed if the run has ended. That is reported first.
+        # A port is also closed if the run has ended there. That error is the better explanation.
         refuse_lapsed(renew(fleet, plan))
         asked = Counter(to for answer in answers.values() for to in answer.asked)
         raise unreachable_error(
@@ -50,7 +53,7 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
 def open_ports_note(plan: Plan) -> str | None:
     """Return a note if this machine, which is no host of the run, reaches the run's ports.
 
-    TensorFlow's servers do not authenticate clients.
+    That is a risk, because TensorFlow's servers do not authenticate clients.
     """
     serving = {
         task.host
@@ -71,8 +74,10 @@ def open_ports_note(plan: Plan) -> str | None:
 
 
 def _local_address(host: HostPlan) -> str | None:
-    """Return this machine's address in a connection to the host's mesh port; None without
-    connection."""
+    """Return this machine's own address in a connection to the host's mesh port.
+
+    None if the connection fails.
+    """
     try:
         with socket.create_connection(
             (host.address, host.mesh_port), timeout=FROM_HERE_S
@@ -85,9 +90,10 @@ def _local_address(host: HostPlan) -> str | None:
 def unreachable_error(
     shut: Mapping[str, Sequence[ShutPort]], hosts: Sequence[Host], asked: Mapping[str, int]
 ) -> Refused:
-    """Return the error: one line for each host that no other reaches, and one for each other pair.
+    """Return the error for hosts that do not reach each other.
 
-    `shut` has the ports that each host does not reach. `asked` has how many hosts tried each host.
+    It has one line for each host that no other host reaches, and one line for each other pair.
+    `shut`: the ports that each host does not reach. `asked`: how many hosts tried each host.
     """
     pairs: dict[tuple[str, str], list[ShutPort]] = {}
     for seen_from, ports in shut.items():
@@ -124,7 +130,7 @@ def unreachable_error(
 def _ports_from_first_host(
     pairs: Mapping[tuple[str, str], list[ShutPort]], name: str
 ) -> list[ShutPort]:
-    """Return the ports of `name` that the first host with a failure does not reach."""
+    """Return the ports of `name` that are closed for the first host that does not reach `name`."""
     return next(ports for (_, to), ports in pairs.items() if to == name)
 
 

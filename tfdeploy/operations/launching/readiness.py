@@ -13,8 +13,8 @@ from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
 POLL_S = 0.2
-SLACK_S = 30.0  # wait after ready.timeout, which the hosts enforce
-SETTLE_S = 5.0  # after a first death, another host may report an earlier one for so long
+SLACK_S = 30.0  # wait in addition to ready.timeout, because the hosts enforce that timeout
+SETTLE_S = 5.0  # wait after the first reported death, because a host may report an earlier death
 
 
 def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
@@ -44,10 +44,10 @@ def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
 
 
 def check_succeeded(fleet: Fleet, plan: Plan, emit: Emit) -> None:
-    """Raise RunFailed for a run that has ended on some host, unless it succeeded.
+    """Wait until a run that is ending has ended on all hosts. Raise RunFailed unless it succeeded.
 
-    Waits until it has ended on all hosts, but at most SETTLE_S once the cause is known, because the
-    rollback ends the rest.
+    Once the cause is known, waits at most SETTLE_S, because the rollback ends the run on the other
+    hosts.
     """
     watch = Watch(fleet, plan, emit)
     deadline = time.monotonic() + plan.stop_grace_s + SLACK_S
@@ -60,15 +60,18 @@ def check_succeeded(fleet: Fleet, plan: Plan, emit: Emit) -> None:
 
 
 def _is_ending(watch: Watch) -> bool:
-    """Return whether the run is ending. Before the commit only a failure, an operator or a missed
-    renewal ends it."""
+    """Return whether the run is ending or has ended on some host.
+
+    Before the commit, only a failure, an operator or a missed renewal ends a run early.
+    """
     return any(state.phase in ("ending", "ended") for state in watch.known_states)
 
 
 def _is_up(watch: Watch, task: str) -> bool:
     """Return whether the task counts as up.
 
-    A stopped task does so once the deciding tasks have succeeded; before that, an abort stopped it.
+    A stopped task counts as up once the deciding tasks have succeeded. If it was stopped before, an
+    abort has stopped it.
     """
     status = watch.tasks.get(task)
     decided = any("decided" in state.marks for state in watch.known_states)

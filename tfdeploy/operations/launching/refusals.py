@@ -12,10 +12,11 @@ REFUSED = ("live_run", "exists", "refused", "no_release", "no_program", "disk")
 
 
 def prepare_error(bad: Mapping[str, TfdeployError], total: int) -> TfdeployError:
-    """Return PortTaken if all errors are taken ports, Refused if all others are refusals.
+    """Return one error for the hosts that could not prepare the run.
 
-    Otherwise it is one error for all hosts. `bad` is not empty; `total` is the number of hosts of
-    the run.
+    It is PortTaken if every host reports a taken port, so that a new plan may help. It is Refused
+    if all other errors are refusals. Else it combines the errors of all hosts. `bad` is not empty.
+    `total` is the number of hosts of the run.
     """
     errors = {host: _as_refused(host, error) for host, error in bad.items()}
     other = [error for error in errors.values() if not isinstance(error, PortTaken)]
@@ -25,7 +26,7 @@ def prepare_error(bad: Mapping[str, TfdeployError], total: int) -> TfdeployError
 
 
 def _as_refused(host: str, error: TfdeployError) -> TfdeployError:
-    """Return PortTaken or Refused for the agent's error codes, else the error itself."""
+    """Return PortTaken or Refused if the agent's error code says so, else the error itself."""
     if has_code(error, "port_taken"):
         return PortTaken(
             f"a port was taken since the probe: {error.what}", where=host, next=error.next

@@ -1,7 +1,7 @@
 """Renew a prepared run on its hosts until the commit.
 
-Without a renewal, a host ends an uncommitted run after a minute. Renewals run on their own thread
-and call all hosts at once, so that a slow host delays no other.
+A host ends an uncommitted run that was not renewed for a minute. Renewals have their own thread and
+call all hosts at once, so that a slow host does not delay the renewal of another.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tfdeploy.operations.outcomes import combine_errors, split_outcomes
 from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.transport.protocols import Fleet
 
-EVERY_S = 15.0  # a host ends the run after 60 s without renewal
-ANSWER_S = 10.0
+EVERY_S = 15.0  # interval of renewals; a host ends the run after 60 s without renewal
+ANSWER_S = 10.0  # timeout of one renewal
 
 
 @contextmanager
@@ -29,7 +29,8 @@ def renewed(fleet: Fleet, plan: Plan) -> Iterator[None]:
     closed = threading.Event()
 
     def renew_again() -> None:
-        while not closed.wait(EVERY_S):  # the next step of the launch reports errors
+        # Errors are ignored here, because the next step of the launch reports them.
+        while not closed.wait(EVERY_S):
             renew(fleet, plan, timeout_s=ANSWER_S, retry=False)
 
     threading.Thread(target=renew_again, name="renewal", daemon=True).start()
@@ -42,14 +43,14 @@ def renewed(fleet: Fleet, plan: Plan) -> Iterator[None]:
 def renew(
     fleet: Fleet, plan: Plan, *, timeout_s: float = 60.0, retry: bool = True
 ) -> dict[str, Nothing | TfdeployError]:
-    """Renew the run once. Return nothing for each host, or the error that it has ended the run."""
+    """Renew the run once on all hosts. Return Nothing, or an error, by host name."""
     return ask_all(
         fleet, plan, RUN_RENEW, {"plan_digest": plan.digest}, retry=retry, timeout_s=timeout_s
     )
 
 
 def has_lapsed(error: TfdeployError) -> bool:
-    """Return whether the host has ended the run, or removed it because no renewal arrived."""
+    """Return whether the error says that the host has ended or removed the run."""
     return has_code(error, "ended", "unknown_run")
 
 
@@ -68,7 +69,7 @@ def refuse_lapsed(answers: Mapping[str, Any | TfdeployError]) -> None:
 
 
 def _explain_unknown_run(error: TfdeployError) -> TfdeployError:
-    """Replace the error of a host that has removed the run by one that says why."""
+    """Return an error that explains why a host has removed the run; other errors unchanged."""
     if has_code(error, "unknown_run"):
         return HostFailed(
             "the prepared run has ended: this host received no renewal from the launch for a minute",

@@ -18,7 +18,7 @@ from tfdeploy.transport.protocols import Fleet
 class Prepared:
     """The prepared run of `plan`.
 
-    `step_begun` is the last step that has begun. It decides what a rollback removes and reports.
+    `step_begun` is the newest step that has begun. It decides what a rollback removes and reports.
     """
 
     def __init__(self, fleet: Fleet, plan: Plan, emit: Emit) -> None:
@@ -32,7 +32,7 @@ class Prepared:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Roll back on an error, and do nothing without one. For an ExitStack."""
+        """Roll the run back if there is an error. An exit callback of an ExitStack."""
         if error is not None:
             purge, committing = self.step_begun == "prepare", self.step_begun == "commit"
             roll_back(
@@ -48,9 +48,10 @@ class Prepared:
 def roll_back(
     fleet: Fleet, plan: Plan, emit: Emit, reason: str, *, purge: bool, committing: bool = False
 ) -> None:
-    """End the run on all hosts.
+    """End the run on all hosts, and emit a warning for each unreachable host.
 
-    On an unreachable host it ends by itself within a minute, unless its commit arrived.
+    On an unreachable host the run ends by itself within a minute, unless the commit arrived there.
+    `purge`: also remove the run's folder. `committing`: the commit may have reached some hosts.
     """
     otherwise = (
         f"if the commit reached it, the run continues: tfdeploy stop {plan.run}"

@@ -1,5 +1,7 @@
-"""Probe every host for a preflight. A host that fails is an outcome and does not stop the
-others."""
+"""Probe every host for a preflight.
+
+The error of a host is an outcome and does not stop the other hosts.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from tfdeploy.operations.probe import ProbeQuestions, probe_host
 from tfdeploy.planning.preflight.judge import Seen
 from tfdeploy.transport.protocols import Fleet, Session
 
-EXACT_S = 1.0  # a clock is read again if the first reading was slower or further off
+# A clock is read again if the error or the offset of its first reading is larger than this.
+EXACT_S = 1.0
 
 
 def probe_hosts(

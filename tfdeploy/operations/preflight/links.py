@@ -1,6 +1,6 @@
 """Test every connection between hosts: all hosts listen, and each connects to all others.
 
-No run is needed.
+The test needs no run.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.planning.preflight.links import HostPorts, failed, rounds, with_slow
 from tfdeploy.transport.protocols import Fleet, Session
 
-LISTEN_S = 30.0  # time for a host to begin to listen
-KNOCK_S = 120.0
-MEASURE_S = 90.0
-# Hosts listen for STAY_S; with --deep, for STAY_PAIR_S more per round.
+LISTEN_S = 30.0  # a host that does not listen by then has failed
+KNOCK_S = 120.0  # timeout for the connections of one host to all others
+MEASURE_S = 90.0  # timeout for the measurement of one pair
+# Hosts listen for STAY_S. With --deep they listen for STAY_PAIR_S more per listening host.
 STAY_S, STAY_PAIR_S = 180.0, 25.0
 
 
 @dataclass(frozen=True)
 class Reached:
-    """The results of a trial.
+    """The results of a test of all connections.
 
-    `errors`: hosts that could not be asked. `taken`: for each host, why it could not listen on a
-    port.
+    `errors`: the errors of hosts that could not take part. `taken`: for each host, the ports on
+    which it could not listen, with the reason.
     """
 
     links: tuple[Link, ...] = ()
@@ -40,7 +40,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class _Listener:
-    """A host that listens. It answers with `token`."""
+    """A host that listens on `ports` and answers a connection with `token`."""
 
     address: str
     ports: tuple[int, ...]
@@ -53,7 +53,8 @@ def try_links(
 ) -> Reached:
     """Test the connections from each of `hosts` to each other host of `ends`.
 
-    A host that cannot listen or connect becomes an error and does not stop the others.
+    The error of a host that cannot listen or connect does not stop the others. `deep`: also measure
+    latency and bandwidth.
     """
     wanted = tuple(host for host in hosts if host.name in ends)
     if len(hosts) < 2 or not wanted:
@@ -74,7 +75,7 @@ def try_links(
 def _listen(
     session: Session, ends: Mapping[str, HostPorts], key: str, stay_s: float, streams: ExitStack
 ) -> _Listener:
-    """Let a host listen until `streams` is closed."""
+    """Start a listener on one host. It ends when `streams` is closed."""
     host, token = session.host.name, secrets.token_hex(16)
     end = ends[host]
     args = {"ports": end.ports, "token": token, "key": key, "seconds": stay_s}
@@ -93,7 +94,7 @@ def _listen(
 
 @dataclass(frozen=True)
 class _Trial:
-    """The hosts that take part, and those of them that listen."""
+    """The hosts that connect, and the hosts that listen."""
 
     fleet: Fleet
     hosts: Mapping[str, Host]
@@ -101,7 +102,7 @@ class _Trial:
     key: str
 
     def connect_to_all(self, session: Session) -> list[Link]:
-        """Connect from one host to all others, and return these links."""
+        """Connect from one host to all listening hosts, and return the links with their results."""
         own, names = session.host.name, list(self.listening)
         at = names.index(own) if own in names else 0
         # Start with the next host, so that not all hosts connect to the same host first.
@@ -127,7 +128,8 @@ class _Trial:
     def measure_links(self, links: tuple[Link, ...]) -> tuple[Link, ...]:
         """Return the links with their latency and bandwidth.
 
-        Pairs are measured in rounds. In each round a host is in one pair.
+        Pairs are measured in rounds. A host is in at most one pair of a round, so the measurements
+        of a round do not share a host's network link.
         """
         good = {(link.from_host, link.to_host): link.port for link in reversed(links) if link.ok}
         figures: dict[tuple[str, str], tuple[float | None, float | None]] = {}

@@ -1,5 +1,7 @@
-"""Ask the operator before a sync deletes most of a data set: the source may be wrong or
-incomplete."""
+"""Ask the operator before a sync deletes most of a data set.
+
+The source of the data set may be wrong or incomplete.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,9 @@ from collections.abc import Callable
 from tfdeploy.errors import Refused
 from tfdeploy.model.text.folding import fold_equal, fold_names
 
-A_FEW = 5  # up to so many files are deleted without a question
-# Limit for names that are compared. A data set with more names is sent without a question.
+A_FEW = 5  # number of files that may be deleted without a question
+# Limit for the file names of a data set that are compared with a host's files. A data set with
+# longer lists of names is sent without a question.
 MOST_NAMES_BYTES = 32 << 20
 
 Confirm = Callable[[str], bool]  # asks a question, and returns whether the answer is yes
@@ -23,12 +26,12 @@ def never_confirm(question: str) -> bool:
 
 
 def is_most(losing: int, files: int) -> bool:
-    """Return whether losing so many of the files needs a question."""
+    """Return whether the operator must confirm that `losing` of `files` files are deleted."""
     return losing > A_FEW and 2 * losing > files
 
 
 def refuse_losses(losing: Losses, confirm: Confirm) -> None:
-    """Raise Refused for the first loss of most of a data set that is not confirmed."""
+    """Raise Refused if most of a data set would be deleted and the operator does not confirm it."""
     for name, hosts in losing.items():
         most = {host: loss for host, loss in hosts.items() if is_most(*loss)}
         if not most:
@@ -48,7 +51,7 @@ def refuse_losses(losing: Losses, confirm: Confirm) -> None:
 
 
 def loss_notes(losing: Losses) -> list[str]:
-    """Return a line for each data set and number of files that a sync deletes."""
+    """Return one line for each data set and each group of hosts that lose the same number."""
     lines = []
     for name, hosts in losing.items():
         for same, (lost, total) in fold_equal(hosts):

@@ -29,14 +29,14 @@ from tfdeploy.operations.sending.shipment import Shipment, whole_shipment
 from tfdeploy.planning.broadcast.first_plan import first_plan
 from tfdeploy.transport.protocols import Fleet, Session
 
-A_PORT = 1  # placeholder for the port of a host that would listen
+A_PORT = 1  # placeholder: no host listens yet, but the planner needs members that would listen
 
 
 @dataclass
 class Expected:
-    """What one host would receive: `sent` has bytes by name.
+    """The data that one host would receive. `sent` has bytes by name, such as "code".
 
-    `source` is the host that would send the last bytes ("" and None: this machine).
+    `source` is the host that would send the last of them ("" and None: this machine).
     """
 
     release: str
@@ -59,9 +59,9 @@ def forecast(
     *,
     allow_secrets: bool = False,
 ) -> tuple[dict[str, Expected | TfdeployError], list[ExpectedRow]]:
-    """Return what each host would receive, and the broadcasts.
+    """Return what each host would receive, or its error, and the broadcasts.
 
-    `allow_secrets`: see read_shipment. Raises what reading and planning raise.
+    `allow_secrets`: see read_shipment. Raises the errors of reading and planning.
     """
     shipment = whole_shipment(fleet, job, cache, inventory, allow_secrets=allow_secrets)
     for warning in shipment.warnings:
@@ -78,8 +78,10 @@ def forecast(
 
 @dataclass(frozen=True)
 class _MissingRows:
-    """`rows` of the whole data set that a host lacks; `wanting` are the rows that it should
-    have."""
+    """The rows of the whole data set that a host lacks.
+
+    `wanting` are all rows that the host should have. Hosts with equal `folder` share their data.
+    """
 
     rows: NamedRows
     wanting: Sequence[int]
@@ -87,7 +89,7 @@ class _MissingRows:
 
 
 class _Forecast:
-    """Collects what hosts would receive. A host that cannot tell what it has becomes an error."""
+    """Collects what hosts would receive, and the errors of hosts that do not report what they have."""
 
     def __init__(self, fleet: Fleet, job: str) -> None:
         self._fleet, self._job = fleet, job
@@ -97,7 +99,7 @@ class _Forecast:
         self.broadcasts: list[ExpectedRow] = []
 
     def add_code(self, hosts: tuple[Host, ...], shipment: Shipment) -> None:
-        """Add the code. Only large code goes from host to host."""
+        """Add the code. A broadcast is added only for large code."""
 
         def ask(session: Session) -> tuple[Session, Expected]:
             return session, _expected_code(session, shipment)
@@ -111,7 +113,7 @@ class _Forecast:
             self._add_broadcast("code", large, max(large.values()), "")
 
     def add_data(self, name: str, data: DataSet, *, by_rsync: bool = False) -> None:
-        """Add a data set. Of hosts that share a folder, one receives the data."""
+        """Add a data set. Only one of the hosts that share a folder receives the data."""
         what, sizes = f"data {name}", data.listing.rows.sizes
         hosts = tuple(
             self._sessions[host].host for host in self.expected if data.wanted(host) is not None
@@ -152,10 +154,10 @@ class _Forecast:
     def _add_broadcast(
         self, what: str, lacking: Mapping[str, int], total: int, lender: str
     ) -> None:
-        """Add a broadcast to hosts.
+        """Add a broadcast.
 
-        `lacking`: bytes by host. `total`: bytes for a host that has nothing of it. `lender` "":
-        this machine.
+        `lacking`: the missing bytes of each host. `total`: all bytes of the broadcast. `lender`:
+        the host that sends; "" is this machine.
         """
         counts = {**({lender: 0} if lender in self._sessions else {}), **lacking}
         members = [

@@ -1,7 +1,7 @@
-"""Make the code a release on every host: ask what it lacks of the manifest, send that, and commit.
+"""Send the code to every host as a release: ask which files it lacks, send them, and commit.
 
-A little goes in the call that commits, more by rsync, and much that several hosts lack by a
-broadcast.
+Up to MOST_BYTES are sent in the call that commits, and more by rsync. Files of at least LEAST_BYTES
+that several hosts lack are sent by a broadcast.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tfdeploy.operations.sending.shipment import Shipment
 from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.transport.rsync.messages import rsync_missing
 
-KEEP_RELEASES = 5
+KEEP_RELEASES = 5  # newest releases of a job that a host keeps
 CALL_S = 600.0
 
 
@@ -36,8 +36,8 @@ class Synced:
     release: str
     bytes_sent: int = 0
     seconds: float = 0.0
-    sent: list[str] = field(default_factory=list)  # "code", "data digits"
-    source: str | None = None  # the host that sent it data; "" and None: this machine
+    sent: list[str] = field(default_factory=list)  # names, such as "code" or "data digits"
+    source: str | None = None  # the host that sent the last data; "" and None: this machine
 
 
 def send_code(

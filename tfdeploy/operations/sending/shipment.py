@@ -1,4 +1,4 @@
-"""Read what a launch or sync sends: one release, and data sets of this machine or of hosts."""
+"""Read the code and data sets that a launch or sync sends, from this machine or from hosts."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ from tfdeploy.tree.secret_search import find_values
 
 @dataclass(frozen=True)
 class Shipment:
-    """What goes to every host.
+    """The code and data sets of one launch or sync.
 
-    `data` is by name. `origins` are the hosts that data comes from. `splits` tell which host gets
-    which files of a split data set. `by_rsync` names the data sets that rsync sends.
+    `data` has the listing of each data set. `origins` has the host that a data set comes from.
+    `splits` tells which host gets which files of a split data set. `by_rsync` names the data sets
+    that rsync sends. All are by the name of the data set.
     """
 
     job: str
@@ -44,7 +45,7 @@ class Shipment:
     origins: dict[str, Host] = field(default_factory=dict)
     splits: dict[str, Split] = field(default_factory=dict)
     by_rsync: frozenset[str] = frozenset()
-    _read: list[Program] = field(default_factory=list)  # cache with at most one entry
+    _read: list[Program] = field(default_factory=list)  # cached program; at most one entry
 
     @cached_property
     def sources(self) -> dict[str, str]:
@@ -52,8 +53,10 @@ class Shipment:
         return read_sources(self.manifest)
 
     def program(self, job: Job) -> Program:
-        """Return the job's program, read once. If roles have their own commands, they are
-        combined."""
+        """Return the job's program, which is read only once.
+
+        If roles have their own commands, their programs are combined.
+        """
         if not self._read:
             self._read.append(source.merged(role_programs.read(job, self.sources)))
         return self._read[0]
@@ -85,9 +88,10 @@ def read_shipment(
 ) -> Shipment:
     """Read the code and data of this machine.
 
-    `hosts` are those of the whole inventory, whose keys are never sent. `allow_secrets`: accept
-    other private keys in the code. Raises ConfigError (missing, a withheld file in a data set or
-    tracked by git) or Refused (empty, git missing, a private key).
+    `hosts` are all hosts of the inventory. Their private keys are never sent. `allow_secrets`:
+    accept other private keys in the code. Raises ConfigError if code or data is missing, or if a
+    withheld file is in a data set or tracked by git. Raises Refused if code or data is empty, if
+    git is not installed, or if the code holds a private key.
     """
     withhold = withheld_files(job, hosts)
     local_sources = {name: source for name, source in job.data.items() if source.from_host is None}
@@ -123,9 +127,9 @@ def _refused_secret(manifest: Manifest, path: str, line: int, what: str) -> Refu
 
 
 def with_origins(shipment: Shipment, fleet: Fleet, job: Job, hosts: Iterable[Host]) -> Shipment:
-    """Return the shipment with the data sets that come from hosts, listed on these hosts.
+    """List the data sets that come from hosts, and return the shipment with their listings.
 
-    `hosts` are those of the whole inventory. Raises Refused if data is missing or unreadable.
+    `hosts` are all hosts of the inventory. Raises Refused if data is missing or unreadable.
     """
     known = {host.name: host for host in hosts}
     origins = {
@@ -150,10 +154,11 @@ def with_parts(
     tasks: Mapping[str, str],
     where: Mapping[str, str],
 ) -> Shipment:
-    """Return the shipment with the decision which host gets which files of a split data set.
+    """Choose which host gets which files of each split data set, and return the new shipment.
 
-    `hosts` are all that may hold some of it; `tasks` has the host of each task. Raises UsageError
-    if there are fewer files than workers.
+    `hosts` are all hosts that may hold some of the files. `tasks` has the host of each task.
+    `where` has the position of each key in the job file. Raises UsageError if there are fewer files
+    than workers.
     """
     split_data = {}
     for name in splits(job):
@@ -178,9 +183,10 @@ def whole_shipment(
     *,
     allow_secrets: bool = False,
 ) -> Shipment:
-    """Return the shipment of a sync, with data that only hosts can list.
+    """Return the shipment of a sync, including data that comes from hosts and split data.
 
-    `inventory` is the whole one. Raises what reading and planning raise.
+    `inventory` is the whole inventory (None: only code and data of this machine). Raises the errors
+    of reading and planning.
     """
     shipment = read_shipment(
         job, cache, inventory.hosts if inventory else (), allow_secrets=allow_secrets

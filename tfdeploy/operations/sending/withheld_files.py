@@ -1,7 +1,7 @@
 """List this machine's files that must not be sent to hosts: secrets of a job, inventory or ssh.
 
-Everything that sends files, or searches for them on hosts, uses this list. Only names and a few
-small files are read; no ssh is started.
+All code that sends files, or searches hosts for secret files, uses this list. The list is made from
+names and a few small files, and no ssh is started.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KNOWN_HOSTS = WithheldFile("a known_hosts file", secret=False)
 def withheld_files(job: Job, hosts: Iterable[Host]) -> WithheldFiles:
     """Return the files that must not be sent.
 
-    `hosts` are those of the whole inventory, because no host may get the key of another.
+    `hosts` are all hosts of the inventory, because no host may get the key of another host.
     """
     hosts, withheld = tuple(hosts), dict[str, WithheldFile]()
     for name, source in job.secret_sources.items():
@@ -48,7 +48,7 @@ def withheld_files(job: Job, hosts: Iterable[Host]) -> WithheldFiles:
 def secret_paths(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str, list[str]]]:
     """Return {job: {"code": [path below the code], "data": [data set/path]}} of secret files.
 
-    They are not sent now, but hosts may have them from an older version.
+    These files are not sent now, but an older version of tfdeploy may have sent them.
     """
     withhold = withheld_files(job, hosts)
     code = os.path.realpath(job.code)
@@ -83,7 +83,7 @@ def _linked(code: str, withhold: WithheldFiles) -> Iterator[str]:
 
 
 def _is_plain(path: str) -> bool:
-    """Return whether a host can name this path in an answer."""
+    """Return whether the path is allowed in a host's answer."""
     return path.isprintable() and len(path) < 1000
 
 
