@@ -1,8 +1,8 @@
-"""What to type next after an error of a host. The host sends the name of a line below and its
-details, never the line itself.
+"""Hold the lines that say what to type next after an error of a host. A host sends the name of a
+line and its details, never the line itself.
 
-Each detail is checked by its kind and quoted for a shell. A line is not shown if a detail fails its
-check. Pure.
+Each detail is checked by its kind and quoted for a shell. If a detail fails its check, the line is
+not shown. Pure.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ LINES = {
     "similar_program": "did you mean {program}?",
     "install_program": "install it there, or write its whole path, or "
     "./{program} if it is in the code",
-    # Named by agent/mending.py:
+    # agent/mending.py names these:
     "install_agent_again": "any tfdeploy command for this host puts it there again",
     "mend_mapping": "write `workdir:` of a local disk in the "
     "inventory, or have the mapping of that mount "
@@ -91,8 +91,8 @@ _FIELD = re.compile(r"\{(\w+)\}")
 
 
 def next_of(advice: str | None, details: Mapping[str, object]) -> str | None:
-    """Return the line that a host's error names; None if it names no known line, or a detail fails
-    its check."""
+    """Return the line that a host's error names. None: the error names no known line, or a detail
+    fails its check."""
     line = LINES.get(advice or "")
     if line is None:
         return None
@@ -113,12 +113,12 @@ def next_of(advice: str | None, details: Mapping[str, object]) -> str | None:
 
 
 def quoted(host: str, text: str) -> str:
-    """Mark each line of a host's text as said by that host, so that no line looks like a message of
-    tfdeploy."""
+    """Return a host's text with each line marked as the host's, so that no line looks like a
+    message of tfdeploy."""
     first, *more = [line for line in text.replace('"', "'").splitlines() if line.strip()] or [""]
     return f'{host} says: "' + "\n".join([first, *(f"> {line}" for line in more)]) + '"'
 
 
 def by_host(host: str, text: str) -> str:
-    """Put the host's name before a text that does not begin with it."""
+    """Return the text with the host's name before it, unless it begins with that name."""
     return text if text.startswith(f"{host} says: ") else f"{host}: {text}"

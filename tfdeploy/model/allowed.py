@@ -1,7 +1,7 @@
-"""Define allow-lists for texts of the two files and of what a host reports. Pure.
+"""Check the texts of the inventory, of the job file and of hosts against allow-lists. Pure.
 
-Every text that is given to ssh, rsync, a host or a path of this machine passes one of these. None
-allows a leading `-`.
+Every text that becomes part of a command of ssh or rsync, is sent to a host, or is a path on this
+machine passes one of these checks. No check allows a leading `-`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def is_name(text: str) -> bool:
 
 
 def is_run(text: str) -> bool:
-    """True if the text can be a run's id: a job's name, a time and four letters, so longer than
-    other names."""
+    """True if the text can be a run's id: a job's name, a time and four letters. An id may be
+    longer than other names."""
     return bool(_RUN.match(text))
 
 

@@ -1,6 +1,6 @@
-"""Read a host's audit log: a JSON object a line, appended by the agents of that host. Pure.
+"""Read a host's audit log, to which the host's agents append one JSON object a line. Pure.
 
-The account that the log is about can rewrite it: docs/audit.md.
+The account that the log describes can rewrite the log: docs/audit.md.
 """
 
 from __future__ import annotations
@@ -11,21 +11,23 @@ from tfdeploy.model.answers.audit import Entry
 from tfdeploy.model.answers.reading import BadShape, read_text
 
 LOG, OLDER_LOG = "log.jsonl", "log.1.jsonl"
-MOST_LINES = 50_000
-MOST_LINE_BYTES = 1 << 15
-MOST_FAULTS = 100
+MOST_LINES = 50_000  # of each file
+MOST_LINE_BYTES = 1 << 15  # a longer line is not an entry
+MOST_FAULTS = 100  # returned for one log
 
 
 @dataclass(frozen=True)
 class AuditLog:
-    """The entries of a log. `faults`: (line, what is wrong with it), such as "log.jsonl:17"."""
+    """The entries of a log. `faults`: pairs of a line such as "log.jsonl:17" and what is wrong with
+    it."""
 
     entries: tuple[Entry, ...]
     faults: tuple[tuple[str, str], ...]
 
 
 def read_log(older: bytes, newer: bytes) -> AuditLog:
-    """Return the entries of both files of a log, and the lines that are not entries."""
+    """Return the entries of both files of a log, and the lines that are not entries or that report
+    missed entries."""
     entries: list[Entry] = []
     faults: list[tuple[str, str]] = []
     for name, content in ((OLDER_LOG, older), (LOG, newer)):
@@ -47,7 +49,7 @@ def _entry(text: bytes) -> Entry | None:
 
 
 def _fault(text: bytes, entry: Entry | None) -> str:
-    """Return what is wrong with a line of the log; "": nothing."""
+    """Return what is wrong with a line of the log; "" if nothing is wrong."""
     if entry is None:
         return "no entry: cut off, as by a power cut, or edited" if text else ""
     if not entry.missed:

@@ -1,4 +1,4 @@
-"""Decide what may be removed from hosts and from this machine, by the rules of `tfdeploy clean`.
+"""Decide by the rules of `tfdeploy clean` what may be removed from hosts and from this machine.
 Pure."""
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ RUN, HALF, SECRET_FILE = "run", "half", "secret file"
 
 @dataclass(frozen=True)
 class Rules:
-    """What stays: of each job the `newest` ended runs, and those that ended less than `older_s`
-    seconds ago. `named`: data sets that stay; None: all do. `secret_paths`: job -> secret files
-    that must not stay, as `secret_paths` returns them."""
+    """What is kept: the `newest` ended runs of each job, and the runs that ended less than
+    `older_s` seconds ago. `named`: data sets that are kept; None: all. `secret_paths`: job ->
+    secret files that must not be kept, as `secret_paths` returns them."""
 
     newest: int = 0
     older_s: float = 0.0
@@ -26,8 +26,8 @@ class Rules:
 def runs_that_stay(
     items_by_host: Mapping[str, Iterable[CleanItem]], rules: Rules, now: float
 ) -> set[tuple[str, str]]:
-    """Return (job, run) of runs that no host may remove: alive on one of them, or kept by the
-    rules. `items_by_host`: what each host listed."""
+    """Return (job, run) of the runs that no host may remove: a host still runs them, or the rules
+    keep them. `items_by_host`: the items that each host listed."""
     stay: set[tuple[str, str]] = set()
     ended: dict[tuple[str, str], float] = {}
     for items in items_by_host.values():
@@ -42,8 +42,8 @@ def runs_that_stay(
 
 
 def kept(ended: Mapping[tuple[str, str], float], rules: Rules, now: float) -> set[tuple[str, str]]:
-    """Return (job, run) of ended runs that the rules keep. `ended`: when the last host ended each,
-    in UTC seconds."""
+    """Return (job, run) of the ended runs that the rules keep. `ended`: when each run ended on its
+    last host, in UTC seconds."""
     recent = {key for key, when in ended.items() if now - when < rules.older_s}
     for of_job in {job for job, _ in ended}:
         runs = sorted(
@@ -54,8 +54,8 @@ def kept(ended: Mapping[tuple[str, str], float], rules: Rules, now: float) -> se
 
 
 def goes(item: CleanItem, stay: set[tuple[str, str]]) -> bool:
-    """True if the item is removed. `stay`: the runs that stay. A secret file is removed from a run
-    that stays, else with its run."""
+    """True if the item must be removed. `stay`: the runs that are kept. A secret file is removed by
+    itself only if its run is kept; otherwise it is removed with the run."""
     if item.stays:
         return False
     if item.kind == SECRET_FILE:
@@ -65,6 +65,7 @@ def goes(item: CleanItem, stay: set[tuple[str, str]]) -> bool:
 
 
 def run_of_half(name: str) -> str | None:
-    """Return the run in whose folder a partial lies: "runs/RUN/..."."""
+    """Return the run whose folder holds the partial "runs/RUN/..."; None if it is outside every
+    run."""
     words = name.split("/")
     return words[1] if len(words) == 3 and words[0] == "runs" else None

@@ -1,6 +1,6 @@
-"""Define a TensorFlow cluster: its roles, its endpoints, and TF_CONFIG as each task reads it.
+"""Define a TensorFlow cluster: its roles, its endpoints, and the TF_CONFIG that each task reads.
 
-Pure values. Nothing here resolves a name or knows how a cluster was decided.
+Values only. This module resolves no names and does not decide which tasks a cluster has.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from collections.abc import Mapping
 
 Cluster = Mapping[str, tuple[str, ...]]  # role -> endpoints, by index
 
-# TensorFlow's own, in the order that tables show them
+# The roles that TensorFlow defines, in the order in which tables show them.
 ROLES = ("ps", "chief", "worker", "evaluator")
 
 
 def endpoint(address: str, port: int) -> str:
-    """Return such as "192.0.2.10:2222", with brackets around an IPv6 address."""
+    """Return the address and port as text such as "192.0.2.10:2222", with brackets around an IPv6
+    address."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
@@ -24,8 +25,8 @@ def cluster_json(cluster: Cluster) -> str:
 
 
 def tf_config(cluster: Cluster, role: str, index: int) -> str:
-    """Return TF_CONFIG of one task. An evaluator must not be in `cluster`: no task connects to it,
-    and the chief would hang."""
+    """Return the TF_CONFIG of one task. An evaluator must not be in `cluster`: no task connects to
+    an evaluator, and the chief would hang."""
     return json.dumps(
         {
             "cluster": {name: list(tasks) for name, tasks in cluster.items()},

@@ -1,4 +1,4 @@
-"""Make rows, and other records, from values that have fields of the same names."""
+"""Build rows and other records from values that have fields of the same names."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ V = TypeVar("V")
 
 
 def copy_fields(kind: type[V], value: object = None, **given: Any) -> V:
-    """Return a `kind`, a TypedDict or a dataclass, in the order of its fields, `error` last.
+    """Return an instance of `kind`, a TypedDict or a dataclass. Its fields keep their order, but
+    `error` comes last.
 
-    A field that is not `given` is that of `value`, or None without a `value`.
+    A field that is not in `given` is copied from `value`. It is None if `value` is None.
     """
     names = sorted(kind.__annotations__, key="error".__eq__)
     others = [name for name in names if name not in given]

@@ -1,5 +1,5 @@
-"""Define events: all that operations report upward. The run store writes them, and progress folds
-them."""
+"""Define events, by which operations report what happens. The run store records events, and
+progress is computed from them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Kind = Literal[
     "broadcast",  # BroadcastFields
     "task",  # a TaskStatus changed: TaskFields
     "run",  # RunFields
-    # what the run uses on one host, and what its tasks print: answers.samples.NewestSamples
+    # the resources that a run uses on one host, and its tasks' metrics: samples.NewestSamples
     "sample",
-    "line",  # one line of a task's output, in --events FILE alone: LineFields
+    "line",  # one line of a task's output, written only to --events FILE: LineFields
     "note",  # NoteFields
     "plan",  # the plan's JSON: model.plan.plan_to_json
 ]
@@ -41,14 +41,15 @@ class HostFields(_HostFields, total=False):
 
 
 class _TransferFields(TypedDict):
-    what: str  # code, data NAME, keep, files, logs; all: the sum of the others, once they are done
+    # code, data NAME, keep, files, logs; all: the sum of the other transfers once they are done
+    what: str
     state: str  # begin, moving, done, failed
     sent_bytes: int
     total_bytes: int
 
 
 class TransferFields(_TransferFields, total=False):
-    done: str  # the participle to show; missing: sent
+    done: str  # the participle to show; "sent" if it is missing
 
 
 class _BroadcastFields(TypedDict):
@@ -67,17 +68,18 @@ class SlowestLink(TypedDict):
 
 
 class BroadcastFields(_BroadcastFields, total=False):
-    """Once it is done, the rest too. `total_bytes`: to the host that received most."""
+    """The fields of a broadcast. The fields below are set when it is done. `total_bytes`: sent to
+    the host that received most."""
 
     hosts: int
     total_bytes: int
     sent_bytes: int  # by this machine
     seconds: float
-    slowest: SlowestLink | None  # None: it was too short to tell
+    slowest: SlowestLink | None  # None: the broadcast was too short to measure a rate
 
 
 class TaskFields(TypedDict, total=False):
-    """The fields of wire.TaskStatus that are used here. An older agent may lack any."""
+    """The fields of wire.TaskStatus that progress uses. An older agent may omit any of them."""
 
     task: str
     host: str
@@ -110,13 +112,14 @@ class LineFields(TypedDict):
 
 
 class NoteFields(TypedDict):
-    level: str  # info, warning, error, detail: only with --verbose
+    level: str  # info, warning, error, or detail (shown only with --verbose)
     text: str
 
 
 @dataclass(frozen=True)
 class Event:
-    """Time is UTC seconds of the control machine, or for task and line events of the host."""
+    """One event. `time`: UTC seconds by the control machine's clock; by the host's clock for task
+    and line events."""
 
     kind: Kind
     time: float

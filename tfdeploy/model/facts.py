@@ -1,6 +1,7 @@
-"""Define what a probe finds on a host. Planning uses these facts and never asks the host again.
+"""Define the facts that a probe finds on a host. Planning uses these facts and does not ask the
+host again.
 
-A host sends them, so each is parsed or bounded when it is received.
+A host sends the facts, so each one is parsed or bounded when it is received.
 """
 
 from __future__ import annotations
@@ -46,24 +47,25 @@ class Gpu:
 
 @dataclass(frozen=True)
 class KeepFact:
-    """The newest thing in one keep folder of this job: mtime is UTC seconds by the host's clock."""
+    """The newest content of one keep folder of this job. Times are UTC seconds by the host's
+    clock."""
 
-    path: Text  # as in the job file
-    newest: Seconds
+    path: Text  # as the job file has it
+    newest: Seconds  # when the newest file was changed
     checkpoint: Text | None = None  # "model.ckpt-1200", from TensorFlow's own `checkpoint` file
     step: BigCount | None = None
-    recorded: Seconds | None = None  # when that `checkpoint` file was written, as `newest`
+    recorded: Seconds | None = None  # when that `checkpoint` file was written
     files: Count = 0
     bytes: Count = 0
 
     @property
     def time(self) -> float:
-        """Return the time by which `keep` folders are compared: the checkpoint's if there is one,
-        so that newer log files do not count."""
+        """Return the time by which `keep` folders are compared. If there is a checkpoint, this is
+        the checkpoint's time, so that newer log files do not count."""
         return self.newest if self.recorded is None else self.recorded
 
     def same_as(self, other: KeepFact) -> bool:
-        """True if both may be one folder, or copies of it."""
+        """True if both facts may describe one folder, or copies of one folder."""
         return (self.path, self.time, self.checkpoint) == (other.path, other.time, other.checkpoint)
 
 
@@ -81,8 +83,8 @@ _UNSAID = "its agent does not say"
 
 @dataclass(frozen=True)
 class Hindrances:
-    """Why a host cannot do each level of `protect`; "": it can. `most_instructions`: of a filter of
-    its kernel."""
+    """Why a host cannot provide each level of `protect`; "" if it can. `most_instructions`: the
+    most that a filter of its kernel may have."""
 
     peers: Text = _UNSAID
     firewall: Text = _UNSAID
@@ -94,7 +96,7 @@ class Hindrances:
 
 @dataclass(frozen=True)
 class FolderSpace:
-    """A folder of the system in which programs write."""
+    """A system folder in which programs write."""
 
     path: AbsolutePath
     writable: bool
@@ -113,7 +115,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class Quota:
-    """What the user may still have on the workdir's file system; None: without a limit."""
+    """What the user may still store on the workdir's file system. None: no limit."""
 
     left_bytes: BigCount | None
     left_files: BigCount | None
@@ -130,25 +132,26 @@ class Logout:
 
 @dataclass(frozen=True)
 class Preflight:
-    """The facts that only a preflight asks for."""
+    """The facts that are collected only for a preflight."""
 
-    # name -> soft limit, of those that are set
+    # name of a limit -> soft limit, only of limits that are set
     limits: Annotated[dict[Line, BigCount], Meta(max_length=100)]
-    available_bytes: BigCount | None  # of memory
+    available_bytes: BigCount | None  # memory that is available
     shared_memory: FolderSpace | None  # /dev/shm
     temporary: FolderSpace | None
-    mount: Mount | None  # of the workdir
+    mount: Mount | None  # the file system of the workdir
     workdir_mode: Small | None
     quota: Quota | None
-    driver: Version | None  # of NVIDIA's GPUs
-    nvidia_devices: Small  # on the bus
+    driver: Version | None  # version of the NVIDIA driver
+    nvidia_devices: Small  # NVIDIA GPUs on the PCI bus, with or without a driver
     logout: Logout
-    ephemeral_ports: Small  # of the range, which the kernel may give to any connection
+    # ports of the inventory's range that the kernel may give to any outgoing connection
+    ephemeral_ports: Small
 
 
 @dataclass(frozen=True)
 class HostFacts:
-    """One host at one moment. Bytes and UTC seconds; paths absolute."""
+    """One host at one moment. Sizes in bytes, times in UTC seconds, paths absolute."""
 
     hostname: Line
     user: Account
@@ -161,48 +164,51 @@ class HostFacts:
     free_disk_bytes: BigCount
     free_inodes: BigCount
     boot_id: Line
-    clock: Seconds  # host's UTC seconds when asked
+    clock: Seconds  # the host's UTC seconds at the probe
     host: Line = ""  # its name in the inventory; not sent by the host
     # host minus control machine, measured by the session; not sent by the host
     clock_skew_s: Seconds = 0.0
-    ssh_server_address: Line | None = None  # the server's side of SSH_CONNECTION: an IP address
-    hosts_file_loopback: Texts = ()  # cluster names that resolve to loopback here
-    # name -> IP addresses here
+    ssh_server_address: Line | None = None  # the server's IP address in SSH_CONNECTION
+    hosts_file_loopback: Texts = ()  # cluster names that resolve to loopback on this host
+    # cluster name -> IP addresses to which this host resolves it
     resolved: Annotated[dict[Line, Resolved], Meta(max_length=10_000)] = field(default_factory=dict)
-    free_ports: Annotated[tuple[Port, ...], Meta(max_length=65535)] = ()  # of the range, in order
-    # port -> owner, where known
+    # free ports of the inventory's range, in order
+    free_ports: Annotated[tuple[Port, ...], Meta(max_length=65535)] = ()
+    # port -> its owner, if known
     taken_ports: Annotated[dict[Line, Text], Meta(max_length=65535)] = field(default_factory=dict)
     gpus: Annotated[tuple[Gpu, ...], Meta(max_length=1024)] = ()
     gpu_error: Text | None = None
-    tensorflow: Version | None = None  # installed version, read without importing it
-    tf_keras: Version | None = None  # the same
-    keras: Version | None = None  # the same
-    numpy: Version | None = None  # the same
-    modules: Modules = field(default_factory=dict)  # those asked for -> whether `import` finds them
-    cpu_only: bool = False  # that TensorFlow was built without GPUs
+    # versions of installed packages, read without importing them
+    tensorflow: Version | None = None
+    tf_keras: Version | None = None
+    keras: Version | None = None
+    numpy: Version | None = None
+    modules: Modules = field(default_factory=dict)  # requested module -> can `import` find it
+    cpu_only: bool = False  # True if TensorFlow was built without GPU support
     rsync: Line | None = None  # version; None: missing
-    # the folder that `setup` made for this job; `python` and versions are those in it
+    # the environment that `setup` made for this job; `python` and the versions are those of it
     environment: AbsolutePath | None = None
-    proxies: Variables = ()  # names of proxy variables set there
-    preset: Variables = ()  # names of variables set there that the plan sets for each task
+    proxies: Variables = ()  # names of proxy variables that are set on the host
+    # names of variables that are set on the host and that the plan also sets for each task
+    preset: Variables = ()
     keep: Annotated[tuple[KeepFact, ...], Meta(max_length=1000)] = ()
     live_runs: Annotated[tuple[LiveRun, ...], Meta(max_length=10_000)] = ()
-    linger: bool | None = None  # None: no logind
+    linger: bool | None = None  # None: the host has no logind
     kill_user_processes: bool = False
     # IP addresses of all its interfaces, without loopback and link-local ones
     addresses: Texts = ()
     protect: Hindrances = field(default_factory=Hindrances)
-    # the first word of the command; False also where it was not asked for
+    # True if the command's first word is not found; False also if the probe did not look for it
     lacks_program: bool = False
-    problems: Texts = ()  # what will not work on this host, in words
-    preflight: Preflight | None = None  # None: not asked for
+    problems: Texts = ()  # what will not work on this host, as text
+    preflight: Preflight | None = None  # None: the probe was not for a preflight
     version: Line = ""  # the agent's version
 
     def refuse_nonsense(
         self, ports: tuple[int, int], names: Collection[str], modules: Collection[str] = ()
     ) -> None:
-        """Raise ValueError if the facts contradict what was asked. `ports`: the range; `names`: the
-        cluster's names; `modules`: of Python."""
+        """Raise ValueError if the facts contradict the request. `ports`: the requested range;
+        `names`: the cluster's names; `modules`: the requested Python modules."""
         low, high = ports
         if self.ssh_server_address is not None and not is_ip(self.ssh_server_address):
             raise ValueError(f"{self.ssh_server_address!r:.200} is no address")

@@ -1,9 +1,9 @@
-"""Convert between a plan and the plan on a host: what is sent, and which parts of a plan that is
-read back are trusted. Pure.
+"""Convert between a plan and the plan on a host: choose what is sent, and check what is read back.
+Pure.
 
 A host may be hostile. So only names, advertised addresses, ports and figures are taken from its
-plan, each checked here. How a host is reached, its interpreter and the metrics' regular expressions
-come from this machine alone.
+plan, and each is checked here. The SSH settings, the interpreter and the metrics' regular
+expressions come from this machine alone.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tfdeploy.model.job import StallAction
 from tfdeploy.model.plan import HostPlan, PartPlan, Plan, TaskPlan
 from tfdeploy.model.text.ranges import MAX_NAMES
 
-MOST_TASKS = 100_000
-MOST_NOTES = 1000
-_SHOWN_CHARS = 2000
+MOST_TASKS = 100_000  # in a plan that a host sends
+MOST_NOTES = 1000  # shown of such a plan
+_SHOWN_CHARS = 2000  # of a text that is only shown; the rest is cut off
 
 _Duration = Annotated[float, Meta(ge=0, le=86_400 * 365)]
-# What a field may be, where its own type allows more.
+# Narrower types of fields whose own types allow more than a host may send.
 _TASK_FIELDS: dict[str, Any] = {
     "role": Name,
     "index": Annotated[int, Meta(ge=0, lt=MOST_TASKS)],
@@ -57,7 +57,7 @@ _PLAN_FIELDS: dict[str, Any] = {
     "finish_grace_s": _Duration,
     "stop_grace_s": _Duration,
     "logs_max_bytes": Annotated[int, Meta(ge=0, le=1 << 50)],
-    "keep_from": Name | None,  # a host that may have no task
+    "keep_from": Name | None,  # a host's name; the host may have no task in the run
     "restart_max": Annotated[int, Meta(ge=0, le=1000)],
     "restart_backoff_s": tuple[_Duration, _Duration],
     "restart_wait_s": _Duration,
@@ -67,8 +67,8 @@ _PLAN_FIELDS: dict[str, Any] = {
 
 
 def with_connections(plan: Plan, hosts: Iterable[Host]) -> Plan:
-    """Return the plan with the SSH settings of `hosts` (the inventory's). A host that is missing
-    there gets no address."""
+    """Return the plan with the SSH settings of `hosts`, the inventory's hosts. A host of the plan
+    that is not among them gets no address."""
     known = {host.name: host for host in hosts}
     settings = {
         each.host: connection_settings(known.get(each.host) or Host(each.host, ""))
@@ -79,7 +79,7 @@ def with_connections(plan: Plan, hosts: Iterable[Host]) -> Plan:
 
 def connection_settings(host: Host) -> dict[str, Any]:
     """Return the inventory's host as JSON values (lists, no tuples), so that a plan equals itself
-    after a round trip. Paths of this machine in it need not be UTF-8."""
+    after a round trip. Its local paths need not be UTF-8."""
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in settings_of(host).items()
@@ -87,11 +87,11 @@ def connection_settings(host: Host) -> dict[str, Any]:
 
 
 def read_shown(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -> Plan:
-    """Return the trusted parts of a host's plan.json for `run`, of any version. Raises ValueError
-    that says what is wrong with it.
+    """Return the trusted fields of a host's plan.json, of any version, as the plan of `run`. Raises
+    ValueError that says what is wrong with it.
 
-    The tasks' commands and environments are left out. `metrics` (this machine's) replace the
-    plan's, because a hostile regular expression could match for ever.
+    The tasks' commands and environments are left out. `metrics`, from this machine, replace the
+    plan's own, because matching a hostile regular expression could take forever.
     """
     plan = _read(content)
     _need(
@@ -130,8 +130,8 @@ def _read(content: bytes) -> Plan:
 
 @cache
 def _shown() -> type[Any]:
-    """Return the type of a plan without the fields that are not taken from hosts, so that these are
-    not even decoded."""
+    """Return a type like Plan without the fields that are not taken from hosts, so that those
+    fields are not decoded."""
     task: Any = _shape(TaskPlan, ("argv", "env"), _TASK_FIELDS)
     host: Any = _shape(HostPlan, ("ssh", "workdir", "python"), _HOST_FIELDS)
     tasks = Annotated[tuple[task, ...], Meta(max_length=MOST_TASKS)]
@@ -157,7 +157,8 @@ def _fields(struct: Any) -> dict[str, Any]:
 
 
 def printable(text: str) -> str:
-    """Return one printable line of bounded length, for text that is only shown."""
+    """Return the text as one printable line of bounded length. Use it for text that is only
+    shown."""
     return "".join(char if char.isprintable() else "?" for char in text[:_SHOWN_CHARS])
 
 

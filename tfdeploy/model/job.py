@@ -27,18 +27,19 @@ VIAS: tuple[Via, ...] = get_args(Via)
 
 @dataclass(frozen=True)
 class RoleRule:
-    """What the job says of a role: its tasks, its name, its program. Counts that are None are the
-    mode's."""
+    """What the job says about a role: its tasks, its name, its program. A count that is None comes
+    from the mode."""
 
     count: int | None = None
     per_host: int | None = None
     gpus: int | None = None  # per task
-    called: str = ""  # what the program calls the role, where that is another name
-    command: tuple[str, ...] = ()  # of its tasks, where that is another than the job's
+    called: str = ""  # the program's name for the role, if it differs
+    command: tuple[str, ...] = ()  # the command of its tasks, if it differs from the job's
 
 
 class Secret:
-    """A value that no output may show. Only `reveal` returns its text, and one place calls it."""
+    """A value that no output may show. Only `reveal` returns its text, and only one place calls
+    `reveal`."""
 
     __slots__ = ("_text",)
 
@@ -49,14 +50,14 @@ class Secret:
         return self._text
 
     def is_in(self, text: str, shortest: int = 1) -> bool:
-        """True if `text` contains the value. A value of less than `shortest` characters is in no
-        text."""
+        """True if `text` contains the value. Always False for a value of less than `shortest`
+        characters."""
         return len(self._text) >= shortest and self._text in text
 
     def needles(self, shortest: int) -> tuple[bytes, ...]:
-        """Return what a file that shows the value contains: the value without surrounding white
-        space, and its form in a JSON string. Nothing for a value of less than `shortest`
-        characters."""
+        """Return the byte strings by which a file is searched for the value: the value without
+        surrounding white space, and its forms in a JSON string. Returns () for a value of less than
+        `shortest` characters."""
         text = self._text.strip()
         if len(text) < shortest:
             return ()
@@ -71,9 +72,10 @@ class Secret:
 
 @dataclass(frozen=True)
 class SecretSource:
-    """Where the value of a secret is read, on the operator's machine. One of the three is set."""
+    """Where the value of a secret is read on the operator's machine. Exactly one of `variable`,
+    `file` and `command` is set."""
 
-    variable: str | None = None  # of the environment
+    variable: str | None = None  # an environment variable
     file: str | None = None
     command: tuple[str, ...] = ()
     where: str = ""  # file:line:key
@@ -81,10 +83,11 @@ class SecretSource:
 
 @dataclass(frozen=True)
 class DataSource:
-    """Where a data set is read, and how it goes to the hosts. `path`: absolute, on `from_host`;
-    None: on this machine.
+    """Where a data set is read, and how it is sent to the hosts. `path`: absolute, on `from_host`,
+    or on this machine if `from_host` is None.
 
-    `split: worker`: each worker gets a part; `others`: what tasks of the other roles get then."""
+    `split: worker`: each worker gets a part. `others`: what the tasks of other roles then get.
+    """
 
     path: str
     from_host: str | None = None
@@ -98,7 +101,7 @@ class Job:
     """A job. Paths are absolute. Durations in seconds."""
 
     name: str
-    mode: Mode | None  # None: must come from --mode
+    mode: Mode | None  # None: --mode must give it
     command: tuple[str, ...]
     code: str
     inventory: str | None = None
@@ -109,20 +112,20 @@ class Job:
     roles: dict[str, RoleRule] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     compat: Compat = "auto"  # run TensorFlow 1 programs on TensorFlow 2
-    # which ClusterSpec is used where the program has one written into it
+    # the ClusterSpec that is used if the program has one written into its code
     cluster: Written = "planned"
     setup_requirements: str | None = None
     setup_wheels: str | None = None
     secrets: tuple[str, ...] = ()  # names of variables
-    # missing: the caller's environment
+    # name -> source; a name that is missing is read from the caller's environment
     secret_sources: dict[str, SecretSource] = field(default_factory=dict)
     ready_after_s: float = 5.0
     ready_timeout_s: float = 120.0
     finish_grace_s: float = 60.0
     restart_max: int = 3
     restart_backoff_s: tuple[float, float] = (1.0, 60.0)
-    restart_wait_s: float = 3600.0  # for a host where the run has no minder any more
-    # False where the job file gives restart.max: then so many starts are meant
+    restart_wait_s: float = 3600.0  # how long to wait for a host on which the run has no minder
+    # False if the job file gives restart.max, because the user then wants that many restarts
     same_error_ends: bool = True
     stall_after_s: float = 300.0  # 0: stalls are not looked for
     stall_action: StallAction = "report"
@@ -132,10 +135,9 @@ class Job:
     # step, loss, ...: regular expressions with one group
     metrics: dict[str, str] = field(default_factory=dict)
     source: str = ""
-    folder: str = field(default="", compare=False)  # of the job file
-    places: dict[str, str] = field(
-        default_factory=dict, compare=False
-    )  # key -> file:line:key, of what a secret may stand in, and of data sets
+    folder: str = field(default="", compare=False)  # the folder of the job file
+    # key -> file:line:key, for keys whose values may contain a secret, and for data sets
+    places: dict[str, str] = field(default_factory=dict, compare=False)
 
 
 DEFAULT_METRICS = {"step": metric_patterns.STEP, "loss": metric_patterns.LOSS}

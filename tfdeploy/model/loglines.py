@@ -1,5 +1,5 @@
-"""Define lines of a task's output as the hosts stored them: one, or a block of lines that came at
-once."""
+"""Define lines of a task's output as the hosts stored them: single lines, or blocks of whole lines
+with one time."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 
 def more_bytes(count: int) -> str:
-    """Return the text at the end of a line that is cut."""
+    """Return the text that replaces the end of a line that is cut, with the number of bytes left
+    out."""
     return f"... ({count:,} more bytes)"
 
 
 class LogLine(NamedTuple):
-    """One line. `line` is raw bytes without its end; time is UTC seconds of the run's clock."""
+    """One line. `line`: raw bytes without the newline. `time`: UTC seconds by the run's clock."""
 
     time: float
     task: str
@@ -23,13 +24,13 @@ class LogLine(NamedTuple):
     attempt: int
     stream: str  # "out" or "err"
     line: bytes
-    offset: int = 0  # of the line's first byte in the task's log
-    ended: bool = True  # by a newline; False: cut off, or not finished yet
+    offset: int = 0  # position of the line's first byte in the task's log
+    ended: bool = True  # True if a newline ends it; False: cut off, or not finished yet
 
 
 class LineBlock(NamedTuple):
-    """Whole lines of one time, attempt and stream. Single lines are made only on demand, because
-    there are millions."""
+    """Whole lines of one time, attempt and stream. They become single lines only on demand, because
+    a log may have millions."""
 
     time: float
     task: str
@@ -48,8 +49,8 @@ class LineBlock(NamedTuple):
         return list(map(_line, zip(*same, texts, starts, repeat(True))))
 
 
-Batch = LineBlock | list[LogLine]  # of one time; a list is not empty
-_line = partial(tuple.__new__, LogLine)  # called a million times: faster than LogLine(...)
+Batch = LineBlock | list[LogLine]  # all lines have one time; the list is not empty
+_line = partial(tuple.__new__, LogLine)  # faster than LogLine(...), for millions of lines
 
 
 def lines_of(batch: Batch) -> list[LogLine]:

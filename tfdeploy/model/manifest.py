@@ -1,4 +1,4 @@
-"""Define the content of a folder of code, and the release hash that names exactly this content."""
+"""Define the content of a code folder, and the release hash that identifies this content."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import Literal, NamedTuple
 
 @dataclass(frozen=True)
 class Entry:
-    """One file or link. `path` is relative, with "/" between; bytes that are not UTF-8 are
-    surrogate escapes."""
+    """One file or link. `path`: relative, separated by "/"; bytes that are not UTF-8 are surrogate
+    escapes."""
 
     path: str
     kind: Literal["file", "exec", "link"]
     size: int = 0
-    sha256: str = ""  # of the content; of a link: ""
-    target: str = ""  # of a link
-    # of a file: see tree/hash_cache.stamp
+    sha256: str = ""  # of the file's content; "" for a link
+    target: str = ""  # of the link; "" for a file
+    # for a file, as tree/hash_cache.stamp returns it
     stamp: tuple[int, ...] = field(default=(), compare=False)
 
 
 class CodeFile(NamedTuple):
-    """What a run keeps of an Entry. `sum`: the sha256 of a file, the target of a link."""
+    """The fields of an Entry that a run records. `sum`: the sha256 of a file, the target of a
+    link."""
 
     kind: Literal["file", "exec", "link"]
     sum: str

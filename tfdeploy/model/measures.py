@@ -1,9 +1,10 @@
 """Hold step, loss, steps per second and all other metrics of one task, as its host's sampler reads
 them (agent/sampling/printed.py).
 
-The hosts of a run that 0.1.0 launched send them late, so the lines of such a run are matched here.
-Lines come at any rate: only the newest few of each quarter of a second (by the lines' own time) are
-matched, the newest first. What costs more CPU time than agent/metric_reader.py allows is left out.
+The hosts of a run that 0.1.0 launched send metrics late, so the lines of such a run are matched
+here. Lines may come at any rate. So only the newest few lines of each quarter of a second, by the
+lines' own time, are matched, the newest first. A pattern that needs more CPU time than
+agent/metric_reader.py allows is not matched any more.
 """
 
 from __future__ import annotations
@@ -20,26 +21,26 @@ from tfdeploy.model.answers.samples import TaskSample
 from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.plan import Plan
 
-WINDOW_S = 30.0  # over which steps per second are averaged
+WINDOW_S = 30.0  # steps per second are averaged over this time
 _BUCKETS_PER_S = 4
-LINES_PER_BUCKET = 16  # of which figures are read
-KEPT_CHARS = 4096  # of a line that is kept to be shown
+LINES_PER_BUCKET = 16  # the newest lines of a bucket, which are matched
+KEPT_CHARS = 4096  # of a line that is kept for display
 
 SHOWN_APART = ("step", "loss")  # metrics with a column of their own
-PRINTED_RATE = "global_step/sec"  # of a program that prints no steps
+PRINTED_RATE = "global_step/sec"  # the rate that is used if a program prints no steps
 Patterns = Mapping[str, "re.Pattern[str]"]
 
 
 def patterns_of(plan: Plan) -> Patterns:
-    """Return the patterns that are matched here in a run's lines: none if its hosts send their
-    metrics."""
+    """Return the patterns with which this machine matches a run's lines; {} if the run's hosts send
+    their metrics."""
     if plan.hosts_tell_metrics:
         return {}
     return compile_patterns({**OTHER_STEPS, **DEFAULT_METRICS, **plan.metrics})
 
 
 def metrics_of(sample: TaskSample) -> dict[str, float]:
-    """Return all metrics of a sample."""
+    """Return all metrics of a sample, also those that are not finite."""
     return {**sample.printed, **{name: float(text) for name, text in sample.not_finite.items()}}
 
 
@@ -47,31 +48,32 @@ NOT_OWN = frozenset((*SHOWN_APART, *OTHER_STEPS, EPOCH, EPOCHS, BATCH, BATCHES))
 
 
 def own_metrics(metrics: Iterable[str]) -> list[str]:
-    """Return the metrics that are shown as `name value`: without steps, and without Keras's
-    position in its epochs."""
+    """Return the metrics that are shown as `name value`: all but the steps, the metrics with a
+    column of their own, and Keras's position in its epochs."""
     return [name for name in metrics if name not in NOT_OWN]
 
 
 class Measures:
-    """The fold over one task's samples, and over its lines if `patterns` are given."""
+    """The metrics of one task, computed from its samples, and also from its lines if `patterns` are
+    given."""
 
     def __init__(self, patterns: Patterns) -> None:
         self._reader = MetricReader(patterns) if patterns else None
         self._pending: deque[str] = deque(maxlen=LINES_PER_BUCKET)
         self._bucket = -1
         self._settled: dict[str, float] = {}
-        # step counters that lines have -> when they were printed last
+        # step counter that the task prints -> when it was printed last
         self._counted: dict[str, float] = {}
         self._written: Mapping[str, float] = {}
-        # in the lines of this bucket; None: to be looked for
+        # metrics of this bucket's lines; None: the lines are not matched yet
         self._found: dict[str, float] | None = None
         self._samples: dict[str, deque[tuple[float, float]]] = {
             name: deque(maxlen=int(WINDOW_S * _BUCKETS_PER_S) + 1) for name in STEP_COUNTERS
         }
 
     def line(self, time: float, line: str) -> None:
-        """Take a line. It is only appended, because this is called for every line; lines are
-        matched once their quarter of a second is over. `time`: UTC seconds."""
+        """Record a line. `time`: UTC seconds. This is called for every line, so the line is only
+        appended; lines are matched when their quarter of a second is over."""
         if self._reader is None:
             return
         bucket = int(time * _BUCKETS_PER_S)
@@ -82,8 +84,8 @@ class Measures:
         self._found = None
 
     def take_sample(self, sample: TaskSample) -> None:
-        """Take the metrics that the task's host knows, also from event files. Metrics of lines that
-        are matched here count before them."""
+        """Record the metrics that the task's host read, also from event files. If a metric is also
+        matched in lines here, the lines take precedence."""
         metrics = metrics_of(sample)
         if self._reader is None:
             for name in metrics.keys() & sample.step_times.keys() & self._samples.keys():
@@ -101,22 +103,22 @@ class Measures:
 
     @property
     def stopped(self) -> list[str]:
-        """Return the metrics that are not read any more, because matching their patterns takes too
+        """Return the metrics that are no longer read, because matching their patterns takes too
         long."""
         return [] if self._reader is None else self._reader.stopped
 
     def restart(self) -> None:
-        """Begin a new attempt: its steps are not compared with those of the previous one."""
+        """Start a new attempt: its steps are not compared with those of the previous attempt."""
         self._settle()
         for samples in self._samples.values():
             samples.clear()
 
     def values(self) -> dict[str, float]:
-        """Return the newest figure of each metric."""
+        """Return the newest value of each metric."""
         return {**self._written, **self._settled, **self._match()}
 
     def names(self) -> Iterable[str]:
-        """Return the metrics seen so far."""
+        """Return the names of the metrics seen so far."""
         return {**self._settled, **self._written}.keys()
 
     @property
@@ -130,8 +132,11 @@ class Measures:
 
     def rate(self, until: float | None = None, name: str = "step") -> float | None:
         """Return steps per second over the last 30 s of output; 0.0 if no step was printed for 30 s
-        before `until`. None: not known, also if only event files have steps, because programs write
-        them late. `name`: "step", or one of OTHER_STEPS."""
+        before `until`.
+
+        None: not known. If only event files have steps, the rate is not known after a pause either,
+        because programs write these files late. `name`: "step", or one of OTHER_STEPS.
+        """
         samples = self._samples[name]
         if len(samples) < 2:
             return {**self._written, **self._settled}.get(PRINTED_RATE) if name == "step" else None

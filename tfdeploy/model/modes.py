@@ -1,7 +1,7 @@
-"""Define the modes: a row has all that depends on a mode, and no other module compares a mode's
+"""Define the modes. Each row holds all that depends on a mode; no other module compares a mode's
 name.
 
-Values only. What the hosts need of a row is sent by name: `traits` and `lockstep`.
+Values only. Hosts receive the names of what they need of a row: `traits` and `lockstep`.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from typing import Literal
 
 from tfdeploy.model.job import Mode
 
-# one: a GPU for each task. all: the host's GPUs, divided among its tasks of the role. none. spare:
-# one that no other task takes.
+# How the tasks of a role get GPUs. one: each task gets one. all: the tasks of the role on a host
+# share all GPUs of that host. none: no GPU. spare: one GPU that no other task uses.
 Share = Literal["one", "all", "none", "spare"]
-# What tfdeploy's runtime does inside the program. `runtime/task.py` has the same names.
+# What tfdeploy's runtime changes inside the program. `runtime/task.py` uses the same names.
 Trait = Literal[
     "synchronous",  # the workers make each step together, through the ps
-    "lasting_ps",  # a ps whose program ends well waits for the end of the run
-    "own_session",  # a worker's session sees the ps and itself
-    "chief_saves",  # the chief writes all of a checkpoint on its own disk
+    "lasting_ps",  # a ps whose program succeeds waits for the end of the run
+    "own_session",  # a worker's session sees only the ps and itself
+    "chief_saves",  # the chief writes the whole checkpoint to its own disk
     "one_client",  # the program runs once, and tfdeploy starts all servers
 ]
 
 
 @dataclass(frozen=True)
 class Rules:
-    """One mode. `takes`: the roles that it can use; other roles of the inventory stay idle.
-    `needs`: the roles it requires. `on_death`: what happens, as text. `serves`: the roles whose
-    tasks never end by themselves."""
+    """The rules of one mode. `takes`: the roles that it can use; other roles of the inventory stay
+    idle. `needs`: the roles that it requires. `on_death`: what happens after a death, as text.
+    `serves`: the roles whose tasks never end by themselves."""
 
     takes: tuple[str, ...]
     needs: tuple[str, ...]
@@ -36,21 +36,22 @@ class Rules:
     serves: tuple[str, ...] = ()
     # roles that listen on no port and are not in the cluster
     silent: tuple[str, ...] = ("evaluator",)
-    # a single task that goes to the first worker host where the inventory has no host for it
+    # a role with one task; if the inventory has no host for it, the first worker host runs it
     lead: str | None = None
-    shares: tuple[tuple[str, Share], ...] = ()  # by role, where it differs from `share`'s defaults
-    all_decide: bool = False  # every worker and the chief is a deciding task
-    same_gpus: bool = False  # all tasks that train must have equally many
+    shares: tuple[tuple[str, Share], ...] = ()  # by role, if it differs from `share`'s defaults
+    all_decide: bool = False  # the chief and every worker are deciding tasks
+    same_gpus: bool = False  # all tasks that train must have the same number of GPUs
     single: bool = False  # one process, no cluster, no TF_CONFIG
-    takes_flags: bool = False  # `flags` left out means auto
-    gang: tuple[str, ...] = ()  # the roles that start again together
-    # a death in one of these roles restarts the gang; any other task starts again alone
+    takes_flags: bool = False  # if the job file leaves `flags` out, it is auto
+    gang: tuple[str, ...] = ()  # the roles whose tasks restart together
+    # a death in one of these roles restarts the gang; any other task restarts alone
     breaks: tuple[str, ...] = ()
-    # before the gang starts again, the chief's `keep` is copied to every member's disk
+    # before the gang restarts, the chief's `keep` is copied to every member's disk
     supplied: bool = False
-    # the tasks get TF_CONFIG and tfdeploy's runtime, which mends TensorFlow where it must
+    # the tasks get TF_CONFIG and tfdeploy's runtime, which works around defects of TensorFlow
     tensorflow: bool = True
-    # equal workers with ranks, neighbours on one host; they meet at a port that rank 0 binds itself
+    # the workers are equal and have ranks, consecutive on a host; they connect to a port that
+    # the program of rank 0 binds
     ranks: bool = False
     # each step waits for the slowest worker, so a waiting worker is not stalled
     lockstep: bool = False
@@ -98,7 +99,7 @@ RULES: dict[Mode, Rules] = {
         breaks=("chief", "worker"),
         supplied=True,
         lockstep=True,
-        # "unsupported type PerReplica"
+        # With Keras 3, `fit` fails with "unsupported type PerReplica".
         needs_keras_2=("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy"),
         on_death="any worker: the others end with an error within seconds",
     ),
@@ -113,7 +114,8 @@ RULES: dict[Mode, Rules] = {
         breaks=("ps",),
         traits=("chief_saves",),
         env=(("GRPC_FAIL_FAST", "use_caller"),),
-        # "you need to pass this dataset to ClusterCoordinator.create_per_worker_dataset"
+        # With Keras 3, `fit` fails with "you need to pass this dataset to
+        # ClusterCoordinator.create_per_worker_dataset".
         needs_keras_2=("ParameterServerStrategy", "ParameterServerStrategyV2"),
         on_death="a worker: the chief could go on; a ps: the chief "
         "ends with an error; the chief: the "
@@ -156,6 +158,6 @@ RULES: dict[Mode, Rules] = {
 
 
 def rules(mode: Mode | None) -> Rules:
-    """Return the rules of the mode; those of async for a job without a mode, which is refused
-    elsewhere."""
+    """Return the rules of the mode. None: a job without a mode, which is refused elsewhere, gets
+    the rules of async."""
     return RULES[mode or "async"]

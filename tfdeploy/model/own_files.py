@@ -1,14 +1,13 @@
-"""Recognises the files that `report` and `compare` write, so that no release contains them.
-Pure."""
+"""Recognise the files that `report` and `compare` write, so that no release contains them. Pure."""
 
 from __future__ import annotations
 
 PAGE = "<!doctype html><!-- written by tfdeploy -->"
-# The same as sample_table.BEFORE, which is slow to import.
+# The beginning of sample_table.BEFORE, copied because importing sample_table is slow.
 TABLE = '"time","seconds","task","host","attempt",'
 _BEGINNINGS = (PAGE.encode("ascii"), TABLE.encode("ascii"))
 
 
 def is_own(content: bytes) -> bool:
-    """Return True for a file that tfdeploy wrote. `content`: at least its first 64 bytes."""
+    """True if tfdeploy wrote the file. `content`: at least the first 64 bytes of the file."""
     return content.startswith(_BEGINNINGS)

@@ -1,4 +1,4 @@
-"""Name the variables that tell a task which part of a data set it has. Pure."""
+"""Name the environment variables that tell a task which part of a data set it has. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ BEFORE = "TFDEPLOY_DATA_"
 
 
 def part_variable(name: str) -> str:
-    """Return TFDEPLOY_DATA_<NAME>_PART, the part's number from 0. NAME is in capitals, with `_` for
-    characters that are neither letters nor digits."""
+    """Return TFDEPLOY_DATA_<NAME>_PART, the name of the variable that holds the part's number, from
+    0.
+
+    <NAME> is the data set's name in capitals. Characters that are neither letters nor digits become
+    `_`.
+    """
     return f"{BEFORE}{_capitals(name)}_PART"
 
 
 def parts_variable(name: str) -> str:
-    """Return TFDEPLOY_DATA_<NAME>_PARTS, the number of parts."""
+    """Return TFDEPLOY_DATA_<NAME>_PARTS, the name of the variable that holds the number of
+    parts."""
     return f"{BEFORE}{_capitals(name)}_PARTS"
 
 

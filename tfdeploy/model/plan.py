@@ -1,5 +1,5 @@
-"""Define the plan: the pure value that a launch carries out. Frozen, equal by value, round-trips
-through JSON."""
+"""Define the plan: the value that a launch executes. A plan is frozen, is equal by value, and
+survives a round trip through JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TaskPlan:
     role: str
     index: int
     host: str
-    # at which the other tasks reach it: "192.0.2.11:2223"; "" for a task that does not listen
+    # the endpoint to which other tasks connect, "192.0.2.11:2223"; "" if the task does not listen
     address: str
     port: int | None
     gpus: tuple[int, ...]
@@ -34,10 +34,10 @@ class TaskPlan:
     env: dict[str, str]  # without secrets
     deciding: bool
     why: str  # why this host, these GPUs
-    # a server that never ends by itself: ended once the deciding tasks have succeeded
+    # a server that never ends by itself; it is stopped when the deciding tasks have succeeded
     serves: bool = False
-    on_death: str = ""  # it starts again "alone", or with the "gang"; "": the run fails
-    gang: bool = False  # a member of the gang: its tasks start again together
+    on_death: str = ""  # it restarts "alone" or with the "gang"; "": the run fails
+    gang: bool = False  # a member of the gang, whose tasks restart together
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,15 @@ class HostPlan:
     """One host of the run."""
 
     host: str
-    address: str  # at which the other hosts reach it, without port
+    address: str  # the address to which other hosts connect, without port
     mesh_port: int
     workdir: str  # absolute on the host
     python: str
-    # all its IP addresses: connections of the run may come from each of them
+    # all IP addresses of the host; connections of the run may come from any of these
     addresses: tuple[str, ...] = ()
-    # program -> version, as the host had it at the launch
+    # program -> its version on the host at the launch
     versions: dict[str, str] = field(default_factory=dict)
-    # the inventory's Host, by which later verbs reach it; never sent to a host
+    # the inventory's Host, with which later verbs connect; never sent to a host
     ssh: dict[str, Any] = field(default_factory=dict)
 
 
@@ -77,14 +77,14 @@ class Plan:
     created: float
     operator: str  # user@machine
     release: str
-    command: tuple[str, ...]  # as written
+    command: tuple[str, ...]  # as the job file has it
     cluster: dict[str, tuple[str, ...]]  # role -> addresses, by index
     hosts: tuple[HostPlan, ...]
     tasks: tuple[TaskPlan, ...]
     deciding: tuple[str, ...]
     flags_appended: tuple[str, ...]  # names, in order
     keep: tuple[str, ...] = ()
-    # name -> absolute path on every host's workdir, relative to job dir
+    # name -> path of the data set, relative to the job's folder on every host
     data: dict[str, str] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)  # path in the code -> data set's name
     # data set with `split` -> its parts, by number
@@ -97,38 +97,39 @@ class Plan:
     stop_grace_s: float = 20.0
     logs_max_bytes: int = 1 << 30
     metrics: dict[str, str] = field(default_factory=dict)
-    # Within a second of the line. False: a run of 0.1.0, whose lines the operator's machine
-    # matches.
+    # True: hosts send metrics within a second of the line. False: a run of 0.1.0, whose lines
+    # the operator's machine matches.
     hosts_tell_metrics: bool = False
-    resume: str | None = None  # "checkpoints: model.ckpt-1200 on n2", or None: starts from zero
-    fresh: bool = False  # each host sets aside what lies in `keep` before the start
-    # the host whose `keep` goes to all hosts of the run before the start (mirrored)
+    resume: str | None = None  # "checkpoints: model.ckpt-1200 on n2"; None: starts from zero
+    fresh: bool = False  # each host sets aside the content of `keep` before the start
+    # the host whose `keep` is copied to all hosts of the run before the start (mirrored)
     keep_from: str | None = None
-    notes: tuple[str, ...] = ()  # what was chosen and why, what was neutralised, what to watch for
-    restart: str = "never (restart.max is 0)"  # the rule, in words
+    # what planning chose and why, what it neutralised, and what the user should watch for
+    notes: tuple[str, ...] = ()
+    restart: str = "never (restart.max is 0)"  # the restart policy, as text
     restart_max: int = 0
     restart_backoff_s: tuple[float, float] = (1.0, 60.0)
-    # after so long without a minder, the tasks of a host are lost for good
+    # if a host has no minder for this long, its tasks are lost for good
     restart_wait_s: float = 3600.0
-    # a task that fails twice with the same error before its first step does not start again
+    # True: a task that fails twice with the same error before its first step is not restarted
     same_error_ends: bool = False
     stall_after_s: float = 0.0  # 0: stalls are not looked for
     stall_action: str = "report"  # model.job.StallAction
-    # the host whose `keep` lies on all disks of the gang before it starts again (mirrored)
+    # the host whose `keep` is copied to all disks of the gang before the gang restarts (mirrored)
     supply_from: str | None = None
     protect: Protection = field(default_factory=Protection)
     version: int = PLAN_VERSION
 
     @property
     def digest(self) -> str:
-        """Return 16 hex digits over what hosts get of this plan: launch is idempotent by run and
-        digest."""
+        """Return 16 hex digits over the content that hosts receive of this plan. Two launches with
+        the same run and digest are the same launch."""
         return hashlib.sha256(_encoded(for_hosts(self))).hexdigest()[:16]
 
     @property
     def versions(self) -> dict[str, dict[str, str]]:
-        """Return host -> program -> version; none for a host of a run that an older tfdeploy
-        launched."""
+        """Return host -> program -> version. A host is missing if an older tfdeploy launched the
+        run."""
         return {host.host: host.versions for host in self.hosts if host.versions}
 
     def host(self, name: str) -> HostPlan:
@@ -144,7 +145,7 @@ def for_hosts(plan: Plan) -> Plan:
 def _encoded(plan: Plan) -> bytes:
     try:
         return msgspec.json.encode(plan, order="deterministic")
-    except UnicodeEncodeError:  # a home whose name is not UTF-8
+    except UnicodeEncodeError:  # a path that is not UTF-8, such as a home folder
         return json.dumps(msgspec.to_builtins(plan), sort_keys=True).encode("ascii")
 
 
@@ -154,5 +155,6 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
 
 
 def plan_from_json(fields: Mapping[str, object]) -> Plan:
-    """Return the plan. Raises msgspec.ValidationError if `fields` are not a plan."""
+    """Return the plan that `fields` hold. Raises msgspec.ValidationError if `fields` are not a
+    plan."""
     return convert(fields, Plan)

@@ -1,9 +1,9 @@
-"""Write the plan as a file and on the wire: the cluster is written once, and the tasks refer to it.
-Pure.
+"""Convert a plan to and from the form in which files and hosts hold it. Texts of the cluster are
+stored once, and the tasks refer to them. Pure.
 
 Each task's command and environment repeat the cluster, so a plan would grow with the square of its
-hosts. Here such an argument or value is a list of texts and numbers; a number is an index into the
-plan's `texts`: see agent/wire.word_of.
+hosts. In this form such an argument or value is a list of texts and numbers. A number is an index
+into the plan's `texts`: see agent/wire.word_of.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tfdeploy.agent import wire
 from tfdeploy.model.cluster import cluster_json
 from tfdeploy.model.plan import PLAN_VERSION, Plan, plan_from_json, plan_to_json
 
-VERSION = 2  # 1: every argument and value stands whole, as `--dry-run --json` shows it
-_LEAST_CHARS = 64  # a shorter text is not worth a reference
+VERSION = 2  # in version 1, arguments and values were complete, as in `--dry-run --json`
+_LEAST_CHARS = 64  # a shorter text is not replaced by a reference
 
 
 def texts_of(plan: Plan) -> tuple[str, ...]:
-    """Return the texts of the cluster that the tasks repeat, the longest first."""
+    """Return the texts of the cluster that several tasks repeat, the longest first."""
     alone = cluster_json(plan.cluster)
     joined = [",".join(endpoints) for endpoints in plan.cluster.values()]
     around = ",".join(dict.fromkeys(host.address for host in plan.hosts))
@@ -30,8 +30,8 @@ def texts_of(plan: Plan) -> tuple[str, ...]:
 
 
 def pack_value(word: str, texts: Iterable[str]) -> str | list[str | int]:
-    """Return an argument or value with its repeated texts replaced by their numbers, as
-    wire.word_of reads it."""
+    """Return an argument or value with each repeated text replaced by its index in `texts`.
+    wire.word_of reverses this."""
     if len(word) < _LEAST_CHARS:
         return word
     parts = _split(word, list(enumerate(texts)))
@@ -43,7 +43,7 @@ def pack_values(words: Mapping[str, str], texts: Iterable[str]) -> dict[str, Any
 
 
 def plan_to_file(plan: Plan) -> dict[str, Any]:
-    """Return the plan's JSON, for plan.json."""
+    """Return the plan as the JSON object of plan.json."""
     texts = texts_of(plan)
     fields = plan_to_json(plan)
     for task in fields["tasks"]:

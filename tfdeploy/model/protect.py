@@ -1,7 +1,8 @@
-"""Define who may reach the ports of a run: what a job asks for, and what a plan uses. Values only.
+"""Define who may connect to the ports of a run: what a job requests, and what a plan uses. Values
+only.
 
-`peers`: the kernel admits connections from the addresses of the run's hosts alone. `firewall`: also
-a table of nftables.
+`peers`: the kernel admits only connections from addresses of the run's hosts. `firewall`: in
+addition, nftables rules.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Protection:
         return self.hosts.get(host, self.used)
 
     def by_level(self) -> dict[Level, tuple[str, ...]]:
-        """Return the levels that hosts have, the strongest first, with their hosts."""
+        """Return each level that hosts have, the strongest first, with its hosts."""
         hosts_by_level = {
             level: tuple(host for host, its in self.hosts.items() if its == level)
             for level in LEVELS
@@ -41,7 +42,7 @@ class Protection:
 
     @property
     def levels(self) -> str:
-        """Return text such as 'firewall on n[1-3], peers on n4'."""
+        """Return the levels as text such as 'firewall on n[1-3], peers on n4'."""
         return ", ".join(
             f"{level} on {fold_names(hosts)}" for level, hosts in self.by_level().items()
         )

@@ -10,10 +10,11 @@ from tfdeploy.model.text.name_patterns import matched
 
 
 def select(inventory: Inventory, limit: str | None, exclude: str | None) -> Inventory:
-    """Return the inventory with only the selected hosts, also in its roles, in the file's order.
+    """Return the inventory with only the selected hosts, also in its roles. The file's order is
+    kept.
 
-    Patterns are those of name_patterns, with roles as groups. Raises UsageError if a pattern
-    matches nothing, or no host remains.
+    `limit` and `exclude` are patterns of name_patterns, with roles as groups. Raises UsageError if
+    a pattern matches nothing or no host remains.
     """
     names = {host.name for host in inventory.hosts}
     if limit is not None:

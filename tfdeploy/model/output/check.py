@@ -1,5 +1,5 @@
-"""What a preflight found: a check for each subject of each host, and the links between hosts.
-Values only."""
+"""Define the results of a preflight: checks of each host, and the links between hosts. Values
+only."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Level = Literal["error", "warning"]
 
 @dataclass(frozen=True)
 class Check:
-    """One subject on one host. `level` and `fix` count where it is not ok. `fix`: a line to type,
-    or what to write."""
+    """One check of one host. `level` and `fix` are meaningful only if `ok` is false. `fix`: a
+    command to type, or what to write."""
 
     check: str
     ok: bool = True
@@ -31,7 +31,8 @@ class Check:
 
 @dataclass(frozen=True)
 class Link:
-    """From a host to a port of another. `why` without `ok` false: it works, and is slow."""
+    """A link from a host to a port of another host. `ok` with a `why`: the link works, but is
+    slow."""
 
     from_host: str
     to_host: str
@@ -45,7 +46,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Checked:
-    """`unreached`: hosts without a session."""
+    """All results of a preflight. `unreached`: hosts without a session."""
 
     hosts: Mapping[str, tuple[Check, ...]]
     links: tuple[Link, ...] = ()
@@ -59,12 +60,12 @@ class Checked:
 
     @property
     def exit_code(self) -> int:
-        """0 nothing wrong, 1 something is, 4 a host was not reached."""
+        """Return 0 if nothing is wrong, 1 if something is, 4 if a host was not reached."""
         return 4 if self.unreached else 0 if self.ok else 1
 
 
 def host_rows(checked: Checked) -> list[CheckedHostRow]:
-    """As `check --json` has them: a warning leaves its host `ok`."""
+    """Return the rows of `check --json`. A warning leaves its host `ok`."""
     return [
         {
             "host": host,

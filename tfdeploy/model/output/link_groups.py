@@ -1,5 +1,5 @@
-"""Links that fail, in few lines: one host that no other reaches is one line, and so are hosts with
-the same trouble. Pure."""
+"""Show failing links in few lines: one line for a host that no other host reaches, and one for
+hosts with the same trouble. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tfdeploy.model.output.rows import LinkRow
 from tfdeploy.model.text.folding import fold_equal, fold_names
 from tfdeploy.model.text.nexts import with_names, without_name
 
-_FROM, _TO = "\1", "\2"  # stand for the names of a link's hosts in what mends it
+_FROM, _TO = "\1", "\2"  # placeholders for the names of a link's hosts in `fix`
 
 
 class LinkGroup(NamedTuple):
-    """`subject`: which hosts do not reach which, in words."""
+    """Links with the same trouble. `subject`: which hosts do not reach which hosts, as text."""
 
     subject: str
     why: str
@@ -27,8 +27,8 @@ _Trouble = tuple[str, str, bool]  # why, fix, ok
 
 
 def group(links: Sequence[LinkRow]) -> list[LinkGroup]:
-    """Of all links those with a `why`."""
-    asked: dict[str, set[str]] = {}  # to -> from
+    """Return the links that have a `why`, in groups."""
+    asked: dict[str, set[str]] = {}  # target host -> source hosts
     pairs: dict[tuple[str, str], _Trouble] = {}
     ports: dict[tuple[str, str], list[int]] = {}
     for each in links:
@@ -54,7 +54,7 @@ def _groups_of_cause(
     asked: dict[str, set[str]],
     ports: dict[tuple[str, str], list[int]],
 ) -> list[LinkGroup]:
-    """The groups of the pairs that have this trouble."""
+    """Return the groups of the pairs that have this trouble."""
     why, fix, ok = trouble
     reaches = "reaches well" if ok else "reaches"
     alone = [to for to, sources in _by(pairs, 1).items() if 1 < len(sources) == len(asked[to])]
@@ -104,7 +104,7 @@ def _groups_of_cause(
 
 
 def _by(pairs: Iterable[tuple[str, str]], side: int) -> dict[str, list[str]]:
-    """One side of the pairs -> the other sides."""
+    """Return the names on one side of the pairs, each with the names on the other side."""
     names_by_key: dict[str, list[str]] = {}
     for pair in pairs:
         names_by_key.setdefault(pair[side], []).append(pair[1 - side])

@@ -1,8 +1,8 @@
-"""What each verb prints with --json, as a whole, and the JSON Schema of it. Keys and words are only
-ever added.
+"""Define what each verb prints with --json as a whole, and its JSON Schema. Keys and allowed texts
+are only added, never removed.
 
-The rows of hosts are in rows.py, a task's in taskview.py. docs/json has the schemas, docs/json.md
-their examples.
+The rows of hosts are in rows.py, the row of a task is in status/task_status.py. docs/json has the
+schemas, docs/json.md their examples.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class InitAnswer(TypedDict):
     kept: Annotated[Sequence[str], Meta(description="files that were there already")]
 
 
-# the fields of model.inventory.Host; "from" is no name for a class's field
+# The fields of model.inventory.Host. `from` is a keyword, so this cannot be a class.
 InventoryHostRow = TypedDict(
     "InventoryHostRow",
     {
@@ -240,7 +240,7 @@ class ReferenceAnswer(TypedDict):
     job: list[ReferenceRow]
 
 
-PRINTED: dict[str, Any] = {  # name -> its type
+PRINTED: dict[str, Any] = {  # name of an output -> its type
     "init": InitAnswer,
     "inventory": InventoryAnswer,
     "trust": TrustAnswer,
@@ -268,7 +268,7 @@ PRINTED: dict[str, Any] = {  # name -> its type
     "docs": ReferenceAnswer,
     "error": ErrorAnswer,
 }
-_PRINTED_BY = {  # where the name is not the verb
+_PRINTED_BY = {  # name of an output -> what prints it, if that is not the verb of this name
     "sync-dry-run": "sync --dry-run",
     "launch-dry-run": "launch --dry-run",
     "logs": "logs (each line)",
@@ -281,21 +281,23 @@ _PRINTED_BY = {  # where the name is not the verb
 
 
 def printed_by(name: str) -> str:
-    """Return what prints it: a verb alone, or before what else the answer depends on."""
+    """Return what prints the output: a verb, or a verb with the option or subcommand that selects
+    it."""
     return _PRINTED_BY.get(name, name)
 
 
 def schema_text(name: str) -> str:
-    """As docs/json has it. Raises KeyError."""
+    """Return the schema of an output as docs/json has it. Raises KeyError."""
     return json.dumps(schema_of(name), indent=1) + "\n"
 
 
 def schema_of(name: str) -> dict[str, Any]:
-    """The JSON Schema of what `name` prints. Raises KeyError."""
+    """Return the JSON Schema of what `name` prints. Raises KeyError."""
     with msgspec_lock:
         schema = msgspec.json.schema(PRINTED[name])
     for definition in schema.get("$defs", {}).values():
-        if "description" in definition:  # a docstring, which Python 3.13 dedents by itself
+        # The description is a docstring, which Python 3.13 dedents and older versions do not.
+        if "description" in definition:
             definition["description"] = " ".join(definition["description"].split())
     title = printed_by(name) if name == "error" else f"tfdeploy {printed_by(name)}"
     return {"$schema": DRAFT, "title": title, **schema}

@@ -1,5 +1,5 @@
-"""What the verbs print with --json, a row for each host or run. The tables for people are made from
-the same rows."""
+"""Define the rows that verbs print with --json, one for each host or run. The tables for people are
+made from the same rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class OkRow(HostRow):
     ok: bool
 
 
-SyncRow = TypedDict(  # `from` is no name for a class's field
+# `from` is a keyword, so this cannot be a class.
+SyncRow = TypedDict(
     "SyncRow",
     {
         "host": str,
@@ -36,7 +37,7 @@ SyncRow = TypedDict(  # `from` is no name for a class's field
 )
 
 
-# from "control": this machine
+# The source "control" is this machine.
 FeedRow = TypedDict("FeedRow", {"from": str, "to": str, "stripe": int})
 SlowestRow = TypedDict("SlowestRow", {"host": str, "from": list[str], "rate": float})
 
@@ -45,14 +46,14 @@ class BroadcastRow(TypedDict):
     """One data set, sent to several hosts at once."""
 
     what: str  # data NAME
-    hosts: int  # that received something
-    bytes: int  # to the one that received most
+    hosts: int  # hosts that received something
+    bytes: int  # sent to the host that received most
     bytes_from_here: int
     seconds: float
     rate: float  # bytes a second
     stripes: int
     feeds: list[FeedRow]
-    # the slowest link, and what it allows; None: it was too short to tell
+    # the slowest link and its rate; None: the broadcast was too short to measure a rate
     slowest: SlowestRow | None
 
 
@@ -61,13 +62,13 @@ class ExpectedRow(TypedDict):
 
     what: str
     hosts: int
-    bytes: int  # to a host that has nothing of it
+    bytes: int  # that a host receives if it has no part of the data set
     stripes: int
     feeds: list[FeedRow]
 
 
 class SetupRow(OkRow):
-    environment: str | None  # its folder on the host
+    environment: str | None  # folder of the environment on the host
     python_version: str | None
     by: str | None  # uv, pip
     packages: Mapping[str, str]  # name -> version
@@ -81,13 +82,13 @@ class FetchRow(OkRow):
     bytes_received: int
     seconds: float | None
     newer_here: list[str]  # changed on this machine since the last fetch, so not overwritten
-    left_there: list[str]  # links that lead out of the folder, not made here
+    left_there: list[str]  # links that lead out of the folder, so not created on this machine
 
 
 class CleanRow(TypedDict):
     """What `clean` removed, or would remove."""
 
-    kind: Kind | Literal["record"]  # record: what this machine remembers of a run
+    kind: Kind | Literal["record"]  # record: what this machine has recorded of a run
     job: str | None
     name: str
     bytes: int
@@ -113,7 +114,7 @@ class ExecRow(HostRow):
 class CheckRow(TypedDict):
     check: str
     ok: bool
-    level: Literal["error", "warning"]  # counts where it is not ok
+    level: Literal["error", "warning"]  # meaningful only if `ok` is false
     detail: str
     fix: str | None
 
@@ -161,7 +162,7 @@ class KnownKeyRow(TypedDict):
     fingerprint: str
     place: str  # file:line
     marker: str | None  # @revoked, @cert-authority
-    writable: bool  # tfdeploy may write the file
+    writable: bool  # True if tfdeploy may write the file
 
 
 class TrustRow(HostRow):
@@ -176,7 +177,7 @@ class KnownRunRow(TypedDict):
 
     run: str
     job: str
-    state: RunState | None  # None: not known here
+    state: RunState | None  # None: not known to this machine
     live: bool | None
     started: IsoTime | None
     ended: IsoTime | None
@@ -186,18 +187,18 @@ class KnownRunRow(TypedDict):
 
 
 class RunRow(KnownRunRow, total=False):
-    damaged: dict[str, str]  # host -> what is wrong with its files of the run
-    differ: TfdeployError  # hosts hold different plans of it
-    doubt: str  # why nobody knows when it began
+    damaged: dict[str, str]  # host -> what is wrong with the run's files there
+    differ: TfdeployError  # the hosts hold different plans of the run
+    doubt: str  # why the start time of the run is not known
 
 
 class _AuditEntryRow(TypedDict):
     time: IsoTime  # by the host's clock
     host: str
-    operator: str | None  # user@machine, as that machine said
+    operator: str | None  # user@machine, as the operator's machine reported it
     user: str  # the account on the host
     key: str | None  # fingerprint
-    key_by: str | None  # which side said so: "sshd" or "operator"
+    key_by: str | None  # which side reported the key: "sshd" or "operator"
     verb: str
     job: str | None
     run: str | None
@@ -205,7 +206,7 @@ class _AuditEntryRow(TypedDict):
     version: str
 
 
-_From = TypedDict("_From", {"from": str | None})  # the client's address, as sshd says
+_From = TypedDict("_From", {"from": str | None})  # the client's address, as sshd reports it
 
 
 class AuditEntryRow(_AuditEntryRow, _From):
@@ -215,7 +216,7 @@ class AuditEntryRow(_AuditEntryRow, _From):
 class AuditPortRow(TypedDict):
     host: str
     port: int
-    task: str | None  # None: the mesh's
+    task: str | None  # None: the port of the mesh
     protect: str
 
 
@@ -258,5 +259,5 @@ class AuditVersionRow(TypedDict):
     host: str
     tfdeploy: str
     agent: str
-    python: str  # that the agent runs on
+    python: str  # version of the Python that runs the agent
     tensorflow: str | None
