@@ -1,4 +1,4 @@
-"""The answer of `audit`, and a line of a host's audit log."""
+"""Define the answer of `audit`, and the lines of a host's audit log."""
 
 from __future__ import annotations
 
@@ -66,4 +66,4 @@ class Entry(Answer, rename={"client": "from"}):
     missed: Count = 0
 
 
-AUDIT = Flow("audit", Nothing, AuditHere)  # each item's blob: a file of the log, packed
+AUDIT = Flow("audit", Nothing, AuditHere)  # the blob of each item is a packed file of the log

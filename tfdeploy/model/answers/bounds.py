@@ -1,5 +1,5 @@
-"""Limits of what a host may send: bounded text, finite numbers, names from allow-lists, paths
-without control characters."""
+"""Define limits of what a host may send: bounded texts, finite numbers, names from allow-lists,
+paths without control characters."""
 
 from __future__ import annotations
 
@@ -9,34 +9,35 @@ from msgspec import Meta
 
 MOST_TEXT = 1 << 16
 MOST_PATHS = 1_000_000
-MOST_ROWS = 100_000  # in one list that a host sends
+MOST_ROWS = 100_000  # of one list that a host sends
 _PLAIN = r"[^\x00-\x1f\x7f]"
 
-Text = Annotated[str, Meta(max_length=MOST_TEXT)]  # foreign bytes may be in it: only `ui` shows it
+# It may contain any characters, so only `ui` may show it.
+Text = Annotated[str, Meta(max_length=MOST_TEXT)]
 Line = Annotated[str, Meta(max_length=4096, pattern=rf"\A{_PLAIN}*\Z")]
-# as agent/serve/call.py has it
+# the same pattern as in agent/serve/call.py
 Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")]
 TaskName = Annotated[str, Meta(pattern=r"\A[a-z]{1,32}:[0-9]{1,7}\Z")]
-# "" for none: msgspec has no unions of strings
+# "" means no name, because msgspec cannot distinguish two string types in a union.
 TaskNameOrNone = Annotated[str, Meta(pattern=r"\A([a-z]{1,32}:[0-9]{1,7})?\Z")]
 Code = Annotated[str, Meta(pattern=r"\A[a-z_]{1,64}\Z")]
-AbsolutePath = Annotated[str, Meta(max_length=4096, pattern=rf"\A/{_PLAIN}*\Z")]  # an absolute path
-# relative; its user checks that it is one that was asked for
+AbsolutePath = Annotated[str, Meta(max_length=4096, pattern=rf"\A/{_PLAIN}*\Z")]
+# The caller must check that it requested this path.
 RelativePath = Annotated[str, Meta(min_length=1, max_length=4096)]
 NameOrNone = Annotated[str, Meta(pattern=r"\A([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?\Z")]
 Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{8,128}\Z")]
-# characters of PEP 440
+# the characters that PEP 440 allows
 Version = Annotated[str, Meta(pattern=r"\A[0-9A-Za-z][0-9A-Za-z.+!_-]{0,63}\Z")]
-Account = Annotated[str, Meta(pattern=r"\A[\w.@+$\\-]{1,128}\Z")]  # it may stand in a command
+Account = Annotated[str, Meta(pattern=r"\A[\w.@+$\\-]{1,128}\Z")]  # safe in a command
 Variable = Annotated[str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_]{0,127}\Z")]
 
 Count = Annotated[int, Meta(ge=0, le=1 << 53)]  # bytes, files, pids
-# nanoseconds, free bytes of a disk: msgspec takes no larger bound
+# nanoseconds, free bytes of a disk; msgspec allows no larger bound
 BigCount = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Number = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)]
 Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
-# years 69 to 5138, which datetime can show; NaN and infinity are refused
+# Years 69 to 5138, which datetime can represent. NaN and infinity are refused.
 Seconds = Annotated[float, Meta(ge=-6e10, le=1e11)]
 
 Scalar = Text | Int64 | Seconds | bool | None

@@ -1,4 +1,4 @@
-"""Answers about broadcasts: what a host lacks of a data set, and how far it is."""
+"""Define answers about broadcasts: which pieces of a data set a host lacks, and its progress."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tfdeploy.model.answers.bounds import Count
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing, Verb
 
 Base64 = Annotated[str, Meta(max_length=32 << 20)]
-Bitmap = Annotated[str, Meta(max_length=128)]  # of a segment
+Bitmap = Annotated[str, Meta(max_length=128)]  # the pieces of one segment
 Words = Annotated[str, Meta(max_length=1000)]
 
 

@@ -1,5 +1,5 @@
-"""The answers of the `clean` verbs: what lies in a workdir that no run needs, and what of it was
-removed."""
+"""Define the answers of the `clean` verbs: the items in a workdir that no run needs, and the items
+that were removed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Meta
 from tfdeploy.model.answers.bounds import Count, Line, NameOrNone, Names, Seconds
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing
 
-# the last six: of `clean --everything` alone
+# Only `clean --everything` lists the last six kinds.
 Kind = Literal[
     "run",
     "release",

@@ -1,4 +1,4 @@
-"""An error as the agent sends it: see agent/serve/error_codes.py."""
+"""Define an error as the agent sends it: see agent/serve/error_codes.py."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ class Failure(Answer):
     code: Code
     what: Text
     where: Text | None = None
-    advice: Code | None = None  # the name of a line of model/advice.py
+    advice: Code | None = None  # the name of a line in model/advice.py
     details: Annotated[dict[Text, Scalar | _Few | _Fields], Meta(max_length=1000)] = {}

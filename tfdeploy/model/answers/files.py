@@ -1,4 +1,4 @@
-"""Answers about files: releases, data sets, `keep` folders, and what is fetched."""
+"""Define answers about files: releases, data sets, `keep` folders, and fetched files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of hosts about the links between them: `tfdeploy check` asks."""
+"""Define the answers of hosts about the links between them, which `tfdeploy check` requests."""
 
 from __future__ import annotations
 

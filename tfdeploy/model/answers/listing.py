@@ -1,7 +1,7 @@
-"""The files that a host lists in one of its folders: paths, sizes, times. Checked before anything
-is done with them.
+"""Check the files that a host lists in one of its folders (paths, sizes, times) before they are
+used.
 
-Pure. A path that could lead out of the folder it is copied to is refused.
+Pure. A path that could lead out of the folder to which it is copied is refused.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from tfdeploy.model.answers.bounds import BigCount, Text
 
-MOST_FILES = 1_000_000
-LONGEST_PATH = 4096
+MOST_FILES = 1_000_000  # of one listing
+LONGEST_PATH = 4096  # characters
 CHECKPOINT_RECORD = "checkpoint"  # TensorFlow's own file that names the newest checkpoint
 
 
@@ -45,7 +45,7 @@ def checked(files: Iterable[FoundFile]) -> tuple[FoundFile, ...]:
         files_by_path[file.path] = file
         if len(files_by_path) > MOST_FILES:
             raise ValueError(f"more than {MOST_FILES} files")
-    # In this order a path stands directly before those below it.
+    # In this order a path comes directly before the paths below it.
     for path, following in pairwise(
         sorted(files_by_path, key=lambda path: path.replace("/", "\0"))
     ):
@@ -55,8 +55,8 @@ def checked(files: Iterable[FoundFile]) -> tuple[FoundFile, ...]:
 
 
 def is_inside(path: str) -> bool:
-    """Whether the path is relative, without empty, `.` and `..` parts, and one that a file system
-    can hold."""
+    """True if the path is relative, has no empty, `.` or `..` parts, and can exist in a file
+    system."""
     if (
         len(path) > LONGEST_PATH
         or "\0" in path
@@ -65,13 +65,13 @@ def is_inside(path: str) -> bool:
         return False
     try:
         return bool(path.encode("utf-8", "surrogateescape"))
-    except UnicodeEncodeError:  # half of a surrogate pair
+    except UnicodeEncodeError:  # the path contains a lone surrogate
         return False
 
 
 def stays_inside(link: FoundFile) -> bool:
-    """Whether a link's target is in the same tree, by its text alone: `..` only at the front, and
-    not too many."""
+    """True if the link's target is in the same tree. Only the target's text is checked: `..` may
+    occur only at its beginning, and not more often than the link is deep."""
     words = (link.target or "").split("/")
     ups = next((number for number, word in enumerate(words) if word != ".."), len(words))
     rest = "/".join(words[ups:])
@@ -79,8 +79,8 @@ def stays_inside(link: FoundFile) -> bool:
 
 
 def newest(listed_files: Iterable[FoundFile]) -> tuple[int, int]:
-    """(mtime_ns of the newest `checkpoint` record, of the newest file), 0 where there is none. The
-    greater pair is newer."""
+    """Return (mtime_ns of the newest `checkpoint` record, mtime_ns of the newest file), each 0 if
+    there is none. The greater pair is newer."""
     files = [file for file in listed_files if file.target is None]
     records = [file.mtime_ns for file in files if file.is_record]
     return max(records, default=0), max((file.mtime_ns for file in files), default=0)

@@ -1,4 +1,4 @@
-"""Answers about programs on a host: the environments of `setup`, and TensorBoard."""
+"""Define answers about programs on a host: the environments of `setup`, and TensorBoard."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from msgspec import Meta
 from tfdeploy.model.answers.bounds import AbsolutePath, Name, Number, Port, Text, Version
 from tfdeploy.model.answers.verb import Answer, Flow, Verb
 
-# both are written into files that pip or uv read on other hosts
-# PEP 503
+# Both are written into files that pip or uv reads on other hosts, so their characters are limited.
+# as in PEP 503
 Package = Annotated[str, Meta(max_length=128, pattern=r"\A[a-z0-9]([a-z0-9-]*[a-z0-9])?\Z")]
 Installed = Annotated[  # PEP 440
     str,

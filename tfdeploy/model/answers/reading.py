@@ -1,7 +1,7 @@
-"""JSON from a host to a typed value. No other place makes types of what a host sends.
+"""Convert JSON from a host to typed values. No other module does this.
 
-A record of `agent.wire` inside an answer is checked by a shape made from its own fields, so the two
-cannot differ.
+A record of `agent.wire` inside an answer is checked against a type that is built from the record's
+own fields, so the two cannot differ.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from tfdeploy.model.answers.shapes import shape_of
 from tfdeploy.model.typed import msgspec_lock
 
 V = TypeVar("V")
-MOST_WORDS = 300
-MOST_WEIGHT_BYTES = 256 << 20
-_VALUE_BYTES = 64
+MOST_WORDS = 300  # characters of an error message
+MOST_WEIGHT_BYTES = 256 << 20  # memory that one answer may take, as weight_bytes estimates it
+_VALUE_BYTES = 64  # memory of a small value in Python
 
 
 class BadShape(ValueError):
-    """The JSON is not a value of the type; the message says why."""
+    """The JSON is not a value of the type. The message says why."""
 
 
 def read(value: Any, cls: type[V]) -> V:
-    """`value` as a `cls`. Raises BadShape, and nothing else, for any `value` that is none."""
+    """Return `value` as an instance of `cls`. Raises BadShape, and nothing else, if `value` does
+    not fit."""
     try:
         with msgspec_lock:
             return msgspec.convert(value, cls, dec_hook=_record)
@@ -35,14 +36,15 @@ def read(value: Any, cls: type[V]) -> V:
 
 
 def read_text(text: bytes, cls: type[V]) -> V:
-    """`read` of JSON text, without plain Python values in between. Raises BadShape."""
+    """Return JSON text as an instance of `cls`, as `read` does, but without plain Python values as
+    an intermediate step. Raises BadShape."""
     if weight_bytes(text) > MOST_WEIGHT_BYTES:
         raise BadShape(f"it would take more than {MOST_WEIGHT_BYTES >> 20} MiB of memory")
     try:
         with msgspec_lock:
             return msgspec.json.decode(text, type=cls, dec_hook=_record)
     except Exception as error:
-        # msgspec refuses names whose bytes are not UTF-8.
+        # msgspec refuses surrogate escapes, which stand for names that are not UTF-8.
         if type(error) is msgspec.DecodeError and b"\\ud" in text:
             return read(_values_of(text), cls)
         raise _bad_shape(error) from error
@@ -58,13 +60,13 @@ def _bad_shape(error: Exception) -> BadShape:
 
 
 def weight_bytes(text: bytes) -> int:
-    """About how many bytes the JSON takes as Python values. A small value takes much more than its
-    text; commas and opening brackets count the values."""
+    """Return an estimate of the bytes that the JSON takes as Python values. A small value takes
+    much more than its text. The number of values is estimated by commas and opening brackets."""
     return len(text) + _VALUE_BYTES * (1 + text.count(b",") + text.count(b"[") + text.count(b"{"))
 
 
 def _values_of(text: bytes) -> Any:
-    """JSON in ASCII as plain values. Raises BadShape."""
+    """Return JSON in ASCII as plain Python values. Raises BadShape."""
     try:
         return _DECODER.decode(text.decode("ascii"))
     except (ValueError, RecursionError) as error:
@@ -79,6 +81,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 def _record(cls: type[Any], fields: Any) -> Any:
-    """A record of agent/wire.py, for msgspec."""
+    """Return the record of agent/wire.py that `fields` hold. msgspec calls this as its decoding
+    hook."""
     msgspec.convert(fields, shape_of(cls))  # type: ignore[arg-type]
     return wire.from_wire(cls, fields)

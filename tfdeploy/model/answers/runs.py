@@ -1,4 +1,4 @@
-"""Answers about runs: their state on one host, how they end there, and their logs."""
+"""Define answers about runs: their state on one host, how they end on it, and their logs."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class RunOnHost(Answer, kw_only=True):
     tasks: Tasks
     live: bool
     left: bool
-    committed: bool = True  # an older agent does not send it
+    committed: bool = True  # the default is for older agents, which do not send this field
     samples: NewestSamples | None = None
 
 
@@ -112,7 +112,7 @@ class RunChange(Answer):
     samples: NewestSamples | None = None
 
 
-# offset in the blob, UTC, stream, attempt
+# offset in the blob, UTC seconds, stream, attempt
 Record = tuple[Count, Seconds, Annotated[int, Meta(ge=0, le=1)], Count]
 
 

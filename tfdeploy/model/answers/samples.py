@@ -1,5 +1,5 @@
-"""What a host says of the use of its processors, memory and GPUs, and of the metrics that tasks
-have printed."""
+"""Define what a host reports about the use of its processors, memory and GPUs, and about the
+metrics that tasks have printed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfdeploy.model.answers.verb import Answer, Flow
 
 Cores = Annotated[float, Meta(ge=0, le=1e6)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
-# foreign bytes may be in it: only `ui` shows it
+# It may contain any characters, so only `ui` may show it.
 MetricName = Annotated[str, Meta(min_length=1, max_length=128)]
 NotFinite = Literal["nan", "inf", "-inf"]
 Metric = Annotated[float, Meta(ge=-1e308, le=1e308)]

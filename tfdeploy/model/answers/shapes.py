@@ -1,4 +1,5 @@
-"""The shapes of the records in agent/wire.py: their own fields, with limits and allowed values.
+"""Build types that check the records in agent/wire.py: the records' own fields, with limits and
+allowed values.
 
 The records themselves have no checks, because every process of the agent loads them.
 """
@@ -79,7 +80,7 @@ class GangRound(msgspec.Struct):
 
 _Endings = Annotated[dict[TaskName, Ending], Meta(max_length=MOST_ROWS)]
 _SHOWN: dict[str, Any] = {"run": Name, "task": TaskName, "host": Name}
-_NARROWER: dict[type[Any], dict[str, Any]] = {  # record -> field -> what it may be
+_NARROWER: dict[type[Any], dict[str, Any]] = {  # record -> field -> its allowed type
     wire.TaskStatus: {
         **_SHOWN,
         "state": TaskState,
@@ -106,7 +107,8 @@ _NARROWER: dict[type[Any], dict[str, Any]] = {  # record -> field -> what it may
 }
 _BOUNDED = {str: Text, int: Number, float: Seconds, bool: bool, type(None): None, Any: Scalar}
 
-# agents lack these
+# At run time `wire` has stand-ins for the names of `typing`, so its type hints are resolved with
+# these names.
 _NAMES = {name: getattr(typing, name) for name in typing.__all__ if name in vars(wire)} | vars(
     inner
 )
@@ -114,8 +116,8 @@ _NAMES = {name: getattr(typing, name) for name in typing.__all__ if name in vars
 
 @cache
 def shape_of(record: type[Any]) -> type[msgspec.Struct]:
-    """A type for msgspec. Every field is required: agents send records whole. Raises KeyError for a
-    class that is no record of agent/wire.py."""
+    """Return a type with which msgspec checks a record. Every field is required, because agents
+    send records whole. Raises KeyError for a class that is not a record of agent/wire.py."""
     narrower = _NARROWER[record]
     fields = [
         (name, narrower.get(name) or _bounded(hint))
@@ -130,6 +132,6 @@ def _bounded(hint: Any) -> Any:
         return Annotated[list[_bounded(inner[0])], Meta(max_length=MOST_ROWS)]  # type: ignore[misc]
     if get_origin(hint) is dict:
         return Annotated[dict[Text, _bounded(inner[1])], Meta(max_length=MOST_ROWS)]  # type: ignore[misc]
-    if inner:  # an Optional
+    if inner:  # a union, such as an Optional
         return reduce(or_, map(_bounded, inner))
     return _BOUNDED[hint]

@@ -1,6 +1,6 @@
-"""A verb of the agent: its name on the wire, and the types of its answer.
+"""Define a verb of the agent: its name on the wire, and the types of its answer.
 
-A caller names one of these values, so it knows the type of the answer. `transport` checks every
+A caller passes one of these values, so it knows the type of the answer. `transport` checks every
 answer against that type.
 """
 
@@ -17,7 +17,7 @@ V_co = TypeVar("V_co", covariant=True)
 I_co = TypeVar("I_co", covariant=True)  # an item
 
 
-# a verb's arguments by name: docs/agent-protocol.md. The host checks each of them
+# A verb's arguments by name: docs/agent-protocol.md. The host checks each argument.
 Args = Mapping[str, object]
 
 
@@ -47,7 +47,7 @@ class Flow(Generic[I_co, V_co]):
 
 
 def optional(cls: type[V]) -> type[V | None]:
-    """The type of an answer that may be null."""
+    """Return the type of an answer that may be null."""
     either: Any = cls | None
     found: type[V | None] = either
     return found

@@ -1,5 +1,5 @@
-"""Tell how much of a run is done if its goal is known: `--steps=2000` in its command, or Keras's
-`Epoch 3/40`. Pure."""
+"""Compute how much of a run is done, if its goal is known: `--steps=2000` in its command, or
+Keras's `Epoch 3/40`. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from tfdeploy.model.progress.run_progress import RunProgress
 
 @dataclass(frozen=True)
 class Headway:
-    """How far a run is. `part`: 0 to 1. `words`: "step 1,393 of 2,000", "epoch 3 of 40"."""
+    """How much of a run is done. `part`: 0 to 1. `words`: "step 1,393 of 2,000", "epoch 3 of
+    40"."""
 
     part: float
     words: str
 
 
 def headway(progress: RunProgress) -> Headway | None:
-    """Return how far the run is, by its highest step or its leading task's epoch. None: its goal is
-    not known."""
+    """Return how much of the run is done, by its highest step or by the epoch of its leading task.
+    None: the goal is not known."""
     lead = progress.lead
     if lead is None:
         return None

@@ -1,9 +1,9 @@
 """Find tasks that train more slowly than the others, each with a figure. Pure.
 
 If each task has its own steps, their rates are compared. Workers that share a step counter and
-print no own step are compared by how fast they write lines, because they run the same program. If
-all make each step together, their rates are equal, and the task that keeps the others waiting is
-the one that computes most.
+print no step of their own are compared by how fast they write lines, because they run the same
+program. If all tasks make each step together, their rates are equal; then the task that keeps the
+others waiting is the one that computes most.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from tfdeploy.model.progress.run_progress import TRAINERS, RunProgress
 from tfdeploy.model.progress.task_progress import TaskProgress
 from tfdeploy.model.progress.trends import LINES, Trends
 
-SLOW = 1.5  # times the median
-FEWEST = 3  # tasks that are compared
-OVER_S = 60.0
-SEEN_S = 15.0  # of history before lines are compared
-BEHIND_S = 30.0  # by the run's rate
+SLOW = 1.5  # a task is slow from this multiple of the median
+FEWEST = 3  # fewer tasks are not compared
+OVER_S = 60.0  # rates and use are averaged over this time
+SEEN_S = 15.0  # lines are compared only with at least this much history
+BEHIND_S = 30.0  # a stale worker is behind by at least this time, at the run's rate
 
 
 @dataclass(frozen=True)
 class Slow:
-    """A slow task. `short` is for a cell: "2.1x slower"; `words`: "2.1x slower than the median of
-    16 tasks"."""
+    """A slow task. `short`, for a table cell: "2.1x slower". `words`: "2.1x slower than the median
+    of 16 tasks"."""
 
     times: float
     short: str
@@ -35,7 +35,7 @@ class Slow:
 
 
 def slow_tasks(progress: RunProgress, trends: Trends) -> dict[str, Slow]:
-    """Return slow tasks by name, only of tasks that run, on hosts that answer."""
+    """Return the slow tasks by name. Only running tasks whose hosts answer are compared."""
     trainers = [
         task
         for task in progress.tasks.values()
@@ -79,7 +79,8 @@ def _slower(rates: Mapping[str, float], by: str) -> dict[str, Slow]:
 
 
 def _busy(trainers: list[TaskProgress], trends: Trends) -> dict[str, Slow]:
-    """Compare tasks that make each step together: by GPU if they have some, else by processor."""
+    """Return the slow ones of tasks that make each step together, by the use of their GPUs, or of
+    their CPUs if they have no GPUs."""
     for use, words in (("gpu", "GPU"), ("cpu", "CPU")):
         means = {
             task.task: mean

@@ -1,8 +1,9 @@
-"""Compute the progress of a run: a pure fold over its events. The same events give the same state,
-live or replayed.
+"""Compute the progress of a run from its events. The same events give the same state, live or
+replayed.
 
-It reads no clock: time is the events' time. A line costs about a microsecond; step and loss are
-computed when they are read. Nothing here is sanitised: text is as the hosts sent it.
+This module reads no clock; its time is the time of the events. A line costs about a microsecond;
+step and loss are computed when they are read. Texts are not sanitised: they are as the hosts sent
+them.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ from tfdeploy.model.typed import convert
 
 STEPS = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
 TRAINERS = ("worker", "chief")
-_KEPT_NOTES = 100
+_KEPT_NOTES = 100  # older notes are dropped
 
 
 class HostProgress:
-    """One host: the last state of its connection, and what is being sent to it."""
+    """One host: the last state of its connection, and the transfers to it."""
 
     def __init__(self, host: str) -> None:
         self.host = host
         self.state = ""  # connected, unreachable, failed, prepared, started, committed
         self.text: str | None = None
         self.transfers: dict[str, Transfer] = {}
-        self.synced = False  # code and data are complete there
-        # number -> percent busy, bytes in use
+        self.synced = False  # True if code and data are complete on the host
+        # number of a GPU -> (percent busy, bytes in use)
         self.gpus: dict[int, tuple[float | None, int | None]] = {}
-        self.traffic: int | None = None  # bytes a second that it receives and sends
+        self.traffic: int | None = None  # bytes received and sent per second
 
     def transfer(self, what: str) -> Transfer:
         return self.transfers.setdefault(what, Transfer(what))
@@ -57,8 +58,8 @@ class HostProgress:
 
 
 class RunProgress:
-    """The fold. `apply` each event in order; then read. Not thread-safe: one thread applies and
-    reads."""
+    """The progress of one run. Call `apply` for each event in order, then read the fields. Not
+    thread-safe: one thread must apply and read."""
 
     def __init__(self, plan: Plan | None = None) -> None:
         self.plan: Plan | None = None
@@ -70,14 +71,14 @@ class RunProgress:
         self.ended: float | None = None
         self.tasks: dict[str, TaskProgress] = {}
         self.hosts: dict[str, HostProgress] = {}
-        self.broadcasts: dict[str, BroadcastFields] = {}  # those under way, by what they move
-        self.steps: dict[str, str] = {}  # of the launch: name -> begin, done, failed
+        self.broadcasts: dict[str, BroadcastFields] = {}  # running broadcasts, by what they send
+        self.steps: dict[str, str] = {}  # step of the launch -> begin, done, failed
         self.notes: deque[tuple[float, str, str]] = deque(maxlen=_KEPT_NOTES)  # time, level, text
         self.left_files: dict[str, list[str]] = {}
         self.attempts: dict[tuple[str, int], Attempt] = {}  # by task and number
-        self.goal: int | None = None  # steps, where the command names them
-        # several tasks share one step counter, each at its own pace: the step in a line is the
-        # run's
+        self.goal: int | None = None  # steps that the command requests; None: not known
+        # True if several tasks share one step counter, each at its own pace. Then the step in a
+        # line is the run's step.
         self.shares_step = False
         self._cause: str | None = None
         self._patterns: Patterns = {}
@@ -96,7 +97,7 @@ class RunProgress:
     def take_plan(self, plan: Plan) -> None:
         self.plan, self.run = plan, plan.run
         self._patterns = patterns_of(plan)
-        # fewer than the run has, where only some hosts are shown
+        # If only some hosts are shown, the plan has fewer tasks than the cluster.
         shown = sum(task.role in TRAINERS for task in plan.tasks)
         trainers = max(shown, sum(len(plan.cluster.get(role, ())) for role in TRAINERS))
         self.shares_step = rules(plan.mode).shares_step and trainers > 1
@@ -118,7 +119,7 @@ class RunProgress:
         self.goal = goal_of(deciding or plan.command)
 
     def host(self, name: str) -> HostProgress:
-        """Return the host of that name, added if it is new."""
+        """Return the host of that name. A new host is added."""
         return self.hosts.setdefault(name, HostProgress(name))
 
     @property
@@ -138,8 +139,8 @@ class RunProgress:
         return task.rate_of("local_step") if self.shares_step else task.rate
 
     def shared_rate(self, silent: Collection[str] = ()) -> float | None:
-        """Return steps per second of the shared step counter; None if there is none, or no rate is
-        known. `silent`: tasks without output for long."""
+        """Return steps per second of the shared step counter. None: there is no shared counter, or
+        no rate is known. `silent`: tasks that have written nothing for a long time."""
         if not self.shares_step:
             return None
         reporting = [task for task in self.tasks.values() if not self.health(task)]
@@ -151,13 +152,14 @@ class RunProgress:
 
     @property
     def lead(self) -> TaskProgress | None:
-        """Return the first task that decides how the run ends; None before there is a plan."""
+        """Return the first deciding task, whose outcome decides how the run ends; None before there
+        is a plan."""
         return next((task for task in self.tasks.values() if task.deciding), None)
 
     @property
     def highest_step(self) -> int | None:
-        """Return the highest step of all tasks that train; of a shared counter, if they print it
-        beside their own."""
+        """Return the highest step of all tasks that train. If a task prints the shared counter and
+        its own steps, the shared counter is used. None: no step is known."""
         steps = []
         for task in self.tasks.values():
             if task.task.partition(":")[0] in TRAINERS:
@@ -167,7 +169,8 @@ class RunProgress:
         return max(steps, default=None)
 
     def run_rate(self, silent: Collection[str] = ()) -> float | None:
-        """Return steps per second of the run: of the shared counter, else of the leading task."""
+        """Return steps per second of the run: of the shared counter, or else of the leading task.
+        `silent` as in `shared_rate`."""
         if self.shares_step:
             return self.shared_rate(silent)
         lead = self.lead
@@ -181,8 +184,8 @@ class RunProgress:
 
     @property
     def own_metrics(self) -> list[str]:
-        """Return the job's own metrics, then those that its tasks print or write, the most wanted
-        first."""
+        """Return the job's own metrics, then those that its tasks print or write, the most
+        important first."""
         metric_names = (name for task in self.tasks.values() for name in task.measures.names())
         return sort_metrics(
             own_metrics(dict.fromkeys((*self.job_metrics, *metric_names))), self.job_metrics
@@ -194,8 +197,8 @@ class RunProgress:
         return self.plan.metrics if self.plan else ()
 
     def gpu_use(self, task: TaskProgress) -> tuple[float | None, int | None]:
-        """Return (percent busy, the mean of its GPUs; bytes in use in all of them). None: not
-        measured, or it has none."""
+        """Return (mean percent busy of the task's GPUs, bytes in use in all of them). None: not
+        measured, or the task has no GPU."""
         host = self.hosts.get(task.host)
         if host is None or task.state != "running":
             return None, None
@@ -215,30 +218,29 @@ class RunProgress:
 
     @property
     def cause(self) -> str | None:
-        """Return why the run fails or failed: as the operation reports it, else by the first
-        death."""
+        """Return why the run fails or failed: the cause that the operation reported, or else the
+        first death."""
         if self._cause or self.state in ("succeeded", "stopped"):
             return self._cause
         return deaths.death_of(task).describe if (task := self.first_death) else None
 
     def health(self, task: TaskProgress) -> str | None:
-        """Return "unreachable", "stalled" or None. While the host cannot be reached, that hides a
-        stall."""
+        """Return "unreachable", "stalled" or None. "unreachable" hides a stall."""
         if task.state == "ended":
             return None
         host = self.hosts.get(task.host)
         return "unreachable" if host and host.state == "unreachable" else task.health
 
     def stalled_because(self, task: TaskProgress, now: float | None = None) -> str | None:
-        """Return why it is stalled, or was when its host last answered. `now`: UTC seconds, to tell
-        for how long."""
+        """Return why the task is stalled, or was stalled when its host last answered; None if it is
+        not stalled. `now`: UTC seconds; if given, the text says for how long."""
         if task.state == "ended":
             return None
         gone = self.health(task) == "unreachable"
         return stall_words(task.health_reason, task.health_since, last_known=gone, now=now)
 
     def _task(self, name: str, host: str | None) -> TaskProgress:
-        """Return the task of that name, added if it is new."""
+        """Return the task of that name. A new task is added."""
         task = self.tasks.get(name)
         if task is None:
             task = self.tasks[name] = TaskProgress(name, host or "?", self._patterns)
@@ -247,7 +249,8 @@ class RunProgress:
     def take_lines(
         self, task: str, host: str, time: float, newest: Sequence[str], count: int
     ) -> None:
-        """Take `count` lines that a task wrote at one time, of which `newest` are the last ones."""
+        """Record `count` lines that a task wrote at one time. `newest` are the last of these
+        lines."""
         told = self._task(task, host)
         told.lines += count
         told.last_time = time
@@ -267,7 +270,8 @@ class RunProgress:
 
     def _fold_transfer(self, event: Event) -> None:
         host, what = self.host(event.host or "?"), event.data.get("what", "")
-        if what == "all":  # the sum of the others, sent once they are done
+        # "all" is the sum of the other transfers, sent when all of them are done.
+        if what == "all":
             host.synced = True
         else:
             host.transfer(what).apply(event.time, cast("TransferFields", event.data))
@@ -290,8 +294,8 @@ class RunProgress:
         task.apply(cast("TaskFields", event.data))
 
     def take_attempts(self, told: Mapping[str, Sequence[Attempt]]) -> list[Attempt]:
-        """Take what the hosts had recorded of attempts earlier. Return those whose end was not
-        known."""
+        """Record attempts that the hosts recorded earlier. Return the attempts whose end was not
+        known before."""
         return merge_recorded(
             self.attempts, {task: told[task] for task in told.keys() & self.tasks.keys()}
         )
@@ -313,7 +317,7 @@ class RunProgress:
 
     def _fold_run(self, event: Event) -> None:
         self.state = event.data.get("state", self.state)
-        # a run that goes on again has no cause any more
+        # Only a run that has failed or is lost keeps its cause. A run that is alive again has none.
         keeps = self.final and self.state not in ("succeeded", "stopped")
         self._cause = event.data.get("cause") or (self._cause if keeps else None)
         self.left_files = event.data.get("left_files") or self.left_files

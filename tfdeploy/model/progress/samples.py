@@ -11,9 +11,9 @@ from tfdeploy.model.status.attempts import Attempt
 
 
 def gpu_use(seen: Iterable[tuple[float | None, int | None]]) -> tuple[float | None, int | None]:
-    """Return how busy several GPUs are on average, in percent, and the bytes in use in all of them.
+    """Return the mean use of several GPUs in percent, and the bytes in use in all of them.
 
-    `seen`: both of each GPU. None: not measured.
+    `seen`: (percent, bytes) of each GPU. None: not measured.
     """
     known = list(seen)
     busy = [percent for percent, _ in known if percent is not None]
@@ -23,8 +23,8 @@ def gpu_use(seen: Iterable[tuple[float | None, int | None]]) -> tuple[float | No
 
 @dataclass(frozen=True)
 class Samples:
-    """The samples. `tasks`, `hosts`, `attempts`: by name, oldest first. `errors`: hosts that gave
-    no answer."""
+    """The samples of a run. `tasks`, `hosts`, `attempts`: by name, oldest first. `errors`: hosts
+    that did not answer."""
 
     tasks: dict[str, list[TaskSample]] = field(default_factory=dict)
     hosts: dict[str, list[HostSample]] = field(default_factory=dict)

@@ -1,5 +1,5 @@
-"""Hold the progress of one task: what its host reports of it, and what its lines tell. Not
-sanitised: text is as the hosts sent it."""
+"""Hold the progress of one task: what its host reports, and what its lines contain. Texts are not
+sanitised: they are as the hosts sent them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _RANK = {"pending": 0, "starting": 1, "running": 2, "lost": 3, "ended": 4}
 
 @dataclass(eq=False)
 class TaskProgress:
-    """One task. Times are the host's UTC seconds."""
+    """One task. Times are UTC seconds by the host's clock."""
 
     task: str
     host: str
     patterns: InitVar[Patterns]
     gpus: tuple[int, ...] = ()
     deciding: bool = False
-    address: str = ""  # where the other tasks reach it
+    address: str = ""  # the endpoint to which other tasks connect
     state: str = "pending"
     up: bool = False
     outcome: str | None = None
@@ -38,10 +38,10 @@ class TaskProgress:
     started: float | None = None
     ended: float | None = None
     lines: int = 0
-    written_steps: int = 0  # new steps that were seen in event files
+    written_steps: int = 0  # how often a sample had a new step from event files
     last_raw: str = ""
     last_time: float | None = None
-    cpu: float | None = None  # cores in use, while it runs; None: not measured
+    cpu: float | None = None  # cores in use; None: not measured
     memory: int | None = None  # bytes
 
     def __post_init__(self, patterns: Patterns) -> None:
@@ -61,16 +61,16 @@ class TaskProgress:
 
     @property
     def rate(self) -> float | None:
-        """Return steps per second while it runs."""
+        """Return steps per second. None: the task has ended or is lost, or no rate is known."""
         return self.rate_of("step")
 
     def rate_of(self, name: str) -> float | None:
-        """Return the rate of one of the measures that count steps."""
+        """Return the rate of one of the metrics that count steps, per second. None: not known."""
         return None if self.state in ("ended", "lost") else self.measures.rate(self.last_time, name)
 
     @property
     def last_line(self) -> str:
-        """Return its last line; of a progress bar, the last state."""
+        """Return the task's last line; for a progress bar, its last state."""
         return last_state(self.last_raw)
 
     @property
@@ -78,8 +78,8 @@ class TaskProgress:
         return self.outcome in DEATHS
 
     def take_sample(self, sample: TaskSample) -> None:
-        """Take the metrics that its host knows: see Measures. A new step in an event file is a sign
-        of life, as a line is."""
+        """Record the metrics that the task's host read: see Measures. A new step in an event file
+        shows that the task is alive, as a line does."""
         before = self.step
         self.measures.take_sample(sample)
         if sample.step_time is not None and self.step != before:
@@ -87,7 +87,7 @@ class TaskProgress:
             self.last_time = max(sample.step_time, self.last_time or 0.0)
 
     def apply(self, fields: TaskFields) -> None:
-        """Take a TaskStatus's fields, unless they are older than the known ones."""
+        """Record the fields of a TaskStatus, unless they are older than the known ones."""
         attempt, state = fields.get("attempt", self.attempt), fields.get("state", self.state)
         if _order(attempt, state) < _order(self.attempt, self.state):
             return
@@ -100,6 +100,6 @@ class TaskProgress:
 
 
 def _order(attempt: int, state: str) -> tuple[int, int]:
-    """Return a key that grows over time. `pending` after an attempt is later than that attempt's
+    """Return a sort key that grows over time. `pending` after an attempt comes after that attempt's
     end: the task waits to restart."""
     return attempt, len(_RANK) if state == "pending" and attempt else _RANK.get(state, 0)

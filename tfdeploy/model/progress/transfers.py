@@ -1,5 +1,5 @@
-"""Compute the progress of one transfer to one host: bytes, rate, time left. Pure; its clock is the
-events' time."""
+"""Compute the progress of one transfer to one host: bytes, rate, remaining time. Pure; its time is
+the time of the events."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import NamedTuple
 
 from tfdeploy.model.events import TransferFields
 
-WINDOW_S = 5.0
+WINDOW_S = 5.0  # the rate of a running transfer is averaged over this time
 
 
 @dataclass(eq=False)
 class Transfer:
-    """The fold over the transfer events of one host and one thing (`what`: "code", "data
-    digits")."""
+    """One transfer to one host, computed from its events. `what`: "code", "data digits"."""
 
     what: str
     state: str = "begin"  # begin, moving, done, failed
@@ -45,7 +44,8 @@ class Transfer:
 
     @property
     def rate(self) -> float | None:
-        """Return bytes per second: of the last 5 s while it moves, of the whole once it is done."""
+        """Return bytes per second: over the last 5 s while the transfer runs, over its whole
+        duration once it has ended. None: not known yet."""
         first, sent = self._samples[0] if self._samples else (0.0, 0)
         if not self.active and self.began is not None:
             first, sent = self.began, 0
@@ -54,7 +54,8 @@ class Transfer:
 
     @property
     def left_s(self) -> float | None:
-        """Return the seconds until it is done at this rate. None: not active, or no rate yet."""
+        """Return the remaining seconds at the present rate. None: the transfer does not run, or has
+        no rate yet."""
         rate = self.rate
         if not self.active or not rate:
             return None
@@ -71,7 +72,8 @@ class Totals(NamedTuple):
 
 
 def all_of(transfers: Iterable[Transfer]) -> Totals:
-    """Return the totals of transfers that run side by side: the slowest of them ends last."""
+    """Return the totals of transfers that run in parallel. The remaining time is at least that of
+    the slowest transfer."""
     every = list(transfers)
     sent, total = sum(t.sent_bytes for t in every), sum(t.total_bytes for t in every)
     rates = [t.rate for t in every if t.active and t.rate]

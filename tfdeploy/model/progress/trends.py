@@ -1,8 +1,8 @@
-"""Keep how figures of a run developed: per task and of the run, bounded whatever the run's length.
-Pure: reads no clock.
+"""Keep the history of a run's figures, per task and for the whole run, in bounded memory. Pure:
+reads no clock.
 
-A series is full at MOST points. Then every second point is dropped, and the following points are
-twice as far apart.
+When a series has MOST points, every second point is dropped, and later points are twice as far
+apart.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.samples import Samples, gpu_use
 from tfdeploy.model.progress.task_progress import TaskProgress
 
-MOST = 256
-APART_S = 1.0  # between two looks
-LINES = "lines"  # that a task has written so far
-PACE = "pace"  # steps per second of a task's own
+MOST = 256  # points of a series
+APART_S = 1.0  # the shortest time between two updates
+LINES = "lines"  # the number of lines that a task has written so far
+PACE = "pace"  # steps per second of the task itself
 USES = ("cpu", "memory", "gpu", "gpu memory")
-# DONE: the part of the run that is done, 0 to 1
+# DONE: the fraction of the run that is done, 0 to 1
 STEP, LOSS, RATE, DONE = "step", "loss", "steps/s", "done"
-RUN = ""  # the run itself, among the tasks
+RUN = ""  # the name under which the run's own trends are stored among those of tasks
 
 
 class Trend:
-    """Points (time, value), by time. A point that comes too soon after the last one replaces its
-    value."""
+    """Points (time, value), sorted by time. If a point follows the last one too soon, its value
+    replaces the last value."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -50,7 +50,7 @@ class Trend:
             self._apart_s = (self.times[-1] - self.times[0]) / MOST
 
     def begin_with(self, points: Iterable[tuple[float, float]]) -> None:
-        """Put older points before its own."""
+        """Insert older points before the known ones."""
         known = list(zip(self.times, self.values, strict=True))
         first = known[0][0] if known else math.inf
         self.__init__()  # type: ignore[misc]
@@ -62,8 +62,8 @@ class Trend:
         return list(zip(self.times, self.values, strict=True))
 
     def slope(self, over_s: float) -> float | None:
-        """Return the change per second over the last `over_s` seconds; None: fewer than two points.
-        Points before a fall do not count."""
+        """Return the change per second over the last `over_s` seconds; None if there are fewer than
+        two points. If the value fell, only the points after the last fall count."""
         at = max(0, bisect_left(self.times, self.times[-1] - over_s)) if self.times else 0
         for index in range(len(self.values) - 1, at, -1):
             if self.values[index] < self.values[index - 1]:
@@ -74,14 +74,15 @@ class Trend:
         return (self.values[-1] - self.values[at]) / (self.times[-1] - self.times[at])
 
     def mean(self, over_s: float) -> float | None:
-        """Return the mean of the points of the last `over_s` seconds."""
+        """Return the mean of the points of the last `over_s` seconds; None if there are no
+        points."""
         at = bisect_left(self.times, self.times[-1] - over_s) if self.times else 0
         return sum(self.values[at:]) / len(self.values[at:]) if self.times else None
 
 
 class Trends:
-    """The trends of a run. `printed`: metrics by task and name. `used`: LINES, PACE and USES by
-    task. RUN has STEP, LOSS, RATE and DONE of the run."""
+    """The trends of a run. `printed`: metrics, by task and name. `used`: LINES, PACE and USES, by
+    task and name. The task RUN has STEP, LOSS, RATE and DONE of the run."""
 
     def __init__(self) -> None:
         self.printed: dict[str, dict[str, Trend]] = {}
@@ -89,7 +90,7 @@ class Trends:
         self._looked: float | None = None
 
     def update(self, progress: RunProgress, now: float) -> None:
-        """Take what is known at `now` (seconds), at most once in APART_S."""
+        """Add the figures known at `now` (seconds), at most once in APART_S."""
         if self._looked is not None and 0 <= now - self._looked < APART_S:
             return
         self._looked = now
@@ -103,7 +104,7 @@ class Trends:
         return self.printed.get(task, {}).get(name) or self.used.get(task, {}).get(name)
 
     def begin_with(self, noted: Samples, run: RunProgress) -> None:
-        """Take what the hosts had recorded earlier."""
+        """Insert the samples that the hosts recorded earlier."""
         for name, samples in noted.tasks.items():
             if name in run.tasks:
                 self._begin(

@@ -1,5 +1,5 @@
-"""Tell what is wrong with each task of a run, in a word, and how bad it is. Tasks that need
-attention come first. Pure."""
+"""Classify the trouble of each task of a run: a rank by which tasks that need attention come first,
+and a text. Pure."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from tfdeploy.model.progress.task_progress import TaskProgress
 from tfdeploy.model.text.units import roughly
 from tfdeploy.model.text.words import outcome_words, short_error
 
-FIRST, DEAD, CUT, STALLED, AGAIN, SLOW, STARTING, RUNNING, DONE = range(9)  # the worst first
-RESTARTED = "restarted"  # it runs again
-_AGAIN_S = 120.0  # how long after a restart it is pointed out
+# Ranks, the worst first. FIRST is the first death; CUT is a task whose host is unreachable; AGAIN
+# is a task that restarted recently.
+FIRST, DEAD, CUT, STALLED, AGAIN, SLOW, STARTING, RUNNING, DONE = range(9)
+RESTARTED = "restarted"  # the state shown for a task that runs after a recent restart
+_AGAIN_S = 120.0  # a restart is recent for this long
 
 
 @dataclass(frozen=True)
 class Mark:
-    """The mark of a task. `rank`: FIRST to DONE. `state`: for a cell. `why`: "" if there is nothing
-    to say."""
+    """The trouble of a task. `rank`: FIRST to DONE. `state`: text for a table cell. `why`: the
+    reason; "" if there is none."""
 
     rank: int
     state: str
@@ -35,8 +37,8 @@ class Mark:
 def marks(
     progress: RunProgress, slow: Mapping[str, Slow] = MappingProxyType({}), now: float | None = None
 ) -> dict[str, Mark]:
-    """Return marks by task, in the plan's order. `now`: UTC seconds, by which a restart is
-    recent."""
+    """Return the marks by task, in the plan's order. `now`: UTC seconds, to decide whether a
+    restart is recent."""
     first = progress.first_death
     ended = progress.state in ("succeeded", "stopped")
     return {
@@ -82,15 +84,15 @@ def _mark(
 
 
 def last_cause(progress: RunProgress, task: TaskProgress) -> str:
-    """Return why it had to restart the last time, such as 'restart 2, after failed: 1'; without a
-    cause if that is not known."""
+    """Return why the task last restarted, such as 'restart 2, after failed: 1', or only 'restart 2'
+    if the cause is not known."""
     before = _words_before(progress, task)
     return f"restart {task.restarts}" + (f", after {before}" if before else "")
 
 
 def _again(progress: RunProgress, task: TaskProgress, now: float | None) -> str:
-    """Return such as '2x, 40 s ago: failed: 1', which must fit beside the figures of a task that
-    runs."""
+    """Return text such as '2x, 40 s ago: failed: 1', short enough to stand beside the figures of a
+    running task."""
     before = _words_before(progress, task)
     if task.state != "running" or now is None or task.started is None:
         return last_cause(progress, task)

@@ -9,10 +9,10 @@ from typing import TypedDict
 
 from tfdeploy.model.manifest import CodeFile
 
-MOST_FILES = 50
-MOST_BYTES = 256 << 10  # of a file
-MOST_LINES = 2000  # of a file's difference
-CONTEXT = 3
+MOST_FILES = 50  # files that are compared for a pair of runs
+MOST_BYTES = 256 << 10  # a larger file is not compared
+MOST_LINES = 2000  # of the diff of one file
+CONTEXT = 3  # lines around a difference
 _SAME = "only its mode or its line ends differ"
 
 CodeFiles = Mapping[str, CodeFile]
@@ -25,13 +25,13 @@ class LinesOfFile(TypedDict):
 
     path: str
     runs: tuple[str, str]
-    diff: list[str] | None  # None: `why` tells why
+    diff: list[str] | None  # None: `why` gives the reason
     why: str | None
 
 
 def changed_files(one: CodeFiles, other: CodeFiles) -> list[str]:
-    """Return the first MOST_FILES of the files whose content differs, or that one of the two
-    lacks."""
+    """Return the files whose content differs or that one side lacks, at most MOST_FILES, without
+    links."""
     names = sorted(path for path in {*one, *other} if one.get(path) != other.get(path))
     return [path for path in names if "link" not in (_kind(one, path), _kind(other, path))][
         :MOST_FILES
@@ -39,7 +39,7 @@ def changed_files(one: CodeFiles, other: CodeFiles) -> list[str]:
 
 
 def wanted(files: CodeFiles, paths: Iterable[str]) -> dict[str, CodeFile]:
-    """Return those of `paths` that are worth requesting."""
+    """Return those of `paths` that exist and are small enough to compare."""
     return {path: files[path] for path in paths if path in files and files[path].size <= MOST_BYTES}
 
 
@@ -48,8 +48,8 @@ def lines_of_files(
     files: tuple[CodeFiles, CodeFiles],
     contents: tuple[Contents | None, Contents | None],
 ) -> Iterator[LinesOfFile]:
-    """Return the lines that differ. `contents`: of the `wanted` files; None: no host has that
-    release any more."""
+    """Yield the differing lines of each changed file. `contents`: of the `wanted` files; None: no
+    host has that release any more."""
     for path in changed_files(*files):
         texts, why = [], None
         for run, known, content in zip(runs, files, contents, strict=True):

@@ -1,5 +1,5 @@
-"""Warn of a large release: which paths make it large, and how to send them once instead of with
-each run. Pure."""
+"""Warn of a large release: name the paths that make it large, and how to send them once instead of
+with each run. Pure."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from itertools import pairwise
 from tfdeploy.model.manifest import Manifest
 from tfdeploy.model.text.units import in_bytes
 
-MOST_BYTES = 50_000_000  # of code without a warning
-_MOST_PATHS = 3  # in the warning
-_LEAST_SHARE = 0.05  # of all bytes: smaller paths are not in the warning
-# if one subfolder has this share of its folder's bytes, the warning names the subfolder
+MOST_BYTES = 50_000_000  # larger code causes a warning
+_MOST_PATHS = 3  # named in the warning
+_LEAST_SHARE = 0.05  # of all bytes; the warning does not name smaller paths
+# If one subfolder has this share of its folder's bytes, the warning names the subfolder.
 _MAIN_SHARE = 0.8
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def large_code(manifest: Manifest) -> str | None:
     """Return a warning if the code has more than MOST_BYTES, with its largest paths and a remedy;
-    None: it is small."""
+    None if it is smaller."""
     total = manifest.total_bytes
     if total <= MOST_BYTES:
         return None
@@ -36,7 +36,7 @@ def large_code(manifest: Manifest) -> str | None:
 
 
 def _remedy(largest: list[tuple[str, int]]) -> str:
-    """Return what to write so that the largest path is sent once as data, or left out."""
+    """Return what to write so that the largest path is either sent once as data or left out."""
     path = largest[0][0]
     name = _NAME.sub("_", path.rstrip("/").rpartition("/")[2]).strip("_-") or "data"
     pattern = re.sub(r"([\\*?\[\]! ])", r"\\\1", "/" + path)
@@ -53,8 +53,8 @@ def _remedy(largest: list[tuple[str, int]]) -> str:
 
 
 def _largest(manifest: Manifest) -> list[tuple[str, int]]:
-    """Return (path, bytes) of files and folders, the largest first. A folder ends in "/". No path
-    lies in another one."""
+    """Return (path, bytes) of files and folders, the largest first. A folder ends with "/". No path
+    is inside another path."""
     sizes: Counter[str] = Counter()
     below: dict[str, set[str]] = {}
     for entry in manifest.entries:
@@ -67,7 +67,7 @@ def _largest(manifest: Manifest) -> list[tuple[str, int]]:
 
 
 def _narrowed(path: str, sizes: Counter[str], below: dict[str, set[str]]) -> str:
-    """Return the deepest subfolder that has almost all bytes of its parent, or `path` itself."""
+    """Return the deepest subfolder that has almost all bytes of `path`, or `path` itself."""
     while path in below:
         largest = max(sorted(below[path]), key=lambda child: sizes[child])
         if not largest.endswith("/") or sizes[largest] < _MAIN_SHARE * sizes[path]:

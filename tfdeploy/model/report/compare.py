@@ -1,4 +1,4 @@
-"""Find what differs between runs, and what each of them reached. Pure."""
+"""Find what differs between runs, and the final metrics of each run. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from tfdeploy.model.report.code_lines import LinesOfFile, lines_of_files
 from tfdeploy.model.report.run_report import Curves, Line, pieces_of
 
 What = Literal["command", "env", "code", "plan", "versions"]
-MOST_FILES = 1000
-_OF_THE_PLAN = frozenset(  # variables that tfdeploy sets: they differ with hosts and ports
+MOST_FILES = 1000  # changed files that are listed
+# Variables that tfdeploy sets. They are not compared, because they depend on hosts and ports.
+_OF_THE_PLAN = frozenset(
     (
         *(
             "TF_CONFIG",
@@ -51,8 +52,8 @@ class Final(TypedDict):
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One run. `files`: those of its code; None: not known here. `contents`: of files that differ
-    from the first run's; None: no host has its release any more."""
+    """One run. `files`: the files of its code; None: not known to this machine. `contents`: of
+    files that differ from the first run's; None: no host has its release any more."""
 
     plan: Plan
     started: float
@@ -62,9 +63,9 @@ class ComparedRun:
 
     @property
     def samples(self) -> list[TaskSample]:
-        """Return the samples of one task's metrics, which stand for the run.
+        """Return the samples of one task, whose metrics represent the run.
 
-        It is a deciding task that printed some, else the task that printed most.
+        This is a deciding task that printed metrics, or else the task that printed most.
         """
         printed = {task: [row for row in rows if row.printed] for task, rows in self.tasks.items()}
         deciding = (printed[task] for task in self.plan.deciding if printed.get(task))
@@ -90,7 +91,7 @@ def differences(runs: Sequence[ComparedRun]) -> list[Difference]:
 
 
 def code_lines(runs: Sequence[ComparedRun]) -> list[LinesOfFile]:
-    """Return what differs between the files of the first run and of each other run."""
+    """Return the differing lines between the code of the first run and of each other run."""
     first = runs[0]
     changed_files: list[LinesOfFile] = []
     for run in runs[1:]:
@@ -103,8 +104,8 @@ def code_lines(runs: Sequence[ComparedRun]) -> list[LinesOfFile]:
 
 
 def finals(runs: Sequence[ComparedRun]) -> list[Final]:
-    """Return the last value of each metric in the run's samples, and the step it had reached by
-    then."""
+    """Return the last value of each metric in each run's samples, and the step that the run had
+    reached then."""
     final_values: list[Final] = []
     for run in runs:
         last: dict[str, tuple[float, int | None]] = {}
@@ -119,7 +120,7 @@ def finals(runs: Sequence[ComparedRun]) -> list[Final]:
 
 
 def _compared_metrics(names: Iterable[str], run: ComparedRun) -> list[str]:
-    """Return the metrics that are compared, the most wanted first."""
+    """Return the metrics that are compared, the most important first."""
     return sort_metrics(
         (name for name in names if name in SHOWN_APART or name not in NOT_OWN),
         (*SHOWN_APART, *run.plan.metrics),
@@ -127,7 +128,8 @@ def _compared_metrics(names: Iterable[str], run: ComparedRun) -> list[str]:
 
 
 def curves(runs: Sequence[ComparedRun]) -> list[Curves]:
-    """Return each metric of all runs in one chart, over the time since each began."""
+    """Return a chart for each metric, with a line for each run. Time counts from the start of each
+    run."""
     names = dict.fromkeys(name for run in runs for row in run.samples for name in row.printed)
     shown = _compared_metrics(names, runs[0])
     return [
@@ -144,7 +146,8 @@ def _line(run: ComparedRun, name: str) -> Line | None:
 
 
 def _command(plan: Plan) -> dict[str, str]:
-    """Return flags by name, `--lr=0.1` as `--lr 0.1`; positional arguments as one entry."""
+    """Return flags by name, `--lr=0.1` as `--lr 0.1`; all positional arguments under the key
+    "command"."""
     words_by_position: dict[str, str] = {}
     words: list[str] = []
     rest = list(plan.command)
@@ -163,8 +166,8 @@ def _command(plan: Plan) -> dict[str, str]:
 
 
 def _env(plan: Plan) -> dict[str, str]:
-    """Return the job's environment: the variables for which all tasks have one value, or how many
-    tasks have which value."""
+    """Return the job's environment variables. If the tasks have different values, the text says how
+    many tasks have which value."""
     values = _counted_by_name(task.env for task in plan.tasks)
     return {
         name: value
@@ -215,7 +218,7 @@ def _counted_by_name(several: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def _counted(counts: Counter[str]) -> str:
-    """Return the one value, or `3 x this, 1 x that`."""
+    """Return the value if all have the same, else text such as `3 x this, 1 x that`."""
     if len(counts) == 1:
         return next(iter(counts))
     return ", ".join(

@@ -1,5 +1,5 @@
-"""Hold all that a report shows of one run. Pure: gathered by operations/report.py, drawn by
-ui/report/."""
+"""Hold all that a report shows about one run. Pure: operations/report.py collects the values, and
+ui/report/ draws them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tfdeploy.model.status.attempts import attempt_of, closed, merge_recorded, m
 from tfdeploy.model.status.run_status import RunView
 from tfdeploy.model.status.task_status import TaskView
 
-RATE_S = 30.0  # over which steps per second are averaged, at least
-Pieces = tuple[tuple[tuple[float, float], ...], ...]  # of a curve: (time, value) in each
+RATE_S = 30.0  # steps per second are averaged over at least this time
+Pieces = tuple[tuple[tuple[float, float], ...], ...]  # the pieces of a curve: (time, value)
 
 
 @dataclass(frozen=True)
 class LastLine:
-    """One of the last lines of the task that died first. `time`: UTC seconds."""
+    """One of the last lines of the task whose death came first. `time`: UTC seconds."""
 
     time: float
     text: str
@@ -32,8 +32,8 @@ class LastLine:
 
 @dataclass(frozen=True, kw_only=True)
 class RunReport(Samples):
-    """The report. `made`: UTC seconds. `events`: as this machine recorded them; none of a run that
-    another machine launched. `errors`: hosts that gave no samples."""
+    """The report. `made`: UTC seconds. `events`: the events that this machine recorded; empty if
+    another machine launched the run. `errors`: hosts that sent no samples."""
 
     plan: Plan
     view: RunView
@@ -44,8 +44,8 @@ class RunReport(Samples):
 
 @dataclass(frozen=True)
 class Line:
-    """One curve: (seconds since the run began, value), in pieces with gaps between. Each attempt is
-    a piece."""
+    """One curve of points (seconds since the run began, value), in pieces with gaps between them. A
+    task's curve has a piece for each attempt."""
 
     name: str
     pieces: Pieces
@@ -68,8 +68,8 @@ _MOVED = ("received", "sent", "read", "written")
 
 
 def curves(report: RunReport) -> list[Curves]:
-    """Return the charts: step rate, loss, the other metrics, what tasks and GPUs used. Charts that
-    are all zero are left out."""
+    """Return the charts: step rate, loss, the other metrics, the use of resources by tasks, GPUs
+    and hosts. A chart whose values are all zero is left out."""
     began = report.view.started
 
     def used(of: Callable[[TaskSample], float | None]) -> tuple[Line, ...]:
@@ -114,7 +114,8 @@ def _per_task(report: RunReport, pieces: Callable[[list[TaskSample]], Pieces]) -
 
 
 def pieces_of(points: Iterable[tuple[int, float, float | None]]) -> Pieces:
-    """Return a piece for each attempt."""
+    """Return a piece for each attempt. `points`: (attempt, time, value); a value of None is left
+    out."""
     points_by_attempt: dict[int, list[tuple[float, float]]] = {}
     for attempt, time, value in points:
         if value is not None:
@@ -172,7 +173,7 @@ def _of_hosts(report: RunReport, began: float, name: str) -> tuple[Line, ...]:
 
 
 def _lines(named: Iterable[tuple[str, list[tuple[float, float | None]]]]) -> tuple[Line, ...]:
-    """Return a line of one piece for each name that has points."""
+    """Return a line with one piece for each name that has points."""
     known = [
         (name, tuple((time, float(value)) for time, value in points if value is not None))
         for name, points in named
@@ -181,8 +182,8 @@ def _lines(named: Iterable[tuple[str, list[tuple[float, float | None]]]]) -> tup
 
 
 def attempts(report: RunReport) -> list[Attempt]:
-    """Return all attempts that the events and the hosts report; for a task without any, its last
-    one."""
+    """Return all attempts that the events and the hosts report. A task without any has the attempt
+    of its view."""
     known_attempts: dict[tuple[str, int], Attempt] = {}
     for event in report.events:
         if event.kind == "task":

@@ -1,4 +1,4 @@
-"""Make one table of the samples of a run for spreadsheets: a row for each task and time. Pure."""
+"""Build one table of a run's samples for spreadsheets: a row for each task and time. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tfdeploy.model.progress.samples import gpu_use
 from tfdeploy.model.report.run_report import RunReport
 from tfdeploy.model.text.words import iso_z
 
-# columns, then one for each other metric by its name
+# The first columns. A column for each other metric follows, then the columns of AFTER.
 BEFORE = ("time", "seconds", "task", "host", "attempt", *SHOWN_APART)
 AFTER = ("cpu_cores", "memory_bytes", "gpu_percent", "gpu_memory_bytes")
-OLDEST_GPU_S = 600.0  # a look at the GPUs may be so much older than the task's own
+OLDEST_GPU_S = 600.0  # an older sample of the GPUs is not put in the row of a task's sample
 Cell = str | float | None
 
 
 def sample_table(report: RunReport) -> tuple[list[str], list[list[Cell]]]:
-    """Return (headers, rows by time). `seconds`: since the run began. A metric with the name of a
-    column has `metric ` in front."""
+    """Return (headers, rows sorted by time). `seconds`: since the run began. If a metric has the
+    name of a column, its header is the name with `metric ` in front."""
     left_out = {*SHOWN_APART, *(OTHER_STEPS.keys() - report.plan.metrics.keys())}
     told = {name for rows in report.tasks.values() for row in rows for name in row.printed}
     names = sorted(told - left_out)

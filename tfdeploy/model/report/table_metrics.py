@@ -1,9 +1,9 @@
-"""Choose which metrics of a task tables show: the job's own, those of the program's lines, and
-rates above 0. Pure.
+"""Choose which metrics of a task the tables show: the job's own metrics, the metrics in the
+program's lines, and rates above 0. Pure.
 
-Event files may have twenty scalars for each layer: those are shown in curves, on the task's page
-and in `--json`. Their step, loss and accuracy are in tables too, since agent/sampling gives them
-these names.
+Event files may have twenty scalars for each layer. Those are shown only in curves, on the task's
+page and in `--json`. The tables do show step, loss and accuracy of event files, because
+agent/sampling gives them these names.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tfdeploy.agent.metric_names import RATE
 from tfdeploy.agent.metric_names import sort_metrics as sort_metrics
 from tfdeploy.model.measures import own_metrics
 
-_PER_STEP = "ms/step"  # of Keras
+_PER_STEP = "ms/step"  # a metric that Keras prints
 
 
 def table_names(names: Iterable[str], job_metrics: Collection[str] = ()) -> list[str]:
-    """Return those of a task's metrics that tables may show, the most wanted first. `job_metrics`:
-    the job's own."""
+    """Return the task's metrics that tables may show, the most important first. `job_metrics`: the
+    job's own."""
     shown_names = (
         name
         for name in names
@@ -33,22 +33,22 @@ def is_rate(name: str) -> bool:
 
 
 def is_shown(name: str, value: float | None, job_metrics: Collection[str] = ()) -> bool:
-    """Return False for a rate of 0 that is not the job's own: TensorFlow writes one for a step that
-    nobody counts."""
+    """True if the metric has a value to show. A rate of 0 is shown only if it is the job's own:
+    TensorFlow writes such a rate for a step that no program counts."""
     return value is not None and (value > 0 or not is_rate(name) or name in job_metrics)
 
 
 def label(name: str) -> str:
-    """Return the name without the folder of the event file: `global_step/sec` for
-    `train/global_step/sec`."""
+    """Return the metric's name as tables show it: a rate without the folder of its event file,
+    `global_step/sec` for `train/global_step/sec`."""
     return "/".join(name.split("/")[-2:]) if is_rate(name) else name
 
 
 def table_values(
     values: Mapping[str, float], job_metrics: Collection[str] = ()
 ) -> dict[str, float]:
-    """Return label -> value of what tables show. Of rates with one label the first counts, that of
-    the lines before files."""
+    """Return label -> value of the metrics that tables show. If several rates have one label, a
+    rate from lines takes precedence over one from event files."""
     shown: dict[str, float] = {}
     for name in sorted(
         table_names(values, job_metrics), key=lambda name: is_rate(name) and name.count("/")

@@ -14,7 +14,8 @@ from tfdeploy.model.text.words import outcome_words, short_error
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt. `started`, `ended`: UTC seconds. `ended` and `outcome` None: it is running."""
+    """One attempt. `started`, `ended`: UTC seconds. If `ended` and `outcome` are None, the attempt
+    runs."""
 
     task: str
     number: int
@@ -24,11 +25,12 @@ class Attempt:
     reason: str | None = None
     exit_code: int | None = None
     signal: int | None = None
-    last_line: str = ""  # known once the next attempt has begun
+    last_line: str = ""  # "" until the next attempt begins
 
     @property
     def describe_end(self) -> str:
-        """Return how it ended, such as 'failed: 1, ValueError: bad shard'; '' while it runs."""
+        """Return how the attempt ended, such as 'failed: 1, ValueError: bad shard'; '' while it
+        runs."""
         if not self.outcome:
             return ""
         how = outcome_words(self.outcome, self.exit_code, self.signal)
@@ -37,12 +39,12 @@ class Attempt:
 
 
 def attempt_of_host(task: str, row: AttemptRow) -> Attempt:
-    """Return the attempt as a host has recorded it."""
+    """Return an attempt that a host has recorded."""
     return copy_fields(Attempt, row, task=task, last_line="")
 
 
 def closed(attempt: Attempt, following: Attempt | None) -> Attempt:
-    """Close an attempt without a recorded end at the start of the next one."""
+    """Return the attempt; if it has no recorded end, it ends at the start of `following`."""
     if attempt.ended is not None or following is None:
         return attempt
     if attempt.outcome is not None:
@@ -53,8 +55,8 @@ def closed(attempt: Attempt, following: Attempt | None) -> Attempt:
 
 
 def attempt_of(event: Event, before: Mapping[tuple[str, int], Attempt]) -> Attempt | None:
-    """Return the attempt after a task's event; None if the event is about no attempt. `before`: the
-    attempts known so far."""
+    """Return the attempt as it is after a task's event; None if the event concerns no attempt.
+    `before`: the attempts known so far."""
     said = event.data
     task, number = event.task or said.get("task") or "", said.get("attempt") or 0
     known = before.get((task, number))
@@ -68,9 +70,11 @@ def attempt_of(event: Event, before: Mapping[tuple[str, int], Attempt]) -> Attem
 
 
 def merge_status(known: Attempt | None, of_status: Attempt) -> Attempt:
-    """Return the attempt after a status, which has no outcome while the task waits to restart.
+    """Return the attempt as it is after a status. The status has no outcome while the task waits to
+    restart.
 
-    The reason of such a status says why the task restarts, not how the attempt ended.
+    The reason in such a status says why the task restarts, not how the attempt ended, so it is
+    dropped.
     """
     if of_status.outcome is not None:
         return of_status
@@ -86,9 +90,10 @@ def merge_status(known: Attempt | None, of_status: Attempt) -> Attempt:
 def merge_recorded(
     by_key: dict[tuple[str, int], Attempt], recorded: Mapping[str, Sequence[Attempt]]
 ) -> list[Attempt]:
-    """Add to `by_key` what hosts have recorded, by task. A recorded end replaces that of a status.
+    """Add to `by_key` the attempts that hosts have recorded, by task. A recorded end replaces the
+    end that a status reported.
 
-    Returns the attempts whose end was not known before.
+    Return the attempts whose end was not known before.
     """
     ended = []
     for task, each in ((task, each) for task, attempts in recorded.items() for each in attempts):
@@ -104,7 +109,7 @@ def merge_recorded(
 
 
 def event_of(attempt: Attempt, host: str) -> Event:
-    """Return the event of its end, as an observer would have received it."""
+    """Return the event of the attempt's end, as an observer would have received it at that time."""
     said = asdict(attempt)
     told = {"state": "ended", "attempt": attempt.number}
     told |= {

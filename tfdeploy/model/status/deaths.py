@@ -1,4 +1,4 @@
-"""Find the death that made a run fail: which one came first, and its text. Pure."""
+"""Find the death that made a run fail, and describe it. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEATHS = frozenset({"failed", "killed", "gave_up", "lost"})  # outcomes
 
 @dataclass(frozen=True)
 class Death:
-    """The bad end of one task. `time`: UTC seconds of its host."""
+    """The death of one task. `time`: UTC seconds by the clock of its host."""
 
     task: str
     host: str | None
@@ -26,14 +26,14 @@ class Death:
 
     @property
     def describe(self) -> str:
-        """Return such as 'worker:1 on n2 failed with exit code 1: reason'."""
+        """Return text such as 'worker:1 on n2 failed with exit code 1: reason'."""
         ending = wire.ending_in_words(self.outcome, self.exit_code, self.signal, self.reason)
         return f"{self.task} on {self.host} {ending}" if self.host else f"{self.task} {ending}"
 
 
 def first(deaths: Iterable[Death]) -> Death | None:
-    """Return the earliest death. `lost` comes after every other outcome, because it is not
-    certain."""
+    """Return the earliest death; None if there is none. `lost` comes after every other outcome,
+    because a lost task may be alive."""
     return min(
         deaths,
         key=lambda death: (death.outcome == "lost", death.time or float("inf")),
@@ -42,19 +42,19 @@ def first(deaths: Iterable[Death]) -> Death | None:
 
 
 def reported(states: Iterable[wire.HostRunState]) -> list[Death]:
-    """Return the deaths that the minders of these hosts report as the cause."""
+    """Return the deaths that the minders of these hosts report as the cause of the run's
+    failure."""
     return [
         _death(fields) for state in states if (fields := state.first_death) and fields.get("task")
     ]
 
 
 def death_of(task: Any) -> Death:
-    """Return the death of a task that ended badly, from its TaskStatus, TaskView or
-    TaskProgress."""
+    """Return the death of a task from its TaskStatus, TaskView or TaskProgress."""
     return copy_fields(Death, task, outcome=task.outcome or "ended", time=task.ended)
 
 
 def _death(fields: Mapping[str, Any]) -> Death:
-    """Return the death from a minder's fields; unknown ones are missing."""
+    """Return the death from a minder's fields. Fields that are missing become None."""
     known = {name: fields.get(name) for name in ("host", "exit_code", "signal", "reason", "time")}
     return Death(task=fields["task"], outcome=fields.get("outcome") or "ended", **known)

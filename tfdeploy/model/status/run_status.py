@@ -1,4 +1,5 @@
-"""Derive the state of a run from what its hosts report: their files are the truth. Pure."""
+"""Derive the state of a run from what its hosts report. The hosts' files are the source of truth.
+Pure."""
 
 from __future__ import annotations
 
@@ -20,15 +21,15 @@ from tfdeploy.model.status.task_status import Metrics, TaskRow, TaskView, task_j
 from tfdeploy.model.status.verdict import FINAL_STATES, verdict
 from tfdeploy.model.text.words import iso_z
 
-_MOST_OPEN = 20
-_MOST_CALLERS = 256  # of one host: it may report anything
+_MOST_OPEN = 20  # open ports that are shown
+_MOST_CALLERS = 256  # taken from one host, because a host may report anything
 _NO_METRICS: Metrics = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Caller:
-    """`member`, a host of the run, connected to `host` over the mesh from `address`, which the plan
-    did not know."""
+    """A connection to `host` over the mesh from `address`, which the plan did not contain. It came
+    from `member`, a host of the run."""
 
     host: str
     address: str
@@ -36,7 +37,7 @@ class Caller:
 
     @property
     def turned_away(self) -> str:
-        """Say that the address is not admitted, and why."""
+        """Return text that says that the address is not admitted, and why."""
         return (
             f"{self.member} came to {self.host} through {self.address}, which is not its own "
             "address: "
@@ -46,8 +47,8 @@ class Caller:
 
 @dataclass(frozen=True)
 class RunView:
-    """One run. `started`: when it was launched; its other times count from then. `cause`: why it
-    fails or failed. `first_death`: the task that died first."""
+    """One run. `started`: when it was launched. `cause`: why it fails or failed. `first_death`: the
+    task that died first."""
 
     run: str
     job: str
@@ -59,15 +60,16 @@ class RunView:
     cause: str | None = None
     first_death: str | None = None  # the task's name
     unreachable: tuple[str, ...] = ()
-    unasked: tuple[str, ...] = ()  # left out on purpose: their tasks are not in `tasks`
-    # host -> paths in its cwd/
+    unasked: tuple[str, ...] = ()  # hosts left out on purpose; their tasks are not in `tasks`
+    # host -> paths of files that tasks left in cwd/ on the host
     left_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     cwd: str = ""  # the folder of the code in which the tasks start
-    open_ports: tuple[str, ...] = ()  # those open to everybody in a protected run, in words
+    # ports of a protected run that are open to everybody, as text
+    open_ports: tuple[str, ...] = ()
     protect: Protection = field(default_factory=Protection)
-    admitted: tuple[Caller, ...] = ()  # the member stated the address as its own
-    not_admitted: tuple[Caller, ...] = ()  # the member did not
-    job_metrics: tuple[str, ...] = ()  # names, as the plan has them
+    admitted: tuple[Caller, ...] = ()  # callers whose members stated the address as their own
+    not_admitted: tuple[Caller, ...] = ()  # callers whose members did not state the address
+    job_metrics: tuple[str, ...] = ()  # names of the job's own metrics
 
     @property
     def final(self) -> bool:
@@ -84,10 +86,13 @@ def run_view(
     metrics: Metrics = _NO_METRICS,
     unread: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> RunView:
-    """Decide state and cause. `host_states`: None or absent: the host does not know this run; of an
-    unreachable host its last known state may be given. `unasked`: hosts left out on purpose; only
-    the other hosts report about them. `metrics`: task -> its newest figures. `unread`: task ->
-    metrics that its host no longer reads."""
+    """Return the view of the run, with its state and cause.
+
+    `host_states`: None or missing if the host does not know this run; for an unreachable host, its
+    last known state may be given. `unasked`: hosts left out on purpose; other hosts may still
+    report about them. `metrics`: task -> its newest figures. `unread`: task -> metrics that its
+    host no longer reads.
+    """
     states = [s for h in plan.hosts if (s := host_states.get(h.host)) is not None]
     silent = {*unreachable, *unasked}
     views = tuple(
@@ -140,15 +145,15 @@ def run_view(
 
 
 def _callers(reported: Iterable[tuple[str, str, str]]) -> tuple[Caller, ...]:
-    """Return the callers that hosts report, as host, address and member, with a real address and a
-    possible name."""
+    """Return the reported callers (host, address, member) whose address is an IP address and whose
+    member has a valid name."""
     known = (Caller(*each) for each in reported)
     return tuple(each for each in known if is_ip(each.address) and is_name(each.member))
 
 
 def _with_collateral(views: tuple[TaskView, ...], first: str | None) -> tuple[TaskView, ...]:
-    """Give tasks that died after the first death that death as their reason, unless they have
-    one."""
+    """Give tasks that died after the first death that death as their reason, unless they have a
+    reason already."""
     began = next((view.ended for view in views if view.task == first), None)
     if began is None:
         return views

@@ -1,7 +1,8 @@
-"""Derive the state of one task from what its own host reports, or else the run's other hosts. Pure.
+"""Derive the state of one task from what its own host reports, or else what the run's other hosts
+report. Pure.
 
 Nothing is guessed: a task that no host reports is `lost`. If the task's host does not answer,
-`health` is "unreachable" and the other fields hold what was last known.
+`health` is "unreachable" and the other fields hold the last known values.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ class TaskView:
     restarts: int = 0
     step: int | None = None
     loss: float | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)  # every metric but step and loss
+    metrics: Mapping[str, float] = field(default_factory=dict)  # all metrics but step and loss
     started: float | None = None
     ended: float | None = None
     reason: str | None = None
-    began_again: str | None = None  # why there is an attempt after the first
+    began_again: str | None = None  # why the task restarted; None: this is the first attempt
     up: bool = False
     log_lost_bytes: int = 0  # lines that were not stored because its host's disk was full
-    # metrics that are not read any more: to match their patterns takes too long
+    # metrics that are no longer read, because matching their patterns takes too long
     unread: tuple[str, ...] = ()
 
 
@@ -60,8 +61,8 @@ def task_view(
     measured: Mapping[str, float],
     unread: tuple[str, ...],
 ) -> TaskView:
-    """Return the task as `status`, of its own host, has it, or else as the `states` of all hosts
-    do."""
+    """Return the task as `status` of its own host describes it, or else as the `states` of all
+    hosts do."""
     if status is None or (unreachable and status.state != "ended"):
         reported = _reported_by_others(planned, states) or _without_minder(planned, status, states)
         status = reported or status or _without_status(planned, host_state, states, unreachable)
@@ -85,7 +86,8 @@ def task_view(
 
 
 def _reported_by_others(planned: TaskPlan, states: Iterable[HostRunState]) -> TaskStatus | None:
-    """What other hosts learned over the mesh about a task whose own host does not report it."""
+    """Return the status of a task as other hosts learned it over the mesh, if its own host does not
+    report it; None if no host knows it."""
     for state in states:
         reported = state.ended_tasks.get(planned.task)
         if reported:
@@ -107,7 +109,8 @@ def _reported_by_others(planned: TaskPlan, states: Iterable[HostRunState]) -> Ta
 def _without_minder(
     planned: TaskPlan, status: TaskStatus | None, states: Iterable[HostRunState]
 ) -> TaskStatus | None:
-    """Return `lost` if other hosts have found that the run has no minder on this host."""
+    """Return a `lost` status if other hosts have found that the run has no minder on this host;
+    else None."""
     if not any(planned.host in state.unminded for state in states if state.host != planned.host):
         return None
     last = status or TaskStatus(run="", task=planned.task, host=planned.host)
@@ -154,8 +157,8 @@ class TaskRow(TypedDict):
     restarts: int
     step: int | None
     loss: float | None
-    metrics: dict[str, float]  # every other one that the task has printed, or has in event files
-    # those whose patterns take so long for its lines that they are not tried any more
+    metrics: dict[str, float]  # all other metrics that it printed or wrote to event files
+    # metrics that are no longer read, because matching their patterns takes too long
     metrics_unread: list[str]
     started: IsoTime | None
     ended: IsoTime | None
@@ -167,7 +170,7 @@ def task_json(view: TaskView) -> TaskRow:
         TaskRow,
         view,
         gpus=list(view.gpus),
-        # JSON has no NaN
+        # JSON has no NaN and no infinity.
         loss=view.loss if view.loss is not None and isfinite(view.loss) else None,
         metrics={name: value for name, value in view.metrics.items() if isfinite(value)},
         metrics_unread=list(view.unread),

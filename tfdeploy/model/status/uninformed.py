@@ -1,5 +1,5 @@
-"""Find hosts of a run that do not know that it is over while another host knows: the network
-between them is cut. Pure."""
+"""Find hosts of a run that do not know that the run is over while another host knows it. Then the
+network between these hosts is cut. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tfdeploy.agent.wire import HostRunState
 
 
 def uninformed(states: Mapping[str, HostRunState | None]) -> tuple[str, tuple[str, ...]] | None:
-    """Return a host that knows that the run is over, and the hosts where it still runs and that do
-    not know.
+    """Return a host that knows that the run is over, and the hosts that do not know it and still
+    run it.
 
-    None: no host knows, or all do.
+    None: no host knows it, or all hosts do.
     """
     known = {host: state for host, state in states.items() if state is not None}
     knowing = sorted(host for host, state in known.items() if _says_over(state))

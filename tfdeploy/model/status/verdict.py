@@ -1,5 +1,5 @@
-"""Decide state, cause and first death of a run, by the rules of the contract ("How a run starts and
-ends"). Pure."""
+"""Decide the state, the cause and the first death of a run, by the rules of the contract ("How a
+run starts and ends"). Pure."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def verdict(
     unreachable: Collection[str],
     unasked: Collection[str] = (),
 ) -> Verdict:
-    """Decide by the hosts that answer. If these do not suffice, the cause names the hosts that do
-    not answer."""
+    """Return (state, cause, first death) by what the answering hosts report. If their reports do
+    not suffice, the cause names the hosts that do not answer."""
     silent = {*unreachable, *unasked}
     # The earliest death that the minders report as the cause, else the earliest by the tasks' own
     # outcomes.
@@ -35,7 +35,7 @@ def verdict(
     too_early = death is not None and death.outcome == "succeeded" and death.task in plan.deciding
     if deciding and all(outcome == "succeeded" for outcome in deciding) and not too_early:
         return "succeeded", None, None
-    # minders report no death after which the task starts again
+    # Minders do not report a death after which the task restarts.
     fatal = any(s.first_death for s in states)
     if any(s.stop_requested for s in states) and not (fatal and _died_before_stop(death, views)):
         return "stopped", "stopped by an operator", None
@@ -48,7 +48,7 @@ def verdict(
 
 
 def _over(states: list[HostRunState], views: tuple[TaskView, ...], silent: Collection[str]) -> bool:
-    """True if nothing of the run is known to be alive on any host that answers."""
+    """True if no host that answers reports anything of the run as alive."""
     answering = [s for s in states if s.host not in silent]
     alive = [s for s in (answering or states) if not _host_over(s, views)]
     return not alive
@@ -61,10 +61,9 @@ def _host_over(state: HostRunState, views: tuple[TaskView, ...]) -> bool:
 
 def _unfinished_state(states: list[HostRunState], views: tuple[TaskView, ...]) -> str:
     committed = any(s.phase in ("committed", "ending", "ended") for s in states)
-    first = {
-        "pending": 0,
-        "starting": 1,
-    }  # state -> attempt; a later attempt leaves the run `running`
+    # state -> its highest attempt at which the run is `starting`. A task that restarts later
+    # leaves the run `running`.
+    first = {"pending": 0, "starting": 1}
     coming_up = any(
         v.state in first and v.attempt <= first[v.state] and v.health is None for v in views
     )
@@ -72,7 +71,7 @@ def _unfinished_state(states: list[HostRunState], views: tuple[TaskView, ...]) -
 
 
 def _died_before_stop(death: Death | None, views: tuple[TaskView, ...]) -> bool:
-    """True if the run had failed already when the operator stopped the rest of it."""
+    """True if the first death came before the operator stopped the other tasks."""
     if death is None or death.outcome == "lost" or death.time is None:
         return False
     stopped = [v.ended for v in views if v.outcome == "stopped" and v.ended is not None]

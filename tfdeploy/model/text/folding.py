@@ -1,4 +1,4 @@
-"""Shorten many names: n1 n2 n3 n7 -> n[1-3,7]; and group names by equal content. Pure."""
+"""Shorten lists of names (n1 n2 n3 n7 -> n[1-3,7]), and group names by equal content. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ V = TypeVar("V", bound=Hashable)
 
 
 def fold_names(names: Iterable[str]) -> str:
-    """Return such as 'n[01-16],big': ranges if three or more follow each other or share their stem,
-    in order of first appearance."""
+    """Return the names as text such as 'n[01-16],big'. Numbered names that share the text around
+    the number become one range expression, in order of first appearance."""
     stems: dict[tuple[str, str, int], list[str]] = {}
     plain: dict[str, None] = {}
     for name in dict.fromkeys(names):
@@ -23,8 +23,8 @@ def fold_names(names: Iterable[str]) -> str:
         else:
             digits = len(match[2])
             zeros = digits > 1 and match[2].startswith("0")
-            # Digits without a leading zero belong to padded ones of the same width: 10 to 08 and
-            # 09.
+            # A number without a leading zero joins padded numbers of the same width: 10 joins 08
+            # and 09.
             width = digits if zeros or (match[1], match[3], digits) in stems else 0
             stems.setdefault((match[1], match[3], width), []).append(match[2])
     folded = [_fold_stem(*stem, numbers) for stem, numbers in stems.items()]
@@ -32,7 +32,7 @@ def fold_names(names: Iterable[str]) -> str:
 
 
 def fold_equal(contents: Mapping[str, V]) -> list[tuple[tuple[str, ...], V]]:
-    """Return names with equal content together, in order of first appearance."""
+    """Return groups of names with equal content, in order of first appearance."""
     names_by_value: dict[V, list[str]] = {}
     for name, content in contents.items():
         names_by_value.setdefault(content, []).append(name)

@@ -1,4 +1,4 @@
-"""Read moments on a command line: a duration before now, or a time of RFC 3339."""
+"""Parse points in time on a command line: a duration before now, or a time of RFC 3339."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ EXAMPLES = "1h30m, 2026-11-22T10:00:00Z or 2026-11-22"
 
 
 def moment_of(text: str, now: float | None = None) -> float:
-    """Return UTC seconds; `now` is the clock's by default.
+    """Return the point in time in UTC seconds. `now`: the clock's time by default.
 
-    Without an offset a time is local; a date alone is its local midnight. Raises ValueError.
+    A time without an offset is local; a date alone is midnight, local time. Raises ValueError.
     """
     match = _TIME.fullmatch(text)
     try:
@@ -27,5 +27,6 @@ def moment_of(text: str, now: float | None = None) -> float:
         there = {None: "", "Z": "+00:00", "z": "+00:00"}.get(zone, zone)
         moment = datetime.fromisoformat(f"{date}T{minutes or '00:00'}{seconds or ':00'}{there}")
         return moment.timestamp() + float(fraction or 0)
-    except (ValueError, OverflowError, OSError):  # also a year that no local clock has
+    # OverflowError and OSError: the local clock cannot represent the year.
+    except (ValueError, OverflowError, OSError):
         raise ValueError(f"{text!r} is neither a duration nor a time like {EXAMPLES}") from None

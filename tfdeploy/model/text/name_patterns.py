@@ -1,8 +1,8 @@
-"""Find the names that a pattern means: `worker`, `worker:[0-2,5]`, `n*`, `gpu[03-10]`, several with
+"""Find the names that match patterns: `worker`, `worker:[0-2,5]`, `n*`, `gpu[03-10]`, separated by
 commas. Pure.
 
-This is the one syntax of --task, --host, --limit and --exclude. Brackets are always ranges of
-numbers, never sets of characters.
+--task, --host, --limit and --exclude all use this syntax. Brackets are always ranges of numbers,
+never sets of characters.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def matched(
     kind: str,
     of: str = "",
 ) -> set[str]:
-    """Return the `names` that the patterns mean. `groups`: a word -> the names for which it stands;
-    a name counts before a group of that name.
+    """Return the `names` that the patterns match. `groups`: name of a group -> its members. If a
+    group and a name are equal, the name takes precedence.
 
-    `flag`, `kind` ("host", "task") and `of` (" of RUN") are for errors. Raises UsageError:
-    malformed, or no match.
+    `flag`, `kind` ("host", "task") and `of` (" of RUN") are for error messages. Raises UsageError
+    if a pattern is malformed or matches nothing.
     """
     parts = split_list(patterns)
     if not parts:

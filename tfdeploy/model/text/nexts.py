@@ -1,5 +1,5 @@
 """Say what to type next for many hosts in few lines: commands that differ only in the host's name
-become one. Pure."""
+are merged. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Iterable, Mapping
 
 from tfdeploy.model.text.folding import fold_names
 
-_NAME = "\0"  # stands for the host's name
+_NAME = "\0"  # placeholder for the host's name
 _BOUND = re.compile(r"(--(?:limit|exclude) )([A-Za-z0-9_][A-Za-z0-9_.-]*)(?![\w.,\[-])")
-MOST = 5  # lines; the last one names the hosts of all further texts
+MOST = 5  # lines; if there are more texts, the last line only names the remaining hosts
 
 
 def fold_nexts(nexts: Mapping[str, str | None]) -> list[str]:
-    """Return lines in order of appearance, each once; every host with a text is named. `nexts`:
-    host -> its text (None: none)."""
+    """Return the lines in order of appearance, each once. Every host with a text is named. `nexts`:
+    host -> its text, or None."""
     hosts: dict[str, list[str]] = {}
     for host, text in nexts.items():
         if text:
@@ -29,33 +29,33 @@ def fold_nexts(nexts: Mapping[str, str | None]) -> list[str]:
 
 
 def without_name(text: str, host: str, mark: str = _NAME) -> str:
-    """Return the text with a mark in place of the host's name after `--limit` and `--exclude`."""
+    """Return the text with `mark` in place of the host's name after `--limit` and `--exclude`."""
     return _BOUND.sub(
         lambda found: found[1] + mark if found[2] == host else found[0], text.replace(mark, "")
     )
 
 
 def with_names(text: str, hosts: Iterable[str], mark: str = _NAME) -> str:
-    """Return the text of `without_name` with the names of hosts, quoted for a shell."""
+    """Return a text of `without_name` with the hosts' names in place of `mark`, quoted for a
+    shell."""
     return text.replace(mark, shlex.quote(fold_names(hosts)))
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
-    """Return a hint what to write instead of `word`: the nearest known word, or `otherwise`."""
-    import difflib  # a hint is rare
+    """Return a hint for the unknown `word`: the most similar known word, or `otherwise`."""
+    import difflib  # imported here because a hint is rare
 
     near = difflib.get_close_matches(word, list(known), 1)
     return f"did you mean {near[0]}?" if near else otherwise
 
 
 def on_host(host: str, *words: str) -> str:
-    """Return the line that runs the words on a host; a single word is a line for its shell. Words
-    that come from hosts are safe in it."""
+    """Return the command line that runs `words` on a host. A single word is run by a shell. Words
+    that come from hosts are quoted, so they are safe."""
     return shlex.join(("tfdeploy", "exec", "--limit", host, "--", *words))
 
 
 def install_on(host: str, package: str, user: str) -> str:
-    """Return the line that installs a package of the system on a host, with whichever of the two
-    programs it has."""
+    """Return the command line that installs a system package on a host, with apt-get or dnf."""
     sudo = "" if user == "root" else "sudo "
     return on_host(host, f"{sudo}apt-get install -y {package} || {sudo}dnf install -y {package}")

@@ -1,5 +1,5 @@
-"""Compile regular expressions that a person wrote, or say clearly why not; and let Ctrl-C work
-while one is matched."""
+"""Compile regular expressions that users wrote, with clear errors, and let Ctrl-C interrupt a
+match."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from typing import AnyStr, TypeVar
 
 from tfdeploy.agent.metric_patterns import MOST_CHARS
 
-LONG_LINE = 4096  # bytes or characters: an expression may need a minute for a line of a megabyte
+# Bytes or characters. To match one line of a megabyte may take a minute.
+LONG_LINE = 4096
 Found = TypeVar("Found")
 
 
 def compiled(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Return the compiled expression. Raises ValueError that says what is wrong. re's own warnings,
-    as for `[[a]`, are suppressed, because they would appear amid the output."""
+    """Return the compiled expression. Raises ValueError that says what is wrong.
+
+    Warnings of `re`, as for `[[a]`, are suppressed, because they would appear in the middle of the
+    output.
+    """
     if len(text) > MOST_CHARS:
         raise ValueError(f"it has {len(text):,} characters, and at most {MOST_CHARS:,} are taken")
     try:
@@ -29,9 +33,12 @@ def compiled(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
 
 
 def interruptible(longest: int, search: Callable[[], Found]) -> Found:
-    """Call `search` in the main thread, for lines of at most `longest` characters. If lines are
-    long, Ctrl-C ends the whole process, because `re` may not check signals before it has searched
-    the whole line."""
+    """Call `search` in the main thread, for lines of at most `longest` characters, and return its
+    result.
+
+    While lines are long, Ctrl-C ends the whole process, because `re` may not check for signals
+    before it has searched the whole line.
+    """
     if longest <= LONG_LINE or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return search()
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,8 +1,8 @@
-"""Handle the placeholders of `command` and `env`: {job_name}, {data.digits}; `{{` and `}}` stand
-for braces.
+"""Check and fill the placeholders of `command` and `env`: {job_name}, {data.digits}. `{{` and `}}`
+stand for literal braces.
 
-Pure, shared by config (which checks the names) and planning (which fills the values in). It knows
-which names exist, not their values. Every error is a UsageError that lists the existing names.
+Pure. config uses this module to check the names, and planning to fill in the values. This module
+knows the names, not their values. Every error is a UsageError that lists the known names.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
 def known_names(data: Iterable[str] = (), keep: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return every placeholder's name, for a job with these data sets and keep paths."""
+    """Return the names of all placeholders for a job with these data sets and keep paths."""
     return (*NAMES, *(f"data.{name}" for name in data), *(f"keep.{path}" for path in keep))
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Return the names in the text, in order and with repetitions. Raises UsageError on an unpaired
-    brace."""
+    """Return the names of the placeholders in the text, in order and with repetitions. Raises
+    UsageError for an unpaired brace."""
     used_names = []
     for token in _TOKEN.finditer(text):
         if token[1] is not None:
@@ -50,7 +50,8 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def check(text: str, known: Iterable[str]) -> None:
-    """Raise UsageError if the text is malformed or names a placeholder that is not in `known`."""
+    """Raise UsageError if the text is malformed or contains a placeholder whose name is not in
+    `known`."""
     used = names(text)
     existing = tuple(known) if used else ()
     for name in used:
@@ -59,8 +60,8 @@ def check(text: str, known: Iterable[str]) -> None:
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """Return the text with every placeholder replaced. Raises UsageError like `check`, with
-    `values`' names as known."""
+    """Return the text with every placeholder replaced. Raises UsageError as `check` does; the known
+    names are those of `values`."""
     check(text, values)
     return _TOKEN.sub(lambda token: token[0][0] if token[1] is None else values[token[1]], text)
 

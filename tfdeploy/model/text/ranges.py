@@ -1,7 +1,6 @@
-"""Expand ranges of names, n[01-16] or rack[1-2]n[1-3,7], to names (folding.fold_names is the
-inverse).
+"""Expand ranges of names, such as n[01-16] or rack[1-2]n[1-3,7]. folding.fold_names is the inverse.
 
-Pure. The number of names is capped, so that a typing error cannot name a million hosts.
+Pure. The number of names is limited, so that a typing error cannot produce a million hosts.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?\Z", re.ASCII)
 
 
 def unfold(text: str) -> tuple[str, ...]:
-    """Return all names of the text, in order. Raises UsageError: malformed, backwards, more than
-    MAX_NAMES."""
+    """Return all names that the text stands for, in order. Raises UsageError if the text is
+    malformed, a range runs backwards, or there are more than MAX_NAMES names."""
     pieces = _BRACKETS.split(text)
     if any(mark in piece for piece in pieces[::2] for mark in "[]"):
         raise UsageError(
@@ -28,7 +27,7 @@ def unfold(text: str) -> tuple[str, ...]:
     spans = [_spans(inner, text) for inner in pieces[1::2]]
     count = 1
     for choices in spans:
-        # Python writes no number of 5,000 digits
+        # Python refuses to convert a number of 5,000 digits to text, so the count is capped.
         count = min(10**15, count * sum(high - low + 1 for low, high, _ in choices))
     if count > MAX_NAMES:
         what = f"{text!r:.200} stands for {count:,} names; at most {MAX_NAMES:,} are read"
@@ -46,7 +45,8 @@ def unfold(text: str) -> tuple[str, ...]:
 
 
 def _spans(inner: str, text: str) -> list[tuple[int, int, int]]:
-    """Return (first, last, width) of each part between commas; width 0: no leading zeros."""
+    """Return (first, last, width) of each range between commas. width 0: the numbers have no
+    leading zeros."""
     spans = []
     for part in inner.split(","):
         match = _SPAN.match(part)

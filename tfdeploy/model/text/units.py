@@ -1,4 +1,4 @@
-"""Define the units in which durations, sizes and rates are written, in seconds and bytes."""
+"""Parse and format durations, sizes and rates. The base units are seconds and bytes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _DURATION = re.compile(
 _RATE = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)([KMG]?)\Z", re.ASCII)
 _RATES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _PARTS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-_FROM_TWO = 2  # of a unit: 47 h is more telling than 1 d
+_FROM_TWO = 2  # days are used only from 2 days on: 47 h says more than 1 d
 LEAST_RATE, MOST_RATE = 1 << 10, 1 << 40
 
 
 def seconds_of(text: str) -> float:
-    """Return seconds from 20, 20s, 5m, 1h30m, 2d. Raises ValueError."""
+    """Return the seconds of a duration such as 20, 20s, 5m, 1h30m, 2d. Raises ValueError."""
     parts = _DURATION_PART.findall(text) if _DURATION.fullmatch(text) else []
     value = sum(float(number) * SECONDS[unit or "s"] for number, unit in parts)
     if not parts or value >= 1e9:
@@ -34,8 +34,8 @@ def seconds_of(text: str) -> float:
 
 
 def rate_of(text: str) -> int:
-    """Return bytes a second from 500K, 50M, 1.5G: powers of 1024, as rsync's --bwlimit has them.
-    Raises ValueError."""
+    """Return the bytes per second of a rate such as 500K, 50M, 1.5G. The units are powers of 1024,
+    as in rsync's --bwlimit. Raises ValueError."""
     match = _RATE.match(text)
     value = int(float(match[1]) * _RATES[match[2]]) if match else 0
     if not LEAST_RATE <= value <= MOST_RATE:
@@ -44,7 +44,7 @@ def rate_of(text: str) -> int:
 
 
 def bytes_of(text: str) -> int:
-    """Return bytes from 500, 20GB, 1.5GiB. Raises ValueError."""
+    """Return the bytes of a size such as 500, 20GB, 1.5GiB. Raises ValueError."""
     number = text.rstrip("BKMGTki")
     try:
         value = float(number) * BYTES[text[len(number) :].strip() or "B"]
@@ -56,7 +56,7 @@ def bytes_of(text: str) -> int:
 
 
 def in_bytes(count: float) -> str:
-    """Return '999 B', '1.2 MB', '12 GB': decimal units, as for disks and networks."""
+    """Return a size as '999 B', '1.2 MB', '12 GB', in decimal units, as for disks and networks."""
     if count < 1000:
         return f"{count:.0f} B"
     for unit in ("kB", "MB", "GB", "TB"):
@@ -67,7 +67,8 @@ def in_bytes(count: float) -> str:
 
 
 def in_binary_bytes(count: int) -> str:
-    """Return '999 bytes', '1.5 MiB', '12 GiB': powers of 1024, as for memory and file systems."""
+    """Return a size as '999 bytes', '1.5 MiB', '12 GiB', in powers of 1024, as for memory and file
+    systems."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= scale:
             return f"{count / scale:.1f}".removesuffix(".0") + f" {unit}"
@@ -75,15 +76,15 @@ def in_binary_bytes(count: int) -> str:
 
 
 def version_numbers(version: str | None) -> tuple[int, ...]:
-    """Return the numbers at the beginning of a version: "535.104.05" -> (535, 104, 5); () without
-    any."""
+    """Return the numbers at the beginning of a version: "535.104.05" -> (535, 104, 5); () if it
+    begins with none."""
     match = re.match(r"\d+(\.\d+)*", version or "", re.ASCII)
     return tuple(map(int, match[0].split("."))) if match else ()
 
 
 def roughly(seconds: float, *, parts: int = 1) -> str:
-    """Return '42 s', '12 min', '3 h', '2 d'; with `parts=2` also the rest in the next unit: '3 h 12
-    min'."""
+    """Return a duration as '42 s', '12 min', '3 h', '2 d'. `parts=2` adds the rest in smaller
+    units: '3 h 12 min'."""
     whole = max(0, int(seconds))
     size, unit = next(
         (each for each in _PARTS if whole >= each[0] * (_FROM_TWO if each[1] == "d" else 1)),
@@ -104,6 +105,6 @@ def count(number: int, what: str) -> str:
 
 
 def listed(texts: Sequence[str], most: int) -> str:
-    """Return 'a, b and 3 more': the first `most` texts."""
+    """Return the first `most` texts and the number of the others: 'a, b and 3 more'."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return ", ".join(texts[:most]) + more

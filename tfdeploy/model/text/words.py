@@ -1,4 +1,4 @@
-"""Write times, outcomes and stalls as text, the same in every view."""
+"""Write times, outcomes and stalls as text, identically in every view."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ _MODULE = re.compile(r"\A(?:[A-Za-z_]\w*\.)+(?=[A-Z]\w*(?::|\Z))")
 
 
 def iso_z(seconds: float | None) -> str | None:
-    """Return UTC seconds as 2026-11-21T10:15:00Z (with milliseconds if there are any)."""
+    """Return UTC seconds as 2026-11-21T10:15:00Z, with milliseconds if there are any. None stays
+    None."""
     if seconds is None:
         return None
     whole = datetime.fromtimestamp(round(seconds, 3), tz=timezone.utc)
@@ -20,13 +21,13 @@ def iso_z(seconds: float | None) -> str | None:
 
 
 def run_seconds(started: float | None, ended: float | None, now: float) -> float:
-    """Return the seconds from a run's launch to its end, or to `now`, the same in every view. All
-    arguments: UTC seconds."""
+    """Return the seconds from a run's launch to its end, or to `now` if it has not ended. All
+    arguments are UTC seconds."""
     return 0.0 if started is None else max(0.0, (now if ended is None else ended) - started)
 
 
 def outcome_words(outcome: str, exit_code: int | None, signal: int | None) -> str:
-    """Return text for a cell of a table: 'succeeded', 'failed: 1', 'killed: 9'."""
+    """Return the outcome as text for a table cell: 'succeeded', 'failed: 1', 'killed: 9'."""
     if outcome == "failed" and exit_code is not None:
         return f"failed: {exit_code}"
     if outcome == "killed" and signal is not None:
@@ -35,12 +36,13 @@ def outcome_words(outcome: str, exit_code: int | None, signal: int | None) -> st
 
 
 def short_error(text: str) -> str:
-    """Return 'errors.python.ValueError: no' as 'ValueError: no': the cause must fit into a row."""
+    """Return the error without the module of its class, so that it fits in a row: 'ValueError: no'
+    for 'errors.python.ValueError: no'."""
     return _MODULE.sub("", text)
 
 
 def unread_words(metrics: Iterable[str]) -> str:
-    """Return why some metrics of a task have no new values."""
+    """Return text that says why these metrics of a task have no new values."""
     return (
         f"{', '.join(metrics)}: not read any more: the regular expression takes too long for its "
         "lines"
@@ -50,8 +52,11 @@ def unread_words(metrics: Iterable[str]) -> str:
 def stall_words(
     reason: str | None, since: float | None, *, last_known: bool = False, now: float | None = None
 ) -> str | None:
-    """Return why a task is stalled and since when (UTC seconds), or with `now` for how long; None:
-    not stalled. `last_known`: its host cannot be reached now."""
+    """Return why a task is stalled and since when; None if it is not stalled.
+
+    `since`, `now`: UTC seconds. With `now`, the text says for how long instead of since when.
+    `last_known`: the task's host cannot be reached at present.
+    """
     if reason is None:
         return None
     when = ""
