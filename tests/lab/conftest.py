@@ -1,4 +1,4 @@
-"""Fixtures of the tests on real hosts.
+"""Fixtures of the tests on hosts of a lab.
 
 The labs and the command line come from tests/conftest.py.
 """
@@ -19,9 +19,9 @@ SSH_S = 20
 
 @pytest.fixture
 def ssh() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Return ssh(lab, host, command):
+    """Return ssh(lab, host, command), which runs OpenSSH with only the settings of the inventory.
 
-    OpenSSH from the operator's network, with only the settings of the inventory.
+    The client runs in the operator's network.
     """
 
     def call(
@@ -57,13 +57,13 @@ def ssh() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 @pytest.fixture(scope="session")
 def shaky(new_lab: Callable[..., Lab]) -> Lab:
-    """Four hosts for tests that break SSH on them and repair it."""
+    """Return a lab of four hosts for tests that break and repair SSH."""
     return new_lab("isolated", 4)
 
 
 @pytest.fixture(scope="module")
 def hurt(new_lab: Callable[..., Lab]) -> Lab:
-    """Three hosts for one module, whose tests break them."""
+    """Return a lab of three hosts for one module, whose tests break hosts."""
     return new_lab("isolated", 3)
 
 
@@ -71,7 +71,7 @@ def hurt(new_lab: Callable[..., Lab]) -> Lab:
 def new_pipe(tmp_path: Path) -> Iterator[Callable[[], EventPipe]]:
     """Return new_pipe(), which makes a pipe that can pause a launch at one event.
 
-    Pipes are closed at the end.
+    The fixture closes the pipes at the end.
     """
     made: list[EventPipe] = []
 

@@ -1,5 +1,6 @@
-"""Test a canary secret and the audit: only the program sees the secret, nothing of it is left, and
-the audit logs are complete."""
+"""Test a canary secret and the audit: only the program sees the secret, no copy of it remains, and
+the audit logs are complete.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ from tfdeploy.lab import Lab
 pytestmark = pytest.mark.isolated
 KILLS, MANY_KILLS = 2, 100
 WAITS_S = 3.0
-LOOKS = 20  # at one process: its command line changes only when it starts another program
+# Each process is checked so many times, because its command line changes only when it executes
+# another program.
+LOOKS = 20
 MARK = f"c4nary{os.urandom(4).hex()}"
 CANARIES = {
     "TOKEN": f"{MARK}-token",
@@ -77,8 +80,9 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 @pytest.fixture
 def watcher() -> Iterator[list[str]]:
-    """Return the command lines of all processes on this machine, hosts included, that showed a
-    canary during the test."""
+    """Return the command lines that showed a canary during the test, of all processes on this
+    machine and its lab hosts.
+    """
     seen: list[str] = []
     looked_at: Counter[str] = Counter()
     over = threading.Event()
@@ -131,7 +135,8 @@ def killed(operator: Tfdeploy, number: int, chance: random.Random) -> str:
 def kills(operator: Tfdeploy, count: int, seed: int) -> None:
     """Kill `count` launches at random moments and check their secrets.
 
-    No output shows a canary, and no file on the hosts does once they stop waiting for the launches.
+    No output shows a canary. After the hosts stop waiting for the launches, no file on them
+    contains one.
     """
     chance = random.Random(seed)
     for number in range(count):
@@ -209,7 +214,8 @@ def test_a_canary_is_seen_by_its_program_alone_and_the_audit_says_where_it_was(
         "rolled back" in {row["outcome"] for row in rolled_back["entries"]}
         and rolled_back["left"] == []
     )
-    assert watcher == []  # the next one types it
+    # The next command has the secret in its arguments.
+    assert watcher == []
     outputs.append(operator.run("launch", "--", "python", f"--x={CANARIES['TOLD']}", exit_code=2))
     assert [find_shown(done.stdout + done.stderr, WANTED) for done in outputs] == [[]] * len(
         outputs
@@ -220,9 +226,9 @@ def test_a_canary_is_seen_by_its_program_alone_and_the_audit_says_where_it_was(
 
 
 def check_log(operator: Tfdeploy, answer: dict[str, Any]) -> None:
-    """Check the entries of the run on each host.
+    """Check the audit entries of the run on each host.
 
-    A line that is no entry is named, and the others are shown.
+    A line that is not an entry is reported, and the other entries are shown.
     """
     assert (
         answer["ok"]

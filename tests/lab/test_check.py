@@ -1,7 +1,7 @@
 """Test `tfdeploy check` on real hosts.
 
-Healthy hosts pass. Each of many planted faults is reported with its host and fix. What this machine
-cannot show for real is a fixture in FIXTURES: GPUs and their driver, quotas, systemd-logind.
+Healthy hosts pass. Each planted fault is reported with its host and its fix. FIXTURES simulates
+what this machine does not have: GPUs and their driver, quotas, systemd-logind.
 """
 
 from __future__ import annotations
@@ -134,8 +134,9 @@ _time.time = lambda: _true() - 400.0
 
 
 class Fault(NamedTuple):
-    """What check must report for a host: the check's name, words of its detail, and words of its
-    fix."""
+    """What check must report for a host: the name of the check, words of its detail, and words of
+    its fix.
+    """
 
     host: str
     check: str
@@ -198,7 +199,8 @@ FAULTS = (
     Fault("n1", "address", "maps worker-two (n2) to loopback", "advertise: IP"),
     Fault("n1", "address", "n1 and twice are one machine", "--exclude twice"),
 )
-LINKS = (  # from, to, why, fix
+# Each row: from, to, why, fix.
+LINKS = (
     ("n6", "n4", "no answer: a firewall drops it", "ufw allow 2222:2299/tcp"),
     ("n6", "n5", "refused, although that host listens", "ufw allow 2222:2299/tcp"),
     ("n1", "n2", "the name worker-two is 127.0.1.1 to it", "/etc/hosts"),
@@ -206,7 +208,8 @@ LINKS = (  # from, to, why, fix
 )
 
 
-NAMES = {  # further names for n1 -> what their entries say
+# {additional name of n1: what is wrong with its entries}
+NAMES = {
     "stranger": {"known_hosts": "/dev/null"},
     "changed": {"known_hosts": "{home}/other"},
     "nobody": {"user": "nobody-here"},
@@ -254,14 +257,15 @@ def planted(new_lab: Callable[..., Lab]) -> Lab:
 
 
 def further_names(lab: Lab) -> dict[str, str]:
-    """Return an address on n1 for each of NAMES."""
+    """Return {name: an additional address on n1}, for each name of NAMES."""
     first = next(str(row["address"]) for row in lab.status() if row["host"] == "n1")
     return {name: f"{first.rpartition('.')[0]}.{number}" for number, name in enumerate(NAMES, 201)}
 
 
 def set_faulty_inventory(operator: Tfdeploy) -> None:
-    """Write an inventory with settings that do not fit the lab's hosts, and more names for n1, most
-    of which cannot be reached."""
+    """Write an inventory whose settings do not fit the lab's hosts, and add names for n1. Most of
+    these names cannot be reached.
+    """
     lab, further = operator.lab, further_names(operator.lab)
     address = {str(row["host"]): str(row["address"]) for row in lab.status()}
     keys = [line.split()[1:] for line in lab.known_hosts.read_text().splitlines()]

@@ -1,5 +1,6 @@
-"""Test `tfdeploy clean` on a lab: what it removes, what it keeps, and that nothing in use is ever
-removed."""
+"""Test `tfdeploy clean` on a lab: what it removes and what it keeps. It never removes what is in
+use.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def operator(
 
 
 def things(said: dict[str, Any], key: str = "removed") -> dict[str, set[str]]:
-    """Return {host: "kind name" of what was removed}."""
+    """Return {host: the removed items as "kind name"}."""
     return {
         row["host"]: {f"{each['kind']} {each['name']}" for each in row[key]}
         for row in said["hosts"]
@@ -66,7 +67,8 @@ def test_ended_runs_go_and_nothing_that_a_live_run_uses(operator: Tfdeploy) -> N
 
     old = operator.json("clean", "--all", "--older", "1d", "-y")
     assert not {"run three", "run lives"} & things(old)["n1"]
-    alone = operator.json("clean", "-y")  # of the job here alone, whose only run is alive
+    # Without --all, clean treats only the job of this folder, whose only run is alive.
+    alone = operator.json("clean", "-y")
     assert "run three" not in things(alone)["n1"]
     assert next(task["state"] for task in operator.json("status", "lives")["tasks"]) == "running"
     assert on_host(operator.lab, "n1", "ls ~/tfdeploy/tidy/keep").split() == ["kept"]
@@ -127,6 +129,6 @@ def test_a_host_that_is_down_is_4_and_the_others_are_cleaned(operator: Tfdeploy)
         '"run", "job": "brief", "name": "four"' in done.stdout
         and '"host": "n2", "ok": false' in done.stdout
     )
-    # n2 may still have the run, so this machine remembers it
+    # n2 may still have the run, so this machine keeps its record.
     assert "record" not in done.stdout.replace('"would', "")
     operator.lab.boot("n2")

@@ -1,7 +1,8 @@
-"""Every example, started as its README says: real TensorFlow on isolated hosts that share nothing.
+"""Test every example as its README starts it, with real TensorFlow on isolated hosts that share
+nothing.
 
-Each must reach the figure that its README states. Five run only in CI, or with
-`TFDEPLOY_TEST_ALL=1`. What other tests show of them in every run, and what they do not:
+Each example must reach the accuracy that its README states. Five examples run only in CI, or with
+`TFDEPLOY_TEST_ALL=1`. For these five, other tests cover in every session:
 
 - digits: `make demo` trains it. Only CI continues a run in another mode.
 - crnn: test_main_job.py has synchronous and asynchronous runs.
@@ -41,11 +42,13 @@ class Run:
 
     id: str
     example: str
-    tasks: dict[str, dict[str, object]]  # as `status` tells them
-    said: dict[str, list[str]]  # task -> its lines
+    # The rows of `status`.
+    tasks: dict[str, dict[str, object]]
+    # {task: its lines}
+    said: dict[str, list[str]]
 
     def says(self, pattern: str, *tasks: str) -> list[str]:
-        """Return the first group of every matching line, of those tasks or of all."""
+        """Return the first group of every line that matches, of these tasks or of all tasks."""
         lines = [line for task in tasks or self.said for line in self.said.get(task, [])]
         return [match[1] for line in lines if (match := re.match(pattern, line))]
 
@@ -58,8 +61,11 @@ class Run:
 
 @pytest.fixture
 def launch(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Callable[..., Run]:
-    """Return launch(example, *args): it copies the example's folder and runs `tfdeploy launch
-    --wait ARGS`. Nothing may be left."""
+    """Return launch(example, *args), which copies the folder of the example and runs `tfdeploy
+    launch --wait ARGS`.
+
+    Nothing of the run may remain.
+    """
     operator = tfdeploy(isolated_lab)
 
     def call(example: str, *args: str) -> Run:
@@ -97,8 +103,7 @@ def _lines(operator: Tfdeploy, run: str) -> dict[str, list[str]]:
 
 
 def assert_good(run: Run, task: str) -> None:
-    """Check that the task printed an accuracy at least as good as the one in the example's
-    README."""
+    """Check that the task printed at least the accuracy that the README of the example states."""
     stated = re.findall(
         r"(\w+ accuracy): at least ([0-9.]+)", (EXAMPLES / run.example / "README.md").read_text()
     )
@@ -181,7 +186,7 @@ def test_model_parallel_then_on_from_its_checkpoint(launch: Callable[..., Run]) 
 def test_mirrored_keras_resumes_on_every_worker(launch: Callable[..., Run]) -> None:
     """Only the chief writes a backup, and every worker reads it.
 
-    So it must be copied to the other hosts.
+    So tfdeploy must copy the backup to the other hosts.
     """
     workers = ("worker:0", "worker:1")
     first = launch("mirrored_keras", "--workers", "2")

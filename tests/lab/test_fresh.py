@@ -1,5 +1,6 @@
-"""Test `launch --fresh`: training starts from zero, and the earlier checkpoints are kept under
-another name, or restored."""
+"""Test `launch --fresh`: training starts at step 0, and the earlier checkpoints are kept under
+another name, or restored after a failed launch.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def saved(operator: Tfdeploy, job: str) -> dict[str, dict[str, str]]:
-    """Return {host: {folder in keep: the step saved in it}}."""
+    """Return {host: {folder of keep: the step saved in it}}."""
     look = f"cd ~/tfdeploy/{job}/keep 2>/dev/null && grep -sH . */step || true"
     words_by_host = {host: on_host(operator.lab, host, look).split() for host in operator.lab.hosts}
     return {
@@ -45,8 +46,9 @@ def launch(
 
 
 def test_training_starts_from_zero_and_goes_on_from_there(operator: Tfdeploy) -> None:
-    """It also works on a host that the first run did not use, while that run's host has lost its
-    role."""
+    """The checkpoints may also be on a host without a role: the second run uses another host than
+    the first.
+    """
     set_inventory(operator, roles={"ps": ["n1"], "worker": ["n2"]})
     launch(operator, "fresh", "one", 7)
     assert saved(operator, "fresh")["n2"] == {"checkpoints": "7"}
@@ -66,13 +68,14 @@ def test_training_starts_from_zero_and_goes_on_from_there(operator: Tfdeploy) ->
         "n3": {"checkpoints": "3"},
     }
     set_inventory(operator, roles={"ps": ["n1"], "worker": ["n2", "n3"]})
-    assert launch(operator, "fresh", "three", 4, "--workers", "1") == "3"  # on n3 again
+    # The worker runs on n3 again.
+    assert launch(operator, "fresh", "three", 4, "--workers", "1") == "3"
 
     line = next(line for line in shown.splitlines() if "tfdeploy exec" in line)
     for _ in range(2):
         operator.run(*shlex.split(line[line.index("tfdeploy exec") :])[1:], exit_code=0)
         assert saved(operator, "fresh")["n2"] == {"checkpoints": "7"}
-    # on n2; n3 has a role, and no task
+    # The worker runs on n2. n3 has a role but no task.
     assert launch(operator, "fresh", "four", 8, "--workers", "1") == "7"
     assert launch(operator, "fresh", "five", 2, "--workers", "1", "--fresh") == "0"
     checkpoints = saved(operator, "fresh")
@@ -104,7 +107,7 @@ def test_a_launch_that_is_rolled_back_puts_them_back(operator: Tfdeploy) -> None
 
 
 def test_a_killed_launch_is_undone_when_the_run_is_stopped(operator: Tfdeploy) -> None:
-    """The hosts would undo it by themselves after a minute."""
+    """Without the stop, the hosts would restore the checkpoints after a minute."""
     set_inventory(operator, roles={"ps": ["n1"], "worker": ["n2"]})
     launch(operator, "fresh-kill", "k1", 5)
     command = ("quick.py", "--gate=2", "--save", "--unready=ps:0")

@@ -1,5 +1,6 @@
-"""Test bad inventories, job files, arguments and flags: one clear error and exit code 2, before any
-host is contacted."""
+"""Test wrong inventories, job files, arguments and flags: tfdeploy prints one clear error and exits
+with code 2 before it contacts any host.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ GOOD = (
 
 
 class Shell:
-    """Run `tfdeploy` in a folder and record every connection and process that it starts."""
+    """Runs `tfdeploy` in a folder and records every connection and process that it starts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "work"
@@ -62,9 +63,10 @@ class Shell:
         )
 
     def refused(self, *args: str, what: str, where: str = "") -> dict[str, str]:
-        """Return the error of these arguments: exit code 2, no host contacted.
+        """Return the error for these arguments. The exit code must be 2, and no host may be
+        contacted.
 
-        `what` and `where` are parts of it.
+        `what` and `where` must be parts of the error.
         """
         done = self.run(*args)
         assert done.returncode == 2, done.stdout + done.stderr

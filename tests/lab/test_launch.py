@@ -1,5 +1,6 @@
-"""Test launch at the command line: one set of processes, its answers, waiting for locks, proxies
-and secrets."""
+"""Test `launch` at the command line: one set of processes, its output, waiting for locks, proxies
+and secrets.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def test_a_launch_on_a_terminal_is_its_dashboard_until_q(operator: Tfdeploy) -> 
     try:
         terminal.until("4/4 running", within_s=60)
         before = plain(terminal.output[: terminal.output.find(ALT_ON)]).decode()
-        # its first steps in words, then the run's name
+        # Before the dashboard, the first steps and the name of the run are printed as text.
         assert "plan" in before and "seen-1" in before
         terminal.type(b"\r")
         terminal.until("1 attempt")
@@ -226,7 +227,7 @@ def test_of_twenty_launches_at_once_exactly_one_comes_up(
 
 @pytest.fixture
 def held_rsync(operator: Tfdeploy) -> Iterator[Callable[[], None]]:
-    """Make the rsync of n2 wait until this is called."""
+    """Make the rsync of n2 wait. The test calls the yielded function to let rsync continue."""
     script = (
         "#!/bin/sh\ntouch /tmp/waits\nwhile [ -e /tmp/held ]; do sleep 0.05; done\nexec "
         '/usr/bin/rsync "$@"\n'
@@ -272,7 +273,7 @@ def test_a_launch_waits_for_a_sync_and_says_for_whose(
 
 
 def tfdeploy_pid(operator: Tfdeploy) -> int:
-    """Return the pid that the sync has written into the lock of the host that it still sends to."""
+    """Return the pid that the sync has written to the lock of n2, to which it still sends."""
     return int(json.loads(on(operator, "n2", "cat ~/tfdeploy/waits/locks/*.lock"))["pid"])
 
 

@@ -1,5 +1,6 @@
-"""Test tfdeploy that ends during a launch, by Ctrl-C or killed: before the commit nothing of the
-run is left anywhere."""
+"""Test a tfdeploy that ends during a launch, by Ctrl-C or a kill: before the commit, nothing of the
+run remains anywhere.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def test_ctrl_c_in_any_phase_leaves_nothing(
     pipe.hold_at("step", step=phase, state="begin")
     interrupt(launching)
     if times == 2:
-        if phase in ("start", "commit"):  # the second one comes into the rollback
+        # The second Ctrl-C arrives during the rollback.
+        if phase in ("start", "commit"):
             pipe.hold_at("step", step="rollback", state="begin")
         interrupt(launching)
     pipe.go_on()
@@ -138,7 +140,8 @@ def test_tfdeploy_killed_before_commit_leaves_nothing_a_minute_later(
     pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy], new_pipe: Callable[[], EventPipe]
 ) -> None:
     """Three launches at once are killed: after prepare, while the tasks start, and before the
-    commit. One wait serves all three."""
+    commit. One wait serves all three.
+    """
     assert wire.HostPart.start_within_s == wire.HostPart.commit_within_s == 60.0
     moments: dict[str, dict[str, str]] = {
         "prepared": {"kind": "step", "step": "prepare", "state": "done"},

@@ -1,5 +1,6 @@
-"""Test `tfdeploy logs`: the lines of all tasks in one stream, whatever bytes they contain, filtered
-as asked."""
+"""Test `tfdeploy logs`: it shows the lines of all tasks in one stream, whatever bytes they contain,
+and applies the filters.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ LINE = re.compile(r"(ps|worker):\d@n\d +\| (ps|worker):\d says \d$")
 
 @pytest.fixture(scope="module")
 def talked(loopback_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Tfdeploy:
-    """An operator whose run has ended. Each of its three tasks printed LINES lines."""
+    """Return an operator whose run has ended. Each of the three tasks printed LINES lines."""
     operator = Tfdeploy(loopback_lab, tmp_path_factory.mktemp("talked"))
     write_job(operator, "talk", "talk.py", f"--lines={LINES}", "--pause=0.05")
     operator.run("launch", "--wait", "--name", RUN, exit_code=0)
@@ -151,7 +152,8 @@ def test_expressions_streams_and_aliases(talked: Tfdeploy) -> None:
 def test_until_is_a_time_too(talked: Tfdeploy) -> None:
     task_rows = rows(talked, "--task", "worker:0")
     times = [str(row["time"]) for row in task_rows]
-    shown = timedelta(milliseconds=1)  # times are shown rounded
+    # The margin is needed because times are printed rounded.
+    shown = timedelta(milliseconds=1)
     first, last = (datetime.fromisoformat(times[at].replace("Z", "+00:00")) for at in (1, 3))
     until = (last + shown).astimezone(timezone(timedelta(hours=5))).isoformat()
     since = (first - shown).isoformat().replace("+00:00", "Z")
@@ -233,7 +235,8 @@ def test_raw_bytes_go_to_a_terminal_only_when_that_is_agreed(talked: Tfdeploy) -
         os.close(theirs)
         assert done.returncode == code, done.stderr
         shown = b""
-        with suppress(OSError):  # all is read
+        # Reading from a terminal whose other end is closed fails with EIO.
+        with suppress(OSError):
             while part := os.read(ours, 4096):
                 shown += part
         os.close(ours)
@@ -249,7 +252,9 @@ sys.exit(main())"""
 
 
 def test_since_cuts_at_a_time(talked: Tfdeploy) -> None:
-    """The operator uses `--since 0s` with a clock between the third line and the fourth."""
+    """With `--since 0s`, the cut is the current time. The operator's clock is set between the third
+    line and the fourth.
+    """
     task_rows = rows(talked, "--task", "worker:0")
     before, after = (
         datetime.fromisoformat(str(row["time"]).replace("Z", "+00:00")).timestamp()

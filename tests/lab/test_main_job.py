@@ -1,5 +1,6 @@
-"""Test the main job with real TensorFlow on isolated hosts that share nothing: ordinary programs
-that do not know tfdeploy."""
+"""Test the main job with real TensorFlow on isolated hosts that share nothing. The programs do not
+know tfdeploy.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +20,15 @@ from tfdeploy.lab import Lab
 PROGRAMS = Path(__file__).parent / "programs"
 ROLES = {"ps": ["n1", "n2"], "worker": ["n3", "n4"]}
 ONE_OF_EACH = ("--ps", "1", "--workers", "1")
-PROMPT_S = 15.0  # from the last step of a synchronous run to its chief's end
+# The limit from the last step of a synchronous run to the end of its chief.
+PROMPT_S = 15.0
 
 pytestmark = pytest.mark.tensorflow
 
 
 @pytest.fixture
 def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
-    """An operator whose inventory has two ps hosts and two worker hosts."""
+    """Return an operator whose inventory has two ps hosts and two worker hosts."""
     made = tfdeploy(isolated_lab)
     text = isolated_lab.inventory.read_text()
     inventory = made.home / "inventory.yaml"
@@ -75,7 +77,7 @@ def test_async_on_four_hosts_ends_well_and_resumes(operator: Tfdeploy) -> None:
     rows = {row["task"]: row for row in operator.json("status", first)["tasks"]}
     assert rows["ps:0"]["outcome"] == rows["ps:1"]["outcome"] == "stopped"
     assert {rows[task]["host"] for task in ("ps:0", "ps:1")} == {"n1", "n2"}
-    # from the event file beside its checkpoints
+    # The metric comes from the event file next to the checkpoints.
     assert rows["worker:0"]["metrics"]["checkpoints/global_step/sec"] > 0, rows
     saved = kept_files(operator, rows["worker:0"]["host"])
     newest = max(
@@ -86,7 +88,7 @@ def test_async_on_four_hosts_ends_well_and_resumes(operator: Tfdeploy) -> None:
     assert newest >= 400 and {"checkpoint", f"model.ckpt-{newest}.data-00000-of-00001"} <= saved, (
         saved
     )
-    # a ps saves nothing on its own disk
+    # A ps saves nothing on its own disk.
     assert kept_files(operator, "n1") == kept_files(operator, "n2") == set()
 
     command = (

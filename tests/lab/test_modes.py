@@ -1,5 +1,6 @@
-"""Test the end of a run in each mode, and what every worker finds at its start: whole runs of a
-program without TensorFlow."""
+"""Test in each mode how a run ends and what every worker finds at its start. The program runs
+without TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +45,7 @@ def test_mirrored_succeeds_when_every_worker_has(operator: Tfdeploy) -> None:
         "succeeded",
         "succeeded",
     )
-    # Without their zone: where a time has no milliseconds, "Z" follows at once, and is more than
-    # ".".
+    # The zone is removed, because "Z" sorts after "." when one of the times has no milliseconds.
     ends_at = [str(row["ended"]).rstrip("Z") for row in (answer, second, first)]
     assert ends_at[0] >= ends_at[1] > ends_at[2]
     assert said(operator, "m-end-1", "worker:1")[-1] == "step 15"
@@ -171,7 +171,7 @@ def test_a_mode_that_contradicts_the_roles_is_refused_before_any_host_is_bothere
 
 
 def _with_evaluator(operator: Tfdeploy) -> None:
-    """Use an inventory that has an evaluator on n3."""
+    """Use an inventory with an evaluator on n3."""
     text = operator.lab.inventory.read_text()
     inventory = operator.home / "inventory.yaml"
     inventory.write_text(text.replace("roles:\n", "roles:\n  evaluator: [n3]\n"))

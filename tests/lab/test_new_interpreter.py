@@ -1,6 +1,6 @@
 """Test every verb in a new interpreter, as users start it.
 
-Other tests fork theirs (support/lab/forked_client.py).
+Other tests fork their clients (support/lab/forked_client.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tfdeploy.cli.verb_table import VERBS
 from tfdeploy.lab import Lab
 
 RUN = "interpreter-1"
-# verb -> its exit code and further arguments
+# {verb: (its exit code, further arguments...)}
 CALLS = {
     "init": (0,),
     "inventory": (0,),

@@ -1,5 +1,6 @@
-"""Test a run that the last version launched, with its own agent and minders: this version lists,
-follows, reads and stops it."""
+"""Test a run that the last version launched with its own agent and minders: this version lists,
+follows, reads and stops the run.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from tfdeploy.lab import Lab
 
 @pytest.fixture
 def old(loopback_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy], tmp_path: Path) -> Tfdeploy:
-    """An operator with the last version."""
+    """Return an operator with the last version."""
     operator = tfdeploy(loopback_lab)
     operator.env["PYTHONPATH"] = str(install_last_version(tmp_path / "last"))
     return operator

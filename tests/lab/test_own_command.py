@@ -1,5 +1,6 @@
-"""Test that the dashboard's keys start verbs of tfdeploy, and no program from the current
-folder."""
+"""Test that the keys of the dashboard start verbs of tfdeploy, and no program from the current
+folder.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +15,7 @@ from support.pseudo_terminal import Terminal
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
-# As the installed command: the folder of the script, and not the current one, is a place of
-# modules.
+# The installed command has the folder of its script on sys.path, not the current folder.
 INSTALLED = "from tfdeploy.cli.main import program\nprogram()\n"
 
 

@@ -1,5 +1,6 @@
-"""Test equal workers on several hosts, two on each: they compute a sum over sockets, and rank 0
-binds the planned port."""
+"""Test mode plain: equal workers on several hosts, two on each host, compute a sum over sockets,
+and rank 0 binds the planned port.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +87,7 @@ def test_all_start_again_after_the_death_of_one_and_the_port_is_free_once_more(
     for task in RANKS:
         starts = [line for line in said(operator, run, task) if line.startswith("starting at")]
         assert starts[0] == "starting at step 0" and len(starts) == 2
-        # rank 0 may have saved one step more by then
+        # Rank 0 may have saved one more step before the restart.
         assert starts[1] in ("starting at step 10", "starting at step 11")
         assert said(operator, run, task)[-1] == "step 30 sum 300"
     assert (
@@ -116,7 +117,9 @@ def test_a_rank_without_a_restart_left_fails_the_run(operator: Tfdeploy) -> None
 
 @pytest.fixture
 def torch_python() -> str:
-    """Return an interpreter that has PyTorch: the tests' own, or TFDEPLOY_TEST_TORCH."""
+    """Return an interpreter that has PyTorch: the interpreter of the tests, or
+    TFDEPLOY_TEST_TORCH.
+    """
     python = os.environ.get("TFDEPLOY_TEST_TORCH", sys.executable)
     if subprocess.run(
         [python, "-c", "import torch.distributed"], capture_output=True, timeout=120
@@ -152,7 +155,8 @@ def test_torch_trains_over_two_hosts_and_goes_on_from_rank_0_when_a_rank_is_kill
             if line.startswith(f"rank {rank} of 4 begins")
         ]
         assert begun[0] == 0 and len(begun) == 2 and begun[1] in (2, 3), lines[task]
-    assert len({lines[task][-1] for task in RANKS}) == 1  # one model in all of them
+    # All ranks have the same model.
+    assert len({lines[task][-1] for task in RANKS}) == 1
     assert_nothing_left(operator, run, "ddp")
 
 

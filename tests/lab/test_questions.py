@@ -1,8 +1,8 @@
-"""Test every question of every verb on a real terminal that pyte reads.
+"""Test every question of every verb on a real terminal, whose screen pyte emulates.
 
-Question and answer are shown, and the answer has its effect. What a question does under each
-display, and which answers agree, is in tests/unit/ui/test_question.py. The dashboard's questions
-are in tests/unit/ui/dashboard/test_dashboard.py.
+The question and the answer are shown, and the answer has its effect. tests/unit/ui/test_question.py
+covers the displays and the accepted answers. tests/unit/ui/dashboard/test_dashboard.py covers the
+questions of the dashboard.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def operator(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 def answered(operator: Tfdeploy, question: str, typed: str, *args: str) -> tuple[int, str]:
     """Run tfdeploy ARGS, wait for the question and answer it.
 
-    Return (exit code, the last screen).
+    Returns (exit code, the last screen).
     """
     terminal = Terminal(operator.argv(*args), operator.env, cwd=operator.cwd, columns=160, rows=30)
     try:
@@ -48,7 +48,7 @@ def answered(operator: Tfdeploy, question: str, typed: str, *args: str) -> tuple
         assert asked[-1].endswith(f"{question} _"), asked
         terminal.type(typed.encode())
         code = terminal.finish(within_s=60)
-        # pyte knows one screen: a dashboard is drawn over it
+        # pyte has no alternate screen, so a dashboard overwrites the question on pyte's screen.
         before = plain(terminal.output.partition(ALT_ON)[0]).decode()
         assert f"{question} {ECHOES[typed]}" in before, before
         return code, "\n".join(terminal.screen())
@@ -57,7 +57,9 @@ def answered(operator: Tfdeploy, question: str, typed: str, *args: str) -> tuple
 
 
 def shrunk(operator: Tfdeploy, name: str) -> str:
-    """Make a data set of which most is to be deleted on the hosts, and return the question."""
+    """Make a data set of which a sync would delete most files on the hosts. Return the expected
+    question.
+    """
     job_file(operator, name, data={"d": "./data"})
     data = operator.cwd / "data"
     data.mkdir()

@@ -1,4 +1,6 @@
-"""Test the first five commands of README.md as a new user types them, with the lab's addresses."""
+"""Test the first five commands of README.md as a new user types them, with the addresses of the
+lab.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 
 @pytest.fixture
 def newcomer(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
-    """An operator with a program and an SSH key, without inventory, job file or known hosts."""
+    """Return an operator with a program and an SSH key, but without inventory, job file or known
+    hosts.
+    """
     operator = tfdeploy(pair)
     shutil.copy(PROGRAMS / "quick.py", operator.cwd / "train.py")
     key = yaml.safe_load(pair.inventory.read_text())["defaults"]["identity_file"]
@@ -49,7 +53,8 @@ def test_the_first_five_commands(newcomer: Tfdeploy) -> None:
     inventory = newcomer.cwd / "inventories/hosts.yaml"
     python = hosts["defaults"]["python"]
     inventory.write_text(f"defaults: {{python: {python}}}\n{inventory.read_text()}")
-    newcomer.env["TFDEPLOY_YES"] = "1"  # there is no terminal to answer the questions on
+    # No terminal can answer the questions.
+    newcomer.env["TFDEPLOY_YES"] = "1"
     for words in others:
         newcomer.run(*words, exit_code=0)
     newcomer.run("stop", exit_code=0)

@@ -1,4 +1,4 @@
-"""Test `tfdeploy report` of real runs: as a file, and served while the run is active."""
+"""Test `tfdeploy report` of real runs, written to a file, and served while the run is active."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def test_status_shows_the_step_of_event_files_and_behind_a_long_text_and_no_summ
     operator.run("launch", "--wait", "-q", "--name", "summaries-1", exit_code=0)
     rows: dict[str, Any] = {}
 
-    def seen() -> bool:  # the sampler's last look may come after the run's end
+    # The last sample may be taken after the end of the run.
+    def seen() -> bool:
         rows.update({row["task"]: row for row in operator.json("status", "summaries-1")["tasks"]})
         return rows["worker:0"]["step"] == 120 and rows["worker:1"]["step"] == 41
 
@@ -225,7 +226,7 @@ def test_a_death_that_nobody_saw_stands_in_the_timeline(operator: Tfdeploy, tmp_
 def test_a_run_reads_the_same_whether_or_not_somebody_watched(
     operator: Tfdeploy, tfdeploy: Callable[[Lab], Tfdeploy], tmp_path: Path
 ) -> None:
-    """The launch stays attached and records events. Another operator has recorded nothing."""
+    """One operator's launch stays attached and records events. Another operator records nothing."""
     restart = {"max": 2, "backoff": ["100ms", "200ms"]}
     write_job(operator, "seen", "quick.py", "--gate=5", "--steps=9", restart=restart)
     operator.start("launch", "--wait", "-q", "--name", "seen-1")

@@ -1,4 +1,6 @@
-"""Test a program for each role: each runs on its host, with the flags that it defines."""
+"""Test a job with a program for each role: each program runs on its host, with the flags that it
+defines.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Test a canary secret and a private key in the code folder: neither reaches a host, a screen, a
-log or a plan."""
+"""Test a canary secret and a private key in the code folder: neither appears on a host, on a
+screen, in a log or in a plan.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +36,9 @@ FOREIGN_KEY = (
 
 @pytest.fixture
 def operator(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
-    """An operator whose secret file, inventory and key are next to the program, each under a second
-    name too."""
+    """Return an operator whose secret file, inventory and key are next to the program. Each file
+    also has a second name.
+    """
     made = tfdeploy(pair)
     secrets = {"TOKEN": {"file": "./token.txt"}}
     write_job(

@@ -1,5 +1,6 @@
-"""Test `tfdeploy stop`: all of the run ends, whatever its program does against it, and no other
-process is touched."""
+"""Test `tfdeploy stop`: the whole run ends, whatever its program does to survive, and no other
+process is affected.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +36,9 @@ def launch(operator: Tfdeploy, run: str, *args: str) -> None:
 
 
 def all_of_it_is_there(operator: Tfdeploy, run: str) -> dict[str, list[int]]:
-    """Return {host: the pids that stubborn.py says it started there} once it has started all of
-    them."""
+    """Wait until stubborn.py has started all its processes. Return {host: their pids}, from its
+    output.
+    """
 
     def said() -> dict[str, list[int]]:
         results: dict[str, list[int]] = {}
@@ -73,7 +75,7 @@ def alive(lab: Lab, host: str, pids: list[int]) -> list[int]:
 def test_a_stubborn_program_is_gone_and_its_neighbours_are_untouched(operator: Tfdeploy) -> None:
     """The program ignores TERM, forks, double-forks, changes its session and hides its environment.
 
-    Another process and another run are beside it.
+    Another process and another run live on the same hosts.
     """
     lab = operator.lab
     write_job(operator, "neighbour", "quick.py", "--steps=100000")
@@ -127,7 +129,8 @@ def test_the_grace_that_is_given_counts(operator: Tfdeploy, patience: str) -> No
 def test_a_program_that_obeys_is_asked_and_not_killed(operator: Tfdeploy) -> None:
     write_job(operator, "obeys", "quick.py", "--steps=100000", stop={"grace": "60s"})
     launch(operator, "obeys-1")
-    stderr = operator.run("stop", exit_code=0).stderr  # the live run of this job
+    # Without a name, `stop` stops the live run of this job.
+    stderr = operator.run("stop", exit_code=0).stderr
     assert "obeys-1: no process of it is alive" in stderr
     rows = operator.json("status", "obeys-1")["tasks"]
     assert {(row["outcome"], row["signal"], row["reason"]) for row in rows} == {
@@ -251,7 +254,8 @@ def test_stop_needs_no_local_state(operator: Tfdeploy, broken: str) -> None:
         shutil.rmtree(state)
     if broken == "a file in its place":
         state.write_text("")
-    if broken == "unwritable":  # even root writes nothing there
+    # Not even root can write below /proc/sys.
+    if broken == "unwritable":
         state.symlink_to("/proc/sys/nowhere")
     assert operator.json("runs")["runs"][0]["run"] == run
     assert operator.json("status")["state"] == "running"

@@ -1,5 +1,6 @@
-"""Test `tfdeploy tensorboard`: a real TensorBoard through the SSH session, of which nothing is left
-however tfdeploy ends."""
+"""Test `tfdeploy tensorboard`: it forwards a real TensorBoard through the SSH session, and no
+process remains, however tfdeploy ends.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +37,9 @@ def operator(loopback_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def boards(operator: Tfdeploy) -> list[str]:
-    """Return the command lines of TensorBoard's processes on the lab's hosts (they are processes of
-    this machine)."""
+    """Return the command lines of the TensorBoard processes on the lab's hosts, which are processes
+    of this machine.
+    """
     listed = subprocess.run(
         ["ps", "-wweo", "args"], capture_output=True, text=True, check=True
     ).stdout
@@ -62,7 +64,7 @@ def fetch(url: str) -> list[str]:
 def start(
     operator: Tfdeploy, *args: str, env: dict[str, str] | None = None
 ) -> tuple[subprocess.Popen[str], str]:
-    """Start it and return the process and its URL."""
+    """Start `tfdeploy tensorboard`. Return the process and its URL."""
     process = operator.start("tensorboard", "-q", *args, env=env)
     assert process.stdout is not None
     line = process.stdout.readline().strip()
@@ -72,7 +74,8 @@ def start(
 
 def assert_closed_to_others(operator: Tfdeploy, url: str) -> None:
     """Check that other users of the host or of this machine see no page, although they can connect
-    and read command lines."""
+    and read command lines.
+    """
     path = urllib.parse.urlsplit(url).path
     assert re.fullmatch("/[0-9a-f]{32}/", path)
     for line in boards(operator):

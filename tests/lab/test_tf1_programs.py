@@ -1,9 +1,10 @@
-"""Programs of TensorFlow 1 as their authors wrote them, launched on TensorFlow 2 without an edit:
-`import tensorflow as tf`, tf.app.flags or argparse, contrib, input_data, clusters of other people's
-machines written into them.
+"""Test programs of TensorFlow 1 in their authors' text, launched on TensorFlow 2 without an edit.
 
-By hand the suite runs those that together use most; in CI, or with `TFDEPLOY_TEST_ALL=1`, every
-one.
+They use `import tensorflow as tf`, tf.app.flags or argparse, contrib, input_data, and cluster specs
+with the addresses of other machines.
+
+By hand, the suite runs a few programs that together use most features. In CI, or with
+`TFDEPLOY_TEST_ALL=1`, it runs all programs.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from tfdeploy.lab import Lab
 
 PROGRAMS = Path(__file__).parent / "programs" / "tf1"
 ROLES = {"ps": ["n1"], "worker": ["n2", "n3"]}
-ONE_WORKER = {"ps": ["n1"], "worker": ["n2"]}  # for programs whose second worker shows nothing
+# The second worker of such a program would show nothing new.
+ONE_WORKER = {"ps": ["n1"], "worker": ["n2"]}
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program.
+    """One program of TensorFlow 1.
 
-    `said`: patterns for the log of each named task. `notes`: what the plan says about the program.
+    `said` is {task: a pattern for its log}. `notes` are notes of the plan about the program.
     """
 
     name: str
@@ -200,7 +202,8 @@ def write_job(operator: Tfdeploy, program: Program, **keys: object) -> None:
         "name": f"{program.name}-{program.mode}".replace("_", "-"),
         "mode": program.mode,
         "data": {"mnist": "MNIST_data"},
-        "finish": {"grace": "10s"},  # a server that only joins never ends by itself
+        # A server that only joins never ends without a signal.
+        "finish": {"grace": "10s"},
         "keep": list(program.keep),
         "command": ["python", f"{program.name}.py", *program.flags],
         **keys,

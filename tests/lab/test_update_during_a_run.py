@@ -1,8 +1,8 @@
-"""Test an update of tfdeploy during a run: the run of the last version continues under this one.
+"""Test an update of tfdeploy during a run: a run of the last version continues under this version.
 
-The hosts keep both agents. A process of the run that starts another one starts it from its own
-agent's folder. So the old agent restarts what died, and only what `run.resume` starts after a
-reboot runs on the new one.
+The hosts keep both agents. A process of the run starts other processes from the folder of its own
+agent. So the old agent restarts tasks that died. Only processes that `run.resume` starts after a
+reboot use the new agent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TASKS = {"ps:0": "n1", "worker:0": "n2", "worker:1": "n3"}
 
 @pytest.fixture
 def old(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], tmp_path: Path) -> Tfdeploy:
-    """An operator with the last version."""
+    """Return an operator with the last version."""
     operator = tfdeploy(few_hosts)
     operator.env["PYTHONPATH"] = str(install_last_version(tmp_path / "last"))
     return operator
@@ -37,7 +37,7 @@ def old(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], tmp_path: Path) -> 
 
 @pytest.fixture
 def new(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
-    """The same person after the update, on a machine that remembers nothing of the run."""
+    """Return the same operator after the update, on a machine without a record of the run."""
     return tfdeploy(few_hosts)
 
 
@@ -64,7 +64,7 @@ def follow(operator: Tfdeploy, *args: str) -> tuple[subprocess.Popen[str], Calla
 
 
 def processes_of(operator: Tfdeploy, host: str, run: str, word: str) -> dict[int, str]:
-    """Return {pid: digest of its agent}. `word`: minder or supervise."""
+    """Return {pid: digest of its agent}. `word` is minder or supervise."""
     script = (
         "for each in /proc/[0-9]*; do echo ${each#/proc/} $(tr '\\0' ' ' 2>/dev/null "
         "<$each/cmdline); done"

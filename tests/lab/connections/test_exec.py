@@ -1,5 +1,6 @@
-"""Test `tfdeploy exec`: one command on all hosts, equal outputs folded, an outcome for each
-host."""
+"""Test `tfdeploy exec`: it runs one command on all hosts, folds equal outputs, and shows an outcome
+for each host.
+"""
 
 from __future__ import annotations
 

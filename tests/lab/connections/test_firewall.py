@@ -1,6 +1,6 @@
-"""Test `protect: firewall` with real nft and an ordinary user who may use it.
+"""Test `protect: firewall` with real nft and an ordinary user who may use nft.
 
-Other users and other machines are kept out.
+Other users and other machines cannot connect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from support.stopwatch import DEADLINE_S
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
-# The file capability of nft counts where setuid bits count.
+# nft needs a file capability, and the kernel ignores file capabilities and setuid bits in the same
+# cases.
 pytestmark = [pytest.mark.isolated, pytest.mark.needs("setuid programs")]
 MAY = "setcap cap_net_admin+ep $(readlink -f /usr/sbin/nft)"
 MAY_NOT = "setcap -r $(readlink -f /usr/sbin/nft)"
@@ -33,7 +34,7 @@ WITHIN_S = 20
 
 @pytest.fixture
 def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Iterator[Tfdeploy]:
-    """An operator whose user may use nft on every host."""
+    """Return an operator whose user may use nft on every host."""
     with ExitStack() as stack:
         for host in few_hosts.hosts:
             stack.enter_context(host_changed_by_scripts(few_hosts, host, MAY, MAY_NOT))
@@ -41,7 +42,7 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Iterator[Tf
 
 
 def knock(address: str, port: int, count: int, user: int = 0) -> str:
-    """Return a shell script that prints how many of the connects succeeded."""
+    """Return a shell script that prints how many of the connects succeed."""
     return shlex.join(["python3", "-c", KNOCK, "", address, str(port), str(count), str(user)])
 
 
@@ -78,7 +79,7 @@ def name_of_table(lab: Lab, host: str) -> str:
 
 
 def ends_of(plan: Any) -> list[tuple[str, int]]:
-    """Return the addresses and ports of tasks and mesh."""
+    """Return the addresses and ports of all tasks and of the mesh."""
     ends = [(host["address"], host["mesh_port"]) for host in plan["hosts"]]
     return ends + [
         (address, int(port))
@@ -115,9 +116,9 @@ print(greeted)
 
 
 def _without_table(operator: Tfdeploy, host: str, task: tuple[str, int]) -> None:
-    """Kill the host's nft as root, so that no other can be started.
+    """Kill the host's nft as root, and prevent a new nft.
 
-    Strangers are still kept out, hosts of the run are not.
+    Without the table, strangers still cannot connect, and hosts of the run can.
     """
     command = ["python3", "-c", GREETED, task[0], str(task[1]), "50"]
     on_host(
@@ -137,7 +138,8 @@ def _without_table(operator: Tfdeploy, host: str, task: tuple[str, int]) -> None
 def _lose_a_supervisor(operator: Tfdeploy, host: str, run: str) -> None:
     """Kill a supervisor.
 
-    The minder then ends the program, and not the nft that it started: the table stays the same.
+    The minder then ends the program but not the nft that the minder started, so the table stays the
+    same.
     """
     before, (_, supervisor, program) = name_of_table(operator.lab, host), pids(operator, host, run)
     on_host(operator.lab, host, f"kill -9 {supervisor}")
@@ -160,9 +162,9 @@ def plan_of(operator: Tfdeploy, run: str) -> Any:
 def test_only_the_runs_own_reach_its_ports_while_minders_die(
     operator: Tfdeploy, count: int
 ) -> None:
-    """Each of three strangers makes `count` connects at each of six ports, three times:
+    """Each of three strangers makes `count` connects to each of six ports, three times.
 
-    10,800 each with the larger count.
+    With the larger count, each stranger makes 10,800 connects.
     """
     run = f"closed-of-{count}"
     write_job(operator, "closed", "listening.py", protect="auto", restart={"max": 3})

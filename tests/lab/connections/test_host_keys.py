@@ -1,5 +1,8 @@
-"""Test host keys that are unknown or have changed: refused with fingerprints, recorded and replaced
-only if the operator agrees."""
+"""Test host keys that are unknown or have changed.
+
+tfdeploy shows the fingerprints and refuses such a key, or records the new key if the operator
+agrees.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def operator(shaky: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 @pytest.fixture
 def known_hosts(operator: Tfdeploy) -> Path:
-    """The operator's own known_hosts: a copy of the lab's."""
+    """Return the operator's own known_hosts, a copy of the lab's file."""
     path = operator.home / "known_hosts"
     shutil.copy(operator.lab.known_hosts, path)
     set_inventory(operator, defaults={"known_hosts": str(path)})
@@ -73,7 +76,8 @@ def test_an_unknown_key_is_refused_with_its_fingerprint_and_trust_records_it(
         "n4": "known",
     }
     assert operator.json("exec", "--", "true")["ok"]
-    # no job file: rsync's own check of the key is shown elsewhere
+    # Without a job file, this sync sends nothing. Another test covers rsync's own check of the key.
+    # t 98 the other side has closed the terminal
     operator.run("sync", "--json", exit_code=2)
 
 
@@ -157,7 +161,7 @@ def test_a_changed_key_is_refused_with_both_fingerprints_and_no_flag_silences_it
 
 
 def exchange(known_hosts: Path) -> str:
-    """Swap the recorded keys of n2 and n3 and return the text of the file."""
+    """Swap the recorded keys of n2 and n3, and return the new text of the file."""
     lines = [line.split() for line in known_hosts.read_text().splitlines()]
     lines[1][1:], lines[2][1:] = lines[2][1:], lines[1][1:]
     text = "".join(" ".join(line) + "\n" for line in lines)
@@ -179,7 +183,7 @@ def test_a_renewal_shows_both_fingerprints_asks_and_replaces_that_host_s_key_alo
     code, shown = answered(operator, b"yes\n", "trust", "--renew", "n2")
     assert code == 0 and f"{known_hosts}:2" in shown and "the new key is recorded" in shown
     first, renewed, *others = known_hosts.read_text().splitlines()
-    # its name is hidden where this machine's ssh hides names
+    # The name is not compared, because ssh may hash it (HashKnownHosts).
     assert renewed.split()[1:3] == right[1].split()[1:3]
     assert [first, *others] == [
         line for number, line in enumerate(before.splitlines()) if number != 1

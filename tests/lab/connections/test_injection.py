@@ -1,5 +1,6 @@
 """Test that texts made to break quoting reach a real host and return unchanged: as arguments,
-variables, log lines and file names."""
+variables, log lines and file names.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from tfdeploy.lab import Lab
 from tfdeploy.operations.copy.code_files import MOST_BYTES
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "echoing.py"
-# ours or git's
+# Names with a meaning for tfdeploy or git.
 SPECIAL = (b".gitignore", b".tfdeployignore", b"__pycache__", b".tfdeploy-partial", b".git_config")
 NAMES = sorted(name for name in FILE_NAMES if name not in SPECIAL)
 UNPRINTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b]")
@@ -36,7 +37,8 @@ def write_job(operator: Tfdeploy) -> None:
     shutil.copy(PROGRAM, operator.cwd / PROGRAM.name)
     write_names(operator.cwd / "odd")
     with (operator.cwd / "large").open("wb") as file:
-        file.truncate(MOST_BYTES + 1)  # so that the code goes by rsync
+        # Code that exceeds MOST_BYTES is sent through rsync.
+        file.truncate(MOST_BYTES + 1)
     write_names(operator.home / "data")
     words = ", ".join(quoted(braced(word)) for word in WORDS)
     env = ", ".join(f"V{number}: {quoted(braced(word))}" for number, word in enumerate(WORDS))

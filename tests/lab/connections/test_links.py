@@ -1,5 +1,7 @@
-"""Test hosts that the control machine reaches but that do not reach each other: found before any
-program starts."""
+"""Test hosts that the control machine reaches but that cannot connect to each other.
+
+The launch fails before any program starts.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 
 
 def refused(operator: Tfdeploy, job: str) -> str:
-    """Return the error of a launch after which nothing is left."""
+    """Return the error of a launch that fails. Nothing of the run may remain."""
     run = f"{job}-1"
     stderr = operator.run("launch", "--name", run, exit_code=3).stderr
     assert "Traceback" not in stderr

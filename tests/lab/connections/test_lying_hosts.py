@@ -1,5 +1,6 @@
-"""Test a lab host whose agent lies to the real command line: only that host fails, with a clear
-message."""
+"""Test the real command line with a lab host whose agent lies: only that host fails, with a clear
+message.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ Server._answer = _lie
 NESTED: list[Any] = []
 for _ in range(300):
     NESTED = [NESTED]
-FORMS: dict[str, list[dict[str, Any]]] = {  # frames, in place of the answer
+# {form: frames in place of the answer}
+FORMS: dict[str, list[dict[str, Any]]] = {
     "a word": [{"value": "x" * 100_000}],
     "not a number": [{"value": {"clock": float("nan"), "survivors": float("nan")}}],
     "too deep": [{"item": {"rows": NESTED, "task": NESTED, "offset": NESTED}}, {"value": NESTED}],
@@ -52,8 +54,11 @@ FORM = [
 
 
 def each(*verbs: str) -> list[Any]:
-    """Return the lies to test: every form for every verb in `make soak`, elsewhere a different form
-    for each verb."""
+    """Return the lies to test.
+
+    `make soak` tests every form for every verb. Other sessions test one form for each verb, and the
+    forms take turns.
+    """
     rows = [
         (verb, form, at == number % len(FORMS))
         for number, verb in enumerate(verbs)
@@ -155,7 +160,8 @@ def test_a_launch_on_a_host_that_lies_leaves_nothing(
     with lying(operator, verb, form):
         done = operator.run("launch", "--detach", "--name", name, timeout_s=110)
     assert "Traceback" not in done.stderr and done.returncode in (0, 1, 3, 4), done.stderr
-    if done.returncode == 0:  # run.renew is not asked of a launch that is quick
+    # A fast launch never sends run.renew.
+    if done.returncode == 0:
         assert verb == "run.renew"
         operator.run("stop", name, "--now", exit_code=0)
     assert LIAR in done.stderr or done.returncode == 0
@@ -181,7 +187,7 @@ def test_the_others_have_the_data(operator: Tfdeploy, verb: str, form: str) -> N
     (operator.cwd / "digits").mkdir()
     (operator.cwd / "digits/shard").write_text(verb + form)
     with lying(operator, verb, form):
-        # the first says that it has none, as hosts do
+        # The first of the two answers says that the host has no data, as an honest host does.
         unknown = (verb, form) == ("data.state", "two answers")
         answer = json.loads(
             said_so(operator, "sync", "--json", codes=(0,) if unknown else (1, 3, 4)).stdout

@@ -1,5 +1,6 @@
 """Test sixty-four hosts from a control machine that may open 256 files: every verb works with every
-host."""
+host.
+"""
 
 from __future__ import annotations
 

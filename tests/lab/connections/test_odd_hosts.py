@@ -1,5 +1,7 @@
-"""Test hosts with unusual login shells, banners, interpreters and homes: they work, or the error
-says what to do."""
+"""Test hosts with unusual login shells, banners, interpreters and homes.
+
+tfdeploy works there, or its error says what to do.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Test hosts with another Python, OpenSSH and rsync than the control machine: one run of each mode.
+"""Test one run of each mode on hosts with another Python, OpenSSH and rsync than the control
+machine.
 
-The hosts boot from the root that TFDEPLOY_TEST_OTHER_ROOT names: for example the one that
-`scripts/other-machine --packages "openssh-server rsync iproute2 nftables" --print-root trixie`
-prints.
+The hosts boot from the root folder in TFDEPLOY_TEST_OTHER_ROOT. For example, `scripts/other-machine
+--packages "openssh-server rsync iproute2 nftables" --print-root trixie` prints such a folder.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tfdeploy.lab import Lab
 
 VARIABLE = "TFDEPLOY_TEST_OTHER_ROOT"
 PYTHON = "/usr/bin/python3"
-# A launch asks that hosts have TensorFlow where a program names it. Only the servers of ingraph
-# import it here.
+# A launch requires TensorFlow on the hosts if a program imports it. Here only the servers of mode
+# ingraph import it, so a stand-in is enough.
 STAND_IN = Path(tensorflow_stand_in.__file__).read_bytes()
 INSTALL = (
     "cd /usr/lib/python3/dist-packages; [ -e tensorflow ] || { mkdir tensorflow; cat > "
@@ -35,7 +35,7 @@ INSTALL = (
 )
 
 pytestmark = pytest.mark.isolated
-# mode -> program, its flags, and its tasks with how they end
+# {mode: (program, its flags, {task: its outcome})}
 WORKERS_STOPPED = {"ps:0": "stopped", "worker:0": "stopped", "worker:1": "stopped"}
 MODES: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
     "async": (

@@ -1,5 +1,6 @@
-"""Test how many penalties an operator's commands cost at an sshd that penalises addresses (OpenSSH
-9.8 and newer)."""
+"""Test how many penalties an operator's commands cause at an sshd that penalises addresses (OpenSSH
+9.8 and newer).
+"""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def costs(lab: Lab, host: str) -> tuple[int, int]:
 
 @pytest.fixture
 def lab(new_lab: Callable[..., Lab]) -> Lab:
-    """Two hosts whose sshds log what they count."""
+    """Return a lab of two hosts whose sshds log each failed login and each connection without a
+    login.
+    """
     made = new_lab("loopback", 2)
     for host in made.hosts:
         reboot(made, host, sshd_lines="LogLevel DEBUG")
@@ -54,7 +57,8 @@ def test_verbs_in_a_row_cost_one_connection_without_a_login_and_that_is_trust(
     """The count includes the lab's readiness check, its status and each verb."""
     set_inventory(operator, defaults={"known_hosts": str(operator.home / "known_hosts")})
     write_job(operator, "row", "quick.py", "--steps=2")
-    (operator.cwd / "large").write_bytes(bytes(6_000_000))  # by rsync, over a connection of its own
+    # A file of this size is sent through rsync, over a separate connection.
+    (operator.cwd / "large").write_bytes(bytes(6_000_000))
     operator.run("trust", "--yes", exit_code=0)
     for args in (
         ["check"],

@@ -1,5 +1,7 @@
-"""Test hosts that are silent, let few clients in, or lie: named within the time limit, and the
-other hosts' results are shown."""
+"""Test hosts that are silent, accept few clients, or send garbage.
+
+The error names such a host within the time limit, and the results of the other hosts are shown.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
 CONNECT_S = 10.0
-# Packets are swallowed behind a link that stands: of a host that is cut off altogether the kernel
-# may say "no route" at once.
+# The filter drops packets but keeps the link up. If a host is cut off completely, the kernel may
+# report "no route" at once.
 DROP = (
     "nft add table inet shut && nft add chain inet shut incoming '{ type filter hook input "
     "priority 0; policy drop; }'"
@@ -100,7 +102,7 @@ def test_sshds_that_let_few_in_at_once_are_entered_by_all(
             output, _ = process.communicate(timeout=120)
             assert process.returncode == 0, output
         write_job(operators[0], "few", "quick.py", "--steps=2")
-        # by rsync, over a connection of its own
+        # A file of this size is sent through rsync, over a separate connection.
         (operators[0].cwd / "large").write_bytes(bytes(6_000_000))
         operators[0].run("launch", "--wait", exit_code=0)
     finally:

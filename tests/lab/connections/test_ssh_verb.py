@@ -1,4 +1,4 @@
-"""Test `tfdeploy ssh`: OpenSSH itself, with the settings that the other verbs use."""
+"""Test `tfdeploy ssh`, which runs OpenSSH with the settings of the other verbs."""
 
 from __future__ import annotations
 

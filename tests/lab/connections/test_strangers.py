@@ -1,6 +1,6 @@
 """Test that strangers on the network reach no port of a run, whatever process dies.
 
-Its hosts do, from each of their addresses.
+The hosts of the run reach the ports, from each of their addresses.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ CARD = "$(ip -o route get {to} | sed 's/.* dev \\([^ ]*\\).*/\\1/')"
 
 @pytest.fixture
 def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Iterator[Tfdeploy]:
-    """An operator whose hosts have IPv6 addresses. n2 also has a second IPv4 address, known only
-    from its interface."""
+    """Return an operator whose hosts have IPv6 addresses.
+
+    n2 also has a second IPv4 address, which only its interface shows.
+    """
     where = addresses(few_hosts)
     with ExitStack() as undo:
         for number, host in enumerate(HOSTS, 1):
@@ -71,7 +73,7 @@ Rows = dict[str, dict[str, object]]
 
 
 def launch(operator: Tfdeploy, run: str, *flags: str, **keys: object) -> Rows:
-    """Launch on n1 and n2 and return {task: its row of status} once all tasks run."""
+    """Launch on n1 and n2. Return {task: its row of status} when all tasks run."""
     restart = {"max": 50, "backoff": ["100ms", "300ms"]}
     write_job(
         operator, run[:-2], "greeting.py", *flags, **{"restart": restart, "flags": "none", **keys}
@@ -81,7 +83,7 @@ def launch(operator: Tfdeploy, run: str, *flags: str, **keys: object) -> Rows:
 
 
 def ports(operator: Tfdeploy, rows: Rows) -> list[tuple[str, int]]:
-    """Return the ports of the tasks, by IPv4 and IPv6."""
+    """Return the addresses and ports of the tasks, for IPv4 and IPv6."""
     where = addresses(operator.lab)
     results = []
     for row in rows.values():
@@ -91,7 +93,7 @@ def ports(operator: Tfdeploy, rows: Rows) -> list[tuple[str, int]]:
 
 
 def strike(operator: Tfdeploy, run: str, rows: Rows, task: str, victim: str) -> None:
-    """Kill with SIGKILL and wait for what replaces it."""
+    """Kill the victim with SIGKILL and wait for its replacement."""
     job, host = run[:-2], str(rows[task]["host"])
     before, minder = (
         task_status(operator, run, job, host, task),

@@ -1,4 +1,6 @@
-"""Test users and keys that are refused: one clear cause each, at once, and never a question."""
+"""Test users and keys that a host refuses: tfdeploy reports one clear cause at once and never asks
+a question.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,7 @@ def test_a_key_file_that_is_missing_or_public_or_nonsense(operator: Tfdeploy) ->
 
 @pytest.fixture
 def full_agent(operator: Tfdeploy) -> Iterator[Path]:
-    """An ssh-agent with ten keys that no host accepts, and the lab's key last."""
+    """Start an ssh-agent with ten keys that no host accepts, followed by the lab's key."""
     socket = Path(operator.home, "agent")
     with subprocess.Popen(
         ["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL
@@ -128,5 +130,5 @@ def test_too_many_keys_in_the_agent(operator: Tfdeploy, full_agent: Path) -> Non
         timeout=30,
     )
     set_inventory(operator, defaults={"identity_file": str(key)})
-    # the agent holds that one: the eleventh is the first offered
+    # The eleventh key of the agent is the key of `identity_file`, so ssh offers it first.
     assert operator.json("exec", "--", "true")["ok"]

@@ -1,5 +1,7 @@
-"""Test that large code, and `keep` for a gang, go from host to host: the kernel counts what this
-machine sends."""
+"""Test that hosts send large code, and `keep` of a gang, to each other.
+
+The kernel's counters show how much this machine sends.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,16 @@ from tfdeploy.lab import Lab
 pytestmark = pytest.mark.isolated
 MIB = 1 << 20
 CODE_BYTES, KEEP_BYTES = 9 * MIB, 6 * MIB
-SLACK_BYTES = 1 * MIB  # logins, questions
+# Logins and requests use at most this much.
+SLACK_BYTES = 1 * MIB
 
 
 @pytest.fixture
 def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
     made = tfdeploy(few_hosts)
     job_file(made, "agents")
-    made.run("sync", exit_code=0)  # the agents are there now
+    # The agents are on the hosts after this sync, so that their transfer does not count.
+    made.run("sync", exit_code=0)
     return made
 
 

@@ -1,5 +1,7 @@
-"""Test a broadcast in which a relay dies, hangs, is cut off or not reached: the others complete,
-and the relay is named."""
+"""Test a broadcast in which a relay dies, hangs, is cut off or cannot be reached.
+
+The other hosts complete, and the output names the relay.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ from tfdeploy.lab import Lab
 pytestmark = pytest.mark.isolated
 MIB = 1 << 20
 SET_BYTES = 20 * MIB
-RATE = "4M"  # a broadcast takes some 5 s
+# At this rate a broadcast takes about 5 s.
+RATE = "4M"
 AGENT = "pgrep -f '[ ]-S -E '"
 
 
@@ -48,7 +51,9 @@ def operator(five_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 @contextmanager
 def half_way(operator: Tfdeploy, name: str) -> Iterator[list[tuple[int, str]]]:
-    """Yield while a broadcast of `name` is half done. The list has its result after the block."""
+    """Yield while a broadcast of `name` is half done. After the block, the list contains its
+    result.
+    """
     job_file(operator, name, data={"d": "./data"})
     (operator.cwd / "data").mkdir(exist_ok=True)
     (operator.cwd / "data/shard").write_bytes(os.urandom(SET_BYTES))
@@ -92,7 +97,7 @@ def test_a_relay_that_is_killed_is_named_and_the_others_complete(operator: Tfdep
     assert_arrived(operator, "killed", "n1", "n2", "n4", "n5")
     rows = operator.json("sync", exit_code=0)["hosts"]
     sent = {row["host"]: row["bytes_sent"] for row in rows}
-    # it goes on where it was
+    # The transfer to n3 is resumed: not all bytes are sent again.
     assert 0 < sent.pop("n3") < SET_BYTES * 3 // 4 and not any(sent.values()), rows
     assert_arrived(operator, "killed")
 
@@ -119,7 +124,8 @@ def test_a_relay_that_is_cut_off(operator: Tfdeploy) -> None:
                     30,
                     "the others are complete",
                 )
-            assert not done  # nobody waited for n2
+            # The other hosts are complete before the sync gives up n2.
+            assert not done
             assert_arrived(operator, "cut", "n1", "n3", "n4", "n5")
     finally:
         operator.lab.heal("n2")
@@ -151,7 +157,8 @@ def test_a_relay_that_stands_still_holds_nobody_up(operator: Tfdeploy) -> None:
         finally:
             on_host(operator.lab, "n2", f"kill -CONT {' '.join(agent)} || true")
     code, said = done[0]
-    assert code in (0, 4), said  # it may have been silent for too long
+    # The code is 4 if n2 was silent for too long.
+    assert code in (0, 4), said
     assert_arrived(operator, "still", "n1", "n3", "n4", "n5")
 
 
@@ -214,12 +221,13 @@ def test_a_relay_that_lies_is_named_and_routed_around(operator: Tfdeploy) -> Non
         pass
     code, said = done[0]
     assert code == 0 and re.search("n2 sent n[1-5] a wrong piece", said), said
-    assert_arrived(operator, "lies")  # n2 too: it received what is right
+    # n2 too: the pieces that it received are right.
+    assert_arrived(operator, "lies")
 
 
 @pytest.mark.long
 def test_a_relay_that_sends_slowly_feeds_nobody(operator: Tfdeploy) -> None:
-    """Its 20 MiB to the next host alone would take 160 s."""
+    """At its rate, the slow relay would need 160 s to send 20 MiB to the next host."""
     slow, quick = (
         "tc qdisc add dev eth0 root tbf rate 1mbit burst 32kb latency 400ms",
         "tc qdisc del dev eth0 root",
@@ -267,8 +275,9 @@ LEFT = {".d.listing", ".d.new", "d", "d.json", "d.tfdeploy"}
 def test_kills_at_random_moments_leave_nothing_that_a_second_sync_does_not_mend(
     operator: Tfdeploy, seed: int
 ) -> None:
-    """Kill the client and each agent in turn, when a random host has received a random number of
-    bytes."""
+    """Kill the client or an agent, each in turn, when a random host has received a random number of
+    bytes.
+    """
     chance = random.Random(seed)
     job_file(operator, "kills", data={"d": "./data"})
     (operator.cwd / "data").mkdir()
@@ -281,7 +290,8 @@ def test_kills_at_random_moments_leave_nothing_that_a_second_sync_does_not_mend(
         host, least = chance.choice(operator.lab.hosts), chance.randrange(len(shards) * 4 * MIB)
         wait_until_staged(operator, host, least, syncing)
         if victim is None:
-            syncing.kill()  # nothing happens where it has ended
+            # The signal has no effect if the sync has already ended.
+            syncing.kill()
         else:
             on_host(operator.lab, victim, f"kill -9 $({AGENT}) || true")
         wait_for_end(syncing, 90.0)
@@ -309,7 +319,7 @@ def test_kills_at_random_moments_leave_nothing_that_a_second_sync_does_not_mend(
 def wait_until_staged(
     operator: Tfdeploy, host: str, least: int, syncing: subprocess.Popen[bytes]
 ) -> None:
-    """Wait until the host's staging folder has so many bytes, or the sync has ended."""
+    """Wait until the host's staging folder has at least `least` bytes, or the sync has ended."""
     script = (
         "find ~/tfdeploy/kills/data/.d.new -type f -printf '%b\\n' 2>/dev/null | awk '{s += $1} "
         "END {print 512 * s}'"

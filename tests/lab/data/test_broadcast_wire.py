@@ -1,4 +1,6 @@
-"""Test a data set to all hosts by the kernel's counters and rsync, not by what tfdeploy reports."""
+"""Test that a data set reaches all hosts. The kernel's counters and rsync measure it, not
+tfdeploy's own reports.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,16 @@ from tfdeploy.lab import Lab
 pytestmark = [pytest.mark.isolated, pytest.mark.long]
 SITES, THIN = 2, "40mbit"
 SET_BYTES = 24 * MIB
-MOST_TIMES = 1.05  # the set, over the thin line: with headers, retries, and what SSH says
-SPARSE_BLOCKS = 2 * MIB // 512  # on a disk: two islands, and whole pieces around them
+# The bytes over the thin link, relative to the data set. They include headers, retries and the rest
+# of SSH.
+MOST_TIMES = 1.05
+# The blocks of the sparse file on a disk: two islands, with the whole pieces around them.
+SPARSE_BLOCKS = 2 * MIB // 512
 
 
 @pytest.fixture(scope="module")
 def two_sites(new_lab: Callable[..., Lab]) -> Lab:
-    """n1 and n2 at the operator's site, n3 and n4 behind a slow link."""
+    """Return a lab with n1 and n2 at the operator's site, and n3 and n4 behind a slow link."""
     return new_lab("isolated", 4, rate="200mbit", sites=SITES, between=THIN)
 
 
@@ -40,7 +45,8 @@ def test_a_thin_line_between_sites_carries_each_byte_once(
     source = operator.cwd / "set"
     source.mkdir()
     (source / "shard").write_text("small")
-    operator.run("sync", exit_code=0)  # with the agent and the code
+    # This sync sends the agent and the code, so that they do not count later.
+    operator.run("sync", exit_code=0)
     (source / "shard").write_bytes(os.urandom(SET_BYTES))
     before = into_the_second_site(two_sites)
     operator.run("sync", exit_code=0)
@@ -71,7 +77,7 @@ def test_rsync_has_nothing_to_say_and_holes_stay_holes(
 def change_some(source: Path) -> None:
     """Change content, modes, times and links, also in read-only folders.
 
-    Turn one file into two, and two into one.
+    One file becomes two, and two files become one.
     """
     (source / "modes/folder 500/file 444").write_text("longer than it was before")
     (source / "modes/folder 755/file 644").chmod(0o640)

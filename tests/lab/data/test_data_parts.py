@@ -1,5 +1,7 @@
-"""Test data sets of which each worker gets a part, and data that starts on a host: the kernel
-counts what passed where."""
+"""Test data sets of which each worker gets a part, and data that starts on a host.
+
+The kernel's counters show how many bytes passed each link.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ def job(operator: Tfdeploy, name: str, source: dict[str, str]) -> None:
 
 
 def launch(operator: Tfdeploy, *args: str) -> tuple[dict[int, set[str]], dict[str, str]]:
-    """Return what each worker found in its part, and {host: what it was sent}."""
+    """Return {part: the names that its worker found}, and {host: the amount of data sent to it}."""
     stderr = operator.run("launch", "--wait", *args, exit_code=0).stderr
     matches = re.findall(r"HAS (\d+) (\d+) ?(.*)", stderr)
     assert {int(parts) for _, parts, _ in matches} == {len(matches)}, stderr
@@ -70,7 +72,7 @@ def launch(operator: Tfdeploy, *args: str) -> tuple[dict[int, set[str]], dict[st
 
 
 def from_operator(lab: Lab) -> int:
-    """Return how many bytes have left the operator's machine."""
+    """Return the number of bytes that have left the operator's machine."""
     return lab.carried()["operator"]["from_bytes"]
 
 
@@ -111,7 +113,8 @@ def test_each_worker_has_its_part_and_other_workers_move_little(
     fewer, sent_to = launch(operator, "--workers", "2")
     assert set.union(*fewer.values()) == names and {len(part) for part in fewer.values()} == {6}
     assert (fewer[0] > parts[0], fewer[1] > parts[1]) == (True, True)
-    assert sent_to == {"n2": "800 kB", "n3": "800 kB"}  # what n4 had, and it lends that
+    # n2 and n3 receive what n4 had, from n4.
+    assert sent_to == {"n2": "800 kB", "n3": "800 kB"}
 
     more, sent_to = launch(operator, "--workers", "4")
     assert set.union(*more.values()) == names and {len(part) for part in more.values()} == {3}
@@ -181,7 +184,8 @@ def test_rsync_sends_a_set_that_asks_for_it(lab: Lab, operator: Tfdeploy) -> Non
         assert list_host_folder(operator, host, "old/data/shards") == list_local_folder(source)
 
 
-@pytest.mark.long  # a silent host is known after some ten seconds
+# tfdeploy needs about ten seconds to detect a silent host.
+@pytest.mark.long
 def test_when_the_host_that_has_the_data_dies_the_others_say_so(
     lab: Lab, operator: Tfdeploy
 ) -> None:

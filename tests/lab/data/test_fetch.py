@@ -1,5 +1,7 @@
-"""Test `tfdeploy fetch` on real hosts: all files come back verified, also during a run, and no host
-writes outside the target."""
+"""Test `tfdeploy fetch` on real hosts.
+
+All files arrive verified, also during a run, and no host writes outside the target folder.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,15 @@ def operator(loopback_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def ended(operator: Tfdeploy) -> str:
-    """A run that ended well and left files everywhere. Each test fetches it to its own folder."""
+    """Return a run that has succeeded and written files on all hosts. Each test fetches it to its
+    own folder.
+    """
     write_job(operator, JOB, "vocal.py", *WRITES, keep=["ckpt"])
     return operator.run("launch", "--wait", "-q", exit_code=0).stdout.strip()
 
 
 def workdir(operator: Tfdeploy, host: str) -> Path:
-    """Return the host's workdir, which on a loopback lab is a folder of this machine."""
+    """Return the host's workdir. On a loopback lab it is a folder of this machine."""
     return Path(operator.lab.root) / "hosts" / host / "home" / "tfdeploy"
 
 
@@ -72,7 +76,8 @@ def test_all_of_a_run_comes_back_and_then_nothing_more(operator: Tfdeploy, ended
     assert not list(to.rglob("*.fetching"))
     release = operator.json("launch", "--dry-run")["release"]
     (to / "more").write_text("x")
-    assert operator.json("launch", "--dry-run")["release"] == release  # what was fetched is no code
+    # Fetched files are not part of the code, so the release stays the same.
+    assert operator.json("launch", "--dry-run")["release"] == release
 
 
 def test_only_what_is_asked_for_comes_to_where_it_shall(operator: Tfdeploy, ended: str) -> None:
@@ -166,7 +171,9 @@ def test_a_fetch_goes_on_from_the_half_that_came(operator: Tfdeploy, ended: str)
 
 
 def test_what_came_damaged_is_fetched_again(operator: Tfdeploy, ended: str) -> None:
-    """The local file has the host's size and time but other content, so rsync would skip it."""
+    """The local file has the size and time of the host's file but other content, so rsync would
+    skip it.
+    """
     there = cwd(operator, "n3", ended) / "out/result.txt"
     wrong = operator.cwd / "d/files/.n3.fetching/out/result.txt"
     wrong.parent.mkdir(parents=True)
@@ -224,7 +231,8 @@ def test_a_log_whose_beginning_was_rotated_away_says_so_by_its_name(operator: Tf
     assert log.read_bytes() == content
 
 
-LIES = {  # what is said of it -> the lie
+# {words of the error: the lie of the host}
+LIES = {
     "leads out": 'row_of = lambda root, path: ("../../evil", 3, 1, None)',
     "makes no sense": "row_of = lambda root, path: (path, -1, 1, None)",
     "occurs twice": 'row_of = lambda root, path: ("same", 3, 1, None)',
@@ -285,7 +293,8 @@ def test_who_launched_elsewhere_is_led_astray_by_no_plan(
     operator: Tfdeploy, ended: str, tmp_path: Path
 ) -> None:
     write_job(operator, JOB, "vocal.py", *WRITES, keep=["ckpt"])
-    elsewhere = {"XDG_STATE_HOME": str(tmp_path)}  # a machine that does not know the run
+    # A machine without a record of the run.
+    elsewhere = {"XDG_STATE_HOME": str(tmp_path)}
     on_n1 = workdir(operator, "n1") / JOB / "runs" / ended / "plan.json"
     honest = on_n1.read_text()
     before = files(operator.home)

@@ -1,5 +1,7 @@
-"""Test `tfdeploy setup` on three hosts that reach only the operator: real venvs, from two wheels
-made by the test."""
+"""Test `tfdeploy setup` on three hosts that reach only the operator.
+
+It makes real venvs from two wheels that the test builds.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ exec PYTHON "$@"
 def operator(
     isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy], request: pytest.FixtureRequest
 ) -> Tfdeploy:
-    """An operator whose job needs alpha (which needs beta), both from wheels, on n1 to n3."""
+    """Return an operator whose job needs the wheel alpha, which needs the wheel beta, on n1 to
+    n3.
+    """
     made = tfdeploy(isolated_lab)
     made.env["TFDEPLOY_LIMIT"] = "n[1-3]"
     make_wheel(made.cwd / "wheels", "alpha", "1.0", requires=("beta",))
@@ -53,7 +57,7 @@ def on(operator: Tfdeploy, host: str, script: str) -> str:
 
 
 def with_python(operator: Tfdeploy, **python: str) -> None:
-    """Use the lab's inventory with another `python` on some hosts."""
+    """Use the lab's inventory with another `python` for some hosts."""
     text = operator.lab.inventory.read_text()
     for host, path in python.items():
         text = re.sub(rf"( {host}: {{.*)}}", rf"\1, python: {path}}}", text)
@@ -63,7 +67,7 @@ def with_python(operator: Tfdeploy, **python: str) -> None:
 
 
 def put_python(operator: Tfdeploy, host: str, name: str, text: str) -> None:
-    """Write ~/NAME on that host. PYTHON in `text` is the lab's interpreter."""
+    """Write ~/NAME on that host. PYTHON in `text` stands for the lab's interpreter."""
     settings = re.search(r"^  python: (.*)$", operator.lab.inventory.read_text(), re.MULTILINE)
     assert settings is not None
     on(
@@ -74,7 +78,7 @@ def put_python(operator: Tfdeploy, host: str, name: str, text: str) -> None:
 
 
 def slow_python(operator: Tfdeploy, host: str) -> None:
-    """Make an installation on that host wait until ~/hold is removed."""
+    """Delay an installation on that host until ~/hold is removed."""
     on(operator, host, "touch ~/hold")
     put_python(operator, host, "slow-python", SLOW)
     with_python(operator, **{host: "~/slow-python"})
@@ -115,7 +119,7 @@ def test_one_environment_on_all_hosts_and_a_run_in_it(operator: Tfdeploy) -> Non
     run = operator.run("launch", "--wait", exit_code=0).stdout.strip()
     lines = operator.run("logs", run, "--output", "raw", exit_code=0).stdout
     assert f"{again['hosts'][0]['environment']}/bin/python 1.0" in lines
-    # they are not code
+    # The wheels are not part of the code.
     assert not on(operator, "n1", "ls -d ~/tfdeploy/setup-*/releases/*/wheels 2>/dev/null || true")
 
     (operator.cwd / "base.txt").write_text("beta\n")
@@ -139,7 +143,7 @@ def test_one_environment_on_all_hosts_and_a_run_in_it(operator: Tfdeploy) -> Non
 @pytest.mark.long
 @pytest.mark.fault("31 a requirement that one host of three cannot meet")
 def test_each_host_says_its_own_lines_and_the_others_are_done(operator: Tfdeploy) -> None:
-    """n2 has no such interpreter, and that of n3 refuses wheels."""
+    """The interpreter of n2 does not exist, and the interpreter of n3 refuses wheels."""
     put_python(
         operator, "n3", "no-wheels", '#!/bin/sh\nexport PIP_NO_BINARY=:all:\nexec PYTHON "$@"\n'
     )
@@ -161,7 +165,7 @@ def test_each_host_says_its_own_lines_and_the_others_are_done(operator: Tfdeploy
 def test_what_was_interrupted_is_made_by_the_next(operator: Tfdeploy) -> None:
     """tfdeploy is killed while n2 installs.
 
-    The installation ends there, and a second setup completes it.
+    The installation then ends, and a second setup completes it.
     """
     (operator.cwd / "base.txt").write_text("alpha<7\n")
     slow_python(operator, "n2")

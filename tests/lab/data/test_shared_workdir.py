@@ -1,5 +1,6 @@
-"""Test a workdir that all hosts share, as in university labs: one release for all, and a run folder
-for each host."""
+"""Test a workdir that all hosts share, as in university labs: one release for all hosts, and a run
+folder for each host.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +125,7 @@ def test_clones_with_one_hostname_have_a_place_each(operator: Tfdeploy) -> None:
             "worker:0": "n2",
             "worker:1": "n3",
         }
-        # each counts its own processes
+        # Each host counts only its own processes, although the hostnames are equal.
         assert status["state"] == "running" and all(row["pid"] for row in status["tasks"])
         stopped = operator.json("stop", "nfs-clones-1", "--grace", "2s")
         assert stopped["ok"] and [row["survivors"] for row in stopped["hosts"]] == [[], [], []]

@@ -1,5 +1,6 @@
-"""Test `tfdeploy sync` to real hosts: the files on the hosts equal the source, whatever their
-names."""
+"""Test that `tfdeploy sync` makes the files on real hosts equal to the source, whatever their
+names.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
 MIB = 1 << 20
-MOST_KIB = 150 * 1024  # of memory, for all processes of a sync
+# The limit for the memory of all processes of a sync.
+MOST_KIB = 150 * 1024
 
 
 @pytest.fixture

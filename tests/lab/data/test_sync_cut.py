@@ -1,5 +1,7 @@
-"""Test a sync that is cut off, killed or run twice, or whose source changes: it is resumed, and no
-partial tree becomes a release."""
+"""Test a sync that is cut off, killed or run twice, or whose source changes.
+
+The next sync resumes it, and no partial tree becomes a release.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,13 @@ from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
 MIB = 1 << 20
-RATE = "80mbit"  # 10 MB/s and host
+# 10 MB/s for each host.
+RATE = "80mbit"
 
 
 @pytest.fixture(scope="module")
 def slow_lab(new_lab: Callable[..., Lab]) -> Lab:
-    """Two hosts on slow links."""
+    """Return a lab of two hosts on slow links."""
     return new_lab("isolated", 2, rate=RATE)
 
 
@@ -44,7 +47,7 @@ def slow(slow_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def instead_of_rsync(operator: Tfdeploy, script: str) -> dict[str, str]:
-    """Return variables that make tfdeploy use this shell script as its rsync."""
+    """Return environment variables with which tfdeploy uses this shell script as its rsync."""
     folder = operator.home / "bin"
     folder.mkdir()
     (folder / "rsync").write_text(f"#!/bin/sh\n{script}\n")
@@ -53,16 +56,18 @@ def instead_of_rsync(operator: Tfdeploy, script: str) -> dict[str, str]:
 
 
 def throttled(operator: Tfdeploy) -> dict[str, str]:
-    """A slow rsync, so that a test on a busy machine can act before all has arrived."""
+    """Return variables for a slow rsync, so that a test on a busy machine can act during the
+    transfer.
+    """
     return instead_of_rsync(operator, f'exec {shutil.which("rsync")} --bwlimit=2m "$@"')
 
 
 def beside(
     operator: Tfdeploy, first: subprocess.Popen[str], says: str, *args: str
 ) -> tuple[int, str]:
-    """Return exit code and output of a second tfdeploy.
+    """Return the exit code and the output of a second tfdeploy.
 
-    The first one is paused until the second has printed `says`.
+    The first tfdeploy is paused until the second has printed `says`.
     """
     os.kill(first.pid, signal.SIGSTOP)
     output = operator.home / "second"
@@ -152,7 +157,8 @@ def test_clean_waits_for_a_launch_and_takes_nothing_of_its_run(slow: Tfdeploy) -
     assert launching.returncode == 0, output
     assert {task["state"] for task in slow.json("status", "lives")["tasks"]} == {"running"}
     open_gate(slow, "lives", "launched")
-    slow.run("logs", "-f", "lives", exit_code=0, timeout_s=60)  # it still has all that it needs
+    # The clean removed nothing that this run needs.
+    slow.run("logs", "-f", "lives", exit_code=0, timeout_s=60)
 
 
 @pytest.mark.fault("21 a file that changes while it is sent")
@@ -176,7 +182,9 @@ def test_a_file_that_changes_while_it_is_sent_is_sent_again_and_the_others_are_n
 
 
 def test_data_written_to_behind_the_sender_s_back_is_sent_again(slow: Tfdeploy) -> None:
-    """A file that was sent already changes, and keeps its size and time."""
+    """The test changes the content of a file that was already sent. The file keeps its size and
+    time.
+    """
     job_file(slow, "behind", data={"d": "./data"})
     (slow.cwd / "data").mkdir()
     data = slow.cwd / "data/d.bin"
@@ -194,7 +202,7 @@ def test_data_written_to_behind_the_sender_s_back_is_sent_again(slow: Tfdeploy) 
 
 
 def scribbled(operator: Tfdeploy, file: str) -> dict[str, str]:
-    """An rsync that changes the file when it starts, however busy the machine is."""
+    """Return variables for an rsync that changes the file before and after the transfer."""
     scribble = (
         f"dd if=/dev/urandom of={operator.cwd / file} bs=64k count=1 conv=notrunc status=none"
     )
@@ -206,7 +214,8 @@ def scribbled(operator: Tfdeploy, file: str) -> dict[str, str]:
 @pytest.mark.fault("21 a file that keeps changing")
 def test_a_file_that_keeps_changing_is_refused(slow: Tfdeploy) -> None:
     code = job_file(slow, "restless")
-    (code / "state").write_bytes(os.urandom(12 * MIB))  # more than goes without rsync
+    # Code of this size is sent through rsync.
+    (code / "state").write_bytes(os.urandom(12 * MIB))
     stderr = slow.run(
         "sync", "--limit", "n1", exit_code=3, env=scribbled(slow, "code/state")
     ).stderr
@@ -214,8 +223,8 @@ def test_a_file_that_keeps_changing_is_refused(slow: Tfdeploy) -> None:
     assert list_releases(slow, "n1", "restless") == []
 
 
-# Changes the file and cuts it off somewhere each time somebody opens it: its reader finds less than
-# there was.
+# Changes and truncates the file each time a process opens it, so that the reader finds fewer bytes
+# than the size said.
 SHRINKING = """
 import ctypes, os, random, sys
 IN_OPEN = 0x20

@@ -1,5 +1,7 @@
-"""Test what `tfdeploy sync` refuses: it says why and what next, changes nothing on that host, and
-the other hosts complete."""
+"""Test what `tfdeploy sync` refuses.
+
+The error says why and what to do next. That host stays unchanged, and the other hosts complete.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,8 @@ def test_a_folder_that_is_not_ours_is_refused(operator: Tfdeploy) -> None:
 @pytest.mark.fault("23 rsync missing on one host")
 def test_rsync_missing_on_a_host_is_named_with_the_package(operator: Tfdeploy) -> None:
     code = job_file(operator, "norsync")
-    (code / "large.bin").write_bytes(os.urandom(9 * MIB))  # small code goes without it
+    # Small code is sent without rsync.
+    (code / "large.bin").write_bytes(os.urandom(9 * MIB))
     with host_changed_by_scripts(
         operator.lab,
         "n3",
@@ -150,10 +153,11 @@ def test_a_full_disk_on_one_host_is_named_and_the_others_complete(
 @pytest.mark.long
 @pytest.mark.fault("20 a disk that fills up while files arrive")
 def test_a_disk_that_fills_up_while_files_arrive(operator: Tfdeploy) -> None:
-    """The disk had room at the start. Another process fills it."""
+    """The disk has enough space when the sync starts. Then another process fills it."""
     code = job_file(operator, "filling")
     for number in range(2):
-        (code / f"part{number}.bin").write_bytes(os.urandom(6 * MIB))  # too large to go in one call
+        # Each file is too large for a single call.
+        (code / f"part{number}.bin").write_bytes(os.urandom(6 * MIB))
     set_inventory(operator, defaults={"workdir": f"{FOLDER}/tfdeploy"})
     with host_changed_by_scripts(
         operator.lab, "n2", FULL.replace("size=8m", "size=16m"), f"umount {FOLDER}; rm -rf {FOLDER}"

@@ -1,5 +1,7 @@
-"""Test programs that cannot do what the job asks: refused with file and line before anything
-starts, and nothing is left."""
+"""Test programs that cannot do what the job requests.
+
+The launch fails with file and line before anything starts, and nothing remains.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def operator(loopback_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 
 
 def refused(operator: Tfdeploy, job: str, *args: str) -> str:
-    """Return the error of a launch, which equals that of its dry run. It has sent nothing."""
+    """Return the error of a launch. Its dry run must fail with the same error, and nothing may be
+    sent.
+    """
     dry, real = (
         operator.run("launch", *more, *args, exit_code=3).stderr for more in (("--dry-run",), ())
     )
@@ -98,7 +102,8 @@ def test_a_program_that_does_not_parse_is_told_before_anything_is_sent(operator:
     (operator.cwd / "quick.py").write_text("import sys\ndef broken(:\n")
     done = operator.run("launch", "--dry-run")
     assert "quick.py:2 does not parse" in done.stdout + done.stderr, done.stdout + done.stderr
-    if done.returncode:  # the hosts have this machine's version of Python
+    # The launch is refused only if the hosts have this machine's version of Python.
+    if done.returncode:
         assert "where: quick.py:2" in refused(operator, "no-parse")
 
 

@@ -1,5 +1,6 @@
-"""Test hosts' clocks that jump or are ahead: durations stay correct, and the first death is still
-the first."""
+"""Test hosts whose clocks jump or are ahead: durations stay correct, and the first death is still
+reported as the cause.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ _time.time = _jumping_time
 @contextmanager
 def jumping_clocks(operator: Tfdeploy) -> Iterator[Callable[..., None]]:
     """Return jump(seconds, *hosts), which shifts the clock of the agent's processes on these hosts,
-    or on all."""
+    or on all hosts.
+    """
     hosts = operator.lab.hosts
 
     def jump(seconds: int, *there: str) -> None:
@@ -115,7 +117,7 @@ def test_what_died_first_is_the_cause_though_its_host_s_clock_is_ahead(operator:
             for host in ("n2", "n3")
         }
         for host, minder in minders.items():
-            # else the second task is stopped for the first one's death
+            # A minder that runs would stop the second task when the first one dies.
             kill(operator, host, minder, number=signal.SIGSTOP)
         for host, task in (("n2", "worker:0"), ("n3", "worker:1")):
             kill(operator, host, task_status(operator, "skewed-1", "skewed", host, task)["pid"])

@@ -1,5 +1,6 @@
-"""Test a host that is cut off repeatedly while its run is followed: the cuts are shown, and no line
-is lost or repeated."""
+"""Test a host that is cut off repeatedly while a client follows its run: the client reports the
+cuts, and no line is lost or repeated.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Test that live processes are found and ended although the run's folder is removed or its helpers
-are stopped."""
+"""Test that live processes are found and ended although the run's folder is removed or its helper
+processes are stopped.
+"""
 
 from __future__ import annotations
 

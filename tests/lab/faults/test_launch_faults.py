@@ -1,5 +1,7 @@
-"""Test faults of a host, a program or a folder at the start of a launch: nothing runs, and the
-error names the host and what to do."""
+"""Test faults of a host, a program or a folder at the start of a launch.
+
+Nothing runs, and the error names the host and says what to do.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ def test_a_host_that_dies_between_prepare_and_start_leaves_nothing_running(
     assert "n5" in output.partition("error:")[2], output
     assert_nothing_left(operator, "eight-1", "eight", within_s=SOON_S - watch.seconds)
     eight.boot("n5")
-    # what the power cut left there is dead, and known to be
+    # After the power cut, the processes of the old run on n5 are dead. The next launch must know
+    # that.
     operator.run("launch", "--detach", "--name", "eight-2", exit_code=0)
     for run in ("eight-2", "eight-1"):
         operator.run("stop", run, "--now", exit_code=0)
@@ -113,15 +116,15 @@ loaded = mmap.mmap(library.fileno(), 1, access=mmap.ACCESS_READ)
 @pytest.mark.fault("37 a worker or a ps that exits 0 before it was up")
 @pytest.mark.parametrize("role", variations(["worker", "ps"]))
 def test_a_good_exit_that_is_no_success_fails_the_launch(operator: Tfdeploy, role: str) -> None:
-    """The program looks as if it had loaded TensorFlow, and ends before it serves.
+    """The program reports that it has loaded TensorFlow, and exits with code 0 before it serves.
 
-    A ps never ends by itself.
+    A ps never ends without a signal.
     """
     ends = (
         f"if args.job_name != '{role}': time.sleep(1000)\nprint('done already', "
         "flush=True)\ntime.sleep(2)\n"
     )
-    # 60 s: on a busy machine the program may take longer than the default of 5 s to begin.
+    # With 60 s, the program may need longer than the default of 5 s to begin on a busy machine.
     roles, ready = {"worker": {"count": 1}}, {"after": "60s"}
     write_program(operator, "early", PROLOGUE + LOADED + ends, roles=roles, ready=ready)
     run = f"early-{role}"

@@ -1,5 +1,7 @@
-"""Test logs that are endless, flooded, rotated or removed, and slow readers: nothing blocks, and
-what is gone is reported."""
+"""Test endless lines, floods, logs that are rotated or removed, and slow readers.
+
+Nothing blocks, and tfdeploy reports lost lines.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 
 
 def numbers(text: str, task: str) -> list[int]:
-    """Return the numbers of flood.py's lines of that task, from --output json."""
+    """Return the numbers of flood.py's lines of that task. `text` is the output of `logs --output
+    json`.
+    """
     rows = [json.loads(line) for line in text.split("\n")[:-1] if line.startswith("{")]
     matches = [re.match(rf"{task} line (\d+)", row["line"]) for row in rows if row["task"] == task]
     return [int(match[1]) for match in matches if match]
@@ -177,7 +181,8 @@ def test_a_reader_that_stalls_holds_up_neither_run_nor_other_readers(operator: T
         SOON_S,
         "it is launched",
     )
-    operator.wait_until("succeeded", "stalled-1")  # though nobody reads what that one says
+    # The run succeeds although nobody reads the output of the launch.
+    operator.wait_until("succeeded", "stalled-1")
     assert_nothing_left(operator, "stalled-1", "stalled")
     following = operator.start("logs", "-f", "stalled-1", "--output", "json", "--task", "worker:0")
     whole = operator.run(
@@ -195,7 +200,7 @@ def two_hosts(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def cpu_of_status(operator: Tfdeploy, run: str) -> float:
-    """Return the CPU seconds of `status`, the smaller of two measurements."""
+    """Return the CPU seconds of `status`: the smaller of two measurements."""
     used = operator.home / "cpu"
     used.unlink(missing_ok=True)
     for _ in range(2):

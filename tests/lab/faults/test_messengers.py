@@ -1,6 +1,7 @@
-"""Test a host that is cut off when its run ends: it is told once it is back, without a client.
+"""Test a host that is cut off when its run ends: when the host is connected again, its peers inform
+it, without a client.
 
-Then nothing is left anywhere.
+Then nothing of the run remains anywhere.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def launch(operator: Tfdeploy, run: str, *flags: str) -> None:
 
 
 def messengers(operator: Tfdeploy, run: str) -> list[str]:
-    """Return the hosts on which only the minder and its port are left."""
+    """Return the hosts on which only the minder and its port remain."""
     left = find_remains(operator, run, run)
     only = [
         host for host, remaining in left.items() if all(re.match(MINDER, one) for one in remaining)
@@ -55,8 +56,10 @@ def test_a_stop_reaches_a_host_that_was_away(operator: Tfdeploy) -> None:
     done = operator.run("stop", "away-stop", exit_code=4)
     assert "n[1-2,4] tell n3 to stop when they can reach each other, for a day" in done.stderr
     assert messengers(operator, "away-stop") == ["n1", "n2", "n4"]
-    assert operator.marked(AWAY, "away-stop")  # it goes on: nobody could tell it
-    again = operator.run("stop", "away-stop", exit_code=4)  # the messengers are no survivors
+    # The task continues, because no host can inform n3.
+    assert operator.marked(AWAY, "away-stop")
+    # The minders that wait to inform n3 do not count as survivors.
+    again = operator.run("stop", "away-stop", exit_code=4)
     assert "survive" not in again.stderr and messengers(operator, "away-stop") == ["n1", "n2", "n4"]
     (known,) = (
         row for row in operator.json("runs", exit_code=4)["runs"] if row["run"] == "away-stop"

@@ -1,5 +1,6 @@
 """Test a control machine that sleeps during its launch and wakes up when another operator's run is
-active: it disturbs nothing."""
+active: the old launch does not disturb the new run.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ class Nap:
         self.new.run("stop", f"old-{self.step}", exit_code=0)
 
     def launch_again(self) -> None:
-        def unlocked() -> bool:  # its sessions end when nothing has been heard of it for 30 s
+        # Hosts end a session after 30 s without a message from its client.
+        def unlocked() -> bool:
             held = (
                 f"for each in ~/tfdeploy/{self.job}/locks/*.lock; do [ ! -e $each ] || flock -n "
                 "$each true || echo held; done"
@@ -92,7 +94,9 @@ class Nap:
 def test_who_slept_in_a_launch_cannot_undo_a_newer_run(
     few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], new_pipe: Callable[[], EventPipe]
 ) -> None:
-    """Two launches at once, so that one wait for the end of their sessions serves both."""
+    """Test two launches at the same time, so that one wait for the end of their sessions serves
+    both.
+    """
     naps = [
         Nap(step=step, old=tfdeploy(few_hosts), new=tfdeploy(few_hosts), pipe=new_pipe())
         for step in STEPS

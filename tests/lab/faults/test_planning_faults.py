@@ -1,5 +1,6 @@
-"""Test hosts whose software or names make a launch impossible: refused before anything is sent, and
-the host is named."""
+"""Test hosts whose software or names make a launch impossible: the launch fails before anything is
+sent, and the error names the host.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 
 @contextmanager
 def interpreters(operator: Tfdeploy, **packages: tuple[str, ...]) -> Iterator[None]:
-    """Give each named host an interpreter with only these packages, as pip records them."""
+    """Give each named host an interpreter with only these packages, in the form in which pip
+    records them.
+    """
     lab = operator.lab
     for host, names in packages.items():
         folders = " ".join(
@@ -54,7 +57,7 @@ def interpreters(operator: Tfdeploy, **packages: tuple[str, ...]) -> Iterator[No
 
 
 def refused(operator: Tfdeploy, job: str, *args: str) -> str:
-    """Return the error of the launch, which sends nothing."""
+    """Return the error of a launch that fails. Nothing may be sent."""
     stderr = operator.run("launch", *args, exit_code=3).stderr
     assert "next: " in stderr and "Traceback" not in stderr
     for host in operator.lab.hosts:

@@ -1,5 +1,7 @@
-"""Test ports that are in use before or during a launch, or all of them: skipped or named, and free
-afterwards."""
+"""Test ports that are in use before or during a launch, or a range that is completely in use.
+
+The plan skips such ports or the error names them, and all ports of the run are free afterwards.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def planned_ports(pipe: EventPipe, host: str) -> list[set[int]]:
-    """Return the ports of the host's tasks and mesh, in each plan that was made."""
+    """Return the ports of the host's tasks and mesh, for each plan of the launch."""
     results = []
     for event in pipe.events:
         if event["kind"] == "plan":
@@ -96,7 +98,7 @@ def test_a_range_with_too_few_ports_is_refused_with_their_owner(operator: Tfdepl
 
 @pytest.mark.fault("53 the ports are free for the next run at once")
 def test_a_range_of_just_enough_ports_does_for_one_run_after_another(operator: Tfdeploy) -> None:
-    """TIME_WAIT connections on the mesh's port must not block the next run."""
+    """Connections in TIME_WAIT on the mesh's port must not block the next run."""
     write_job(operator, "enough", "quick.py", "--steps=1")
     narrow_inventory(operator, ports="2230-2231")
     for number in (1, 2):

@@ -1,6 +1,6 @@
-"""Test random faults in random order, from a seed that is printed.
+"""Test random faults in random order. The seed is printed.
 
-`make test` makes two walks, `make soak` makes more. TFDEPLOY_WALK_SEED repeats one walk.
+`make test` makes two walks, and `make soak` makes more. TFDEPLOY_WALK_SEED repeats one walk.
 TFDEPLOY_SOAK_MINUTES sets the duration.
 """
 

@@ -1,5 +1,6 @@
-"""Test a host that is rebooted during a run: clients report it, and a client that follows the run
-resumes it there."""
+"""Test a host that reboots during a run: clients report the reboot, and a client that follows the
+run resumes it on that host.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def test_status_says_what_a_reboot_took_and_watching_brings_it_back(operator: Tf
         "host rebooted" in completed.stdout
         and "next: tfdeploy status reboot-1 --watch" in completed.stderr
     )
-    assert operator.marked("n3", "reboot-1") == []  # looking alone starts nothing
+    # A plain `status` does not resume the run.
+    assert operator.marked("n3", "reboot-1") == []
     watching, seen = follow(operator, operator.home / "watched", "status", "--watch", "reboot-1")
     wait_for(
         lambda: rows_of(operator, "reboot-1")["worker:1"]["attempt"] == 2,
@@ -187,7 +189,9 @@ def test_a_power_cut_everywhere(operator: Tfdeploy) -> None:
 @pytest.mark.long
 @pytest.mark.fault("40 the only host of a run is rebooted")
 def test_a_run_of_one_host_is_followed_across_its_reboot(operator: Tfdeploy) -> None:
-    """For a moment the run has no process. That is not its end."""
+    """For a moment the run has no process. The client must not report that as the end of the
+    run.
+    """
     write_job(
         operator,
         "single",

@@ -1,6 +1,6 @@
 """Test which tasks restart after which death, and in which order, in each mode.
 
-A stop always wins.
+A stop always overrides a restart.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ANY = ("any_mode.py", "--steps=1000000")
 PROGRAMS = {"async": QUICK, "sync": QUICK, "mirrored": ANY, "coordinator": ANY}
 COORDINATOR = {"ps": ["n1"], "chief": ["n2"], "worker": ["n3"]}
 ALL = ("ps:0", "worker:0", "worker:1")
-# mode, who is killed, who starts again, in this order
+# {name: (mode, the task that is killed, the tasks that restart, in this order)}
 RULES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "36 async, a worker: it alone": ("async", "worker:1", ("worker:1",)),
     "36 async, the chief: it alone": ("async", "worker:0", ("worker:0",)),
@@ -45,7 +45,7 @@ RULES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ("ps:0", "chief:0"),
     ),
 }
-# test_restarts.py shows one alone
+# test_restarts.py checks the restart of a single task.
 CORE = [name for name, (_, _, again) in RULES.items() if len(again) > 1]
 
 
@@ -55,7 +55,7 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def launch(operator: Tfdeploy, run: str, mode: str, **keys: object) -> dict[str, dict[str, Any]]:
-    """Launch and return {task: its row of status} once all tasks run."""
+    """Launch the run. Return {task: its row of status} when all tasks run."""
     if mode == "coordinator":
         set_inventory(operator, roles=COORDINATOR)
     program, *flags = PROGRAMS[mode]
@@ -144,7 +144,8 @@ def test_a_stop_wins_against_a_restart(operator: Tfdeploy, mode: str, moment: st
     if moment == "once it starts":
         wait_for(lambda: status()["attempt"] == 2, SOON_S, "it starts again")
     operator.run("stop", run, exit_code=0)
-    assert_nothing_left(operator, run, job)  # no minder either: nothing can start any more
+    # Without a minder, no process can start again.
+    assert_nothing_left(operator, run, job)
     assert operator.state(run) == "stopped"
 
 

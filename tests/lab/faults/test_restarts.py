@@ -1,5 +1,6 @@
-"""Test restarts without a client: a scripted cluster, a gang of real TensorFlow, a coordinator and
-its ps."""
+"""Test restarts without a client: of a simulated cluster, of a gang with real TensorFlow, and of a
+coordinator and its ps.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def rows_of(operator: Tfdeploy, run: str) -> dict[str, dict[str, Any]]:
 
 
 def kill(operator: Tfdeploy, *rows: dict[str, Any]) -> None:
-    """Kill on the host, without the control machine, as the host's kernel would."""
+    """Kill processes directly on their hosts, as the kernel of a host does, without the control
+    machine.
+    """
     for row in rows:
         subprocess.run(
             operator.lab.on(row["host"], ["kill", "-KILL", str(row["pid"])]), check=True, timeout=30
@@ -46,7 +49,7 @@ def said(operator: Tfdeploy, run: str, task: str) -> str:
 def wait_again(
     operator: Tfdeploy, run: str, attempt: int, tasks: Collection[str]
 ) -> dict[str, dict[str, Any]]:
-    """Return the rows of all tasks once these tasks run in that attempt."""
+    """Wait until these tasks run in that attempt. Return the rows of all tasks."""
     glance = Glance(operator.lab, run)
 
     def again() -> dict[str, dict[str, Any]] | None:
@@ -114,8 +117,9 @@ def test_a_crash_loop_gives_up_and_names_its_first_death(operator: Tfdeploy) -> 
 def test_a_mistake_at_the_programs_start_is_named_at_once_and_not_met_a_third_time(
     operator: Tfdeploy,
 ) -> None:
-    """Without `restart.max`, the same exception at the same line twice, before the first step, ends
-    the run."""
+    """Without `restart.max`, a run ends when the same exception occurs twice at the same line
+    before the first step.
+    """
     flags = ("--only=worker:1", "--after=1", "--listen", "--raises")
     write_job(operator, "mistake", "crash.py", *flags, restart={"backoff": ["6s", "6s"]})
     run = operator.run("launch", "--detach", exit_code=0).stdout.strip()

@@ -1,4 +1,6 @@
-"""Test faults of a run's hosts: helpers are killed, pids are reused, disks and memory run out."""
+"""Test faults of a run's hosts: helper processes are killed, pids are reused, disks and memory are
+full.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from tfdeploy.lab.isolated import UID
 
 pytestmark = pytest.mark.isolated
 SOON_S = 20.0
-ONCE = {"restart": {"max": 0}}  # a death is the end
+# The run ends at the first death.
+ONCE = {"restart": {"max": 0}}
 
 
 @pytest.fixture
@@ -40,7 +43,7 @@ def write_program(operator: Tfdeploy, name: str, text: str, **keys: object) -> N
     (operator.cwd / "quick.py").write_text(waits + text)
 
 
-# --- who looks after a task is killed
+# --- helper processes are killed
 
 
 @pytest.mark.fault("42 the supervisor is killed: its task goes too, and that is said")
@@ -171,7 +174,7 @@ MOUNT = (
 
 @pytest.fixture
 def little_memory(hurt: Lab) -> Iterator[str]:
-    """A host whose processes have 256 MB together."""
+    """Return a lab in which the processes of one host share 256 MB of memory."""
     if not (GROUPS / "memory.limit_in_bytes").exists():
         pytest.skip("no memory control groups (v1) on this machine")
     group = GROUPS / f"tfdeploy-test-{os.getpid()}"
@@ -252,7 +255,7 @@ def test_after_a_power_cut_the_run_is_lost_and_its_pids_are_nobody_s(operator: T
     assert_nothing_left(operator, "dark-1", "dark")
 
 
-# --- what cannot be ended
+# --- processes that cannot be ended
 
 ROOTED = """import os, time
 code = "import os, time; os.setuid(0); print('root', os.getpid(), flush=True); time.sleep(1000)"

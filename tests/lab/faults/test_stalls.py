@@ -1,6 +1,7 @@
-"""Test tasks that stall on real hosts: named with the reason, and cleared once they continue.
+"""Test tasks that stall on real hosts: status reports them with the reason, and no longer when they
+continue.
 
-There are no false alarms.
+No healthy task is reported.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 
 
 def ills(operator: Tfdeploy, run: str) -> dict[str, str]:
-    """Return {task: "stalled: why"} of all tasks that are not healthy."""
+    """Return {task: "stalled: why"} of all unhealthy tasks."""
     rows = operator.json("status", run)["tasks"]
     return {
         row["task"]: f"{row['health']}: {(row['reason'] or '').partition(' (since')[0]}"
@@ -146,7 +147,7 @@ def test_who_prints_that_it_waits_says_why_there_is_no_answer(operator: Tfdeploy
 @pytest.mark.fault("39 no alarm for a silent program that computes")
 def test_computing_and_talking_in_silence_are_no_stall(operator: Tfdeploy) -> None:
     with running(operator, "silent", "--computes=worker:0", "--sleeps=worker:2") as run:
-        # so long have the others been silent too
+        # When worker:2 counts as stalled, the other workers have been silent for the same time.
         wait_ills(operator, run, {"worker:2": f"stalled: {ALONE}"})
         assert told(operator, run) == {"worker:2"}
 
@@ -222,7 +223,7 @@ def test_a_long_validation_with_real_tensorflow_is_no_stall_and_waiting_for_a_to
         stat = subprocess.run(
             command, capture_output=True, text=True, timeout=30, check=True
         ).stdout
-        # some of it for the import
+        # The CPU time includes a part for the import of TensorFlow.
         return int(stat.rpartition(")")[2].split()[11]) > 22 * os.sysconf("SC_CLK_TCK")
 
     wait_for(has_computed, 300, "it has validated for longer than stall.after")

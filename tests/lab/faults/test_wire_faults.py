@@ -1,5 +1,6 @@
-"""Test connections that die at any byte, and lost answers: there is one set of processes or none,
-and never a second start."""
+"""Test connections that break at any byte, and lost answers: either one set of processes runs or
+none, and nothing starts twice.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
 CUTS = 6
-ROLLED_BACK_S = 75.0  # who could not be told ends by itself within a minute
+# A host that cannot be reached ends its part of the run by itself within a minute.
+ROLLED_BACK_S = 75.0
 
 
 @pytest.fixture
@@ -27,9 +29,9 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def one_or_none(operator: Tfdeploy, run: str, job: str, code: int) -> None:
-    """Check that a launch that ended with this code left exactly one process per host, or nothing.
+    """Check that a launch with this exit code left exactly one process per host, or nothing.
 
-    Then stop it.
+    A run that lives is then stopped.
     """
     if code == 0:
         assert [len(operator.marked(host, run)) for host in operator.lab.hosts] == [1] * len(
@@ -38,7 +40,8 @@ def one_or_none(operator: Tfdeploy, run: str, job: str, code: int) -> None:
         operator.run("stop", run, "--now", exit_code=0)
         assert_nothing_left(operator, run, job)
     else:
-        operator.run("sync", exit_code=0)  # nobody holds its locks
+        # The sync succeeds only if no lock is held.
+        operator.run("sync", exit_code=0)
         assert_nothing_left(operator, run, job, within_s=ROLLED_BACK_S)
 
 
@@ -57,7 +60,8 @@ def test_a_connection_that_dies_at_any_byte_of_a_launch(
         one_or_none(operator, "brittle-whole", "brittle", 0)
         for number in range(CUTS):
             at = chance.randrange(length * number // CUTS, length * (number + 1) // CUTS)
-            (operator.cwd / "more").write_text(str(number))  # something to send, each time
+            # A changed file, so that each launch has something to send.
+            (operator.cwd / "more").write_text(str(number))
             wire.cut_after(at)
             done = operator.run("launch", "--detach", "--name", f"brittle-{number}")
             wire.cut_after(1 << 60)
@@ -93,7 +97,8 @@ def test_a_stop_whose_answer_is_lost_has_stopped(operator: Tfdeploy) -> None:
     write_job(operator, "unsaid", "quick.py", "--steps=100000")
     operator.run("launch", "--detach", "--name", "unsaid-1", exit_code=0)
     with agent_that_dies_after(operator, "n2", "run.stop"):
-        operator.run("stop", "unsaid-1", "--now", exit_code=0)  # asked again
+        # The client repeats the request after the lost answer.
+        operator.run("stop", "unsaid-1", "--now", exit_code=0)
         assert_nothing_left(operator, "unsaid-1", "unsaid")
     operator.run("stop", "unsaid-1", "--now", exit_code=0)
     assert operator.state("unsaid-1") == "stopped"

@@ -1,5 +1,6 @@
-"""Test the labs themselves: their hosts and networks, and the faults that they produce on
-request."""
+"""Test the labs themselves: their hosts, their networks, and the faults that they produce on
+request.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +127,7 @@ def test_loopback_hosts_have_ports_of_their_own(loopback_lab: Lab) -> None:
     ]
     assert len(taken) == len(set(taken)) == 10 * len(loopback_lab.hosts)
     with socket.socket() as tensorflow:
-        # connections of earlier tests may be in TIME_WAIT
+        # Connections of earlier tests may be in TIME_WAIT, and TensorFlow sets this option too.
         tensorflow.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         tensorflow.bind(("", taken[0]))
 
@@ -145,7 +146,9 @@ def test_cut_and_heal_and_a_cut_outlives_a_reboot(isolated_lab: Lab, ssh: Ssh) -
 
 @pytest.mark.isolated
 def test_a_killed_host_says_nothing_to_its_peers(isolated_lab: Lab, ssh: Ssh) -> None:
-    """A process that is killed closes its connections. A power cut does not."""
+    """The connection stays open: a process that is killed closes its connections, but a power cut
+    does not.
+    """
     settings = [
         "-F",
         "none",
@@ -164,7 +167,7 @@ def test_a_killed_host_says_nothing_to_its_peers(isolated_lab: Lab, ssh: Ssh) ->
         assert outcome(isolated_lab, "n1", "hostname") == "n1"
         assert client.poll() is None
         client.kill()
-    # by now: its new kernel would hang up on whatever the client sends again
+    # The host boots only now, because its new kernel resets connections of the old one.
     isolated_lab.boot("n2")
 
 

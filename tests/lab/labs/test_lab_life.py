@@ -29,7 +29,7 @@ KINDS = ("loopback", pytest.param("isolated", marks=pytest.mark.needs("isolated 
 
 @pytest.fixture
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Use a separate folder for labs, so that a test sees what is left in it."""
+    """Use a separate folder for labs, so that a test sees what remains in it."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     yield tmp_path / "state/tfdeploy/lab"
     for name in lab.names():
@@ -37,7 +37,9 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def left_of(root: Path) -> tuple[set[int], list[str], list[str]]:
-    """Return processes, mounts (as any process sees them) and files that are left of a lab."""
+    """Return the processes, the mounts (in the view of any process) and the files that remain of a
+    lab.
+    """
     mounts = [
         path.parent.name
         for path in Path("/proc").glob("[0-9]*/mountinfo")
@@ -74,7 +76,8 @@ def test_an_environment_anywhere_runs_on_a_host(place: str, alone: Path, ssh: Ss
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_left_after_down(kind: str, alone: Path, ssh: Ssh) -> None:
-    first, second = lab.up("one", kind, 2), lab.up("two", kind, 2)  # two at once
+    # The two labs exist at the same time.
+    first, second = lab.up("one", kind, 2), lab.up("two", kind, 2)
     ssh(first, "n1", "setsid sleep 1000 < /dev/null > /dev/null 2>&1 &")
     idle = subprocess.Popen(first.operator(["sleep", "1000"]))
     first.down()
@@ -141,7 +144,8 @@ def test_removing_a_lab_keeps_no_other_waiting_and_what_a_killed_removal_left_go
 
     def removing(aside: Path) -> None:
         seen.append((lab.names(), lab.up("slow", "loopback", 1).status()[0]["state"]))
-        monkeypatch.setattr(folder, "remove", remove)  # and is killed
+        # Returning without removing simulates a removal that is killed.
+        monkeypatch.setattr(folder, "remove", remove)
 
     lab.up("slow", "loopback", 1)
     monkeypatch.setattr(folder, "remove", removing)
@@ -284,7 +288,7 @@ def test_sites_that_cannot_be_are_refused(
 
 @pytest.mark.needs("isolated lab")
 def test_a_root_that_is_an_overlay_holds_an_isolated_lab(tmp_path: Path) -> None:
-    """The root is as in a container, where /proc/sys is read-only too.
+    """The root is an overlay as in a container, where /proc/sys is also read-only.
 
     A host's files must survive a power cycle.
     """
