@@ -1,6 +1,7 @@
-"""What runs on the hosts: standard library only, Python 3.8. See docs/agent-protocol.md."""
+"""The agent: the part of tfdeploy that runs on the hosts. It needs only the standard library and
+supports Python 3.8. See docs/agent-protocol.md."""
 
 import os
 
-# `python AGENT_DIR` starts it
+# `python AGENT_DIR` starts the agent.
 AGENT_DIR = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

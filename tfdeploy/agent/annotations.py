@@ -1,8 +1,9 @@
-"""Provide the names of `typing` that annotations of the agent use. They are never evaluated on a
-host, where importing `typing` would add some 4 ms to the start of every process. For NamedTuple see
-record.py."""
+"""Provide the names of `typing` that the agent's annotations use, without loading `typing`.
+Importing `typing` on a host would add some 4 ms to the start of every process. record.py provides
+NamedTuple."""
 
-TYPE_CHECKING = False  # type checkers take it for True
+# Type checkers treat this name as True.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from typing import (

@@ -1,7 +1,7 @@
-"""Compile bytecode again that a full disk truncated: Python would fail on it in each start, also
-once there is space again.
+"""Recompile modules whose bytecode files were truncated by a full disk. Otherwise Python would fail
+on such a file at every start, even after space is free again.
 
-Python before 3.13 does not notice that only a part of it was written. A file shorter than a disk
+Python before 3.13 does not notice that it wrote only a part of the file. A file shorter than a disk
 block is never truncated.
 """
 
@@ -13,13 +13,13 @@ from importlib.machinery import SourceFileLoader
 
 
 def mend_truncated() -> None:
-    """Do so for all modules that this process imports from now on."""
+    """Recompile truncated bytecode of each module that this process imports from now on."""
     whole = SourceFileLoader.get_code
 
     def get_code(self, fullname):  # type: ignore[no-untyped-def]
         try:
             return whole(self, fullname)
-        except (EOFError, TypeError, ValueError):  # which marshal raises
+        except (EOFError, TypeError, ValueError):  # errors of marshal
             _remove(self.path)
             return self.source_to_code(self.get_data(self.path), self.path)
 

@@ -1,4 +1,4 @@
-"""Define the error of a verb, and which names and paths are safe."""
+"""Define VerbError, the error of a verb, and the rules for safe names and paths."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from tfdeploy.agent.annotations import Mapping, Optional
 
 
 class _Name:
-    """Matches [A-Za-z0-9_][A-Za-z0-9_.-]{0,127}, the whole text; by hand, because `re` would take
-    longer to load than a session's start."""
+    """Matches a whole text against [A-Za-z0-9_][A-Za-z0-9_.-]{0,127}. Does not use `re`, because
+    loading `re` would take longer than the start of a session."""
 
     _first = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
     _more = _first | frozenset(".-")
@@ -20,15 +20,17 @@ NAME = _Name()
 
 
 def is_path_inside(path: object) -> bool:
-    """True for a relative path that cannot leave its folder. Links on the way are not checked."""
+    """Return whether `path` is a relative path that cannot leave its folder. Does not check for
+    links in the folder."""
     if not isinstance(path, str) or "\0" in path:
         return False
     return not any(name in ("", ".", "..") for name in path.split("/"))
 
 
 class VerbError(Exception):
-    """Becomes {"error": {"code", "what", "where", "advice", "details"}}. `advice`: the name of a
-    line of model/advice.py, which the control side fills with the details."""
+    """The error of a verb. The caller receives it as {"error": {"code", "what", "where", "advice",
+    "details"}}. `advice`: the name of a line of model/advice.py. The control side fills that line
+    with `details`."""
 
     def __init__(
         self,

@@ -1,8 +1,10 @@
-"""Encode frames on the one channel between both sides. Every `serve` loads this module, and many
-hosts may share a core, so it imports as little as it can.
+"""Encode and decode the frames of the channel between the control machine and `serve`. Every
+`serve` process loads this module, and many of them may share a core, so the module imports as
+little as possible.
 
-One frame is !II header_bytes blob_bytes | header (JSON, ASCII) | blob (raw bytes). A long `args`,
-`value` or `item` is packed: the header names it in `packed`, and the blob is zlib of its JSON.
+A frame is !II header_bytes blob_bytes | header (JSON, ASCII) | blob (raw bytes). If the header is
+too long, its `args`, `value` or `item` is packed: the header names that key in `packed`, and the
+blob is the zlib-compressed JSON of the value.
 """
 
 from __future__ import annotations
@@ -15,17 +17,17 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Any, BinaryIO, List, Mappi
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
 
-# this line, alone, ends whatever a login shell printed before the agent
+# The first line of the agent. Everything before it was printed by a login shell.
 GREETING = b"=tfdeploy-agent="
 MAX_HEADER_BYTES = 1 << 20
 MAX_BLOB_BYTES = 64 << 20
-MAX_PACKED_BYTES = 64 << 20  # of what a blob unpacks to
+MAX_PACKED_BYTES = 64 << 20  # limit of an unpacked blob
 HEARTBEAT_S = 5.0  # the control side pings this often
 SILENCE_S = 30.0  # agent serve ends itself after this much silence
 
 
 class WireError(Exception):
-    """The bytes on the channel are not a frame of tfdeploy."""
+    """The bytes on the channel are not a valid frame."""
 
 
 _HEAD = struct.Struct("!II")
@@ -36,8 +38,9 @@ def encode_frame(header: Mapping[str, object], blob: bytes = b"") -> bytes:
 
 
 def frame_parts(header: Mapping[str, object], blob: bytes = b"") -> Tuple[bytes, bytes]:
-    """Return one frame: what is before the blob, and the blob. Many hosts may be sent the same
-    blob, which is not copied."""
+    """Return one frame in two parts: everything before the blob, and the blob. The blob is not
+    copied, because many hosts may receive the same one. Raises WireError if the frame is too
+    large."""
     text = _text(header)
     if len(text) > MAX_HEADER_BYTES and not blob:
         header, blob = _packed(header)
@@ -66,12 +69,14 @@ def pack(content: bytes) -> bytes:
 
 
 def unpack(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> bytes:
-    """Undo `pack`. Never holds more than `most_bytes` of the result. Raises WireError."""
+    """Return the content that `pack` has compressed. Never holds more than `most_bytes` of it.
+    Raises WireError."""
     return unpack_first(blob, most_bytes)[0]
 
 
 def unpack_first(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> Tuple[bytes, bytes]:
-    """Return (the unpacked content, the rest of the blob after it). Otherwise as `unpack`."""
+    """Return (the unpacked content, the bytes of the blob that follow the packed content). Limits
+    and errors are those of `unpack`."""
     import zlib
 
     reader = zlib.decompressobj()
@@ -100,8 +105,8 @@ def read_exactly(stream: BinaryIO, count: int) -> bytes:
 
 
 def read_frame(stream: BinaryIO) -> Optional[Tuple[Unchecked, bytes]]:
-    """Return the next frame, or None at the end of the stream. Raises WireError on foreign
-    bytes."""
+    """Return the header and the blob of the next frame, or None at the end of the stream. Raises
+    WireError if the bytes are not a valid frame."""
     head = read_exactly(stream, _HEAD.size)
     if len(head) < _HEAD.size:
         return None

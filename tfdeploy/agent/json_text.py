@@ -1,7 +1,8 @@
-"""Parse and write JSON by the interpreter's own C code, without the `json` package, which loads
-`re` and `enum`: a third of the start of an agent's session.
+"""Parse and write JSON with the C code of the interpreter. The `json` package would also load `re`
+and `enum`, which takes a third of the start of an agent's session.
 
-The result and the errors are those of the package. Without such C code the package does it.
+Results and errors are those of the `json` package. If the interpreter lacks this C code, the
+package is used.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ import sys
 
 from tfdeploy.agent.annotations import Any, Union
 
-# Stack of each thread that reads JSON. Many of the usual 8 MiB do not fit where memory is limited.
-# Python 3.12 and 3.13 stop nested JSON at a fixed depth, which a stack of 1 MiB does not hold: the
-# process dies of SIGSEGV.
+# Stack size of each thread that reads JSON. Many stacks of the usual 8 MiB do not fit into limited
+# memory. Python 3.12 and 3.13 limit nested JSON by a fixed depth, for which a stack of 1 MiB is too
+# small: the process would die of SIGSEGV.
 THREAD_STACK_BYTES = (4 if sys.version_info >= (3, 12) else 1) << 20
 _BLANKS = " \t\n\r"
 
 
 class _Settings:
-    """What the scanner asks its decoder for: the settings of json.JSONDecoder()."""
+    """The settings that the C scanner reads: those of json.JSONDecoder()."""
 
     strict = True
     object_hook = None
@@ -43,7 +44,7 @@ except (ImportError, TypeError):
 
 
 def loads(text: Union[str, bytes]) -> Any:
-    """Return the value. `text`: UTF-8 if it is bytes. Raises ValueError."""
+    """Return the value of a JSON text. Bytes are decoded as UTF-8. Raises ValueError."""
     if _scan is None:
         return json.loads(text)
     if not isinstance(text, str):
@@ -59,7 +60,7 @@ def loads(text: Union[str, bytes]) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """Return the value as ASCII without blanks. Raises TypeError, ValueError."""
+    """Return the value as JSON: ASCII without blanks. Raises TypeError, ValueError."""
     if _encoder is None:
         return json.dumps(value, separators=(",", ":"))
     encode = _encoder({}, _refuse, encode_basestring_ascii, None, ":", ",", False, False, True)

@@ -1,4 +1,4 @@
-"""Name every path on a host. Pure: joins paths and touches nothing.
+"""Name every path on a host. Pure: joins paths and reads no file.
 
     <workdir>/<job>/
         releases/<hash>/               the code; its manifest beside it: <hash>.json
@@ -11,11 +11,11 @@
                                        samples minder.*
         .../tasks/<role>-<index>/      status.json journal samples out.log out.index
     <workdir>/.indoubt/<job>@<run>@<host>    a run that is prepared, and neither committed nor ended
-    <workdir>/.audit/<hostname>/       log.jsonl: who did what there; log.1.jsonl: the part before
+    <workdir>/.audit/<hostname>/       log.jsonl: who did what on that host; log.1.jsonl: older entries
     <workdir>/.envs/<hash>/            an environment; <hash>.json once complete, .lock,
                                        .used/<job>@<hostname>
 
-Names are per host, so that all hosts can share one workdir (NFS).
+Folders and files of one host have its name, so that all hosts can share one workdir (NFS).
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ import os
 from tfdeploy.agent.annotations import List
 
 IN_DOUBT = ".indoubt"
-# of a run: run/folder.py and run/shown_plan.py read and write them
+# The plan of a run. run/shown_plan.py reads and writes it.
 PLAN = "plan.json"
-# of a run on one host: run/folder.py, for all but ASIDE, DECIDED and the processes' own
+# Files of a run on one host. run/folder.py reads and writes them, except ASIDE, DECIDED and the
+# files of the processes themselves.
 ASIDE = "aside.json"  # run/keep_aside.py
 PART, SECRETS, CERTIFICATES, STATE, KNOWN = (
     "part.json",
@@ -46,22 +47,23 @@ MINDER_LOCK, MINDER_LOG, MINDER_FIFO, JOURNAL, DECIDED = (
 # serve/audit_log.py
 AUDIT, AUDIT_LOG, AUDIT_OLD, AUDIT_LOCK = ".audit", "log.jsonl", "log.1.jsonl", "lock"
 FIREWALL_FIFO, FIREWALL_LOG = "firewall.fifo", "firewall.log"  # minder/firewall.py
-TOLD = "word.told"  # run.tell: mesh/told_end.py
-SAMPLES, NEWEST_SAMPLES = "samples", "samples.json"  # sampling/; SAMPLES of a task too
-# of one task of it; a JOURNAL too, and what agent/log/ writes
+TOLD = "word.told"  # written by run.tell: mesh/told_end.py
+# Written by sampling/. Each task has its own SAMPLES too.
+SAMPLES, NEWEST_SAMPLES = "samples", "samples.json"
+# Files of one task of a run on one host. A task also has a JOURNAL and the files of agent/log/.
 STATUS, STOP, SUPERVISOR_LOCK, SUPERVISOR_LOG = (
     "status.json",
     "stop.json",
     "supervisor.lock",
     "supervisor.log",
 )
-NO_PART = "none"  # an empty folder
-# rsync's --partial-dir: halves of large files, from which a resumed sync goes on
+NO_PART = "none"  # name of an empty folder: see parts_dir
+# rsync's --partial-dir: partial files, from which an interrupted sync resumes
 PARTIAL = ".tfdeploy-partial"
 
 
 class NoPart(ValueError):
-    """A run's folder does not exist, or no longer."""
+    """The host has no part of the run, or no longer has one."""
 
 
 def job_dir(workdir: str, job: str) -> str:
@@ -69,8 +71,8 @@ def job_dir(workdir: str, job: str) -> str:
 
 
 def of_job(job: str) -> List[str]:
-    """Return all folders of a job that do not belong to one release, data set or run, relative to
-    the workdir."""
+    """Return the folders with the releases, data sets, keep folders, locks and runs of a job,
+    relative to the workdir."""
     return [job + "/" + name for name in ("releases", "data", "keep", "locks", "runs")]
 
 
@@ -95,8 +97,8 @@ def locks_dir(workdir: str, job: str) -> str:
 
 
 def folders_lock(workdir: str, job: str) -> str:
-    """Return the lock of the host that makes or removes a run's folder: hosts may share the
-    workdir."""
+    """Return the path of the lock for making and removing the folders of runs. Hosts that share the
+    workdir use the same lock."""
     return os.path.join(locks_dir(workdir, job), "folders")
 
 
@@ -117,8 +119,9 @@ def host_dir(workdir: str, job: str, run: str, host: str) -> str:
 
 
 def parts_dir(workdir: str, job: str, run: str, host: str, name: str) -> str:
-    """Return the folder of a data set with `split`: in it, each part that a task of this host gets,
-    by its number, and NO_PART for the others."""
+    """Return the folder with the parts of a data set that has `split`. It has an entry for each
+    part that a task of this host reads, named by the part's number, and NO_PART for the other
+    tasks."""
     return os.path.join(host_dir(workdir, job, run, host), "parts", name)
 
 

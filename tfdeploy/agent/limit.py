@@ -6,17 +6,18 @@ from __future__ import annotations
 import threading
 import time
 
-BURST_S = 0.25
+BURST_S = 0.25  # a Limit lets through the bytes of this many seconds at once
 
 
 class TokenBucket:
-    """`rate` tokens a second, at most `most` at once. `now`: monotonic seconds."""
+    """A bucket that gains `rate` tokens a second and holds at most `most`. `now`: monotonic
+    seconds."""
 
     def __init__(self, rate: float, most: float, now: float) -> None:
         self._rate, self._most, self._tokens, self._at = rate, most, most, now
 
     def try_acquire(self, now: float) -> bool:
-        """Take one token if there is one."""
+        """Take one token. Return False if there is none."""
         self._refill(now)
         if self._tokens < 1.0:
             return False
@@ -24,7 +25,8 @@ class TokenBucket:
         return True
 
     def take_on_credit(self, count: int, now: float) -> float:
-        """Take so many tokens, and return after how many seconds they are available."""
+        """Take `count` tokens, even if the bucket does not hold them yet. Return the seconds until
+        it has gained them."""
         self._refill(now)
         self._tokens -= count
         return max(0.0, -self._tokens / self._rate)
@@ -35,7 +37,7 @@ class TokenBucket:
 
 
 class Limit:
-    """A limit in bytes a second that all threads of one direction share. `rate` 0: no limit."""
+    """A limit in bytes per second that all threads of one direction share. `rate` 0: no limit."""
 
     def __init__(self, rate: int) -> None:
         self._rate = rate
@@ -43,7 +45,7 @@ class Limit:
         self._bucket = TokenBucket(rate, rate * BURST_S, time.monotonic())
 
     def wait_for(self, count: int) -> None:
-        """Wait until so many bytes more are within the rate."""
+        """Wait until the rate allows `count` more bytes."""
         if not self._rate:
             return
         with self._lock:

@@ -1,8 +1,9 @@
-"""List the rows of a data set: what is in a folder, without its content. Both sides walk a folder
-in the same order.
+"""List the contents of a folder: one row per file, link and folder, without the content of files.
+Both sides walk a folder in the same order.
 
-Rows are kept in arrays, some 30 bytes each besides the path, so that a million files fit in memory.
-Paths are bytes, relative, with "/" between. Within a folder, names are in the order of their bytes.
+Rows are kept in arrays of about 30 bytes per row, besides the path, so that a million files fit in
+memory. Paths are relative, as bytes, with "/" as separator. Within a folder, names are in the order
+of their bytes.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from tfdeploy.agent.layout import PARTIAL
 from tfdeploy.agent.record import NamedTuple
 
 FILE, LINK, FOLDER = "f", "l", "d"
-MOST_BYTES = 1 << 30  # of a listing, unpacked
+MOST_BYTES = 1 << 30  # limit of an unpacked listing
 _HEAD = struct.Struct("!8sQQQQ")
 _MAGIC = b"listing2"
 _SECOND = 1_000_000_000
-NOT_LINKED = -1
-_ROW_BYTES = 27  # packed, besides its path
+NOT_LINKED = -1  # value of Row.same_as
+_ROW_BYTES = 27  # of an uncompressed row in `pack`, besides its path
 
 
 class BadListing(ValueError):
-    """What was sent is not a listing, or names a path outside."""
+    """The received bytes are not a listing, or a row of it is invalid."""
 
 
 class Strange(OSError):
@@ -36,17 +37,18 @@ class Strange(OSError):
 class Row(NamedTuple):
     path: bytes  # b"" is the folder itself
     kind: str
-    size: int  # of a file; else 0
+    size: int  # bytes of a file; 0 for other kinds
     mtime_ns: int
     mode: int  # permission bits
-    target: bytes  # of a link
-    same_as: int  # the row of the earlier path that is the same file (a hard link), or NOT_LINKED
-    # bytes that it takes on the disk, where these are fewer than its size; else its size
+    target: bytes  # of a link; b"" for other kinds
+    # index of the earlier row that is the same file (a hard link), or NOT_LINKED
+    same_as: int
+    # bytes that the content occupies on the disk, at most `size`
     allocated: int
 
 
 class Listing:
-    """A list of rows. `add` appends. An index stays valid as long as the listing does."""
+    """A list of rows. `add` appends a row. The index of a row never changes."""
 
     def __init__(self) -> None:
         self._paths, self._ends = bytearray(), array("Q")
@@ -92,18 +94,18 @@ class Listing:
 
     @property
     def sizes(self) -> "array[int]":
-        """Return sizes by row; of files, also of later hard links."""
+        """Return the size of each row: of each file, also of later hard links; 0 for other rows."""
         return self._sizes
 
     def is_content(self, index: int) -> bool:
-        """True if the row is a file with its own content: not a later hard link."""
+        """Return whether the row is a file with its own content, so not a later hard link."""
         return self._kinds[index] == ord(FILE) and index not in self._same
 
     def is_sparse(self, index: int) -> bool:
         return index in self._allocated
 
     def allocated(self, index: int) -> int:
-        """Return the bytes that its content takes on a disk."""
+        """Return the bytes that the row's content occupies on a disk."""
         return self._allocated.get(index, self._sizes[index])
 
     def add(self, row: Row) -> None:
@@ -125,9 +127,10 @@ class Listing:
             self.total_bytes += row.size if row.same_as == NOT_LINKED else 0
 
     def only(self, files: "bytes | bytearray") -> "Tuple[Listing, array[int]]":
-        """Return all folders and links, the files with content that the bitmap names, and their
-        hard links; and for each of these rows its row here. A part of a data set so has all
-        folders, because programs take classes from their names."""
+        """Return a listing with only the files of the bitmap `files`, and for each of its rows the
+        index of that row in this listing. The result has the hard links of these files too, and all
+        folders and links. A part of a data set keeps all folders, because programs take class names
+        from them."""
         chosen, rows, places = Listing(), array("Q"), {}
         linked = set(self._same.values())
         for index, row in enumerate(self):
@@ -145,19 +148,19 @@ class Listing:
         self._modes = array("H", (mode & 0o777 for mode in self._modes))
 
     def digest(self) -> str:
-        """Return a name for the state of the content: paths, sizes, times in whole seconds,
-        targets. Folders, modes and hard links do not count, because not every file system keeps
-        them."""
+        """Return a hash of the content: paths, sizes, times in whole seconds, link targets.
+        Folders, modes and hard links do not count, because not every file system keeps them."""
         return digest(self)
 
     def attributes(self) -> str:
-        """Return a name for the state of what `digest` leaves out."""
+        """Return a hash of the attributes that `digest` leaves out."""
         return _sum(
             self, lambda row: b"%o %d %d" % (row.mode, row.mtime_ns // _SECOND, row.same_as)
         )
 
     def pack(self) -> bytes:
-        """Return the listing for `unpack`: its sizes, then zlib."""
+        """Return the listing in the form that `unpack` reads: a head with the lengths of its
+        columns, then the columns, compressed by zlib."""
         import zlib
 
         links = array("q", [number for pair in self._same.items() for number in pair])
@@ -174,8 +177,7 @@ class Listing:
 
 
 def digest(rows: Iterable[Row]) -> str:
-    """Names the state of the content: paths, sizes, times in whole seconds, targets. Folders, modes
-    and hard links do not count: not every file system keeps them."""
+    """Return the hash of Listing.digest for these rows."""
     return _sum((row for row in rows if row.kind != FOLDER), _content_words)
 
 
@@ -203,7 +205,7 @@ def _little(column: "array[int]") -> "array[int]":
 
 
 def unpack(packed: bytes) -> Listing:
-    """The inverse of `pack`. Raises BadListing."""
+    """Return the listing that `Listing.pack` has encoded. Raises BadListing."""
     import zlib
 
     try:
@@ -228,8 +230,8 @@ def unpack(packed: bytes) -> Listing:
 
 
 class _Body:
-    """What follows the head, unpacked part by part: all of it at once would be a second listing in
-    memory."""
+    """The compressed columns of a packed listing. Each column is unpacked alone, because all of
+    them at once would need the memory of a second listing."""
 
     def __init__(self, packed: bytes) -> None:
         import zlib
@@ -251,8 +253,7 @@ class _Body:
         return _little(values)
 
     def pairs(self, count: int) -> Dict[int, int]:
-        """Yield the rows of both with the same path, in the order of `walk`; None if one of them
-        lacks it."""
+        """Read `count` pairs of numbers, and return them as first -> second."""
         column = self.column("q", 2 * count)
         return dict(zip(column[::2], column[1::2]))  # noqa: B905 - 3.8 knows no strict
 
@@ -264,7 +265,7 @@ class _Body:
 
 
 def _targets(kinds: bytearray, body: bytes) -> Dict[int, bytes]:
-    """Return the targets of all links, in order."""
+    """Return the targets of all links, by the index of the row."""
     links = [index for index, kind in enumerate(kinds) if kind == ord(LINK)]
     targets = body.split(b"\0") if body else []
     if len(targets) != len(links):
@@ -273,8 +274,8 @@ def _targets(kinds: bytearray, body: bytes) -> Dict[int, bytes]:
 
 
 def _check(listing: Listing) -> None:
-    """Raise BadListing if a path leads out, or is not after the one before, so that each path comes
-    once."""
+    """Check all rows and set the totals of the listing. Raises BadListing if a path leads out of
+    the folder, or does not sort after the path before it, which also rules out repeated paths."""
     before = b""
     folders: List[bytes] = []
     for index, row in enumerate(listing):
@@ -313,7 +314,7 @@ def _check(listing: Listing) -> None:
 
 
 def key(path: bytes) -> bytes:
-    """Return the key that sorts paths as `walk` does."""
+    """Return the key by which `walk` sorts paths."""
     return path.replace(b"/", b"\0")
 
 
@@ -322,8 +323,8 @@ Visit = Callable[[bytes, os.stat_result], None]
 
 
 def walk(folder: str, visit: Visit = lambda path, file_stat: None) -> Listing:
-    """List the folder itself, which may be a link, and all in it. `visit` is called for each file.
-    Raises Strange, OSError."""
+    """List a folder and everything in it. The folder itself may be a link. Calls `visit` for each
+    file and link. Raises Strange, OSError."""
     listing = Listing()
     folder_stat = os.stat(folder)
     listing.add(
@@ -349,14 +350,14 @@ def walk(folder: str, visit: Visit = lambda path, file_stat: None) -> Listing:
 
 
 def rows_in(folder: str) -> Iterator[Row]:
-    """Yield rows as `walk` does, but none is kept in memory, and a hard link is a file like any
-    other. Raises Strange, OSError."""
+    """Return the rows of `walk` without keeping them in memory. A hard link is a row like any other
+    file. Raises Strange, OSError."""
     top, none = os.fsencode(folder), Listing()
     return (_row(path, os.path.join(top, path), about, none, {}) for path, about in entries(top))
 
 
 def single(path: str, visit: Visit = lambda path, file_stat: None) -> Listing:
-    """List one file under its own name. Raises Strange, OSError."""
+    """Return a listing of one file, whose path is the file's own name. Raises Strange, OSError."""
     listing = Listing()
     encoded = os.fsencode(path)
     file_stat = os.lstat(encoded)
@@ -367,8 +368,9 @@ def single(path: str, visit: Visit = lambda path, file_stat: None) -> Listing:
 
 
 def entries(top: bytes) -> Iterator[Tuple[bytes, os.stat_result]]:
-    """Yield all entries in a folder, in order, by relative path. Of one folder only the names are
-    in memory: a scandir's entries of a million files take a gigabyte. Raises OSError."""
+    """Yield (relative path, lstat result) for all entries in a folder, in the order of `walk`.
+    Keeps only names in memory, because the entries of os.scandir would take a gigabyte for a
+    million files. Raises OSError."""
     partial = os.fsencode(PARTIAL)
     levels = [(b"", iter(sorted(os.listdir(top))))]
     while levels:
@@ -378,7 +380,7 @@ def entries(top: bytes) -> Iterator[Tuple[bytes, os.stat_result]]:
             about = os.lstat(os.path.join(top, path))
             is_folder = stat.S_ISDIR(about.st_mode)
             if name == partial and is_folder:
-                continue  # halves that rsync left
+                continue  # partial files of rsync
             yield path, about
             if is_folder:
                 levels.append((path + b"/", iter(sorted(os.listdir(os.path.join(top, path))))))
@@ -406,8 +408,8 @@ def _row(
 
 
 def pairs(wanted: Listing, there: Listing) -> Iterator[Tuple[Optional[int], Optional[int]]]:
-    """The rows of both with the same path, in the order of `walk`; None where one of them lacks
-    it."""
+    """Yield pairs of row indices, (of `wanted`, of `there`), with the same path, in the order of
+    `walk`. None: that listing lacks the path."""
     i = j = 0
     while i < len(wanted) or j < len(there):
         ours = key(wanted.path(i)) if i < len(wanted) else None
@@ -424,7 +426,8 @@ def pairs(wanted: Listing, there: Listing) -> Iterator[Tuple[Optional[int], Opti
 
 
 def is_same_file(one: Row, other: Row) -> bool:
-    """Compare as rsync does: size, and time in whole seconds."""
+    """Return whether two rows are the same file by the criteria of rsync: equal size, and equal
+    time in whole seconds."""
     return (
         one.kind == other.kind == FILE
         and one.size == other.size

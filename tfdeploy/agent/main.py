@@ -1,7 +1,8 @@
-"""Run the agent's command line: `serve` for one SSH session, `bound` to it, `minder` for one run
-and `sample` beside it, `supervise` for one task.
+"""Run the agent's command line. Its commands are `serve` for one SSH session, `bound` for a program
+that ends with its session, `minder` and `sample` for one run, and `supervise` for one task.
 
-The root `__main__.py` of the agent's folder calls `main`. Each word loads only what it needs.
+The root `__main__.py` of the agent's folder calls `main`. Each command loads only the modules that
+it needs.
 """
 
 from __future__ import annotations
@@ -24,15 +25,16 @@ MODULES = {
 
 
 def main(argv: List[str]) -> int:
-    """Run `argv[0]` with the rest as its arguments, and end the process: its threads may be left as
-    they are."""
+    """Run the command `argv[0]` with the other arguments, then end the process without waiting for
+    its threads. Return 2 for an unknown command."""
     if not argv or argv[0] not in MODULES:
         sys.stderr.write("usage: (%s) ...\n" % "|".join(MODULES))
         return 2
-    # names of files are bytes to us: an old locale must not change them
+    # File names are bytes for the agent. The encoding of an old locale would change them.
     if sys.getfilesystemencoding() != "utf-8":
         os.execv(sys.executable, [sys.executable, "-X", "utf8", "-S", "-E", AGENT_DIR, *argv])
-    mend_truncated()  # the modules imported above are too short to be truncated
+    # The modules that are imported above are too short to be truncated.
+    mend_truncated()
     from tfdeploy.agent.ownership import NotOurs, explain
 
     try:
@@ -45,4 +47,5 @@ def main(argv: List[str]) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
-        os._exit(int(code))  # the interpreter's own exit would take longer than many a verb
+        # A normal exit of the interpreter would take longer than many verbs.
+        os._exit(int(code))

@@ -1,7 +1,7 @@
-"""Say what is wrong with a folder that other users may change, and which advice helps: see
-ownership.py.
+"""Describe a problem that ownership.py has found, and choose the advice that helps.
 
-The text of this module also runs on a host without an agent, so it imports nothing of tfdeploy.
+The source of this module also runs on a host without an agent, so it imports nothing of tfdeploy
+except names for annotations.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _OWN_WORKDIR: Tuple[str, Dict[str, object]] = ("own_workdir", {})
 def describe_problem(
     why: str, path: str, workdir: str, about: Optional[os.stat_result]
 ) -> Tuple[str, str, Dict[str, object]]:
-    """Return what is wrong, the name of a line in model/advice.py, and the details of that line."""
+    """Return a description of the problem, the name of a line in model/advice.py, and the details
+    of that line. `why`: NotOurs.why."""
     if about is None:
         return "%s is not the agent that was put there" % path, "install_agent_again", {}
     if why == "mapped" or (why == "owner" and _is_mapped(about.st_uid)):
@@ -56,7 +57,7 @@ def _mend(about: os.stat_result, path: str, workdir: str) -> Tuple[str, Dict[str
     own = about.st_uid == os.geteuid()
     within = path[len(workdir) :].split("/")[1:3]
     if within[:1] == [_AGENTS]:
-        agent = "/".join([workdir] + within)  # the next session installs it again
+        agent = "/".join([workdir] + within)  # the next session installs the agent again
         return ("remove_agent", {"agent": agent}) if own else _set_aside(agent)
     if stat.S_ISDIR(about.st_mode) and own:
         return "close_folder", {"path": path}
@@ -72,8 +73,8 @@ def _set_aside(path: str) -> Tuple[str, Dict[str, object]]:
 
 
 def _is_mapped(uid: int) -> bool:
-    """True if the mount shows our own files with that uid: it does so for our home, or maps unknown
-    owners."""
+    """Return whether the mount may show our own files with that uid: our home has this uid, or the
+    uid stands for unknown owners."""
     try:
         return uid in _UNKNOWN or uid == os.stat(os.path.expanduser("~")).st_uid
     except OSError:

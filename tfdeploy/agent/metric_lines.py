@@ -1,9 +1,9 @@
-"""Read metrics in a program's output: by the job's regular expressions, and as Keras prints them.
-Pure; hosts and the control machine read alike.
+"""Read metrics from a program's output, by the job's regular expressions and in the forms that
+Keras prints. Pure. Hosts and the control machine use the same code.
 
-What TensorFlow's C++ code writes among a program's lines is recognised by its prefix, and left out:
-"Step 65783289095256262 cancelled" names a random id. Python's own logging (absl writes the same
-prefix, with a .py file in it) is the program's.
+Messages of TensorFlow's C++ code are recognised by their prefix and ignored: "Step
+65783289095256262 cancelled" names a random id. Messages of Python's logging belong to the program.
+(absl writes the same prefix, but with a .py file in it.)
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from tfdeploy.agent.annotations import (
 from tfdeploy.agent.metric_patterns import search
 
 if TYPE_CHECKING:
-    Patterns = Mapping[str, "re.Pattern[str]"]  # metric -> where its number stands: the first group
+    Patterns = Mapping[str, "re.Pattern[str]"]  # metric -> pattern whose first group is the number
     # metric -> (number of the line, 0 if a pattern of the job found the value or 1 if Keras printed
     # it, value)
     Found = Dict[str, Tuple[int, int, float]]
 
-LARGEST = 1e308  # of what readers of samples take
-MOST_STEPS = 10**13  # a million steps a second for four months
-MOST_STEPS_PER_S = 10**9  # a resumed program may jump this far at once
+LARGEST = 1e308  # readers of samples refuse larger numbers
+MOST_STEPS = 10**13  # largest step: a million steps a second for four months
+MOST_STEPS_PER_S = 10**9  # largest increase of a step: a resumed program may jump ahead
 MATCHED_CHARS = 512  # of each line; the rest of a longer line is not read
-MOST_NAMES = 32  # of metrics that Keras prints in one line
-# where Keras's fit is: `Epoch 3/40`, `12/938`
+MOST_NAMES = 32  # metrics that are read from one line of Keras
+# Metrics for the position of Keras's fit: `Epoch 3/40`, `12/938`.
 EPOCH, EPOCHS, BATCH, BATCHES = "epoch", "epochs", "batch", "batches"
 
 CPP_PREFIX = re.compile(
@@ -44,7 +44,7 @@ CPP_PREFIX = re.compile(
     r"|^[IWEF] (?:tensorflow|external)/[^\s:\]]+:\d+\] "  # before 1.0
 )
 ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-# Every text matches in one way only. With two ways, the time would grow with the square of the
+# No pattern can match a text in two ways. Otherwise the time would grow with the square of the
 # line's length.
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,_]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 _EPOCH = re.compile(r"\s*Epoch (\d{1,9})/(\d{1,9})\s*$")
@@ -57,7 +57,7 @@ _PER_STEP = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)(us|µs|ms|s)/(?:step|batch)\b
 _RATES = re.compile(
     r"(?i)\b(global_step|steps|images|examples|samples)/sec(?:ond)?\b[\s=:]+((?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?)"
 )
-# of tf_cnn_benchmarks: `10  images/sec: 12.3 +/- 0.0`
+# A line of tf_cnn_benchmarks: `10  images/sec: 12.3 +/- 0.0`.
 _BENCHMARK_STEP = re.compile(r"\s*(\d{1,12})\s+images/sec:")
 _NUMBER_CHARS = "0123456789.,_+-eE"
 _MS = {"us": 0.001, "µs": 0.001, "ms": 1.0, "s": 1000.0}
@@ -89,8 +89,8 @@ def number(text: Optional[str]) -> Optional[float]:
 
 
 def _printed(text: Optional[str]) -> Optional[float]:
-    """Return the same as `number`, and also NaN and infinity: a loss that is no longer a number is
-    shown as it is."""
+    """Return what `number` returns, or NaN or infinity. A loss that has become NaN is shown as
+    NaN."""
     value = number(text)
     if value is None and text and text.lower().lstrip("+-") in ("nan", "inf", "infinity"):
         return float(text)
@@ -100,10 +100,10 @@ def _printed(text: Optional[str]) -> Optional[float]:
 def find(
     lines: Iterable[str], patterns: Patterns, possible: Callable[[str, float], bool]
 ) -> Dict[str, float]:
-    """Return the newest number of each metric in `lines`, which start with the newest line.
+    """Return the newest number of each metric. `lines`: the newest line first.
 
-    `possible(metric, number)`: False if the number cannot be a value of the metric.
-    The CPU time has no bound here: metric_reader.py has one, for the patterns of a job.
+    `possible(metric, number)`: False if the number cannot be a value of the metric. This function
+    does not limit its CPU time; metric_reader.py does so for the patterns of a job.
     """
     texts = matched_texts(lines)
     metrics = find_printed(texts)
@@ -113,8 +113,8 @@ def find(
 
 
 def matched_texts(lines: Iterable[str]) -> List[str]:
-    """Return the first MATCHED_CHARS of each line's program text, without a number that this bound
-    would cut in two."""
+    """Return the first MATCHED_CHARS of each line's program text. A number that this limit would
+    cut in two is left out."""
     return [program_text(_shortened(last_state(line))) for line in lines]
 
 
@@ -132,8 +132,8 @@ def find_one(
     possible: Callable[[str, float], bool],
     metrics: Found,
 ) -> None:
-    """Add the newest number that the pattern finds to `found`. It replaces a number of Keras from
-    the same or an older line."""
+    """Add the newest number that the pattern finds to `metrics`. It replaces a number that Keras
+    printed in the same line or an older one."""
     for line, text in enumerate(texts):
         value = _printed(search(pattern, text)) if text else None
         if value is not None and possible(name, value):
@@ -153,8 +153,8 @@ def find_printed(texts: List[str]) -> Found:
 
 
 def values_of(metrics: Found) -> Dict[str, float]:
-    """Return metric -> value, those of the job's patterns first: readers keep only so many metrics,
-    and drop the last ones."""
+    """Return metric -> value, with the metrics of the job's patterns first. Readers keep a limited
+    number of metrics and drop the last ones."""
     if len(metrics) < 2:
         return {name: value for name, (_, _, value) in metrics.items()}
     return {name: value for name, (_, _, value) in sorted(metrics.items(), key=_is_of_keras)}
@@ -174,8 +174,8 @@ def _rates(text: str) -> Dict[str, float]:
 
 
 def of_keras(line: str) -> Dict[str, float]:
-    """Read what `fit` and `evaluate` print: `Epoch 3/40`; a bar or its last line, with its batch,
-    ms/step, and its metrics."""
+    """Read a line that `fit` or `evaluate` of Keras prints: `Epoch 3/40`, or a progress bar with
+    its batch, its ms/step and its metrics."""
     text = ESCAPE.sub("", line)
     epoch = _EPOCH.match(text)
     if epoch:
@@ -198,16 +198,17 @@ def of_keras(line: str) -> Dict[str, float]:
 
 
 def is_possible_step(step: float, last: Optional[float], passed_s: float) -> bool:
-    """Return False for a number that cannot be a step, `passed_s` seconds after the step `last`.
+    """Return whether the number can be a step, `passed_s` seconds after the step `last`.
 
-    A program may go back, begin at any step, and go on from a checkpoint far ahead."""
+    A program may go back, begin at any step, or resume from a checkpoint far ahead.
+    """
     most = MOST_STEPS if last is None else last + MOST_STEPS_PER_S * max(1.0, passed_s)
     return abs(step) <= MOST_STEPS and step <= most
 
 
 def keras_step(known: Mapping[str, float]) -> Optional[float]:
-    """Return the step that `fit` has reached over all its epochs; None: Keras does not print its
-    position."""
+    """Return the step that `fit` has reached over all its epochs, or None if Keras does not print
+    its position."""
     batch, batches = known.get(BATCH), known.get(BATCHES)
     if batch is None or batches is None:
         return None

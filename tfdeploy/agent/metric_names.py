@@ -1,5 +1,5 @@
-"""What metrics mean, by their names: which come first, and which scalars of event files are the
-step, loss and accuracy. Pure.
+"""Interpret metrics by their names: sort them by importance, and find step, loss and accuracy among
+the scalars of event files. Pure.
 
 Programs of TensorFlow 1 write twenty scalars for each layer (`layer1/weights/summaries/mean_1`).
 """
@@ -22,9 +22,10 @@ from tfdeploy.agent.record import NamedTuple
 if TYPE_CHECKING:
     Scalars = Mapping[str, "Scalar"]
 
-RATE = "/sec"  # global_step/sec, images/sec
+RATE = "/sec"  # suffix of rates: global_step/sec, images/sec
 LOSS, ACCURACY = "loss", "accuracy"
-# A tag that was not written for so long is of an earlier attempt. TensorFlow 1 writes every 120 s.
+# A tag that was not written for this time belongs to an earlier attempt. TensorFlow 1 writes tags
+# every 120 s.
 SILENT_S = 300.0
 _LOSS = re.compile(
     r"(?i)(?:(?:train|training|total|avg|average|mean|batch|epoch)_)?(loss|cost|cross_entropy|xentropy)(?:_\d{1,2})?\Z"
@@ -33,13 +34,14 @@ _ACCURACY = re.compile(
     r"(?i)(?:(?:train|training|batch|epoch)_)?(?:(?:sparse_)?categorical_|binary_)?(accuracy|acc)(?:_\d{1,2})?\Z"
 )
 _WANTED = re.compile(r"(?i)loss|cost|acc(?:uracy)?(?:_\d{1,2})?\Z")
-_PER_VARIABLE = re.compile(  # what people and TensorFlow's queues note of each variable
+# Statistics that programs and TensorFlow's queues write for each variable.
+_PER_VARIABLE = re.compile(
     r"(?i)(?:.*/)?(?:mean|stddev|std|max|min|sparsity|norm|zero_fraction|fraction_of_\w+|fraction_over_\w+)(?:_\d{1,2})?\Z"
 )
 _OF_OTHER_DATA = re.compile(
     r"(?i)(?:\A|[\W_])(?:eval|evaluation|valid|validation|val|test|testing|dev)(?:\Z|[\W_\d])"
 )
-_OF_AN_EPOCH = "epoch_"  # tags of Keras whose step is the epoch
+_OF_AN_EPOCH = "epoch_"  # prefix of Keras's tags whose step is the epoch
 
 
 class Scalar(NamedTuple):
@@ -54,24 +56,25 @@ class Scalar(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """What a task's event files say of its progress. `values`: of step, loss and accuracy, those
-    that are sure. `step_time`: UTC seconds, when the step was written; 0.0: there is none."""
+    """The progress of a task, as its event files show it. `values`: step, loss and accuracy,
+    without those that are ambiguous. `step_time`: when the step was written, in UTC seconds; 0.0:
+    there is no step."""
 
     values: Dict[str, float]
     step_time: float = 0.0
 
 
 def priority(name: str) -> int:
-    """0: a loss or an accuracy. 2: one of the many that are noted for each variable. 1: any
-    other."""
+    """Return the rank of a metric: 0 for a loss or an accuracy, 2 for a statistic of a single
+    variable, 1 for any other metric."""
     if "/summaries/" in name or _PER_VARIABLE.match(name):
         return 2
     return 0 if name.count("/") <= 2 and _WANTED.search(name.rpartition("/")[2]) else 1
 
 
 def sort_metrics(names: Iterable[str], job_metrics: Collection[str] = ()) -> List[str]:
-    """Return the names by how much a reader wants them. `job_metrics`: those of the job, which come
-    first in their order."""
+    """Return the names, the most important first. `job_metrics`: the metrics of the job, which come
+    first, in their own order."""
     given = list(job_metrics)
     return sorted(
         names, key=lambda name: (given.index(name) if name in given else len(given), priority(name))
@@ -79,8 +82,8 @@ def sort_metrics(names: Iterable[str], job_metrics: Collection[str] = ()) -> Lis
 
 
 def figures(scalars: Scalars) -> Figures:
-    """Return the figures of the folder that trains; of several, of the one whose step is
-    highest."""
+    """Return the figures of the folder that trains. Of several such folders, the one with the
+    highest step is used."""
     folders = {each.folder for each in scalars.values()}
     trains = [folder for folder in folders if not _OF_OTHER_DATA.search(folder)]
     if not folders or (len(folders) > 1 and not trains):
@@ -115,12 +118,12 @@ def _counts_steps(scalar: Scalar) -> bool:
 
 
 def _only(scalars: List[Scalar], pattern: re.Pattern[str]) -> Optional[float]:
-    """Return the value of the tag with the fewest folders and the shortest last name. None: there
-    is none, or several."""
+    """Return the value of the matching tag with the fewest folders and, among these, the shortest
+    last name. Return None if no tag matches, or if several tags match equally well."""
     values = []
     for each in scalars:
         parts = each.tag.split("/")
-        # `Loss/train`, as with PyTorch
+        # PyTorch's programs write `Loss/train`.
         last = parts[-2] if len(parts) > 1 and parts[-1] == "train" else parts[-1]
         if pattern.match(last) and not _OF_OTHER_DATA.search(each.tag):
             values.append(((len(parts), len(last)), each.value))

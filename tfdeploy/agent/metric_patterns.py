@@ -1,15 +1,15 @@
-"""The regular expressions for step and loss, where a job has none of its own. Hosts and the control
-machine use the same.
+"""Define the regular expressions for step and loss of jobs that have none of their own. Hosts and
+the control machine use the same ones.
 
-A wrong figure is worse than none, so a number counts only where the line can mean nothing else: no
-part of another number (`step 1.5`, `2026-11-23`), no time (`step 250 ms`), no setting (`max step
-1000`, `--step=5`), no loss of other data (`validation loss 0.3`). `step 100.0` is a step:
-`get_variable("global_step", [])` makes a float. Where a line has a global step too, that one is the
-step.
+A wrong number is worse than none, so an expression matches a number only if the line is
+unambiguous. It matches no part of another number (`step 1.5`, `2026-11-23`), no time (`step 250
+ms`), no setting (`max step 1000`, `--step=5`), and no loss of other data (`validation loss 0.3`).
+`step 100.0` is a step, because `get_variable("global_step", [])` makes a float. If a line also has
+a global step, the global step counts.
 
-Every text matches in one way only (see metric_lines.py), and each expression has one group. All
-begin with a word and then look back at what stands before it: Python finds the next such word in a
-line without trying other places.
+No expression can match a text in two ways (see metric_lines.py), and each has one group. Each
+expression begins with a word and then looks back at the text before it, so that Python can search
+for the word directly.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Mapping, Optional, T
 if TYPE_CHECKING:
     Pattern = re.Pattern[str]
 
-MOST_CHARS = 1000  # of a job's expression: re.compile takes seconds for a megabyte
+MOST_CHARS = 1000  # limit of a job's expression: re.compile takes seconds for a megabyte
 _ANY_CASE = "(?i)"
-# What stands between the word and its number.
+# The text between a word and its number.
 _IS = r"""\b["']?(?: is)?[\s=:#]+"""
-# 1200, 1_200, 1,200, 100.0, 1e+05
+# A count: 1200, 1_200, 1,200, 100.0, 1e+05.
 _COUNT = r"(\d{1,3}(?:,\d{3})+(?:\.0*)?|\d\.?\d*e\+\d\d|\d[\d_]*(?:\.0*)?)"
 _TIME = r"\s(?:m?s|us|µs|secs?|seconds?|minutes?)\b"
-# What may not follow a count: then it is part of a word, a number, a date or a time.
+# Text that must not follow a count, because the count would be part of a word, a number, a date or
+# a time.
 _COUNT_ENDS = rf"(?![\w%'\"]|[.,]\d|-\d|:\d\d\b|\s%|{_TIME})"
 # `Step [100/600]`, `step tf.Tensor(100`
 _BRACKET = r"(?:[\[(]\s*|tf\.tensor\()?"
@@ -65,20 +66,20 @@ _NO_LOSS = (
         "packet ",
         "-",
     ),
-    # of PyTorch's examples
+    # printed by PyTorch's examples
     *("test set ", "test set: average ", "test set: avg ", "test_set: avg_", "validation set "),
 )
 
 
 def _word(word: str, parts: Tuple[str, ...] = (), unless: Tuple[str, ...] = ()) -> str:
-    """Return an expression for the word at the beginning of a word or after one of `parts`, and not
-    after one of `unless`."""
+    """Return an expression that matches `word` at the beginning of a word or after one of `parts`,
+    but not after one of `unless`."""
     begins = "|".join([rf"(?<!\w{word})", *(rf"(?<=\b{part}{word})" for part in parts)])
     return f"{word}(?:{begins})" + "".join(f"(?<!{each}{word})" for each in unless)
 
 
 _GLOBAL = rf"{_word('global')}[ _]?step{_IS}"
-# After 100 training steps (300 global steps)
+# The beginning of `After 100 training steps (300 global steps)`.
 _AFTER = _word("after") + r" (?=\d+ (?:train\w* )?steps? \(\d+ global step)"
 STEP = (
     rf"{_ANY_CASE}(?:{_AFTER}\d+ (?:train\w* )?steps? \("
@@ -102,12 +103,12 @@ LOCAL_STEP = (
     rf"|{_word('step')}(?<!global step){_IS}(?=\d+\b.{{0,64}}{_GLOBAL}))(\d+)"
 )
 
-# A worker's own step and the shared one, where a program prints both.
+# The worker's own step and the shared step, for programs that print both.
 OTHER_STEPS = {"local_step": LOCAL_STEP, "global_step": GLOBAL_STEP}
 STEP_COUNTERS = ("step", *OTHER_STEPS)
 
-# A line that has none of these words, in lower case, does not match. To look for them first costs
-# far less.
+# A line without any of these words, in lower case, does not match. Searching for the words first is
+# much faster.
 _WORDS: Dict[str, Tuple[str, ...]] = {
     STEP: ("step", "iter"),
     LOSS: ("loss", "cost"),
@@ -118,22 +119,23 @@ _WORDS_OF_COMPILED = {text[len(_ANY_CASE) :]: words for text, words in _WORDS.it
 
 
 def is_own(text: str) -> bool:
-    """Return True for an expression of this module: its time is in proportion to the length of a
-    line."""
+    """Return whether `text` is an expression of this module. The time of such an expression is in
+    proportion to the length of a line."""
     return text in _WORDS
 
 
 def compiled(text: str) -> Pattern:
-    """Compile an expression of a plan. `search` gives those of this module lower case, which takes
-    half the time of (?i)."""
+    """Compile an expression of a plan. An expression of this module is compiled without (?i), which
+    halves its time; `search` gives it text in lower case."""
     return re.compile(text[len(_ANY_CASE) :] if is_own(text) else text)
 
 
 def compile_metrics(metrics: Mapping[str, str]) -> Dict[str, Pattern]:
-    """Compile the expressions of a plan. Leave out those that do not compile, that have no group,
-    and a job's own of more than MOST_CHARS characters."""
+    """Compile the expressions of a plan. Leaves out expressions that do not compile or have no
+    group, and expressions of a job that have more than MOST_CHARS characters."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # re's own, as of `[[a]`, would stand amid what is shown
+        # A warning of `re`, for example about `[[a]`, would appear in the middle of the output.
+        warnings.simplefilter("ignore")
         return _compile_metrics(metrics)
 
 

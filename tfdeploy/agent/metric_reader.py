@@ -48,7 +48,7 @@ LINE_CPU_S = 0.0002
 _LEAST_CPU_S = 0.001
 # A pattern that was stopped for this many tasks is stopped for all tasks.
 TASKS_STOPPED = 3
-_KERAS = ""  # the name under which the time for lines of Keras is counted
+_KERAS = ""  # name that stands for the time spent on lines of Keras
 
 
 class TooSlow(Exception):
@@ -69,7 +69,7 @@ class MetricPatterns(_ByName):
 
 
 def compile_patterns(metrics: Mapping[str, str]) -> MetricPatterns:
-    """Compile those of the expressions that can be used: see compile_metrics."""
+    """Compile the expressions of a plan, without those that compile_metrics leaves out."""
     patterns = compile_metrics(metrics)
     return MetricPatterns(patterns, own=[name for name in patterns if is_own(metrics[name])])
 
@@ -179,7 +179,8 @@ _installed = False  # True once _interrupt handles the timer's signal
 
 def call_limited(cpu_s: float, work: Callable[[], None]) -> None:
     """Call `work` in the main thread. Raises TooSlow once `work` has used `cpu_s` seconds of CPU
-    time. Meanwhile no garbage is collected: a TooSlow that is raised in a finalizer is lost."""
+    time. No garbage is collected during the call, because a TooSlow that is raised in a finalizer
+    is lost."""
     global _deadline, _installed
     if not _installed:
         signal.signal(signal.SIGVTALRM, _interrupt)
@@ -190,7 +191,8 @@ def call_limited(cpu_s: float, work: Callable[[], None]) -> None:
     signal.setitimer(signal.ITIMER_VIRTUAL, cpu_s)
     try:
         work()
-        _deadline = None  # before `finally`, so that TooSlow does not interrupt that
+        # Reset before `finally`, so that TooSlow cannot interrupt the cleanup.
+        _deadline = None
     finally:
         _deadline = None
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)

@@ -1,9 +1,9 @@
-"""Who owns these folders: nothing is read, run or written below a workdir that another user made,
-owns or may write to.
+"""Check who owns the workdir and everything below it. tfdeploy reads, runs and writes nothing that
+another user made, owns or may write to.
 
-From the workdir down each folder is opened below the one before it, never through a link. Its text
-also runs on a host before any agent is there, behind that of seen.py: it imports nothing else of
-ours.
+From the workdir down, each folder is opened relative to its parent, never through a link. The
+source of this module also runs on a host without an agent, after the source of seen.py, so it
+imports no other module of tfdeploy except names for annotations.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _FLAGS = {
     stat.S_IFDIR: os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC,
     stat.S_IFREG: os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
 }
-_RACY_NS = 2_000_000_000  # a file that changed so lately may change again and show the same time
+# A file that changed less than this time ago may change again without a change of its time.
+_RACY_NS = 2_000_000_000
 # uids that a file server, or a container, shows for unknown owners
 _OVERFLOW_UIDS = (65534, 4294967294)
 
@@ -53,15 +54,15 @@ class NotOurs(PermissionError):
 
 
 def explain(error: NotOurs) -> Tuple[str, str, Dict[str, object]]:
-    """Return what is wrong, the advice and its details, as VerbError has them."""
-    from tfdeploy.agent import mending  # most starts have no error
+    """Return what is wrong, the advice and its details, in the form of VerbError."""
+    from tfdeploy.agent import mending  # not loaded by starts without an error
 
     return mending.describe_problem(error.why, error.path, error.workdir, error.about)
 
 
 def check(workdir: str, *below: str) -> None:
-    """The workdir and, for each path of `below` it, as much of it as is there. Raises NotOurs,
-    OSError."""
+    """Check the owner of the workdir and of each path in `below`, relative to the workdir, as far
+    as they exist. Raises NotOurs, OSError."""
     try:
         top = open_workdir(workdir)
     except FileNotFoundError:
@@ -74,14 +75,14 @@ def check(workdir: str, *below: str) -> None:
 
 
 def open_workdir(workdir: str) -> int:
-    """Its descriptor. Raises NotOurs, FileNotFoundError, OSError."""
+    """Return a descriptor of the workdir. Raises NotOurs, FileNotFoundError, OSError."""
     _check_above(workdir)
     return _open(workdir, workdir, workdir)
 
 
 def make_workdir(workdir: str) -> None:
-    """Makes it, and the folders that are missing above it, for this user alone. Exists: success.
-    Raises NotOurs, OSError."""
+    """Make the workdir and missing folders above it, for this user alone. An existing workdir is
+    left as it is. Raises NotOurs, OSError."""
     _check_above(workdir)
     parent = os.path.dirname(workdir)
     if not os.path.isdir(parent):
@@ -91,19 +92,20 @@ def make_workdir(workdir: str) -> None:
     except FileExistsError:
         return
     about = os.lstat(workdir)
-    # another user's folder is never made by us: the file server changes owners
+    # This process has just made the folder. If another user owns it, the file server changes owners.
     if about.st_uid != os.geteuid():
         os.rmdir(workdir)
         raise NotOurs("mapped", workdir, workdir, about)
 
 
 def has_agent(workdir: str, name: str) -> bool:
-    """Whether the agent of that name is there and whole. False: it is missing or damaged, and may
-    be installed."""
+    """Return whether the agent `name` is installed and complete. False: it is missing or damaged,
+    and may be installed. Raises NotOurs, OSError."""
     if is_as_seen(workdir, name):
         return True
     folder = os.path.join(workdir, AGENTS, name)
-    seen = _stamps(folder)  # before its files are read: a file that changes later has another stamp
+    # The stamps are taken before the files are read, so a file that changes later has another stamp.
+    seen = _stamps(folder)
     try:
         content = _agent_content(workdir, name)
     except FileNotFoundError:
@@ -115,8 +117,8 @@ def has_agent(workdir: str, name: str) -> bool:
 
 
 def check_agent(folder: str) -> None:
-    """`folder` is <workdir>/.agent/<name>, or the source tree that tests run. Raises NotOurs,
-    OSError."""
+    """Check the agent in `folder`: <workdir>/.agent/<name>. Tests run the agent from the source
+    tree, which is not checked. Raises NotOurs, OSError."""
     parent, name = os.path.split(folder)
     workdir, agents = os.path.split(parent)
     if agents == AGENTS and not has_agent(workdir, name):
@@ -124,14 +126,16 @@ def check_agent(folder: str) -> None:
 
 
 def check_owner(about: os.stat_result, path: str, workdir: str) -> None:
-    """`path`, of any kind, is ours and no other user may write to it. Raises NotOurs."""
+    """Check that `path`, of any kind, belongs to us and that no other user may write to it. Raises
+    NotOurs."""
     why = _fault(about, stat.S_IFMT(about.st_mode))
     if why not in ("", "names"):
         raise NotOurs(why, path, workdir, about)
 
 
 def check_made_by_us(path: str, workdir: str) -> None:
-    """It is a folder that this user made, and no link; its mode does not matter. Raises NotOurs."""
+    """Check that `path` is a folder of this user and no link. Its mode does not matter. Raises
+    NotOurs, OSError."""
     about = os.lstat(path)
     why = _fault(about, stat.S_IFDIR)
     if why not in ("", "mode"):
@@ -139,7 +143,7 @@ def check_made_by_us(path: str, workdir: str) -> None:
 
 
 def name_of(members: Dict[str, bytes]) -> str:
-    """The name of an agent: a hash of its files' names, lengths and contents."""
+    """Return the name of an agent: a hash of the names, lengths and contents of its files."""
     said = blake2b(digest_size=16)
     for name in sorted(members):
         said.update(b"%s\0%d\0" % (os.fsencode(name), len(members[name])))
@@ -148,7 +152,8 @@ def name_of(members: Dict[str, bytes]) -> str:
 
 
 def _stamps(folder: str) -> str:
-    """The stamps of the agent's files; "": a file changed too lately for them to be relied on."""
+    """Return the stamps of the agent's files, or "" if a file changed too recently for its stamp to
+    be reliable."""
     try:
         stamps_text = stamps(folder, (0, os.geteuid()))
     except OSError:
@@ -185,7 +190,8 @@ def _check_path(top: int, workdir: str, words: List[str]) -> None:
 
 
 def _check_above(workdir: str) -> None:
-    """The folders above the workdir: only this user and root may replace any of them."""
+    """Check that only this user and root may replace the folders above the workdir. Raises NotOurs,
+    OSError."""
     try:
         for path, about in above(workdir):
             _check_holder(about, path, workdir)
@@ -203,7 +209,8 @@ def _check_holder(about: os.stat_result, path: str, workdir: str) -> None:
 
 
 def _open(name: str, path: str, workdir: str, above: Any = None, kind: int = stat.S_IFDIR) -> int:
-    """The folder or file `name` below the descriptor `above`. `path`: for messages."""
+    """Open the folder or file `name` relative to the descriptor `above`, and check its owner.
+    `path`: its whole path, for messages. Raises NotOurs, OSError."""
     try:
         descriptor = os.open(name, _FLAGS[kind], dir_fd=above)
     except FileNotFoundError:
@@ -227,8 +234,8 @@ def _check_entry(about: os.stat_result, path: str, workdir: str, kind: int) -> N
 
 
 def _fault(about: os.stat_result, kind: int) -> str:
-    """Why this is not ours, of that kind, with at most one name, and writable by us alone; "": it
-    is."""
+    """Return what is wrong with an entry that must have the type `kind`, belong to us, be writable
+    by us alone and, unless it is a folder, have no second name. Return "" if nothing is wrong."""
     file_kind, is_ours = stat.S_IFMT(about.st_mode), _is_trusted(about.st_uid)
     if file_kind == stat.S_IFLNK:
         return "" if file_kind == kind and is_ours else "link"
@@ -246,8 +253,8 @@ def _is_trusted(uid: int) -> bool:
 
 
 def is_of_the_container(uid: int) -> bool:
-    """Owned by a user of the machine around this container, shown here as the overflow uid. Only of
-    folders above the workdir."""
+    """Return whether the uid stands for a user of the machine outside this container. The container
+    shows such users as the overflow uid. Applies only to folders above the workdir."""
     if uid not in _OVERFLOW_UIDS:
         return False
     with open("/proc/self/uid_map") as known:
@@ -255,8 +262,8 @@ def is_of_the_container(uid: int) -> bool:
 
 
 def _agent_content(workdir: str, name: str) -> Dict[str, bytes]:
-    """path -> content of all that Python may run there but the bytecode, whose owner and mode are
-    checked as of the rest."""
+    """Return path -> content of all files of the agent that Python may run, except bytecode. The
+    owner and mode of bytecode files are checked too. Raises NotOurs, OSError."""
     content: Dict[str, bytes] = {}
     top = open_workdir(workdir)
     opened: List[Tuple[int, str]] = [(top, "")]
@@ -290,7 +297,7 @@ def _read_folder(
                         entry.stat(follow_symlinks=False), path + "/" + name, workdir, stat.S_IFREG
                     )
                 except FileNotFoundError:
-                    pass  # a temporary name: another start is writing it
+                    pass  # a temporary file of another start
             else:
                 content[prefix + name] = _content(name, path + "/" + name, workdir, folder)
 

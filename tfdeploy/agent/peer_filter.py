@@ -1,8 +1,9 @@
-"""The program of classic BPF that tells the run's hosts from everybody else by the source address
-of a connection. Pure.
+"""Build a program of classic BPF that distinguishes the run's hosts from strangers by the source
+address of a connection. Pure.
 
-The kernel runs it for each new connection to a port; what it returns is the place of the socket in
-the group that shares the port. `networks` admits no address that was not asked for.
+The kernel runs the program for each new connection to a port. The result is the index of a socket
+in the group of sockets that share the port. The program admits only the given addresses and
+loopback.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from tfdeploy.agent.annotations import Any, Dict, Iterable, List, Tuple, Union
 _NETWORK = 0xFFF00000  # SKF_NET_OFF: offsets from here count from the network's header
 _LOAD_BYTE, _LOAD_WORD, _AND, _SHIFT_RIGHT = 0x30, 0x20, 0x54, 0x74
 _JUMP, _JUMP_IF_EQUAL, _RETURN = 0x05, 0x15, 0x06
-_FARTHEST = 255  # a conditional jump
-_SOURCE = {4: 12, 6: 8}  # by the version of IP
+_FARTHEST = 255  # instructions that a conditional jump can skip
+_SOURCE = {4: 12, 6: 8}  # IP version -> offset of the source address in the header
 LOOPBACK = ("127.0.0.0/8", "::1/128")
 
 Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
@@ -25,8 +26,8 @@ Instruction = Tuple[int, int, int, int]  # code, jump if true, jump if false, va
 
 
 def address(text: str) -> Address:
-    """Parse an address. A zone is left out, and IPv4 mapped into IPv6 is IPv4. Raises
-    ValueError."""
+    """Parse an IP address. A zone is dropped, and an IPv4 address that is mapped into IPv6 becomes
+    IPv4. Raises ValueError."""
     parsed = ipaddress.ip_address(text.partition("%")[0])
     return getattr(parsed, "ipv4_mapped", None) or parsed
 
@@ -44,7 +45,7 @@ def is_loopback(one: Address) -> bool:
 
 
 def networks(addresses: Iterable[str]) -> List[Network]:
-    """Return the fewest networks that hold exactly these addresses and those of loopback. Raises
+    """Return the smallest list of networks that holds exactly these addresses and loopback. Raises
     ValueError."""
     given: Dict[int, List[Any]] = {4: [], 6: []}
     for each in (*LOOPBACK, *map(address, addresses)):
@@ -54,8 +55,8 @@ def networks(addresses: Iterable[str]) -> List[Network]:
 
 
 def program(addresses: Iterable[str], peers: int, others: int) -> List[Instruction]:
-    """Returns `peers` for connections from these addresses and this host itself, `others` for all
-    else. May raise ValueError."""
+    """Return a program that returns `peers` for connections from these addresses and from loopback,
+    and `others` for all other connections. Raises ValueError."""
     admitted = networks(addresses)
     instructions: List[Instruction] = [(_LOAD_BYTE, 0, 0, _NETWORK), (_SHIFT_RIGHT, 0, 0, 4)]
     for version in (4, 6):
@@ -67,13 +68,14 @@ def program(addresses: Iterable[str], peers: int, others: int) -> List[Instructi
 
 
 def pack(instructions: Iterable[Instruction]) -> bytes:
-    """As the kernel takes them: struct sock_filter."""
+    """Return the instructions as the kernel reads them: an array of struct sock_filter."""
     return b"".join(struct.pack("=HBBI", *one) for one in instructions)
 
 
 def _tests(admitted: List[Network], number: int, peers: int, others: int) -> List[Instruction]:
-    """Returns `peers` where the words of the source from `number` on are in one of them; else it
-    goes on behind these."""
+    """Return instructions that compare the source address, from its 32-bit word `number` on, with
+    the networks. They return `peers` on a match. Otherwise they return `others`, or continue with
+    the next instruction."""
     tests: List[Instruction] = []
     longer: Dict[int, List[Network]] = {}
     end = 32 * (number + 1)
@@ -92,7 +94,7 @@ def _tests(admitted: List[Network], number: int, peers: int, others: int) -> Lis
 
 
 def _word(one: Network, number: int) -> int:
-    """One of the words of 32 bits of its address, the first with number 0."""
+    """Return one 32-bit word of the network's address. The first word has number 0."""
     return int.from_bytes(one.network_address.packed[4 * number : 4 * number + 4], "big")
 
 
@@ -102,6 +104,7 @@ def _load(version: int, number: int, bits: int) -> List[Instruction]:
 
 
 def _any_of(values: List[int], peers: int) -> List[Instruction]:
+    """Return instructions that return `peers` if the accumulator is one of `values`."""
     instructions: List[Instruction] = []
     for first in range(0, len(values), _FARTHEST):
         some = values[first : first + _FARTHEST]
@@ -113,7 +116,8 @@ def _any_of(values: List[int], peers: int) -> List[Instruction]:
 
 
 def _if_equal(value: int, then: List[Instruction]) -> List[Instruction]:
-    """`then`, which always returns, where the accumulator is `value`; else it goes on behind it."""
+    """Return instructions that run `then`, which always returns, if the accumulator is `value`.
+    Otherwise they continue after `then`."""
     if len(then) <= _FARTHEST:
         return [(_JUMP_IF_EQUAL, 0, len(then), value), *then]
     return [(_JUMP_IF_EQUAL, 1, 0, value), (_JUMP, 0, 0, len(then)), *then]

@@ -1,9 +1,9 @@
-"""How a broadcast cuts files into pieces, and the sums by which a piece is known. Both sides
-compute the same. Pure, but for read_extent.
+"""Cut the files of a broadcast into pieces, and compute the checksums of pieces. Both sides compute
+the same. Pure, except read_extent.
 
-A file of at least PIECE_BYTES begins a piece of its own; smaller files are packed whole, several to
-a piece. SEGMENT pieces are a segment. A piece's leaf is its sha256; a segment's root is the sha256
-of its leaves, one after the other.
+A file of at least PIECE_BYTES begins a new piece. Smaller files are packed whole, several to a
+piece. SEGMENT pieces form a segment. The leaf of a piece is its sha256. The root of a segment is
+the sha256 of a fixed prefix and the segment's leaves in order.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Piece = Sequence[Extent]
 
 
 class Packed(Sequence[Extent]):
-    """A piece of several whole files, one behind the other. Their extents are made when they are
-    asked for: a piece may have tens of thousands."""
+    """A piece of several whole files in order. Extents are computed on access, because a piece may
+    have tens of thousands."""
 
     __slots__ = ("_first", "_last", "_sizes")
 
     def __init__(self, sizes: Sequence[int], first: int, last: int) -> None:
-        """`first` and `last` are not empty."""
+        """Pack the files from number `first` to number `last`. Neither of these two is empty."""
         self._sizes, self._first, self._last = sizes, first, last
 
     def __iter__(self) -> Iterator[Extent]:
@@ -46,7 +46,8 @@ class Packed(Sequence[Extent]):
 
 
 class Pieces:
-    """`sizes`: of the files that are moved, in order. Only where each segment begins is kept."""
+    """The pieces of the files of a broadcast. `sizes`: the sizes of these files, in order. Stores
+    only where each segment begins."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self._sizes = sizes
@@ -66,11 +67,11 @@ class Pieces:
         return len(self._starts)
 
     def count_in(self, segment: int) -> int:
-        """How many pieces it has: SEGMENT, but for the last."""
+        """Return how many pieces the segment has: SEGMENT, or fewer for the last one."""
         return min(SEGMENT, self.count - segment * SEGMENT)
 
     def stripe_bytes(self, stripes: int) -> List[int]:
-        """What is in each stripe: piece p is in stripe p % stripes."""
+        """Return the bytes of each stripe. Piece p belongs to stripe p % stripes."""
         totals = [0] * stripes
         for number, piece in enumerate(self):
             totals[number % stripes] += bytes_of(piece)
@@ -81,7 +82,7 @@ class Pieces:
         return [next(pieces) for _ in range(self.count_in(number))]
 
     def _cut(self, file: int, offset: int) -> Iterator[Piece]:
-        first, last = -1, -1  # of the files that are packed into one piece
+        first, last = -1, -1  # files that are packed into the current piece; -1: none
         room = PIECE_BYTES
         while file < len(self._sizes):
             size = self._sizes[file]
@@ -121,12 +122,12 @@ def leaf(leaves: bytes, index: int) -> bytes:
 
 
 def zero_leaf() -> bytes:
-    """The leaf of a whole piece of zeros: a hole."""
+    """Return the leaf of a whole piece of zeros, which is a hole."""
     return leaf_of(bytes(PIECE_BYTES))
 
 
 def bitmap_bytes(bitmap: int) -> bytes:
-    """A segment's pieces as agent/bitmap.py has them."""
+    """Return the pieces of a segment as a bitmap of agent/bitmap.py."""
     return bitmap.to_bytes(SEGMENT // 8, "little")
 
 
@@ -135,7 +136,7 @@ def bitmap_from(content: "bytes | memoryview") -> int:
 
 
 def numbers_of(bitmap: int) -> Iterator[int]:
-    """The places of the bits that are set, the lowest first."""
+    """Yield the numbers of the bits that are set, the lowest first."""
     while bitmap:
         low = bitmap & -bitmap
         yield low.bit_length() - 1
@@ -143,7 +144,8 @@ def numbers_of(bitmap: int) -> Iterator[int]:
 
 
 def read_extent(place: bytes, extent: Extent) -> bytes:
-    """Raises OSError: also where the file is shorter than it should be."""
+    """Return the content of an extent of the file `place`. Raises OSError, also if the file has
+    become shorter."""
     _, offset, length = extent
     opened = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

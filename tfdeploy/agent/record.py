@@ -1,8 +1,9 @@
-"""The part of `dataclasses` that the records of `wire` need: fields with defaults, `replace`,
-equality; and `NamedTuple`.
+"""Provide the parts of `dataclasses` that the records of `wire` need (fields with defaults,
+`replace`, equality), and `NamedTuple`.
 
-`dataclasses` and its imports (inspect, ast, dis) would take a third of the start, and a megabyte,
-of every process of the agent; `typing` some 3 ms. Type checkers see the real ones.
+`dataclasses` and its imports (inspect, ast, dis) would take a third of the start time, and a
+megabyte of memory, of every process of the agent. `typing` would take some 3 ms. Type checkers see
+the original names.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ else:
     from collections import namedtuple
 
     class _Made:
-        """The default of a field whose value is made for each record."""
+        """A field whose default value is made anew for each record."""
 
         def __init__(self, default_factory, metadata):
             self.default_factory, self.metadata = default_factory, metadata
@@ -73,8 +74,7 @@ else:
         )
 
     class _FromAnnotations(type):
-        """Makes a class with `NamedTuple` as its base a namedtuple of the names that the class
-        annotates."""
+        """Turns a class with `NamedTuple` as its base into a namedtuple of its annotated names."""
 
         def __new__(meta, name, bases, members):  # noqa: N804 - a class of classes
             if not bases:

@@ -1,9 +1,9 @@
-"""Whether the agent's files are unchanged since all of them were last read, so that a start need
-not read them again.
+"""Check whether the agent's files are unchanged since the last full check, so that a start need not
+read all of them again.
 
-This source is compiled at each start, before anything else: it is short, and imports nothing of
-ours. ownership.py does the full check, and reports what is wrong. Any change of a file changes its
-ctime, which no program can set.
+The source of this module is compiled at each start, before anything else, so it is short and
+imports nothing of tfdeploy except names for annotations. ownership.py does the full check and
+reports what is wrong. Any change of a file changes its ctime, which no program can set.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _CACHE = "__pycache__"
 
 
 def is_as_seen(workdir: str, name: str) -> bool:
-    """No other user can change a folder from / on, and the agent's files have the stamps of the
-    last full check."""
+    """Return whether the agent's files have the stamps of the last full check, and no other user
+    can change a folder on the path from / to them."""
     try:
         ours = (0, os.geteuid())
         for _, about in above(workdir):
@@ -44,8 +44,8 @@ def is_as_seen(workdir: str, name: str) -> bool:
 
 
 def stamps(agent: str, ours: Tuple[int, int]) -> str:
-    """A line (path, inode, size, ctime_ns) for each file that Python may run there but bytecode.
-    Raises OSError, also where another user owns one or may write to it."""
+    """Return a line (path, inode, size, ctime_ns) for each file of the agent that Python may run,
+    except bytecode. Raises OSError, also if another user owns a file or may write to it."""
     lines: List[str] = []
     folders = [agent]
     for folder in folders:
@@ -59,7 +59,7 @@ def stamps(agent: str, ours: Tuple[int, int]) -> str:
                 except FileNotFoundError:
                     if counts:
                         raise
-                    continue  # a temporary name
+                    continue  # a temporary file
                 if about.st_uid not in ours or about.st_mode & OTHERS_WRITE:
                     raise PermissionError(entry.path)
                 if stat.S_ISDIR(about.st_mode):
@@ -78,14 +78,14 @@ def stamps(agent: str, ours: Tuple[int, int]) -> str:
 
 
 def is_record(name: str) -> bool:
-    """Whether a file in the agent's folder is SEEN, or its temporary name."""
+    """Return whether a name in the agent's folder is SEEN or the temporary name of SEEN."""
     first, dot, pid = name.partition(".")
     return first == SEEN and (not dot or pid.isdigit())
 
 
 def above(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
-    """The folders and links above it, from / on, as far as they exist. Raises OSError: ELOOP for a
-    circle of links."""
+    """Yield (path, lstat result) for the folders and links above the workdir, from / on, as far as
+    they exist. Raises OSError; ELOOP for a cycle of links."""
     place, todo, links = "/", _path_steps(workdir)[:-1], 0
     yield "/", os.lstat("/")
     while todo:
@@ -109,7 +109,7 @@ def above(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
 
 
 def may_be_replaced(about: os.stat_result) -> bool:
-    """Whether a user who does not own this folder may replace what is in it."""
+    """Return whether users other than the folder's owner may replace its entries."""
     return bool(
         about.st_mode & OTHERS_WRITE
         and not about.st_mode & stat.S_ISVTX

@@ -1,10 +1,10 @@
-"""The types of JSON in small files and between minders that is no record of `wire`. For annotations
-alone.
+"""Define the types of JSON objects in small files and in messages between minders, except the
+records of `wire`. For annotations only.
 
-No process of the agent loads this module: `typing` would take some 4 ms of each start. A module
-that reads such an object checks it first (mesh/bounded_json.py, run/check_files.py). Keys in a
-class with total=False may be missing: each says why. "0.1.0, restarts" names the version and the
-feature that brought the key: runs begun before lack it. Times are UTC seconds.
+No process of the agent loads this module, because `typing` would take some 4 ms of each start. A
+module that reads such an object checks it first (mesh/bounded_json.py, run/check_files.py). Keys of
+a class with total=False may be missing; the comment of a key says why. "0.1.0, restarts" names the
+version and the feature that added the key: older runs lack it. Times are UTC seconds.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional, Tuple, TypedDict
 
 Unchecked = Dict[str, Any]  # an object of JSON whose keys are not checked yet
-# a verb's answer, or an object in one: model/answers/ and model/facts.py have its type
+# The answer of a verb, or an object in an answer. model/answers/ and model/facts.py have its type.
 Answer = Dict[str, Any]
-# of a task's command or environment: text, or what wire.word_of checks and makes text of
+# A word of a task's command or environment: text, or a list that wire.word_of checks and joins.
 PlanWord = Any
 
 # --- sent between minders, and written to knowledge.json
@@ -30,7 +30,7 @@ class Abort(_Abort, total=False):
     """Why the run ends."""
 
     host: str  # the host that ended the run; always written, never required
-    grace_s: float  # only where an operator gave one
+    grace_s: float  # only if an operator gave a grace time
 
 
 class _Ending(TypedDict):
@@ -39,7 +39,7 @@ class _Ending(TypedDict):
 
 
 class Ending(_Ending, total=False):
-    """How one attempt of a task ended. What is unknown or false is left out."""
+    """How one attempt of a task ended. Unknown and false values are left out."""
 
     host: str
     up: bool
@@ -49,7 +49,7 @@ class Ending(_Ending, total=False):
     attempt: int  # 0.1.0, restarts; missing: 1
     round: int  # of the gang, when the attempt began. 0.1.0, restarts; missing: 1
     final: bool  # the task does not start again. 0.1.0, restarts; missing: true
-    # it would have started again, had the run not been over. 0.1.0, restarts; missing: false
+    # the task would have started again if the run had not been over. 0.1.0, restarts; missing: false
     again: bool
 
 
@@ -65,7 +65,7 @@ class Death(_Death, total=False):
     exit_code: int
     signal: int
     reason: str
-    attempt: int  # this one and those below: as in Ending
+    attempt: int  # this key and the keys below: as in Ending
     round: int
     final: bool
     again: bool
@@ -73,47 +73,47 @@ class Death(_Death, total=False):
 
 class _FailedStarts(TypedDict):
     count: int
-    quick: int  # of them, in a row, those that lived shorter than restart.QUICK_S
-    delay_s: float  # the pause before the next
+    quick: int  # the latest of them, in a row, that lived shorter than restart.QUICK_S
+    delay_s: float  # the pause before the next start
 
 
 class FailedStarts(_FailedStarts, total=False):
-    """Starts that have failed since the last good one."""
+    """Starts that have failed since the last good start."""
 
-    error: str  # TaskStatus.error of the last one; left out where it is ""
-    same: int  # how many in a row had that error; left out with it
+    error: str  # TaskStatus.error of the last failed start; left out if it is ""
+    same: int  # how many in a row had that error; left out together with `error`
 
 
 class _GangRound(FailedStarts):
-    n: int  # 2 for the first new start
-    time: float  # of the death
-    task: str  # which died
+    n: int  # number of the round; 2 for the first restart
+    time: float  # when the task died
+    task: str  # the task that died
 
 
 class GangRound(_GangRound, total=False):
-    """A common start of the gang after the first: 0.1.0, restarts."""
+    """A restart of the whole gang. 0.1.0, restarts."""
 
     reason: str  # how that task died, in words; always written, never required
 
 
 class _RestartCount(FailedStarts):
-    attempt: int  # that died last
+    attempt: int  # the attempt that died last
 
 
 class RestartCount(_RestartCount, total=False):
-    """What state.json says of the failed starts of one task: 0.1.0, restarts."""
+    """The failed starts of one task, in state.json. 0.1.0, restarts."""
 
-    round: int  # of that attempt. 0.1.0, one clock for all hosts
-    how: str  # it ended, in words. 0.1.0, one clock for all hosts
+    round: int  # the gang's round of that attempt. 0.1.0, one clock for all hosts
+    how: str  # how that attempt ended, in words. 0.1.0, one clock for all hosts
 
 
 class SharedState(TypedDict):
-    """What a minder writes of all that it knows: shared_state.Knowledge."""
+    """The knowledge of a minder as JSON: shared_state.Knowledge."""
 
     committed: bool
     abort: Optional[Abort]
     ended: Dict[str, Ending]  # by task
-    # 0.1.0, restarts: this one and those below are missing in older files
+    # 0.1.0, restarts: older files lack this key and the keys below
     round: Optional[GangRound]
     stands: Dict[str, List[int]]  # host -> [round, stage]
     decided: Optional[float]
@@ -121,19 +121,19 @@ class SharedState(TypedDict):
 
 
 class Health(TypedDict):
-    """What state.json says of a task that stands still: 0.1.0, stalls."""
+    """The health of a stalled task, in state.json. 0.1.0, stalls."""
 
     word: str  # "stalled"
     attempt: int
     reason: str
-    since: float  # last seen to do anything
+    since: float  # when the task was last seen active
 
 
 # --- small files of a run
 
 
 class Word(TypedDict, total=False):
-    """A word.* file: what serve leaves for the minder."""
+    """A file word.*: an order that serve leaves for the minder."""
 
     time: float  # always written
     reason: str  # of abort
@@ -141,15 +141,17 @@ class Word(TypedDict, total=False):
 
 
 class StopOrder(TypedDict):
-    """stop.json: what the minder tells a supervisor before its TERM."""
+    """The file stop.json: the order that the minder writes for a supervisor before it sends
+    TERM."""
 
     reason: str
     grace_s: float
-    outcome: str  # "stopped", or "failed" for a culprit. 0.1.0, stalls; missing: stopped
+    # "stopped", or "failed" for the task that caused a stall. 0.1.0, stalls; missing: stopped
+    outcome: str
 
 
 class Certificates(TypedDict):
-    """mesh.json: PEM."""
+    """The file mesh.json, as PEM."""
 
     ca: str
     cert: str
@@ -157,7 +159,7 @@ class Certificates(TypedDict):
 
 
 class Origin(TypedDict, total=False):
-    """Which machine wrote a file: state.json has these fields too."""
+    """The machine that wrote a file. state.json has these fields too."""
 
     boot_id: str
     hostname: str
@@ -165,7 +167,7 @@ class Origin(TypedDict, total=False):
 
 
 class JournalLine(TypedDict):
-    """What each line begins with; the rest is for people."""
+    """The keys that every line of a journal has. Its other keys are for people."""
 
     v: int
     time: float
@@ -173,91 +175,93 @@ class JournalLine(TypedDict):
 
 
 class MinderAnswer(TypedDict, total=False):
-    """What a new minder reports of its start: `ok`, or `port`, or `firewall`."""
+    """The report of a new minder about its start. It has one of the keys `ok`, `port`,
+    `firewall`."""
 
     ok: bool
-    port: int  # which another process has
-    firewall: str  # why there is none
+    port: int  # the port that another process holds
+    firewall: str  # why the firewall could not be made
 
 
 class ShownPlan(TypedDict):
-    """The part of plan.json that a host reads. The control side reads all of it:
+    """The keys of plan.json that a host reads. The control side reads all keys:
     model/hostplan.py."""
 
-    operator: str  # "unknown" where it does not say
-    created: object  # it goes back to the control side as it is
-    data: Optional[List[str]]  # names of data sets; None: it does not say
+    operator: str  # "unknown" if the plan names none
+    created: object  # sent back to the control side unchanged
+    data: Optional[List[str]]  # names of data sets; None: the plan does not list them
 
 
 class _AuditEntry(TypedDict):
     time: float
     host: str  # this machine's name in the operator's inventory
     user: str  # the account here
-    operator: Optional[str]  # user@machine, as the operator's machine says
-    command: Optional[str]  # a random name of one command line of the operator
-    key: Optional[str]  # fingerprint
-    key_by: Optional[str]  # which side said so: "sshd" or "operator"
+    operator: Optional[str]  # user@machine, as the operator's machine states it
+    command: Optional[str]  # random id of one command line of the operator
+    key: Optional[str]  # fingerprint of the SSH key
+    key_by: Optional[str]  # which side stated the key: "sshd" or "operator"
     verb: str  # of the command line
     job: Optional[str]
     run: Optional[str]
     outcome: str
-    secrets: List[str]  # names of those that came with it
+    secrets: List[str]  # names of the secrets that the call delivered
     version: str
     agent: str
 
 
-_From = TypedDict("_From", {"from": Optional[str]})  # the client's address, as sshd says
+_From = TypedDict("_From", {"from": Optional[str]})  # the client's address, as sshd states it
 
 
 class AuditEntry(_AuditEntry, _From, total=False):
     """A line of an audit log: serve/audit_log.py."""
 
-    missed: int  # entries of this session before it that could not be written
+    missed: int  # earlier entries of this session that could not be written
 
 
-# --- small files of a job
-
-
-# --- samples: a line of SAMPLES each
+# --- samples: each is a line of SAMPLES
 
 
 class _Sample(TypedDict):
-    time: float  # of the run's clock
+    time: float  # by the run's clock
 
 
 class TaskSample(_Sample, total=False):
-    """Of one task. Keys that were not measured are missing."""
+    """A sample of one task. Keys that were not measured are missing."""
 
     attempt: int
-    cpu: float  # cores in use since the sample before
-    memory: int  # bytes that its processes have in memory
-    # metrics that it has printed, or written to event files, since the sample before
+    cpu: float  # cores in use since the previous sample
+    memory: int  # bytes of its processes in memory
+    # metrics that the task has printed, or written to event files, since the previous sample
     printed: Dict[str, float]
-    # of the run's clock: when the step was written, if it is of event files; in NEWEST_SAMPLES
+    # In NEWEST_SAMPLES: when the step was written, by the run's clock, if it is from event files.
     step_time: float
-    # In NEWEST_SAMPLES: when each counter of STEP_COUNTERS was printed last, by the run's clock.
+    # In NEWEST_SAMPLES: when each counter of STEP_COUNTERS was last printed, by the run's clock.
     step_times: Dict[str, float]
-    not_finite: Dict[str, str]  # in NEWEST_SAMPLES: metrics that are "nan", "inf" or "-inf"
-    # metrics that are not read any more: to match their patterns takes too long; in NEWEST_SAMPLES
+    # In NEWEST_SAMPLES: metrics that are "nan", "inf" or "-inf".
+    not_finite: Dict[str, str]
+    # In NEWEST_SAMPLES: metrics that are no longer read, because their patterns take too long.
     stopped: List[str]
 
 
 class HostSample(_Sample, total=False):
-    cpu: float  # cores in use, by whomever
+    cpu: float  # cores in use by all processes
     memory: int  # bytes in use
     rates: Dict[str, int]  # bytes a second: received, sent, read, written
-    # of each: index, percent busy, bytes in use, bytes in all; null: it does not say
+    # of each GPU: index, percent busy, bytes in use, bytes in total; null: unknown
     gpus: List[List[Any]]
 
 
 class NewestSamples(TypedDict):
     host: HostSample
-    tasks: Dict[str, TaskSample]  # `printed` with all that is known so far
+    tasks: Dict[str, TaskSample]  # `printed` has all metrics that are known so far
+
+
+# --- small files of a job
 
 
 class LockHolder(TypedDict, total=False):
-    """The content of a lock file, as the operator's machine gave it: that machine checks it when it
-    reads it back."""
+    """The content of a lock file, as an operator's machine sent it. The machine that reads it back
+    checks it."""
 
     user: object
     machine: object
@@ -268,13 +272,13 @@ class LockHolder(TypedDict, total=False):
 
 
 class Fence(LockHolder):
-    """The file beside a lock: its last holder."""
+    """The file beside a lock with the last holder and the fencing number."""
 
     number: int
 
 
 class DataMarker(TypedDict):
-    """data/<name>.tfdeploy: the folder is ours."""
+    """The file data/<name>.tfdeploy, which marks the folder as ours."""
 
     v: int
     time: float
@@ -283,26 +287,26 @@ class DataMarker(TypedDict):
 
 
 class DataRecord(TypedDict):
-    """data/<name>.json: the folder is whole."""
+    """The file data/<name>.json, which records that the folder is complete."""
 
     v: int
     time: float
     digest: str
-    attributes: str  # "": not recorded, by an older version or because rsync brought it
-    parts: Optional[DataParts]  # None: no part of it was told apart
+    attributes: str  # "": not recorded, because an older version or rsync brought the data
+    parts: Optional[DataParts]  # None: the data set has no parts
 
 
 class DataParts(TypedDict):
-    """Which files of a data set with `split` are in which part."""
+    """The assignment of the files of a data set with `split` to its parts."""
 
     count: int  # of parts, on all hosts
-    # zlib in base64 of two bytes for each row there, in the order of listing.walk, low byte first:
-    # its part, or NO_PART
+    # The part of each row, or NO_PART, in the order of listing.walk: two bytes per row, low byte
+    # first, compressed by zlib, in base64.
     of: str
 
 
 class ReleaseRecord(TypedDict, total=False):
-    """releases/<hash>.json. `entries` has release_manifest.Entry, as lists."""
+    """The file releases/<hash>.json. `entries`: the values of release_manifest.Entry, as lists."""
 
     v: int
     entries: List[Tuple[str, str, int, str, str, int]]
@@ -311,10 +315,10 @@ class ReleaseRecord(TypedDict, total=False):
 
 
 class EnvironmentRecord(TypedDict):
-    """.envs/<name>.json: the environment is whole."""
+    """The file .envs/<name>.json, which records that the environment is complete."""
 
     v: int
     time: float
     by: str  # "uv" or "pip"
-    python: str  # its version
+    python: str  # version of the interpreter
     packages: Dict[str, str]

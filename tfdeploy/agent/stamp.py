@@ -1,4 +1,5 @@
-"""Whether anything was written below a folder since it was listed."""
+"""Compute a stamp of a folder, which shows whether anything in it was written since it was
+listed."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from tfdeploy.agent.listing import entries
 
 
 class Stamp:
-    """Changes with any write to a file. It is finer than a digest, and valid on one machine
-    only."""
+    """A hash of names, inodes, sizes and times. Changes with any write to a file. Detects more
+    changes than a digest, and is valid on one machine only."""
 
     def __init__(self) -> None:
         self._sum = hashlib.sha256()
@@ -33,7 +34,7 @@ class Stamp:
 
 
 def stamp_of(path: str) -> str:
-    """Of a folder, or of one file. Raises OSError."""
+    """Return the stamp of a folder or of one file. Raises OSError."""
     stamp, place = Stamp(), os.fsencode(path)
     for name, about in (
         entries(place) if os.path.isdir(path) else [(os.path.basename(place), os.lstat(path))]

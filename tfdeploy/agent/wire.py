@@ -1,7 +1,7 @@
-"""What both sides speak: values of verbs, status files, journal records. Versioned, once.
+"""Define the records that the control side and the hosts exchange: values of verbs and status
+files. VERSION is the version of all of them.
 
-The control side imports of the agent this module, `frames`, `layout` and `shapes`, and no other. A
-value travels as the JSON of its fields. A reader leaves out fields that it does not know, so that
+A record travels as the JSON of its fields. A reader ignores fields that it does not know, so that
 an old agent and a new tfdeploy (or the reverse) still understand each other.
 """
 
@@ -31,14 +31,16 @@ VERSION = 1
 RUN_STATES = ("starting", "running", "succeeded", "failed", "stopped", "lost")
 TASK_STATES = ("pending", "starting", "running", "ended", "lost")
 OUTCOMES = ("succeeded", "failed", "killed", "stopped", "gave_up", "lost")
-# of the run on one host, in order; `ended` means that nothing of it is alive there
+# Phases of a run on one host, in order. `ended`: no process of the run is alive on that host.
 PHASES = ("prepared", "started", "committed", "ending", "ended")
 
-# of Knowledge as JSON: enough for a thousand tasks that ended with long reasons in any script
+# Limit of Knowledge as JSON: enough for a thousand tasks with long reasons in any script.
 MAX_KNOWN_BYTES = 1 << 22
 
-MARKER = "TFDEPLOY_TASK_RUN_ID"  # in the environment of every process of a task: run id
-TASK_MARKERS = (  # what each task finds in its environment
+# Environment variable with the run's id, which every process of a task has.
+MARKER = "TFDEPLOY_TASK_RUN_ID"
+# Environment variables of every task.
+TASK_MARKERS = (
     "TFDEPLOY_TASK_RUN_ID",
     "TFDEPLOY_TASK_JOB",
     "TFDEPLOY_TASK_ROLE",
@@ -51,8 +53,8 @@ TASK_MARKERS = (  # what each task finds in its environment
 def ending_in_words(
     outcome: str, exit_code: object = None, signal: object = None, reason: Optional[str] = None
 ) -> str:
-    """The words behind the name of a task that died: "failed with exit code 3", "killed by signal
-    9", "gave up: REASON"."""
+    """Return the text that follows the name of a task that died: "failed with exit code 3", "killed
+    by signal 9", "gave up: REASON"."""
     if outcome == "succeeded":
         text = "ended too early, with exit code 0"
     elif outcome == "failed" and exit_code is not None:
@@ -70,8 +72,8 @@ def ending_in_short(
     signal: object = None,
     reason: Optional[str] = None,
 ) -> str:
-    """How an attempt ended, without a verb: REASON, or "exit code 3", "killed by signal 9", "lost".
-    `outcome` None: unknown."""
+    """Return how an attempt ended, without a verb: REASON, or "exit code 3", "killed by signal 9",
+    "lost". `outcome` None: unknown."""
     if reason:
         return reason
     if outcome in (None, "succeeded", "failed") and exit_code is not None:
@@ -85,7 +87,7 @@ def ending_in_short(
 
 
 def to_wire(value: Any) -> Any:
-    """One of the records below as a dict of its fields, ready for JSON; a deep copy."""
+    """Return a record as a dict of its fields, ready for JSON. The result is a deep copy."""
     if hasattr(value, "FIELDS"):
         value = vars(value)
     if isinstance(value, dict):
@@ -94,7 +96,8 @@ def to_wire(value: Any) -> Any:
 
 
 def from_wire(cls: Type[V], fields: Unchecked) -> V:
-    """The record again. Fields that this version does not know are left out."""
+    """Return the record with these fields, as `to_wire` wrote them. Fields that this version does
+    not know are left out."""
     known: Dict[str, Unchecked] = cls.FIELDS  # type: ignore[attr-defined]
     kept: Unchecked = {}
     for name in known.keys() & fields.keys():
@@ -109,15 +112,15 @@ NAME_KEY_BYTES = 8
 
 
 def name_key(path: str) -> bytes:
-    """A short hash of a file's path, for comparing many. 8 bytes."""
+    """Return a hash of NAME_KEY_BYTES bytes for a file's path, to compare many paths."""
     import hashlib
 
     return hashlib.blake2b(os.fsencode(path), digest_size=NAME_KEY_BYTES).digest()
 
 
 def word_of(word: PlanWord, texts: List[str]) -> str:
-    """A word of a plan: text, or a list of texts and of numbers, which name one of `texts`. Raises
-    ValueError."""
+    """Return a word of a plan as text. `word`: text, or a list of texts and of indices in `texts`,
+    which are joined. Raises ValueError."""
     if isinstance(word, str):
         return word
     try:
@@ -130,17 +133,18 @@ def word_of(word: PlanWord, texts: List[str]) -> str:
 
 @record
 class TaskSpec:
-    """All that a supervisor must know of its task, but for secrets (env.json)."""
+    """Everything that a supervisor must know about its task, except secrets (env.json)."""
 
     task: str  # "worker:0"
     role: str
     index: int
-    # Words as of word_of. argv[0] is the interpreter or program, with ~ already expanded or looked
-    # up on PATH
+    # Words for word_of. argv[0] is the interpreter or program, with ~ already expanded, or a name
+    # that is looked up on PATH.
     argv: List[PlanWord]
-    # set over the environment of the agent; PATH_PREPEND below goes first on PATH
+    # Added to the environment of the agent. `path_prepend` below comes first on PATH.
     env: Dict[str, PlanWord]
-    # the planned port; up = listened on by the task's own process tree. None: it does not listen
+    # The planned port. The task is up once its own process tree listens there. None: it does not
+    # listen.
     port: Optional[int] = None
     gpus: List[int] = field(default_factory=list)
     deciding: bool = False
@@ -149,16 +153,16 @@ class TaskSpec:
     log_max_bytes: int = 1 << 30
     path_prepend: List[str] = field(default_factory=list)
     serves: bool = False  # a server, as in Peer
-    # its program binds it exclusively: the minder holds it until just before each start
+    # A port that the program binds exclusively. The minder holds it until just before each start.
     own_port: Optional[int] = None
-    runtime: bool = True  # tfdeploy's is on its PYTHONPATH
-    cwd: str = ""  # the folder inside the code in which it starts; "": its top
-    # of the mode, for the runtime; None: of a version before, see runtime/task.py
+    runtime: bool = True  # tfdeploy's runtime is on its PYTHONPATH
+    cwd: str = ""  # the folder inside the code in which the task starts; "": the top folder
+    # Traits of the mode, for the runtime. None: from an older version, see runtime/task.py.
     traits: Optional[List[str]] = None
 
 
 def whole_words(spec: TaskSpec, texts: List[str]) -> TaskSpec:
-    """With argv and env as the task gets them. Raises ValueError."""
+    """Return the spec with argv and env as text, as the task receives them. Raises ValueError."""
     argv = [word_of(word, texts) for word in spec.argv]
     return replace(
         spec, argv=argv, env={name: word_of(word, texts) for name, word in spec.env.items()}
@@ -167,20 +171,20 @@ def whole_words(spec: TaskSpec, texts: List[str]) -> TaskSpec:
 
 @record
 class Peer:
-    """A task of the run on any host: what every minder knows of all tasks."""
+    """A task of the run on any host, as every minder knows it."""
 
     task: str
     role: str
     host: str
     deciding: bool = False
-    # never ends by itself: it is ended when all other tasks are done, and its own exit 0 is a
-    # failure
+    # A server, which never ends by itself. It is ended when all other tasks are done. An exit of its
+    # own, also with code 0, is a failure.
     serves: bool = False
-    # "alone": it is started again by itself, "gang": the whole gang is, "": the run fails
+    # "alone": only this task is restarted; "gang": the whole gang is restarted; "": the run fails
     on_death: str = ""
     gang: bool = False  # belongs to the gang
-    address: str = ""  # what the other hosts call it, with its port; "": it does not listen
-    own_port: bool = False  # that port is its own_port: it is never probed once the task runs
+    address: str = ""  # its address for other hosts, with the port; "": it does not listen
+    own_port: bool = False  # the port is TaskSpec.own_port, and never probed once the task runs
 
 
 @record
@@ -188,7 +192,7 @@ class MeshHost:
     host: str
     address: str
     port: int
-    # all of this host, without ports; [] in runs of a version before
+    # All addresses of this host, without ports. [] in runs of an older version.
     addresses: List[str] = field(default_factory=list)
 
 
@@ -207,38 +211,41 @@ class HostPart:
     # all hosts of the run
     mesh: List[MeshHost] = field(default_factory=list, metadata={"of": MeshHost})
     keep: List[str] = field(default_factory=list)  # paths relative to the code
-    fresh: bool = False  # what lies in `keep` is set aside first
+    fresh: bool = False  # the content of `keep` is set aside first
     links: Dict[str, str] = field(default_factory=dict)  # path in the code -> data set's name
-    # data set with `split` -> how many parts, then those of its tasks
+    # data set with `split` -> the number of its parts, then the parts of this host's tasks
     parts: Dict[str, List[int]] = field(default_factory=dict)
     finish_grace_s: float = 60.0
     stop_grace_s: float = 20.0
-    start_within_s: float = 60.0  # prepared, no start
-    commit_within_s: float = 60.0  # started, no commit
-    # starts again, of a task or of the gang, without ten good minutes in between
+    start_within_s: float = 60.0  # a prepared run that is not started by then is aborted
+    commit_within_s: float = 60.0  # a started run that is not committed by then is aborted
+    # most restarts of a task or of the gang without ten good minutes in between
     restart_max: int = 0
-    # the first pause, and the longest
+    # the first and the longest pause before a restart
     restart_backoff_s: List[float] = field(default_factory=lambda: [1.0, 60.0])
-    # a task that does nothing for so long is stalled; 0: stalls are not looked for
+    # A task without activity for this time is stalled. 0: stalls are not detected.
     stall_after_s: float = 0.0
-    stall_action: str = "report"  # or "restart": the culprit is also ended, as if it had failed
-    # this host's clock before the others', as the launch found it; 0 where that may be an error
+    # "report", or "restart": the task that causes the stall is also ended, as if it had failed
+    stall_action: str = "report"
+    # How far this host's clock is ahead of the others, as the launch measured it. 0 if the measured
+    # difference may be an error.
     ahead_s: float = 0.0
-    # the host whose keep lies on all the gang's disks before the gang starts again
+    # The host whose keep folders all hosts of the gang receive before the gang restarts.
     supply_from: Optional[str] = None
-    # a host that has refused the mesh's port for so long has no minder
+    # A host that has refused connections to the mesh's port for this time has no minder.
     unminded_after_s: float = 60.0
-    # tasks of a host without a minder are lost for good after so long
+    # Tasks of a host without a minder are lost for good after this time.
     restart_wait_s: float = 3600.0
     # a task that fails twice with the same error before its first step does not start again
     same_error_ends: bool = False
     # strings that many words of the tasks share: see word_of
     texts: List[str] = field(default_factory=list)
     lockstep: bool = False  # each step waits for the slowest task
-    protect: str = "none"  # or "peers", "firewall": who is let in at the run's ports of this host
-    # then: all IP addresses of all hosts of the run
+    # "none", "peers" or "firewall": how the run's ports on this host are protected from strangers
+    protect: str = "none"
+    # if they are protected: all IP addresses of all hosts of the run
     allowed: List[str] = field(default_factory=list)
-    # the hosts that turn strangers away; None in runs of a version before: all or none
+    # The hosts that reject strangers. None in runs of an older version: all hosts or none.
     guarded: Optional[List[str]] = None
     # regular expressions with one group, for what tasks print
     metrics: Dict[str, str] = field(default_factory=dict)
@@ -261,25 +268,26 @@ class TaskStatus:
     signal: Optional[int] = None
     reason: Optional[str] = None  # "killed, out of memory", "stopped: the deciding task succeeded"
     pid: Optional[int] = None
-    start_ticks: Optional[int] = None  # field 22 of /proc/PID/stat: with boot_id the pid's identity
+    # field 22 of /proc/PID/stat; identifies the process together with pid and boot_id
+    start_ticks: Optional[int] = None
     boot_id: Optional[str] = None
     started: Optional[float] = None
     ended: Optional[float] = None
     log_bytes: int = 0  # written so far (end offset)
     log_lost_bytes: int = 0  # dropped because the disk was full
     supervisor_pid: Optional[int] = None
-    # "stalled": filled in from HostRunState.health where a status is read
+    # "stalled". The reader of a status sets it from HostRunState.health.
     health: Optional[str] = None
     health_reason: Optional[str] = None
     health_since: Optional[float] = None
-    round: int = 1  # how often the gang had started when this attempt did
-    # why there is an attempt after the first, in words: filled in where a status is read
+    round: int = 1  # how often the gang had started when this attempt started
+    # Why the task has restarted, in words. The reader of a status sets it.
     began_again: Optional[str] = None
-    lived_s: Optional[float] = None  # of an attempt that ended, by the monotonic clock
-    # the exception and its line, where the attempt ended by one before its first step: see
-    # log/failure_reason.py
+    lived_s: Optional[float] = None  # lifetime of an ended attempt, by the monotonic clock
+    # The exception and its line, if an exception ended the attempt before its first step. See
+    # log/failure_reason.py.
     error: str = ""
-    # of the socket that closes its port to strangers, which its processes have too
+    # inode of the socket that closes the task's port to strangers; the task's processes inherit it
     guard_inode: Optional[int] = None
     version: int = VERSION
 
@@ -296,31 +304,34 @@ class HostRunState:
     ended: Optional[float] = None
     stop_requested: bool = False  # an operator asked for it
     abort_reason: Optional[str] = None
-    first_death: Optional[Death] = None  # the cause
-    ended_tasks: Dict[str, Ending] = field(default_factory=dict)  # as known here, all hosts
+    first_death: Optional[Death] = None  # the death that made the run fail
+    # tasks of all hosts, as far as this host knows
+    ended_tasks: Dict[str, Ending] = field(default_factory=dict)
     minder_pid: Optional[int] = None
     minder_start_ticks: Optional[int] = None
     boot_id: Optional[str] = None
-    left_files: List[str] = field(default_factory=list)  # written in cwd/, outside keep, at the end
-    hostname: Optional[str] = None  # the machine's own name: tells hosts apart that share a workdir
-    # this boot of this machine or container, which tells clones apart: run/find.py
+    # files in cwd/, outside keep, that the program has left at the end
+    left_files: List[str] = field(default_factory=list)
+    # the machine's own name, which distinguishes hosts that share a workdir
+    hostname: Optional[str] = None
+    # id of this boot of this machine or container, which distinguishes clones: run/find.py
     place: Optional[str] = None
-    # monotonic seconds of that boot: prepared, started, decided, ...
+    # event (prepared, started, decided, ...) -> its time in monotonic seconds of that boot
     marks: Dict[str, float] = field(default_factory=dict)
-    health: Dict[str, Health] = field(default_factory=dict)  # of tasks that stand still
-    # of tasks whose starts failed lately
+    health: Dict[str, Health] = field(default_factory=dict)  # of stalled tasks
+    # of tasks whose starts failed recently
     restarts: Dict[str, RestartCount] = field(default_factory=dict)
-    round: Optional[GangRound] = None  # the gang's latest new start
-    # task that is about to start again -> why, in words
+    round: Optional[GangRound] = None  # the gang's latest restart
+    # task that is about to restart -> why, in words
     again: Dict[str, str] = field(default_factory=dict)
-    supplied: int = 1  # the gang's round for which the chief's keep has come
-    # task -> in words, why its port is open though it is protected
+    supplied: int = 1  # the gang's round for which the chief's keep folders have arrived
+    # task -> why its port is open although the run is protected, in words
     open_ports: Dict[str, str] = field(default_factory=dict)
-    # what a version before wrote for `admitted`, without hosts
+    # written by older versions in place of `admitted`, without hosts
     learned: List[str] = field(default_factory=list)
-    # address of a host that was let in later -> that host
+    # address that was admitted during the run -> its host
     admitted: Dict[str, str] = field(default_factory=dict)
-    # host -> the address it came through, which is not its own
+    # host -> the address through which it connects, which is not its own
     not_admitted: Dict[str, str] = field(default_factory=dict)
     # hosts without a minder of the run -> since (UTC seconds)
     unminded: Dict[str, float] = field(default_factory=dict)
