@@ -1,7 +1,7 @@
-"""Collect from the hosts what `tfdeploy audit` shows. Reads only.
+"""Collect the answer of `tfdeploy audit` from the hosts. Changes nothing.
 
-It shows who did what, how ports and secrets were protected, and what is still on the hosts. A host
-may lie about itself: it can hide files and change its log.
+The answer tells who did what, how ports and secrets were protected, and what is still on the hosts.
+It is no proof, because a host can hide files and change its log.
 """
 
 from __future__ import annotations
@@ -33,16 +33,15 @@ from tfdeploy.model.text.words import iso_z
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.transport.protocols import Fleet, Session
 
-MOST_LOG_BYTES = 4 << 20  # per file: twice what an agent sends
+MOST_LOG_BYTES = 4 << 20  # limit for one log file: twice what an agent sends
 SILENCE_S = 60.0
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What the audit is about. `run` is None for an audit of everything on the hosts.
+    """The subject of an audit: one run, or everything on the hosts (`run` is None).
 
-    `plan` is the plan of the run, if known. `secret_paths` is by job, as
-    withheld_files.secret_paths returns it.
+    `plan` is the plan of the run, if known. `secret_paths`: see withheld_files.secret_paths.
     """
 
     run: str | None = None
@@ -57,7 +56,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class HostAudit:
-    """One host's answer: its log, its state now, and its versions."""
+    """The answer of one host: its log, its state now, and its versions."""
 
     log: AuditLog
     here: AuditHere
@@ -150,8 +149,10 @@ def _port_rows(plan: Plan) -> list[AuditPortRow]:
 
 
 def _admitted_rows(good: Answers) -> list[AuditAdmittedRow]:
-    """Return the admitted addresses. Rows without a valid address and name are dropped, because a
-    host may send anything."""
+    """Return the admitted addresses.
+
+    Rows without a valid address and name are dropped, because a host may send anything.
+    """
     return [
         {"host": host, "address": each.address, "of": each.of}
         for host, one in good.items()
@@ -165,8 +166,8 @@ def _secret_rows(
 ) -> list[AuditSecretRow]:
     """Return a row for each secret that a host got.
 
-    `delivered` and `forgotten` are None if the host did not answer. The plan and the files on the
-    host fill in what a log has lost or never had.
+    `delivered` and `forgotten` are None if the host did not answer. If the log of a host lacks an
+    entry, the plan and the files on the host replace it.
     """
     rows: dict[tuple[str, str, str], AuditSecretRow] = {}
 
@@ -189,7 +190,7 @@ def _secret_rows(
                 )
     for host, one in good.items():
         for entry in one.log.entries:
-            # The entry of another host, in a log that both share.
+            # The entry belongs to another host that shares the log and has answered.
             is_shared = entry.host != host and entry.host in good
             if entry.run is not None and not is_shared and subject.run in (None, entry.run):
                 for name in entry.secrets:

@@ -1,7 +1,7 @@
-"""List what no run needs, with its size, and remove it, for `tfdeploy clean`.
+"""List items that no run needs, with their sizes, and remove them, for `tfdeploy clean`.
 
-Removes from hosts and from this machine. Each host checks each item again when it removes it,
-because a list may be stale. Hosts that share a workdir are cleaned once.
+Items are on hosts and on this machine. A list may be stale, so each host checks each item again
+before it removes the item. Hosts that share a workdir are cleaned once.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet, Session, Stream
 
-MOST_ITEMS = 1_000_000
-SILENCE_S = 600.0  # measuring or removing a large folder takes so long
+MOST_ITEMS = 1_000_000  # limit for the items of one host
+SILENCE_S = 600.0  # limit for measuring or removing one large folder
 _GONE_ALREADY = "it is gone already"
-# Reasons that are no failure: another operator removed the item, or needs it again.
+# These reasons are no failure: another operator has removed the item, or needs it again.
 _NO_FAULT = (_GONE_ALREADY, "it is needed again")
 Items = Mapping[str, tuple[CleanItem, ...]]  # by host
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The items that may go, and the items that stay. `errors`: hosts without an answer.
+    """The items that may be removed (`going`), and the items that stay.
 
-    `shared` maps a host to another host that reports the same workdir. `kept` has (job, run) of the
-    runs that stay on hosts, also because of --newest and --older.
+    `errors` has the hosts without an answer. `shared` maps a host to another host that reports the
+    same workdir. `kept` has (job, run) of the runs that stay on hosts, for example because of
+    --newest or --older.
     """
 
     going: Items
@@ -57,10 +58,10 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Removed:
-    """The items that are gone, and those that should be gone but are still there.
+    """The items that are gone, and the items that could not be removed (`left`).
 
-    `errors` has the hosts that failed. `runs_left` has (job, run) of runs that were to be removed
-    and may still be on a host.
+    `errors` has the hosts that failed. `runs_left` has (job, run) of the candidate runs that may
+    still be on a host.
     """
 
     gone: Items
@@ -72,7 +73,10 @@ class Removed:
 def find_candidates(
     fleet: Fleet, hosts: tuple[Host, ...], jobs: tuple[str, ...] | None, rules: Rules, now: float
 ) -> Candidates:
-    """Return what no run needs, for these `jobs` (None: all jobs). `now` is in UTC seconds."""
+    """Return the items of `jobs` (None: of all jobs) that no run needs.
+
+    `now` is in UTC seconds.
+    """
     args = {"jobs": jobs, "named": rules.named, "secret_files": rules.secret_paths}
     listed, errors, shared = _list_items(fleet, hosts, args)
     stay = runs_that_stay(listed, rules, now)
@@ -81,7 +85,7 @@ def find_candidates(
 
 
 def find_everything(fleet: Fleet, hosts: tuple[Host, ...]) -> Candidates:
-    """Return everything that tfdeploy put on the hosts. Live runs and foreign files stay."""
+    """Return all items that tfdeploy put on the hosts. Live runs and files of others stay."""
     listed, errors, shared = _list_items(fleet, hosts, {"everything": True})
     return Candidates(
         _filter_items(listed, lambda item: not item.stays),
@@ -115,7 +119,7 @@ def _list_items(
 
 
 def _receive_items(session: Session, stream: Stream[CleanItem, Any]) -> Iterator[CleanItem]:
-    """Yield the items of a host. Raise BadAnswer if there are too many."""
+    """Yield the items of a host. Raise BadAnswer if there are more than MOST_ITEMS."""
     for count, (item, _) in enumerate(stream):
         if count >= MOST_ITEMS:
             raise BadAnswer(f"it lists more than {MOST_ITEMS:,} items", where=session.host.name)
@@ -139,7 +143,7 @@ def remove(
     holder: LockHolder,
     emit: Emit,
 ) -> Removed:
-    """Remove the candidates of each job under its lock, then those without a job."""
+    """Remove the candidates of each job under the job's lock, then candidates without a job."""
     removal = _Removal(fleet, candidates, hosts)
     args = {"named": rules.named, "secret_files": rules.secret_paths}
     for job in sorted(
@@ -158,7 +162,7 @@ def remove_everything(
 ) -> Removed:
     """Remove everything that tfdeploy put on the hosts.
 
-    A host with a live run or a locked job removes nothing and reports that.
+    A host with a live run or a locked job removes nothing and reports the reason.
     """
     removal = _Removal(fleet, candidates, hosts)
     removal.ask(removal.hosts, CLEAN_EVERYTHING, {"holder": holder})
@@ -166,7 +170,7 @@ def remove_everything(
 
 
 class _Removal:
-    """Asks hosts to remove items, and collects the reports, also of hosts that fail midway."""
+    """Asks hosts to remove items, and collects their reports, even if a host fails midway."""
 
     def __init__(self, fleet: Fleet, candidates: Candidates, hosts: tuple[Host, ...]) -> None:
         self._fleet, self._going = fleet, candidates.going
@@ -185,7 +189,7 @@ class _Removal:
         args: Args,
         job: str | None = None,
     ) -> None:
-        """Ask hosts to remove the candidates of the job; without a job, everything."""
+        """Ask hosts to remove the candidates of the job (None: everything)."""
 
         def remove_on_host(session: Session) -> None:
             host = session.host.name
@@ -217,9 +221,9 @@ class _Removal:
 class LocalRuns:
     """This machine's records of runs that no host keeps.
 
-    `going` maps a run to its job and bytes. The other records stay: `unended` runs are on no host,
-    but this machine did not see their end; `elsewhere` runs have a host that was not asked or did
-    not answer.
+    `going` are the records that may be removed: {run: (job, bytes)}. The other records stay.
+    `unended` runs are on no host, but this machine did not see their end. `elsewhere` runs have a
+    host that was not asked or did not answer.
     """
 
     going: Mapping[str, tuple[str, int]] = field(default_factory=dict)
@@ -231,7 +235,7 @@ class LocalRuns:
         return {run: size for run, (_, size) in self.going.items()}
 
     def without(self, runs: Collection[tuple[str, str]]) -> dict[str, int]:
-        """Return {run: bytes} of `going`, without `runs` (job, run) that are still on a host."""
+        """Return {run: bytes} of `going`, without `runs`, which are (job, run)."""
         return {run: size for run, (job, size) in self.going.items() if (job, run) not in runs}
 
 
@@ -245,8 +249,8 @@ def local_runs(
 ) -> LocalRuns:
     """Return this machine's records of runs of `jobs` (None: all), split by whether they may go.
 
-    A host counts as asked if a host with the same connection was asked, whatever its name: many
-    inventories have an n1.
+    Hosts are compared by their connections and not by their names, because many inventories have a
+    host n1.
     """
     answered = {_connection(host) for host in hosts if host.name not in candidates.errors}
     going, staying = _runs_in(candidates.going.values()), _runs_in(candidates.staying.values())
@@ -273,12 +277,12 @@ def _runs_in(lists: Iterable[Iterable[CleanItem]]) -> set[tuple[str, str]]:
 
 
 def _connection(host: Host) -> tuple[object, ...]:
-    """Return what identifies the connection to a host."""
+    """Return the values that identify the connection to a host."""
     return host.address, host.port, host.user, host.jump, host.workdir
 
 
 def _connections(plan: Plan) -> set[tuple[object, ...]]:
-    """Return how the run's hosts were reached; {()} if the record does not tell."""
+    """Return the connections of the run's hosts; {()} if the record of the run is invalid."""
     try:
         return {_connection(host) for host in hosts_of(plan)}
     except msgspec.MsgspecError:

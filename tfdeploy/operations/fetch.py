@@ -1,8 +1,7 @@
-"""Fetch a run's checkpoints, its other files and its logs from all hosts at once (`tfdeploy
-fetch`).
+"""Fetch a run's checkpoints, other files and logs from all hosts at once (`tfdeploy fetch`).
 
     DIR/keep/<path>          from the host that has the newest checkpoint
-    DIR/files/<host>/<path>  what each program wrote to its working directory, outside keep
+    DIR/files/<host>/<path>  other files that a program wrote to its working directory
     DIR/logs/worker-0@n3.log
 
 A host that fails does not stop the others. The run may be live.
@@ -30,12 +29,12 @@ from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Session
 
 PARTS = ("keep", "files", "logs")
-CLOCK_S = 2.0  # error that remains after two hosts' clocks were compared
+CLOCK_S = 2.0  # largest error of a comparison between the clocks of two hosts
 
 
 @dataclass(frozen=True)
 class FetchOptions:
-    """What to fetch, and to where.
+    """Options of a fetch: the parts to fetch, and the local folder `to`.
 
     `only` limits the hosts (None: all hosts of the run). `most_bytes` limits what one host may
     send.
@@ -50,16 +49,16 @@ class FetchOptions:
 
 @dataclass
 class Fetched:
-    """Every host's outcome, and the host that `keep` came from (None: no host has any)."""
+    """Every host's outcome, and the host that `keep` came from (None: no host has kept files)."""
 
     hosts: dict[str, HostFetch | TfdeployError]
     keep_from: str | None = None
-    others: list[str] = field(default_factory=list)  # hosts whose other kept files were not fetched
+    others: list[str] = field(default_factory=list)  # hosts whose kept files were not fetched
 
 
 @dataclass(frozen=True)
 class HostListings:
-    """The lists of one host's files, made before anything is fetched.
+    """The lists of one host's files, made before the first file is fetched.
 
     `clock_skew_s` is how far the host's clock is ahead of this machine's clock.
     """
@@ -70,7 +69,7 @@ class HostListings:
 
 
 def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetched:
-    """Fetch from all hosts. Errors of hosts are in the result."""
+    """Fetch from all hosts, and return every host's outcome."""
     hosts = hosts_of(plan, options.only)
     keep, files = Source("keep", plan.job, keep=plan.keep), Source("files", plan.job, plan.run)
 
@@ -132,8 +131,9 @@ def deciding_host(plan: Plan) -> str | None:
 def newest_host(seen: Mapping[str, HostListings], prefer: str | None) -> str | None:
     """Return the host of the newest checkpoint, by this machine's clock.
 
-    Without a checkpoint it is `prefer`, else the host of the newest file. Checkpoints that differ
-    by at most CLOCK_S count as equally new: `prefer` wins among them, else the latest time.
+    Checkpoints whose times differ by at most CLOCK_S count as equally new. Among their hosts,
+    `prefer` is chosen, else the host with the latest time. If no host has a checkpoint, `prefer` is
+    chosen if it has kept files, else the host of the newest file.
     """
     having = {
         name: newest(what.keep.files)
@@ -155,8 +155,10 @@ def newest_host(seen: Mapping[str, HostListings], prefer: str | None) -> str | N
 
 
 def _one_per_workdir(seen: Mapping[str, HostListings]) -> set[str]:
-    """Return one host for each workdir that holds files: hosts that share one have the same
-    files."""
+    """Return one host for each workdir that holds files.
+
+    Hosts that share a workdir have the same files.
+    """
     firsts: set[str] = set()
     for name, what in seen.items():
         if what.files is not None and what.files.files and not firsts & set(what.files.sharing):

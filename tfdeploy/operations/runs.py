@@ -1,5 +1,7 @@
-"""List the runs that hosts hold, and those in the store whose hosts did not answer (`tfdeploy
-runs`)."""
+"""List runs, for `tfdeploy runs`.
+
+The list has the runs that hosts hold, and runs of the store with a host that did not answer.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from tfdeploy.transport.protocols import Fleet
 def list_runs(
     fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, job: str | None
 ) -> tuple[list[RunRow], dict[str, TfdeployError]]:
-    """Return the rows, newest first, and the errors of hosts without an answer."""
+    """Return one row for each run, newest first, and the errors of hosts without an answer."""
     known, silent = find_runs(fleet, hosts, job)
     answered = {host.name for host in hosts} - set(silent)
     rows = []
@@ -54,7 +56,8 @@ def list_runs(
 def newest_first(rows: list[RunRow]) -> list[RunRow]:
     """Sort rows by `started`; rows without it come last.
 
-    "Z" is removed first: with it, a time without a fraction would sort after one with a fraction.
+    "Z" is removed first. Otherwise a time without a fraction would sort after the same second with a
+    fraction.
     """
     return sorted(rows, key=lambda row: (row["started"] or "").rstrip("Z"), reverse=True)
 
@@ -93,7 +96,7 @@ def _row(known: FoundRun, plan: Plan | None, answered: set[str]) -> RunRow:
 
 
 def _remembered(plan: Plan) -> RunRow:
-    """Return the row of a run that only this machine knows."""
+    """Return the row of a run that only the store of this machine has."""
     return {
         **_row(FoundRun(plan.run, plan.job), plan, set()),
         "state": None,

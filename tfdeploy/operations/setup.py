@@ -1,7 +1,7 @@
 """Make the job's Python environment on every host, and compare the hosts (`tfdeploy setup`).
 
-A host that has the environment already (same digest) gets one call only. The other hosts make it at
-the same time. Hosts with the same Python get the same package versions, so that a host that is
+A host that has the environment already (same digest) gets only one call. The other hosts make it at
+the same time. Hosts with the same Python version get the same package versions. So a host that is
 added later does not get newer packages.
 """
 
@@ -34,14 +34,18 @@ from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import Recipe, read_recipe
 from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
-MAKE_S = 12 * 3600.0  # pip may compile for hours, or wait for another setup
-MAX_OUTPUT_BYTES = 64 << 20  # output of uv or pip
-ITEM_BYTES = 100  # overhead counted for each line
+MAKE_S = 12 * 3600.0  # time limit: pip may compile for hours, or wait for another setup
+MAX_OUTPUT_BYTES = 64 << 20  # limit for the output of uv or pip on one host
+ITEM_BYTES = 100  # overhead that is counted for each line of output
 
 
 @dataclass(frozen=True)
 class Environment:
-    """One host's environment. `made`, `seconds` and `bytes_sent` tell what this setup did."""
+    """The environment of one host.
+
+    `made`: this setup has made it. `seconds` and `bytes_sent` are the time and the data that this
+    setup needed on the host.
+    """
 
     folder: str
     python_version: str
@@ -53,7 +57,7 @@ class Environment:
 
 
 def recipe_of(job: Job, cache: Path | None, withhold: WithheldFiles = NONE) -> Recipe | None:
-    """Return the recipe of the job's environment; None for a job without one.
+    """Return the recipe of the job's environment; None for a job without an environment.
 
     `withhold` are files that must not be sent. Raises ConfigError, Refused.
     """
@@ -76,8 +80,8 @@ def setup_job(
 ) -> dict[str, Environment | TfdeployError]:
     """Make the job's environment on all hosts, and return every host's outcome.
 
-    `known` are the hosts of the whole inventory, whose keys must not be sent. Raises UsageError for
-    a job without `setup`.
+    `known` are all hosts of the inventory. Their private keys must not be sent. Raises UsageError
+    for a job without `setup`.
     """
     recipe = recipe_of(job, cache, withheld_files(job, known or hosts))
     if recipe is None:
@@ -120,14 +124,14 @@ class _Setup:
     ) -> dict[str, Environment | TfdeployError]:
         """Make the environment on the locked hosts.
 
-        `pins` are the package versions that it must have, by Python version.
+        `pins` are the package versions that the environment must have, by Python version.
         """
         began = time.monotonic()
         sent, lost = split_outcomes(self._send_wheels(lock.hosts))
 
         def make_on_host(session: Session) -> Environment:
             state = self._state(session)
-            # Another setup may have made it while this one waited for the lock.
+            # Another setup may have made it while this setup waited for the lock.
             made = not state.ready
             if made:
                 state = self._install(session, pins.get(state.python_version, {}))
@@ -160,7 +164,7 @@ class _Setup:
         )
 
     def _install(self, session: Session, pins: Mapping[str, str]) -> EnvState:
-        """Call env.make, and emit the output of uv or pip as notes of level detail."""
+        """Make the environment on one host. Emit the output of uv or pip as notes of level detail."""
         host, recipe = session.host.name, self.recipe
         emit_note(self.emit, "making the environment", host=host)
         wheels = WHEELS if recipe.wheels else None
@@ -197,7 +201,7 @@ def _environment(state: EnvState, **more: Any) -> Environment:
 
 
 def common_versions(environments: Iterable[Environment]) -> dict[str, dict[str, str]]:
-    """Return, for each Python version, the packages that have one version in all its environments.
+    """Return {Python version: {package: version}} for packages with one version in all environments.
 
     A package whose version differs between hosts is not pinned.
     """
@@ -213,7 +217,7 @@ Differences = dict[str, dict[str, list[str]]]
 
 
 def differences(environments: Mapping[str, Environment]) -> Differences:
-    """Return what differs between hosts: Python first, then packages by name."""
+    """Return the differences between hosts: first that of Python, then packages by name."""
     versions_of = {
         host: {"Python": each.python_version, **each.packages}
         for host, each in environments.items()

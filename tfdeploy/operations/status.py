@@ -20,9 +20,9 @@ from tfdeploy.operations.tasklogs.task_log import PIECE_S, LogQuery
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
-TAIL_LINES = 40
-SETTLE_S = 2.0
-DEATH_LINES = 8  # lines of the task that died first
+TAIL_LINES = 40  # log lines of a task that are searched for metrics
+SETTLE_S = 2.0  # time for the minders to inform each other of the end
+DEATH_LINES = 8  # log lines that are shown of the task that died first
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Status:
 
     view: RunView
     errors: dict[str, TfdeployError] = field(default_factory=dict)
-    # Hosts whose minder is gone while the run goes on, as after a reboot: see watch/resume.py.
+    # Hosts whose minder is gone before the end, as after a reboot: see watch/resume.py.
     abandoned: tuple[str, ...] = ()
     # (host that knows the run's end, hosts that do not): see watch/relay.py.
     unheard: tuple[str, tuple[str, ...]] | None = None
@@ -62,7 +62,7 @@ def lines_of_first_death(
 ) -> list[str]:
     """Return the last lines of the task that died first, if the run failed because of it.
 
-    They come from the task's host; if the host gives none, from the fetched logs.
+    The lines come from the task's host, or from the fetched logs if the host gives none.
     """
     view = run_status.view
     if view.first_death not in {task.task for task in view.tasks} or view.state not in (
@@ -74,7 +74,11 @@ def lines_of_first_death(
 
 
 def _find_uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
-    """Compare twice, SETTLE_S apart, because the minders may be about to inform each other."""
+    """Return `uninformed` of the hosts.
+
+    The hosts are compared twice, SETTLE_S apart, because the minders may be about to inform each
+    other.
+    """
     uninformed_hosts = _uninformed(watch)
     if uninformed_hosts is not None:
         time.sleep(SETTLE_S)
@@ -84,7 +88,7 @@ def _find_uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
 
 
 def _uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
-    """Return `uninformed` for the hosts that answer and have a minder of the run."""
+    """Return `uninformed` of the hosts that answer and have a minder of the run."""
     return uninformed(
         {
             host: state
@@ -95,8 +99,10 @@ def _uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
 
 
 def measure(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, Measures]:
-    """Return all metrics that hosts know, by task. For a run of 0.1.0, its last lines are read
-    too."""
+    """Return all metrics that hosts know, by task.
+
+    For a run of tfdeploy 0.1.0, the last lines of its logs are searched too.
+    """
     patterns = patterns_of(plan)
     measures = {task.task: Measures(patterns) for task in plan.tasks}
     for task, sample in watch.samples.items():
@@ -114,7 +120,10 @@ def measure(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, Measures]:
 
 
 def _sorted_values(measures: Measures, first: Iterable[str]) -> dict[str, float]:
-    """Return the values, those of `first` at the front. Counters used only for rates are left out."""
+    """Return the values, beginning with those of `first`.
+
+    Counters that are used only for rates are left out.
+    """
     seen = measures.values()
     rest = (name for name in seen if name not in OTHER_STEPS)
     return {name: seen[name] for name in dict.fromkeys((*first, *rest)) if name in seen}

@@ -1,6 +1,6 @@
 """Scan the host keys of machines, and record those that the user confirms (`tfdeploy trust`).
 
-A changed key is only reported. `renew` replaces it, for one machine that the user names.
+A changed key is only reported. `renew` replaces the key of one machine that the user names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tfdeploy.transport.ssh.target import Target
 from tfdeploy.transport.ssh.trust import HostKey, targets
 from tfdeploy.transport.ssh.trust import scan as scan_one
 
-PARALLEL = 32
+PARALLEL = 32  # machines that are scanned at once
 Outcome = HostKey | TfdeployError
 
 
@@ -41,8 +41,9 @@ def scan(
 ) -> list[ScanResult]:
     """Return the host keys of the jump hosts, then of all hosts in order.
 
-    sshd penalises connections without a login. So each machine is scanned once, and machines behind
-    a jump host only if its key is known: record that key, then scan again.
+    Each machine is scanned only once, because sshd penalises connections without a login. A machine
+    behind a jump host is scanned only if the key of the jump host is known. If it is not, record
+    that key and scan again.
     """
     hops: dict[Target, str] = {}
     destinations: list[tuple[str, Target | TfdeployError]] = []
@@ -92,8 +93,10 @@ def _scan_by_distance(
 
 
 def _for_host(scans: dict[Target, Outcome], name: str, target: Target | TfdeployError) -> Outcome:
-    """Return the outcome of the host's machine. Several hosts of the inventory may be one
-    machine."""
+    """Return the outcome of the host's machine, with the name and target of the host.
+
+    Several hosts of the inventory may be one machine.
+    """
     if isinstance(target, TfdeployError):
         return target
     outcome = scans[_scan_key(target)]
@@ -105,7 +108,7 @@ def _for_host(scans: dict[Target, Outcome], name: str, target: Target | Tfdeploy
 
 
 def _scan_key(target: Target) -> Target:
-    """Return the target without the fields that only matter for a login."""
+    """Return the target without the fields that are only used for a login."""
     return replace(
         target,
         user="",
@@ -142,7 +145,7 @@ def _find_target(hosts: tuple[Host, ...], name: str) -> Target | None:
 
 
 def record(results: Iterable[ScanResult]) -> list[ScanResult]:
-    """Record each new key among `results` once, and return those. Raises HostFailed."""
+    """Record each new key of `results` once, and return the recorded results. Raises HostFailed."""
     recorded: dict[tuple[str, str, bytes], ScanResult] = {}
     for result in results:
         key = result.outcome

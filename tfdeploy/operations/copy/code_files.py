@@ -1,7 +1,8 @@
-"""Pack the code for sending: its manifest, and the contents of small files, once for all hosts.
+"""Pack the code for sending: its manifest, and the contents of files, once for all hosts.
 
-A file that was sent must still have the stat it had when it was hashed. Packed contents are hashed
-again, because a file that is written twice within one tick of the kernel's clock keeps its stat.
+A file that was sent must still have the stat that it had when it was hashed. Packed contents are
+also hashed again, because a file that is written twice within one tick of the kernel's clock keeps
+its stat.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.manifest import Manifest
 from tfdeploy.tree.hash_cache import stamp
 
-# Up to so many bytes go in the call that commits a release, which is faster than starting rsync.
+# Limit for the files that are sent in the call that commits a release. Up to this size, the call is
+# faster than rsync.
 MOST_BYTES = 8 << 20
 NEXT = "let whatever writes into the code folder finish, or list it in .tfdeployignore"
 _MTIME = 1  # index of the mtime in a stamp
@@ -28,7 +30,7 @@ _MTIME = 1  # index of the mtime in a stamp
 class TreeChanged(Refused):
     """The code folder no longer matches its manifest and must be read again.
 
-    `bytes_sent` is what this try sent.
+    `bytes_sent` is the number of bytes that this attempt has sent.
     """
 
     bytes_sent = 0
@@ -43,15 +45,17 @@ class CodeFiles:
     def __init__(self, manifest: Manifest) -> None:
         self.root, self._manifest = manifest.root, manifest
         self._entries = {entry.path: entry for entry in manifest.entries if entry.kind != "link"}
-        # What a host may ask for. Links are not sent, because the host makes them.
+        # The paths that a host may request. Links are not sent, because the host makes them.
         self.paths = frozenset(self._entries)
         self._lock = threading.Lock()
         self._packed: tuple[tuple[str, ...], bytes] | None = None
 
     @cached_property
     def manifest(self) -> bytes:
-        """Return the blob of release.begin: zlib of JSON rows [path, kind, bytes, sha256,
-        target]."""
+        """Return the blob of release.begin.
+
+        It is zlib of JSON rows [path, kind, bytes, sha256, target].
+        """
         rows = [
             [each.path, each.kind, each.size, each.sha256, each.target]
             for each in self._manifest.entries
@@ -65,10 +69,9 @@ class CodeFiles:
         return self._entries[path].stamp[_MTIME]
 
     def contents(self, paths: tuple[str, ...]) -> bytes:
-        """Return the blob of release.commit: zlib of a JSON list of mtimes, a newline, and the
-        contents.
+        """Return the blob of release.commit for files that the host lacks.
 
-        Raises TreeChanged.
+        It is zlib of a JSON list of mtimes, a newline, and the contents. Raises TreeChanged.
         """
         with self._lock:
             if self._packed is None or self._packed[0] != paths:
@@ -103,7 +106,8 @@ class CodeFiles:
             return False
 
     def _read_file(self, path: str) -> bytes:
-        with contextlib.suppress(OSError):  # `check_unchanged` reports the file
+        # `check_unchanged` reports a file that cannot be read.
+        with contextlib.suppress(OSError):
             descriptor = os.open(
                 f"{self.root}/{path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             )

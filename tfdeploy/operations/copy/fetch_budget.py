@@ -1,5 +1,7 @@
-"""Limit how many bytes one host may send: by --max, and by the free space of this machine's
-disk."""
+"""Limit how many bytes one host may send.
+
+The limits are --max and the free space on this machine's disk.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,9 @@ RESERVE_BYTES = 256 << 20  # free space that a fetch must leave on this machine'
 
 @dataclass
 class FetchBudget:
-    """The bytes that one host may send in total. Used by one thread.
+    """The bytes that one host may send in total. Not thread-safe.
 
-    `max_bytes` is the user's limit (None: as much as the disk of this machine takes).
+    `max_bytes` is the user's limit (None: only the free space limits).
     """
 
     host: str
@@ -24,7 +26,7 @@ class FetchBudget:
     received_bytes: int = 0
 
     def check_fits(self, total: int, folder: Path) -> None:
-        """Raise HostFailed if so many further bytes would be too many."""
+        """Raise HostFailed if `total` further bytes exceed --max or the free space for `folder`."""
         if self.max_bytes is not None and self.received_bytes + total > self.max_bytes:
             raise HostFailed(
                 f"{self.received_bytes + total} bytes are to be fetched, more than --max {self.max_bytes} allows",
@@ -40,7 +42,7 @@ class FetchBudget:
             )
 
     def remaining_bytes(self, folder: Path) -> int:
-        """Return how many bytes may still come."""
+        """Return how many bytes the host may still send to `folder`."""
         allowed = _free(folder)
         return max(
             0,
@@ -50,7 +52,7 @@ class FetchBudget:
         )
 
     def spend(self, count: int) -> None:
-        """Count received bytes. Raise HostFailed once they are too many."""
+        """Count received bytes. Raise HostFailed once they are more than --max."""
         self.received_bytes += count
         if self.max_bytes is not None and self.received_bytes > self.max_bytes:
             raise HostFailed(

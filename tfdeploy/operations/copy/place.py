@@ -1,6 +1,6 @@
 """Move checked files from a staging folder to their destination, checkpoint records last.
 
-No link is followed. A newer file is replaced only on request.
+No link is followed. A local file that is newer is replaced only if the caller requests it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ _BLOCK_BYTES = 1 << 20
 
 @dataclass
 class Placed:
-    """What was put in place.
+    """The result of `put_in_place`.
 
-    `files` counts the files. `newer_here` are newer local files that were not replaced.
-    `left_there` are links that were not made, because they lead out of the folder.
+    `files` counts the files and links that were put in place. `newer_here` are local files that
+    were not replaced. `left_there` are links that were not made, because they lead out of the
+    folder.
     """
 
     files: int = 0
@@ -40,10 +41,10 @@ def put_in_place(
     *,
     overwrite: bool = False,
 ) -> Placed:
-    """Move `paths` from `staging`, and make the links of `files`.
+    """Move `paths` from `staging` to `destination`, and make the links among `files`.
 
-    A checkpoint record is not moved while a file of its folder is `missing`. Raises Refused if a
-    link or a folder is in the way, and OSError.
+    A checkpoint record is not moved while a file of its folder is `missing`. Raises OSError, and
+    Refused if a link or a folder is in the way.
     """
     placed = Placed()
     for path in sorted(
@@ -66,7 +67,7 @@ def put_in_place(
 
 
 def _make_link(destination: SafeFolder, link: FoundFile, target: str, placed: Placed) -> None:
-    """Make a link, unless it would lead out or a file is in its place."""
+    """Make a link, unless it leads out of the folder or a file is in its place."""
     if not stays_inside(link):
         placed.left_there.append(link.path)
         return

@@ -1,11 +1,11 @@
 """Fetch one folder of a host.
 
-The host lists the folder, rsync brings the files into a staging folder, the host's hashes check
-them, and they are put in place.
+The host lists the folder, and rsync pulls the files into a staging folder. The files are compared
+with the host's hashes and then put in place.
 
-The program may write at the same time: a changed file is fetched again, and a file that only grew
-is accepted as it was. The record that names a checkpoint comes last, after all files that it names.
-Nothing on this machine is deleted, and no newer file is overwritten.
+The program may write at the same time. A file that has changed is fetched again, and a file that
+has only grown is accepted as it was. A checkpoint record is put in place last, after all files that
+it names. No file of this machine is deleted, and no newer file is overwritten.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from tfdeploy.operations.emit import emit_transfer
 from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 from tfdeploy.transport.rsync.transfer import pull
 
-TRIES = 20  # times that a changing folder is listed
+TRIES = 20  # attempts for a folder that changes
 SUMS_PER_REQUEST = 500  # files in one request for hashes
-SILENCE_S = 600.0  # while the host reads a folder or hashes a large file
-LIST_S = 1800.0  # for a whole list
-LEAST_BYTES_S = 4096  # a host that sends more slowly for SILENCE_S has failed
+SILENCE_S = 600.0  # limit for reading a folder or hashing one large file on the host
+LIST_S = 1800.0  # time limit for a whole list
+LEAST_BYTES_S = 4096  # bytes per second; a pull may take SILENCE_S longer than at this rate
 SLACK_BYTES = 256 << 20  # allowance for files that grow while they are pulled
 
 Stamp = tuple[int, int]  # size, mtime_ns
@@ -43,10 +43,7 @@ Stamp = tuple[int, int]  # size, mtime_ns
 
 @dataclass(frozen=True)
 class Source:
-    """What to fetch from a host: the arguments of fetch.list and fetch.sums.
-
-    `what` is "keep" or "files".
-    """
+    """The files to fetch from a host. `what` is "keep" or "files"."""
 
     what: str
     job: str
@@ -63,7 +60,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Listing:
-    """A host's list of files.
+    """The list of files of one host.
 
     `root` is the folder's path on the host. `sharing` are the hosts of the run that share this
     workdir.
@@ -90,7 +87,7 @@ class HostFetch(Placed):
 
 
 def list_files(session: Session, source: Source) -> Listing:
-    """Return the host's list of the files.
+    """Return the host's list of the files of `source`.
 
     Raises AgentError (unknown_run), HostUnreachable, and BadAnswer for an invalid list.
     """
@@ -131,8 +128,8 @@ def fetch_folder(
 
     Resumes an interrupted fetch. No link is followed below `within` (default: the parent of
     `destination`). `budget` limits the bytes (default: what the disk takes). Raises HostFailed
-    (keeps changing, too much, disk of this machine full), Refused (a link in the way, no rsync),
-    HostUnreachable.
+    (files keep changing, too many bytes, the disk of this machine is full), Refused (a link in the
+    way, no rsync), HostUnreachable.
     """
     within = within or destination.parent
     *folders, name = destination.relative_to(within).parts
@@ -202,8 +199,10 @@ class _FolderFetch:
     received: int = 0
 
     def complete(self) -> None:
-        """List and pull until all files of one list are received. Files that kept changing are in
-        `changing`."""
+        """List and pull until all files of one list are received.
+
+        Afterwards `changing` has the files that kept changing.
+        """
         for _ in range(TRIES):
             self.listing = list_files(self.session, self.source)
             wanted = self._missing_files()
@@ -230,10 +229,10 @@ class _FolderFetch:
         return [one for one in wanted_files if not self._is_here(one)]
 
     def _is_here(self, one: FoundFile) -> bool:
-        """Return whether the staging folder has the file already.
+        """Return whether this machine has the file: checked in `staging`, or in place as listed.
 
-        A checked file counts even if it is newer than the list, because it is complete. A record
-        must be the listed one.
+        A checked file counts even if it differs from the list, because it is complete. But a
+        checkpoint record must be as listed.
         """
         listed = (one.size, one.mtime_ns)
         if one.path in self.checked:
@@ -241,8 +240,10 @@ class _FolderFetch:
         return _stamp(self.destination, one.path) == listed
 
     def _check_hashes(self, files: list[tuple[str, int]]) -> None:
-        """Mark each file as checked if the host's hash of the same first bytes agrees; delete the
-        others."""
+        """Compare files in `staging` with the host's hashes of the same first bytes.
+
+        Mark each equal file as checked, and delete the others.
+        """
         for path, _ in files:
             self.checked.pop(path, None)
         for start in range(0, len(files), SUMS_PER_REQUEST):
@@ -256,8 +257,7 @@ class _FolderFetch:
                     self.staging.unlink(path)
 
     def _pull(self, wanted: list[FoundFile]) -> None:
-        """Bring the files by rsync. Files that `staging` has as they are listed are not sent
-        again."""
+        """Pull the files by rsync. Skip files that `staging` already has as they are listed."""
         wanted = [
             one for one in wanted if _stamp(self.staging, one.path) != (one.size, one.mtime_ns)
         ]
@@ -301,7 +301,7 @@ class _FolderFetch:
 
 
 def _host_checksums(agent: AgentChannel, source: Source, lengths: dict[str, int]) -> dict[str, str]:
-    """Return path -> the host's sha256 of the file's first `lengths[path]` bytes.
+    """Return {path: the host's sha256 of the file's first `lengths[path]` bytes}.
 
     Shorter and missing files are left out.
     """

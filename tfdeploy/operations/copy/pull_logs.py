@@ -1,9 +1,9 @@
-"""Fetch the whole log of each task: `worker-0@n3.log`, the raw bytes of both pipes.
+"""Fetch the whole log of each task: `worker-0@n3.log`, the raw bytes of both streams.
 
-A later fetch appends what is new. If the beginning was rotated away before it was fetched, the rest
-is in `worker-0@n3.from-OFFSET.log`; offsets count from the run's beginning, and no byte is stored
-twice. The host's hash of the same bytes checks the local bytes. `worker-0@n3.times` has the times
-at which they were written: see tasklogs/log_times.py.
+A later fetch appends the new bytes. If bytes were rotated away before they were fetched, the bytes
+after them are in `worker-0@n3.from-OFFSET.log`. Offsets count from the beginning of the run, and no
+byte is stored twice. The local bytes are compared with the host's hash of the same bytes.
+`worker-0@n3.times` has the times at which they were written: see tasklogs/log_times.py.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tfdeploy.operations.emit import emit_transfer
 from tfdeploy.operations.tasklogs.log_times import pack_records, times_name
 from tfdeploy.transport.protocols import AgentChannel, Session
 
-SUM_S = 600.0  # while the host hashes a whole log
+SUM_S = 600.0  # timeout while the host hashes a whole log
 SILENCE_S = 60.0  # longest pause while a log is read without following it
 SLACK_BYTES = 64 << 20  # allowance for a log that rotates while it is read
-ITEM_BYTES = 100  # overhead counted for each piece
-MOST_GAPS = 16  # rotations while one log is read; each begins a new local file
-LEAST_BYTES_S = 4096  # a slower host counts as unreachable
+ITEM_BYTES = 100  # overhead that is counted for each piece
+MOST_GAPS = 16  # limit for gaps by rotation in one fetch; each gap begins a new local file
+LEAST_BYTES_S = 4096  # bytes per second; a slower host counts as unreachable
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,10 @@ class LocalLog:
 def fetch_logs(
     session: Session, plan: Plan, folder: Path, emit: Emit, budget: FetchBudget | None = None
 ) -> HostFetch:
-    """Fetch the logs of this host's tasks. `budget` limits the bytes.
+    """Fetch the logs of the host's tasks into `folder`. `budget` limits the bytes.
 
-    Raises AgentError (unknown_run), HostFailed (a hash differs, too much), HostUnreachable.
+    Raises AgentError (unknown_run), HostFailed (a hash differs, too many bytes), HostUnreachable,
+    and Refused (`folder` cannot be written).
     """
     try:
         with SafeFolder(folder) as local_log:
@@ -125,14 +126,14 @@ class _Progress:
 
 
 def _log_sizes(agent: AgentChannel, plan: Plan) -> dict[str, int]:
-    """Return task -> bytes of its log now, for the tasks of this host."""
+    """Return {task: size of its log in bytes}, for the tasks of the host."""
     answer = agent.call(RUN_STATUS, {"run": plan.run, "job": plan.job})
     known = {task.task for task in plan.tasks}
     return {status.task: status.log_bytes for status in answer.tasks if status.task in known}
 
 
 def _local_log(folder: SafeFolder, task: str, host: str) -> LocalLog:
-    """Return the newest local file of a task's log; an empty one if there is none yet."""
+    """Return the newest local file of a task's log, with size 0 if no file exists yet."""
     stem = f"{task.replace(':', '-')}@{host}"
     named = re.compile(re.escape(stem) + r"(?:\.from-(\d+))?\.log\Z")
     numbered_names = [
@@ -151,7 +152,7 @@ def _append_new(
     local_log: LocalLog,
     progress: _Progress,
 ) -> int:
-    """Append what was written since the last fetch. Return how many bytes that is."""
+    """Append the bytes that were written since the last fetch, and return their number."""
     args = {
         "run": plan.run,
         "job": plan.job,
@@ -177,7 +178,8 @@ def _append_new(
                     f"the log of {task} that it sends makes no sense", where=progress.host
                 )
             progress.budget.spend(len(blob))
-            if offset > end:  # the bytes between were rotated away
+            # The bytes between `end` and `offset` were rotated away.
+            if offset > end:
                 name = f"{task.replace(':', '-')}@{progress.host}.from-{offset}.log"
             _append(folder, name, blob)
             # A host may send far more time records than its bytes need.
@@ -208,7 +210,7 @@ def _append(folder: SafeFolder, name: str, blob: bytes) -> None:
 def _check_hash(
     agent: AgentChannel, plan: Plan, task: str, folder: SafeFolder, local_log: LocalLog, host: str
 ) -> None:
-    """Raise HostFailed if the local bytes differ from those of the host."""
+    """Raise HostFailed if the local bytes differ from the bytes on the host."""
     args = {
         "run": plan.run,
         "job": plan.job,

@@ -1,6 +1,6 @@
 """Send data to one host from this machine by rsync, for `via: rsync`.
 
-The host names a folder, rsync fills it, and the result is compared.
+The host names a folder, rsync fills it, and the host compares the result with the digest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tfdeploy.transport.rsync.transfer import push
 from tfdeploy.tree import DataListing
 from tfdeploy.tree.datasets import has_changed, read_again
 
-TRIES = 3  # tries for data that changes while it is sent
+TRIES = 3  # attempts to send data that changes while it is sent
 LOOK_S = 600.0
 
 
@@ -31,9 +31,9 @@ class InUse(Refused):
 def push_data(
     session: Session, job: str, name: str, listing: DataListing, emit: Emit
 ) -> int | None:
-    """Complete the data set on this host, under the job's lock.
+    """Send the data set to one host. The caller holds the job's lock.
 
-    Returns the bytes sent, or None if the host had everything.
+    Returns the bytes sent, or None if the host had the data set already.
     """
     agent, where, sent = session.agent(), {"job": job, "name": name}, None
     for again in range(TRIES):
@@ -76,7 +76,7 @@ def begin_data(
     blob: bytes = b"",
     **more: Any,
 ) -> DataPlace:
-    """Return the folder to fill. Raise InUse if a live run reads the data."""
+    """Ask the host for the folder to fill. Raise InUse if a live run reads the data."""
     args = {"job": job, "name": name, "bytes": listing.total_bytes, **more}
     try:
         return agent.call(DATA_BEGIN, args, blob=blob, timeout_s=LOOK_S)

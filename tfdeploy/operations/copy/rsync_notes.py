@@ -1,4 +1,4 @@
-"""Emit notes about this machine's rsync: known security flaws, and whether it is confined."""
+"""Emit notes about this machine's rsync: its known security flaws, and missing confinement."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ def warn_of_flaws(emit: Emit) -> None:
 
 
 def note_rsync(emit: Emit) -> None:
-    """Note it if rsync cannot be confined to the folder it fills. Call this before rsync
-    receives."""
+    """Emit a note if rsync cannot be confined to the folder that it fills.
+
+    Call this before rsync receives files.
+    """
     warn_of_flaws(emit)
     missing = confinement.missing()
     if missing is not None:

@@ -1,7 +1,7 @@
 """Access files below one folder under names that hosts chose.
 
-No link is followed, and no name leads out of the folder. All access goes through directory
-descriptors, so that a link created at the same time has no effect.
+No link is followed, and a name that leads out of the folder is refused. All access uses directory
+descriptors, so that a link that is created at the same time has no effect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: opening a FIFO
 class SafeFolder:
     """An open folder, created if missing. Paths are relative, with `/`.
 
-    All methods raise Refused (a link or a folder in the way, a name that leads out) and OSError.
+    All methods raise OSError. They raise Refused if a link or a folder is in the way, or if a path
+    leads out of the folder.
     """
 
     def __init__(self, path: Path, fd: int | None = None) -> None:
@@ -46,7 +47,7 @@ class SafeFolder:
         os.close(self._fd)
 
     def folder(self, *names: str) -> SafeFolder:
-        """Open the folder at that path inside, and create it if missing. The caller closes it."""
+        """Open the folder at the path `names`, created if missing. The caller closes it."""
         current = SafeFolder(self.path, os.dup(self._fd))
         for name in names:
             with current:
@@ -103,10 +104,9 @@ class SafeFolder:
             os.symlink(target, name, dir_fd=folder)
 
     def move_from(self, other: SafeFolder, path: str) -> None:
-        """Move the file at `path` in `other`, on the same file system, to the same path in this
-        folder.
+        """Move the file at `path` in `other` to the same path in this folder.
 
-        Replaces an existing file.
+        Both folders are on one file system. An existing file is replaced.
         """
         with (
             other._parent(path, make=False) as (source_folder, name),
@@ -116,7 +116,7 @@ class SafeFolder:
 
     @contextlib.contextmanager
     def _parent(self, path: str, *, make: bool) -> Iterator[tuple[int, str]]:
-        """Open the folder that holds the path. Yield its descriptor and the name inside it."""
+        """Open the parent folder of the path. Yield its descriptor, and the last name of the path."""
         *folders, name = _check_path(path).split("/")
         fd, folder = os.dup(self._fd), self.path
         try:

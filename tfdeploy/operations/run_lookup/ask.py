@@ -1,4 +1,4 @@
-"""Call one verb of the agent on every host of a run, again where the reply was lost."""
+"""Call one verb on every host of a run, and call a host again if its reply was lost."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def ask_all(
     """Return each host's value or error, by host name.
 
     `args` are the arguments besides the run. `blob` returns the bytes for a host name. `only`
-    limits the hosts. The verb must be idempotent: an unreachable host is called once more, or with
-    `patience_s` as `each_with_retries` does.
+    limits the hosts. The verb must be idempotent, because an unreachable host is called once more
+    (unless `retry` is false). With `patience_s`, it is called again as in `each_with_retries`.
     """
 
     def ask(session: Session) -> V:

@@ -1,6 +1,6 @@
-"""Find the run that a verb is about: by id or unique prefix, or the newest of the job.
+"""Find the run that a verb is called for: by id or unique prefix, or the newest of the job.
 
-The hosts know best; the store is only a cache.
+The hosts decide which runs exist. The store of this machine is only a cache.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ from tfdeploy.operations.run_lookup.host_plans import (
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet
 
-CLOCK_TOLERANCE_S = 300.0  # a start that is further in the future counts as wrong
+CLOCK_TOLERANCE_S = 300.0  # a start that is further in the future than this counts as wrong
 
 
 @dataclass
 class FoundRun:
-    """One run as the hosts of the inventory report it. `starts` has the start that each host
-    reports."""
+    """One run as the hosts of the inventory report it.
+
+    `starts` has the start that each host reports, in UTC seconds.
+    """
 
     run: str
     job: str
@@ -50,8 +52,10 @@ class FoundRun:
     damaged: dict[str, str] = field(default_factory=dict)
 
     def add(self, host: str, row: ListedRun) -> None:
-        """Add a host's report of the run. A host's report about itself outweighs those of other
-        hosts."""
+        """Add a host's report of the run.
+
+        What a host reports about itself replaces what other hosts report about that host.
+        """
         self.live = self.live or row.live
         self.committed = self.committed or row.committed
         self.holders.append(host)
@@ -72,7 +76,7 @@ class FoundRun:
     def started(self) -> float | None:
         """Return the median of `starts` (of two, the earlier one).
 
-        With the median, a false start needs false reports by most hosts.
+        Then a false start needs false reports of most hosts.
         """
         return sorted(self.starts.values())[(len(self.starts) - 1) // 2] if self.starts else None
 
@@ -80,7 +84,7 @@ class FoundRun:
     def hosts_ahead(self) -> list[str]:
         """Return the hosts that report a start in the future, if the median is in the future.
 
-        Their clocks are ahead, or they lie.
+        Either their clocks are ahead, or they report a false start.
         """
         latest = time.time() + CLOCK_TOLERANCE_S
         return (
@@ -93,7 +97,7 @@ class FoundRun:
 def find_runs(
     fleet: Fleet, hosts: tuple[Host, ...], job: str | None
 ) -> tuple[list[FoundRun], dict[str, TfdeployError]]:
-    """Return all runs that the hosts hold, and the errors of hosts without an answer."""
+    """Return all runs of the job (None: of all jobs) on hosts, and the errors of silent hosts."""
     answers, silent = split_outcomes(
         fleet.each(hosts, lambda session: session.agent().call(RUNS, {"job": job}))
     )
@@ -109,9 +113,10 @@ def find_runs(
 
 
 def newest_first(runs: Iterable[FoundRun], store: RunStore) -> list[FoundRun]:
-    """Sort by this machine's record if it launched the run, else by the hosts' reports.
+    """Sort runs by their start, newest first.
 
-    Runs that start in the future come last.
+    The start is that of this machine's record, if it launched the run, else that of the hosts'
+    reports. Runs that start in the future come last.
     """
     now = time.time()
 
@@ -151,12 +156,12 @@ def find_run(
 ) -> Plan:
     """Return the plan of the wanted run (`wanted` None: the newest).
 
-    Raises UsageError (unknown, or ambiguous) or the hosts' errors.
-
     `live_first`: prefer a live run, for stop; hosts without an answer are then added to the plan.
-    `metrics` are this machine's, for a plan that is read from hosts. `refused` receives, for each
-    host, why its plan could not be used. `warnings` receives a sentence for each run whose start
-    counts as wrong.
+    `metrics` are those of this machine's job file, for a plan that is read from hosts. `refused`
+    receives, for each host, why its plan could not be used. `warnings` receives a sentence for each
+    run whose start counts as wrong.
+
+    Raises UsageError if the run is unknown or ambiguous, or the hosts' errors.
     """
     if wanted is not None and (local := store.plan(wanted, job)) is not None:
         return local
@@ -194,7 +199,7 @@ def find_run(
         and silent
         and not any(host.host in silent for host in plan_found.hosts)
     ):
-        # A live run may be on a host that did not answer.
+        # A host that did not answer may have a live run.
         raise combine_errors("asking for a live run", silent, len(hosts))
     if live_first and own is None:
         return with_hosts(plan_found, (host for host in hosts if host.name in plan.damaged))
@@ -204,9 +209,9 @@ def find_run(
 def read_plan(
     fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, known: FoundRun
 ) -> Plan | None:
-    """Return the plan of a run that hosts hold, from the store or else from its hosts.
+    """Return the plan of a run that hosts hold, from the store or else from these hosts.
 
-    None if it is unreadable. Raises DifferentPlans.
+    None if the plan is unreadable. Raises DifferentPlans.
     """
     try:
         return store.plan(known.run, known.job) or fetch_plan(fleet, _plan_request(hosts, known))[0]
@@ -217,7 +222,7 @@ def read_plan(
 
 
 def _choose_named(runs: list[FoundRun], store: RunStore, wanted: str) -> FoundRun | Plan | None:
-    """Return the run with that id or unique prefix, from hosts or from the store."""
+    """Return the run with that id or unique prefix, from hosts or from the store; None if unknown."""
     known = {each.run: each for each in runs}
     names = [name for name in {*known, *store.runs()} if name.startswith(wanted)]
     if len(names) > 1 and wanted not in names:
@@ -242,7 +247,7 @@ def _choose_named(runs: list[FoundRun], store: RunStore, wanted: str) -> FoundRu
 def _choose_newest(
     runs: list[FoundRun], job: str | None, live_first: bool, store: RunStore
 ) -> FoundRun | None:
-    """Return the newest run of the job, or the live one. `runs` are sorted, newest first."""
+    """Return the live run if `live_first`, else the newest run. `runs` are sorted, newest first."""
     jobs = sorted({known.job for known in runs})
     if job is None and len(jobs) > 1:
         raise UsageError(
@@ -258,7 +263,7 @@ def _choose_newest(
 
 
 def plans_on(hosts: Collection[str], store: RunStore, job: str | None) -> Iterator[Plan]:
-    """Return this machine's plans of the job that have one of these hosts, newest first."""
+    """Return this machine's plans of the job (None: any) that use one of `hosts`, newest first."""
     return (
         plan
         for plan in store.plans()
@@ -267,8 +272,10 @@ def plans_on(hosts: Collection[str], store: RunStore, job: str | None) -> Iterat
 
 
 def _newer(known: FoundRun | None, stored: Plan | None, store: RunStore) -> FoundRun | Plan | None:
-    """Return the newer of both. A stored run counts, because a host without an answer may hold
-    it."""
+    """Return the newer of both runs.
+
+    A stored run counts, because a host without an answer may hold it.
+    """
     if known is None or stored is None:
         return known or stored
     return (
@@ -293,7 +300,7 @@ def _from_hosts(
 ) -> Plan:
     """Return the plan that the hosts hold.
 
-    `silent` are hosts without an answer, if the run is to be stopped; None if it is not.
+    `silent`: the hosts without an answer, if the plan is for stopping the run; else None.
     """
     if silent is not None:
         return plan_to_stop(fleet, request, silent)
@@ -304,9 +311,9 @@ def _from_hosts(
 
 
 def hosts_of(plan: Plan, only: Collection[str] | None = None) -> tuple[Host, ...]:
-    """Return the run's hosts as the plan recorded them, even if the inventory has changed since.
+    """Return the run's hosts as the plan has recorded them, even if the inventory has changed since.
 
-    `only` are the names of wanted hosts; None: all.
+    `only` are the names of the wanted hosts (None: all).
     """
     return tuple(
         convert(host.ssh, Host) for host in plan.hosts if only is None or host.host in only

@@ -1,7 +1,7 @@
 """Read the plan of a run from the hosts that hold it, if this machine's store lacks it.
 
-Hosts are not trusted: each plan is checked (model/hostplan.py), hosts are reached as the inventory
-says, and different plans are an error.
+Hosts are not trusted. Each plan is checked (model/hostplan.py), the connections come from the
+inventory and not from a plan, and different plans are an error.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from tfdeploy.model.text.folding import fold_names
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes
 from tfdeploy.transport.protocols import Fleet, Session
 
-MOST_BYTES = 96 << 20  # size of a plan's text; older plans of 1,000 hosts have 65 MiB
+MOST_BYTES = 96 << 20  # limit for a plan's text; older plans of 1,000 hosts have 65 MiB
 SILENCE_S = 20.0
-FIRST = 3  # holders that are asked one by one, before all others at once
-_one_at_a_time = threading.Lock()  # plans are unpacked one at a time, because they may be large
+FIRST = 3  # number of holders that are asked one by one, before all others are asked at once
+# Plans are unpacked one at a time, because they may be large.
+_one_at_a_time = threading.Lock()
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """A run whose plan is wanted.
+    """A request for the plan of a run.
 
-    `holders` are the hosts that hold it, `hosts` those of the inventory, and `metrics` this
-    machine's own.
+    `holders` are the hosts that hold the plan, and `hosts` are all hosts of the inventory.
+    `metrics` are the metrics of this machine's job file.
     """
 
     run: str
@@ -56,7 +57,7 @@ class HeldPlan:
 
 
 def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, dict[str, TfdeployError]]:
-    """Return the plan that the holders share, and {host: why its plan could not be read}.
+    """Return the plan that all holders have, and {host: why its plan could not be read}.
 
     Raises DifferentPlans if two holders differ, and the holders' errors if no plan can be read.
     """
@@ -71,8 +72,8 @@ def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, dict[str, Tfde
 def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: tuple[Host, ...] = ()) -> Plan:
     """Return a plan for stopping a run. It names every host that may hold the run.
 
-    These are the holders and the hosts that a holder's plan names. It names the `silent` hosts too,
-    unless two holders have the same plan.
+    These are the holders and the hosts that a holder's plan names. The `silent` hosts are added
+    too, unless at least two holders have a readable plan and all these plans are equal.
     """
     groups = _groups(_read_plans(fleet, request)[0])
     named = {each.host: each for plan, _ in groups for each in plan.hosts}
@@ -82,7 +83,7 @@ def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: tuple[Host, ...] = 
 
 
 def with_hosts(plan: Plan, hosts: Iterable[Host]) -> Plan:
-    """Return the plan with those of `hosts` (of the inventory) added that it does not name."""
+    """Return the plan with each of `hosts` added that it does not name yet."""
     named = {each.host for each in plan.hosts}
     more = (
         HostPlan(host.name, "", 0, "", "", ssh=connection_settings(host))
@@ -97,8 +98,9 @@ def _read_plans(
 ) -> tuple[dict[str, HeldPlan], dict[str, TfdeployError]]:
     """Read the holders' plans, and return them with the errors of hosts.
 
-    One host sends its plan. The others send theirs only if its sha256, computed on this machine,
-    differs. If the first FIRST holders have no readable plan, all others send theirs.
+    One holder sends its plan, and this machine computes the sha256. Another holder sends its plan
+    only if that has another sha256. If the first FIRST holders have no readable plan, all others
+    send theirs.
     """
     outcomes: dict[str, HeldPlan | TfdeployError] = {}
     known = None
@@ -113,7 +115,7 @@ def _read_plans(
 
 
 def _ask(session: Session, request: PlanRequest, known: HeldPlan | None) -> HeldPlan:
-    """Return the host's plan, or `known` if it is the same.
+    """Return the host's plan, or `known` if both are equal.
 
     Raises HostFailed for an answer that is no plan of that run.
     """
@@ -134,7 +136,7 @@ def _ask(session: Session, request: PlanRequest, known: HeldPlan | None) -> Held
 
 
 def _groups(held: Mapping[str, HeldPlan]) -> list[tuple[Plan, list[str]]]:
-    """Return each plan with the hosts that hold it."""
+    """Return each different plan with the hosts that hold it."""
     groups: dict[str, tuple[Plan, list[str]]] = {}
     for host, one in held.items():
         groups.setdefault(one.sha256, (one.plan, []))[1].append(host)

@@ -1,4 +1,4 @@
-"""Refuse the name of a new run that exists on its hosts, by the same rule as `run.prepare`."""
+"""Refuse a name for a new run that exists on its hosts already, as `run.prepare` would do."""
 
 from __future__ import annotations
 

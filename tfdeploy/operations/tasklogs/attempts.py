@@ -15,7 +15,7 @@ from tfdeploy.transport.protocols import Fleet
 def newest_attempts(
     fleet: Fleet, plan: Plan, tasks: Collection[str], lost: dict[str, TfdeployError]
 ) -> dict[str, int]:
-    """Return each task's newest attempt, from 1 on.
+    """Return the number of each task's newest attempt. The first attempt has number 1.
 
     Adds hosts without an answer to `lost`, and leaves out their tasks.
     """

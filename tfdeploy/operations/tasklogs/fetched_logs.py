@@ -1,4 +1,7 @@
-"""Read the logs that `tfdeploy fetch` stored here, for hosts that do not answer or lost the run."""
+"""Read logs that `tfdeploy fetch` has stored on this machine.
+
+They replace the logs of hosts that do not answer or no longer have the run.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +23,17 @@ _BLOCK_BYTES = 256 << 10
 class FetchedLogs:
     """The fetched logs of one run in `folder`, as fetch_logs stores them.
 
-    `used` receives, for each host, why its own logs were not read.
+    `used` receives, for each host whose fetched logs are read, the error of the host.
     """
 
     folder: Path
     used: dict[str, TfdeployError] = field(default_factory=dict)
 
     def read_instead(self, task: str, host: str, error: TfdeployError) -> Iterator[Batch] | None:
-        """Return the fetched lines of the task.
+        """Return the fetched lines of a task whose host gave `error` instead of its log.
 
-        None if there are none, or if `error` is no reason to use them.
+        None if nothing was fetched, or if the error is not that the host is unreachable or does not
+        know the run.
         """
         if not (isinstance(error, HostUnreachable) or has_code(error, "unknown_run")):
             return None
@@ -40,7 +44,7 @@ class FetchedLogs:
         return self._lines(task, host, files)
 
     def _files(self, task: str, host: str) -> list[tuple[int, Path]]:
-        """Return (offset of the first byte, file) in order."""
+        """Return (offset of the first byte, path) of the fetched files of a log, in order."""
         named = re.compile(
             re.escape(f"{task.replace(':', '-')}@{host}") + r"(?:\.from-(\d+))?\.log"
         )
@@ -58,7 +62,7 @@ class FetchedLogs:
         times = _Times(self.folder / times_name(task, host))
         for base, path in files:
             with path.open("rb") as log:
-                # An older version fetched the log without its times.
+                # Bytes without a time get the time of the file: an older version fetched no times.
                 written = path.stat().st_mtime
                 at = base
                 while block := log.read(_BLOCK_BYTES):
@@ -66,7 +70,8 @@ class FetchedLogs:
                         at, times.records_between(at, at + len(block), written), block
                     )
                     at += len(block)
-            yield from splitter.rest()  # the bytes after it were rotated away
+            # The bytes between this file and the next were rotated away.
+            yield from splitter.rest()
 
 
 class _Times:
@@ -86,7 +91,8 @@ class _Times:
         while self._next is not None and self._next[0] < end:
             record, self._next = self._next, next(self._records, None)
             if self._before is not None and record[0] < self._before[0]:
-                continue  # the record was fetched twice
+                # The record was fetched twice.
+                continue
             self._before = record
             if record[0] <= at:
                 records.clear()

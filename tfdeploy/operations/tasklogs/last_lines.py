@@ -14,7 +14,7 @@ from tfdeploy.operations.tasklogs.task_log import PIECE_S, LogQuery
 from tfdeploy.transport.protocols import Fleet
 
 LINES = 12
-LINE_CHARS = 300
+LINE_CHARS = 300  # a longer line is cut
 
 
 def last_lines(
@@ -25,10 +25,10 @@ def last_lines(
     fetched: FetchedLogs | None = None,
     lost: Mapping[str, TfdeployError] = MappingProxyType({}),
 ) -> list[str]:
-    """Return the last lines, each cut; decoded but not sanitised.
+    """Return the last `count` lines of the task, each cut to LINE_CHARS characters.
 
-    A host in `lost` is not asked. Returns [] if the host does not answer and `fetched` has no log
-    of the task.
+    The lines are decoded but not sanitised. A host in `lost` is not asked. Returns [] if the host
+    does not answer and `fetched` has no log of the task.
     """
     query = LogQuery(tasks=(task,), last=count, within_s=PIECE_S)
     lines = stored_lines(fleet, plan, query, dict(lost), None, fetched)

@@ -1,8 +1,9 @@
-"""Select the lines of one task that a LogQuery wants, with lines around a match.
+"""Select the lines of one task that a LogQuery wants, and context lines around matches.
 
 A query selects by time, attempt, stream and regular expressions. A slow expression blocks the whole
-interpreter, and Ctrl-C ends it only in the main thread, so filters belong there. In a long line
-`re` may search for long before it checks for Ctrl-C: see model/text/patterns.py.
+interpreter, and Ctrl-C interrupts it only in the main thread. So call filters only in the main
+thread. In a long line, `re` may search for a long time before it checks for Ctrl-C: see
+model/text/patterns.py.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from tfdeploy.operations.tasklogs.task_log import LogQuery
 
 GAP = b"--"  # separates two groups of lines, as in grep
-_MOST_CONTEXT_BYTES = 8 << 20  # lines may be a megabyte each
+# Limit for the context lines before a match, because one line may have a megabyte.
+_MOST_CONTEXT_BYTES = 8 << 20
 _BYTES = attrgetter("line")
 Patterns = tuple[re.Pattern[bytes], ...]
 
@@ -28,7 +30,7 @@ Patterns = tuple[re.Pattern[bytes], ...]
 def filter_batches(
     query: LogQuery, task: str, batches: Iterator[list[LogLine]]
 ) -> Iterator[list[LogLine]]:
-    """Yield the wanted lines, batch by batch; `batches` itself if all lines are wanted."""
+    """Return the wanted lines, batch by batch. If all lines are wanted, this is `batches` itself."""
     if not query.drops and query.since is None:
         return batches
     return map(LineFilter(query, task), batches)
@@ -59,7 +61,7 @@ class LineFilter:
         return batch if self._matches is None else self._matches.matching_lines(batch)
 
     def forget(self) -> None:
-        """Reset the filter, because the log is read from its beginning."""
+        """Reset the filter before the log is read from its beginning again."""
         self._matches = _Matches(self._query) if self._query.grep else None
 
     def _is_wanted(self, line: LogLine) -> bool:
@@ -73,7 +75,7 @@ class LineFilter:
 
 
 def _any_match(patterns: Patterns) -> Callable[[bytes], object]:
-    """Return a function that finds any of the patterns in a line."""
+    """Return a function that tells whether any of the patterns matches a line."""
     if len(patterns) == 1:
         return patterns[0].search
     return lambda text: any(pattern.search(text) for pattern in patterns)
@@ -82,7 +84,7 @@ def _any_match(patterns: Patterns) -> Callable[[bytes], object]:
 class _Matches:
     """Selects matching lines, and `context` lines before and after them.
 
-    Between two groups it adds a line GAP without a stream.
+    With `gaps`, a line GAP without a stream is added between two groups of lines.
     """
 
     def __init__(self, query: LogQuery) -> None:

@@ -1,7 +1,7 @@
 """Store when, on which stream and in which attempt the bytes of a fetched log were written.
 
-The file is `worker-0@n3.times` next to the log. Its records are !QdBxH, as on hosts
-(agent/log/format.py), by the run's clock: offset of the first byte, UTC seconds, stream, attempt.
+The file is `worker-0@n3.times` next to the log. A record is !QdBxH, as on hosts
+(agent/log/format.py): offset of the first byte, UTC seconds by the run's clock, stream, attempt.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def times_name(task: str, host: str) -> str:
 
 
 def pack_records(offset: int, records: Iterable[Record], length: int) -> bytes:
-    """Return the records of a piece of `length` bytes from `offset` on, as bytes.
+    """Pack the time records of a piece of a log, which has `length` bytes from `offset` on.
 
-    At most one record for each byte, whatever the host sends.
+    At most one record is packed for each byte, whatever the host sends.
     """
     chunks: dict[int, bytes] = {}
     latest = -1
@@ -38,8 +38,10 @@ def pack_records(offset: int, records: Iterable[Record], length: int) -> bytes:
 
 
 def _is_sound(record: Record) -> bool:
-    """Return whether the record is valid. A full disk may have cut a record, which shifts all later
-    ones."""
+    """Return whether the record is valid.
+
+    A full disk may have cut a record, so that all later records are read at wrong offsets.
+    """
     _, time, stream, _ = record
     return 0 <= time < _MOST_TIME and stream in (0, 1)
 
@@ -47,7 +49,7 @@ def _is_sound(record: Record) -> bool:
 def read_records(path: Path) -> Iterator[Record]:
     """Yield all records in the order in which they were appended.
 
-    A half-written record of an interrupted fetch is skipped.
+    Skips a record that an interrupted fetch has written only partly.
     """
     try:
         with path.open("rb") as times:

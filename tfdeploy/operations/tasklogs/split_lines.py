@@ -15,8 +15,10 @@ STREAMS = ("out", "err")
 
 
 class LineSplitter:
-    """Splits the bytes of one task. The two streams are joined separately, so that lines never
-    mix."""
+    """Splits the log of one task into lines.
+
+    The two streams are split separately, so that a line has bytes of only one stream.
+    """
 
     def __init__(self, task: str, host: str) -> None:
         self.task = task
@@ -25,7 +27,7 @@ class LineSplitter:
         self._open: dict[int, tuple[float, int, int, bytearray]] = {}
 
     def feed(self, offset: int, records: Sequence[Record], blob: bytes) -> Iterator[Batch]:
-        """Return the lines that end in the blob.
+        """Yield the lines that end in the blob, which begins at `offset` of the log.
 
         `records`: [[offset in the blob, UTC seconds, stream, attempt], ...]; see
         docs/agent-protocol.md.
@@ -37,7 +39,7 @@ class LineSplitter:
                 yield from self._split_chunk(offset + begin, record, blob[begin:end])
 
     def rest(self) -> Iterator[list[LogLine]]:
-        """Return the unfinished lines, once no more bytes can come."""
+        """Yield the unfinished lines. Call this when no more bytes can follow."""
         for stream, (time, attempt, offset, text) in sorted(self._open.items()):
             if text:
                 yield [
@@ -67,7 +69,8 @@ class LineSplitter:
         if before is not None:
             text, offset = before[3], before[2]
             if not whole and len(text) + len(chunk) <= MAX_LINE_BYTES:
-                text += chunk  # appends in place, because a line may come in a million chunks
+                # This appends in place, because a line may have a million chunks.
+                text += chunk
                 self._open[stream] = (time, attempt, offset, text)
                 return
             whole += len(text) if whole else 0

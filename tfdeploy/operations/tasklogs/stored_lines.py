@@ -1,4 +1,4 @@
-"""Read the lines of a run that are stored on its hosts now, merged by time.
+"""Read the lines of a run that its hosts have stored, merged by time.
 
 Every log is pulled in pieces, so that memory stays bounded even if the reader is slow.
 """
@@ -46,10 +46,10 @@ def stored_batches(
     gone: Gone | None = None,
     fetched: FetchedLogs | None = None,
 ) -> Iterator[Batch]:
-    """Yield all lines stored now, merged by time.
+    """Yield all lines that the hosts have stored, merged by time.
 
     Adds hosts without an answer to `lost`, and rotated bytes to `gone`. Hosts in `lost` are not
-    asked. `fetched` logs replace those of a host that gives none; such a host is removed from
+    asked. If a host gives no log, its `fetched` log is read instead, and the host is removed from
     `lost`.
     """
     tasks = [task for task in plan.tasks if task.task in query.tasks]
@@ -66,7 +66,7 @@ def stored_batches(
 
 
 def _ordered_batches(log: TaskLog, batches: Iterator[Batch], gone: Gone) -> Iterator[Batch]:
-    """Yield one task's lines in order. A time earlier than the last one is raised to it."""
+    """Yield one task's wanted lines. If time goes back, lines get the latest time before them."""
     query, wanted = log.query, batches
     if query.drops or query.since is not None or query.last is not None:
         lists = filter_batches(query, log.task, map(lines_of, batches))
@@ -80,13 +80,13 @@ def _ordered_batches(log: TaskLog, batches: Iterator[Batch], gone: Gone) -> Iter
 
 
 def count_rotated_bytes(log: TaskLog, gone: Gone) -> None:
-    """Add the rotated bytes of the log to `gone`."""
+    """Set in `gone` how many bytes of the log were rotated away."""
     if log.gone_bytes:
         gone[f"{log.task}@{log.host}"] = log.gone_bytes
 
 
 def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLine]]:
-    """Return the last `count` lines. Memory holds little more than those."""
+    """Return the last `count` lines. Keeps at most one more batch in memory."""
     kept: deque[list[LogLine]] = deque()
     held = 0
     for batch in batches:
@@ -99,7 +99,8 @@ def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLin
     if kept:
         kept[0] = kept[0][max(0, held - count) :]
         if kept[0] and not kept[0][0].stream:
-            del kept[0][0]  # a GAP before the first group separates nothing
+            # A GAP before the first group separates nothing.
+            del kept[0][0]
     return list(kept)
 
 
@@ -109,9 +110,9 @@ def _whole_log(
     lost: dict[str, TfdeployError],
     fetched: FetchedLogs | None,
 ) -> Iterator[Batch]:
-    """Yield `stored_pieces` and the unfinished lines, or the fetched lines if the host gives none.
+    """Yield all stored lines of one log, or the fetched lines if the host gives no log.
 
-    A host in `lost` is not asked for its other logs, because each request would time out again.
+    A host in `lost` is not asked again, because each request would time out.
     """
     failed = lost.get(log.host) or (fetched.used.get(log.host) if fetched is not None else None)
     try:
@@ -137,7 +138,7 @@ def _whole_log(
 def stored_pieces(log: TaskLog, session: Session) -> Iterator[Batch]:
     """Yield the lines that were stored at the first request.
 
-    The next piece is requested while one is read. Raises TfdeployError.
+    The next piece is requested before the lines of a piece are yielded. Raises TfdeployError.
     """
     agent = session.agent()
     stream, end, read = log.ask(agent, follow=False), None, 0

@@ -1,6 +1,6 @@
 """Pull the log of one task from its host, piece by piece.
 
-The only state is the offset where the last piece ended.
+Between two pieces, only the offset where the last piece ended is kept.
 """
 
 from __future__ import annotations
@@ -18,23 +18,25 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.operations.tasklogs.split_lines import LineSplitter
 from tfdeploy.transport.protocols import AgentChannel, Stream
 
-PULL_BYTES = 1 << 20
-ITEM_BYTES = 100  # overhead counted for each part
+PULL_BYTES = 1 << 20  # size of one piece
+ITEM_BYTES = 100  # overhead that is counted for each part
 SILENCE_S = 60.0  # longest pause while a log is read without following it
-PIECE_S = 240.0  # time limit for a whole piece from a slow host
+PIECE_S = 240.0  # time limit for one piece
 Part = tuple[LogPiece, bytes]
 LogStream = Stream[LogPiece, LogEnd]
 
 
 @dataclass(frozen=True)
 class LogQuery:
-    """Which lines are wanted.
+    """The lines that a reader wants.
 
-    `since` and `until` are UTC seconds, both included. `last` counts wanted lines per task.
+    `since` and `until` are UTC seconds, both included. `last`: the number of last wanted lines of
+    each task (None: all). `within_s`: the time limit for one task's log. `attempts`: the wanted
+    attempt of each task.
 
-    `grep`: lines that any of these patterns matches, with `context` lines around each and, with
-    `gaps`, a line between two groups. `exclude`: no lines that any of these matches. `attempts`:
-    the wanted attempt of each task. `within_s`: the time limit for one task's log.
+    `grep`: only lines that any of these patterns matches, and `context` lines before and after each
+    match. `gaps`: separate two groups of such lines by a line. `exclude`: no lines that any of
+    these patterns matches.
     """
 
     tasks: tuple[str, ...]
@@ -51,9 +53,9 @@ class LogQuery:
 
     @property
     def drops(self) -> bool:
-        """Return whether lines after the first wanted one may be dropped.
+        """Return whether lines after the first wanted line may be dropped.
 
-        If so, no host can count the last lines.
+        If so, the host cannot count the `last` lines, because it does not know which are dropped.
         """
         return (
             bool(self.grep or self.exclude or self.stream)
@@ -63,12 +65,12 @@ class LogQuery:
 
 
 class TaskLog:
-    """The log of one task, pulled piece by piece from where the last piece ended."""
+    """The log of one task. Each piece continues at the offset where the last piece ended."""
 
     def __init__(self, plan: Plan, task: str, host: str, query: LogQuery) -> None:
         self.plan, self.task, self.host, self.query = plan, task, host, query
         self.splitter = LineSplitter(task, host)
-        self.cursor: int | None = None  # offset; None: nothing read yet
+        self.cursor: int | None = None  # offset of the next byte; None: nothing is read yet
         self.ended = False
         self.abandoned = False  # True if the host has no minder of the run: see watch/resume.py
         self.gone_bytes = 0
@@ -96,12 +98,15 @@ class TaskLog:
         return agent.stream(LOGS, args, silence_s=None if follow else SILENCE_S)
 
     def receive(self, stream: LogStream) -> Iterator[Part]:
-        """Yield the parts of the piece as they come. The next piece may be requested after the last
-        part."""
+        """Yield the parts of the requested piece as they arrive.
+
+        The next piece may be requested after the last part. Raises BadAnswer for an invalid part,
+        and HostUnreachable for a slow host.
+        """
         received, began = 0, time.monotonic()
         try:
             for item, blob in stream:
-                # A followed line may come in a part of its own, so parts have no overhead then.
+                # Each followed line may be a part of its own, so no overhead is counted for it.
                 received += len(blob) if self.followed else len(blob) + ITEM_BYTES
                 if (
                     item.task != self.task
@@ -128,14 +133,15 @@ class TaskLog:
             )
 
     def batches(self, part: Part) -> Iterator[Batch]:
-        """Return all lines of a part. See line_filter.py for the selection."""
+        """Return all lines of a part. line_filter.py selects the wanted lines."""
         item, blob = part
         return self.splitter.feed(item.offset, item.records, blob)
 
     def pull(self, agent: AgentChannel) -> Iterator[list[LogLine]]:
         """Yield the lines of the next piece of a log that may still grow.
 
-        Sets `ended` once the log is complete and read.
+        Sets `ended` once the whole log is read and cannot grow. Sets `abandoned` if the host has no
+        minder of the run.
         """
         stream = self.ask(agent, follow=True)
         moved = self.abandoned = False

@@ -1,4 +1,4 @@
-"""Follow a run until it ends, across lost connections: states as events, and lines in batches."""
+"""Follow a run until it ends, across lost connections: its state, and the lines of its tasks."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ def follow(
 ) -> RunView:
     """Return once the run has ended everywhere, or `stop` is set.
 
-    A host that missed the end is informed. `take_lines` receives the tasks' lines, in lists of one
-    task and time, from any thread (None: lines are not followed). `last`: begin with so many lines
-    of each task (None: all). `only`: ask these hosts alone.
+    Changes of the state are emitted as events. A host that does not know of the end is informed.
+    `take_lines` is called, from several threads, with lines that have one task and one time (None:
+    do not follow lines). `last`: the number of stored lines of each task to begin with (None: all).
+    `only`: ask these hosts alone.
     """
     watch = Watch(fleet, plan, emit, only)
     follower = None
@@ -56,7 +57,8 @@ def follow(
         end_relay.relay_if_due()
         view = watch.view()
         if view.final and not watch.all_settled():
-            continue  # a host may still resume the run
+            # A host may still resume the run.
+            continue
         if view.final and follower is not None and not watch.errors:
             follower.join(LINES_S)
         watch.emit_run(view)
@@ -64,7 +66,7 @@ def follow(
             ended_since = None
             continue
         ended_since = ended_since or time.monotonic()
-        # Waiting helps only with unreachable hosts: a host with an invalid answer repeats it.
+        # Waiting helps only with unreachable hosts. A host with an invalid answer would repeat it.
         invalid = all(isinstance(error, BadAnswer) for error in watch.errors.values())
         if invalid or time.monotonic() - ended_since > SILENT_S:
             return view

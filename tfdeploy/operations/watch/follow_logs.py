@@ -22,10 +22,11 @@ RECONNECT_S = 0.5  # short, because a try without an answer already takes 10 s
 
 
 class Follower:
-    """Delivers live lines of many tasks to one function, in lists of one task and time.
+    """Passes live lines of many tasks to `deliver`, in lists with one task and one time.
 
-    Lines that the query would drop are delivered too. One thread per task; a reconnect continues
-    from the last offset. `begun` has the logs of tasks that were read up to some offset already.
+    The lines are not filtered: lines that the query would drop are passed too. Each task has one
+    thread, which calls `deliver`. After a reconnect it continues from the last offset. `begun` has
+    the logs of tasks that the caller has already read up to some offset.
     """
 
     def __init__(
@@ -65,7 +66,11 @@ class Follower:
             thread.start()
 
     def join(self, timeout_s: float | None = None) -> bool:
-        """Wait. Return True once every task has ended and all its lines are delivered."""
+        """Wait for the threads, for at most `timeout_s` (None: without limit), or until `stop` is set.
+
+        Return whether all threads have ended. A thread ends once its task has ended and all lines
+        are delivered, or if the host cannot be reached at all.
+        """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for thread in self.threads:
             while thread.is_alive() and not self.stop.is_set():

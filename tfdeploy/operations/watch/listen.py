@@ -1,6 +1,6 @@
-"""Receive `run.watch` from every host of a run, each on its own thread.
+"""Receive `run.watch` from every host of a run.
 
-So a slow host delays no other.
+Each host has its own thread, so that a slow host does not delay the others.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from tfdeploy.operations.watch.resume import resume_patiently
 from tfdeploy.operations.watch.watch import Watch
 
 BAD_ANSWER_S = 5.0  # pause after an invalid answer before the host is called again
-AGAIN_S = 0.5  # pause after a lost connection; a try without an answer already takes 10 s
+# Pause after a lost connection. It is short, because a try without an answer already takes 10 s.
+AGAIN_S = 0.5
 
 
 def listen(watch: Watch, stop: threading.Event) -> None:
-    """Feed the watch, from one thread per host, until the run has ended there or `stop` is set."""
+    """Start one thread per host. It feeds the watch until the run ends there or `stop` is set."""
     for host in hosts_of(watch.plan, watch.asked):
         threading.Thread(
             target=_listen_to, args=(watch, host, stop), name=f"watch {host.name}", daemon=True
@@ -30,7 +31,7 @@ def listen(watch: Watch, stop: threading.Event) -> None:
 
 
 def _listen_to(watch: Watch, host: Host, stop: threading.Event) -> None:
-    """Receive from one host until the run has ended there. Reconnect after errors."""
+    """Receive from one host until the run has ended there. Reconnect after an error."""
     while not stop.is_set():
         try:
             _receive(watch, host, stop)
@@ -51,7 +52,7 @@ def _listen_to(watch: Watch, host: Host, stop: threading.Event) -> None:
 
 
 def _try_resume(watch: Watch, host: str, stop: threading.Event) -> bool:
-    """Try to resume the run on a host that lost its minder. Return whether it was resumed.
+    """Try to resume the run on a host whose minder is gone. Return whether it was resumed.
 
     Raises HostUnreachable.
     """

@@ -1,7 +1,7 @@
-"""Relay the end of a run to hosts that cannot reach a host that knows it.
+"""Relay the end of a run to hosts that cannot reach a host that knows of the end.
 
-Minders inform each other within seconds. What a host has not received after WAIT_S is relayed by
-any process that follows the run.
+Minders inform each other within seconds. If a host does not know of the end after WAIT_S, any
+process that follows the run informs the host.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ ANSWER_S = 15.0
 
 
 class Relay:
-    """Relays the end of the run that a watch follows. One thread calls `relay_if_due`
-    repeatedly."""
+    """Relays the end of the run that a watch follows.
+
+    One thread calls `relay_if_due` repeatedly.
+    """
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -32,8 +34,10 @@ class Relay:
         self._noted: tuple[str, ...] = ()
 
     def relay_if_due(self, now: float | None = None) -> None:
-        """Relay the end, with a note, if a host has missed it for WAIT_S. `now` is in monotonic
-        seconds."""
+        """Relay the end, and emit a note, if a host has not known of it for WAIT_S.
+
+        `now` is in monotonic seconds (None: the time now).
+        """
         now = time.monotonic() if now is None else now
         answering = {
             host: state
@@ -63,7 +67,10 @@ class Relay:
 
 
 def relay_end(fleet: Fleet, plan: Plan, informed: str, hosts: tuple[str, ...]) -> None:
-    """Relay the end once. A host that does not answer gets it the next time."""
+    """Relay the end from the host `informed` to `hosts`.
+
+    Errors are ignored, because the caller repeats the call.
+    """
     answer = ask_all(fleet, plan, RUN_KNOWN, retry=False, timeout_s=ANSWER_S, only=(informed,))[
         informed
     ]
@@ -75,7 +82,7 @@ def relay_end(fleet: Fleet, plan: Plan, informed: str, hosts: tuple[str, ...]) -
 
 
 def describe_uninformed(informed: str, hosts: tuple[str, ...]) -> str:
-    """Describe which hosts have not heard of the end from the informed host."""
+    """Return a text that says which hosts do not know of the end."""
     return (
         f"{fold_names(hosts)} {'has' if len(hosts) == 1 else 'have'} not heard from {informed} "
         "that the run is over"

@@ -1,8 +1,8 @@
 """Resume a run on a host that lost all its processes of the run, for example by a reboot.
 
-The host is called only while no other host reports that the run is over; its minder then decides
-which tasks start again. If another host reports that an operator stopped the run, this host is
-stopped too, and deletes the run's secrets.
+The run is resumed only if no other host reports that it is over. The new minder then decides which
+tasks start again. If another host reports that the run was stopped or has ended, the run is stopped
+or aborted on this host too, which also deletes the run's secrets.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet
 
-# After these error codes a later try cannot succeed.
+# Error codes after which a later try cannot succeed.
 NEVER = ("ended", "superseded", "live_run", "unknown_run", "unknown_verb")
 
-TRIES, AGAIN_S = 60, 1.0
-# {state of the run: verb and arguments for a host that was away}. All verbs but run.resume also
-# delete the run's secrets.
+TRIES, AGAIN_S = 60, 1.0  # attempts, and seconds between two attempts
+# {state of the run: verb and arguments for the host}. RUN_STOP and RUN_ABORT also delete the run's
+# secrets.
 VERBS: dict[str, tuple[Verb[Any], dict[str, str]]] = {
     "goes on": (RUN_RESUME, {}),
     "stopped": (RUN_STOP, {}),
@@ -34,9 +34,10 @@ VERBS: dict[str, tuple[Verb[Any], dict[str, str]]] = {
 
 
 def resume(fleet: Fleet, plan: Plan, host: str) -> bool:
-    """Resume the run on the host. Return whether the host has a minder of the run now.
+    """Resume, stop or abort the run on the host, depending on the state of the run.
 
-    Raises TfdeployError if a later try may succeed.
+    Return whether the host has a minder of the run now. Raises TfdeployError if a later try may
+    succeed.
     """
     state = _state_of_run(fleet, plan)
     verb, more = VERBS[state]
@@ -53,7 +54,11 @@ def resume(fleet: Fleet, plan: Plan, host: str) -> bool:
 def resume_patiently(
     fleet: Fleet, plan: Plan, host: str, report: Callable[[str], None], stop: threading.Event
 ) -> bool:
-    """Call `resume` for up to a minute while its error may pass. Raises HostUnreachable."""
+    """Retry `resume` for up to a minute while a later try may succeed. Return its result.
+
+    Returns False if all tries failed. `report` receives a text about each new error, and about the
+    success. Raises HostUnreachable.
+    """
     reported: str | None = None
     for _ in range(TRIES):
         try:
@@ -75,8 +80,7 @@ def resume_patiently(
 
 
 def _state_of_run(fleet: Fleet, plan: Plan) -> str:
-    """Return the state of the run as the answering hosts know it: "goes on", "stopped" or
-    "ended"."""
+    """Return "goes on", "stopped" or "ended", according to the hosts that answer."""
     answers, _ = split_outcomes(ask_all(fleet, plan, RUN_STATUS, retry=False, timeout_s=15.0))
     states = [answer.host_state for answer in answers.values()]
     if any(state.stop_requested for state in states):

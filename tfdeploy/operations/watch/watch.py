@@ -1,4 +1,4 @@
-"""Keep the state of a run as its hosts report it, and emit events of what changed."""
+"""Track the state of a run as its hosts report it, and emit an event for each change."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tfdeploy.operations.emit import emit_host, emit_note
 from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.transport.protocols import Fleet
 
-# A change of any of these fields emits an event of the task.
+# An event of a task is emitted if any of these fields changes.
 _SHOWN = attrgetter("state", "up", "outcome", "attempt", "pid", "reason", "health_reason")
 
 
 class Watch:
-    """Keeps the last state that each host of a run reported, and emits only changes."""
+    """Keeps the newest state that each host of a run has reported, and emits only changes."""
 
     def __init__(
         self, fleet: Fleet, plan: Plan, emit: Emit, only: frozenset[str] | None = None
@@ -40,8 +40,8 @@ class Watch:
         self.unasked = frozenset(host.host for host in plan.hosts) - frozenset(self.asked)
         self.states: dict[str, wire.HostRunState | None] = {}
         self.tasks: dict[str, wire.TaskStatus] = {}
-        self.samples: dict[str, TaskSample] = {}  # task -> the newest of its host
-        self.stopped: dict[str, list[str]] = {}  # task -> metrics that its host has stopped reading
+        self.samples: dict[str, TaskSample] = {}  # the newest sample of each task
+        self.stopped: dict[str, list[str]] = {}  # task -> metrics that its host no longer reads
         self.errors: dict[str, TfdeployError] = {}
         self.reached: set[str] = set()
         # Hosts that lost their minder before the run ended: see watch/resume.py.
@@ -70,7 +70,7 @@ class Watch:
         return self.view()
 
     def emit_run(self, view: RunView) -> None:
-        """Emit the run's state if it changed, or if its cause is gone."""
+        """Emit the run's state if the state has changed, or if a cause emitted before is gone."""
         if view.state == self._state and (self._cause is None or view.cause is not None):
             return
         self._state, self._cause = view.state, view.cause
@@ -98,7 +98,7 @@ class Watch:
         return [state for state in self.states.values() if state is not None]
 
     def all_answered(self) -> bool:
-        """True once every host has answered, or is known to be unreachable."""
+        """Return whether every host has answered or is known to be unreachable."""
         return all(host in self.states or host in self.errors for host in self.asked)
 
     def has_ended(self, host: str) -> bool:
@@ -115,10 +115,10 @@ class Watch:
         return all(host in self._settled or host in self.errors for host in self.asked)
 
     def receive(self, host: str, answer: RunOnHost | RunChange | TfdeployError) -> None:
-        """Receive one host's report: the value of run.status, an item of run.watch, or an error.
-        Thread-safe.
+        """Record one host's report, and emit what has changed. Thread-safe.
 
-        Raises BadAnswer for a report about another host or run.
+        `answer` is the value of run.status, an item of run.watch, or the host's error. Raises
+        BadAnswer for a report about another host, run or task.
         """
         with self._lock:
             if isinstance(answer, TfdeployError) and has_code(answer, "unknown_run"):
@@ -152,13 +152,13 @@ class Watch:
                 )
 
     def _record_error(self, host: str, error: TfdeployError) -> None:
-        """Record the error of a host, and emit it if the host was reachable before."""
+        """Record the error of a host, and emit it if the host had no error before."""
         if host not in self.errors:
             emit_host(self.emit, host, "unreachable", error.what, run=self.plan.run)
         self.errors[host] = error
 
     def _forget(self, host: str, why: str) -> None:
-        """Count the host's unfinished tasks as lost, because the run's folder was removed there."""
+        """Mark the host's unfinished tasks as lost, because the run's folder was removed there."""
         for task in [
             task
             for task in self.tasks.values()
@@ -202,9 +202,9 @@ class Watch:
     def _emit_missed_ends(
         self, status: wire.TaskStatus, before: wire.TaskStatus | None, rows: Iterable[AttemptRow]
     ) -> None:
-        """Emit the ends of attempts that no status has shown.
+        """Emit the ends of attempts that no status has reported.
 
-        At the first report only the newest attempts count.
+        At the first report of a task, only its two newest attempts count.
         """
         since = status.attempt - 1 if before is None else before.attempt
         for row in rows:
@@ -221,7 +221,7 @@ class Watch:
                 )
 
     def _receive_samples(self, host: str, samples: NewestSamples, *, is_change: bool) -> None:
-        """Warn once of each metric that a task's host has stopped reading."""
+        """Record the samples, and warn once of each metric that a host no longer reads."""
         self.samples.update(samples.tasks)
         for task, sample in samples.tasks.items():
             known = self.stopped.get(task, [])
