@@ -15,10 +15,10 @@ __all__ = ["count", "figure", "in_bytes", "in_seconds", "listed", "roughly", "tr
 
 def transferred(totals: Totals, after: str = "") -> str:
     """Return '12 MB of 60 MB, 5.0 MB/s, 9.6 s left'. `after`: text after the bytes."""
-    words = [f"{in_bytes(totals.sent)} of {in_bytes(totals.total)}{after}"]
-    words += [f"{in_bytes(totals.rate)}/s"] if totals.rate else []
-    words += [f"{in_seconds(totals.left_s)} left"] if totals.left_s is not None else []
-    return ", ".join(words)
+    parts = [f"{in_bytes(totals.sent)} of {in_bytes(totals.total)}{after}"]
+    parts += [f"{in_bytes(totals.rate)}/s"] if totals.rate else []
+    parts += [f"{in_seconds(totals.left_s)} left"] if totals.left_s is not None else []
+    return ", ".join(parts)
 
 
 def in_seconds(seconds: float) -> str:

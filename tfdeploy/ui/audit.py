@@ -75,8 +75,8 @@ def _show_entries(terminal: Terminal, entries: Rows) -> None:
         )
         folded.setdefault(key, []).append(row["host"])
     shown = [
-        (time, operator, client, key, verb, of, outcome, fold_names(dict.fromkeys(hosts)))
-        for (time, operator, client, key, verb, of, outcome), hosts in folded.items()
+        (time, operator, client, key, verb, run_or_job, outcome, fold_names(dict.fromkeys(hosts)))
+        for (time, operator, client, key, verb, run_or_job, outcome), hosts in folded.items()
     ]
     _section(terminal, ["time", "operator", "from", "key", "verb", "of", "outcome", "hosts"], shown)
 
@@ -100,8 +100,8 @@ def _word(value: bool | None) -> str:
     return "?" if value is None else "yes" if value else "no"
 
 
-def _versions(said: Mapping[str, Any]) -> list[tuple[object, ...]]:
-    own: list[tuple[object, ...]] = [("this machine", said["operator"], "", "", "")]
+def _versions(answer: Mapping[str, Any]) -> list[tuple[object, ...]]:
+    own: list[tuple[object, ...]] = [("this machine", answer["operator"], "", "", "")]
     rows: list[tuple[object, ...]] = [
         (
             row["host"],
@@ -110,7 +110,7 @@ def _versions(said: Mapping[str, Any]) -> list[tuple[object, ...]]:
             row["python"],
             row["tensorflow"] or "",
         )
-        for row in said["hosts"]
+        for row in answer["hosts"]
     ]
     return own + rows if rows else []
 

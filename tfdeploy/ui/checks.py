@@ -126,10 +126,10 @@ def _summary(
         if number
     ]
     slow = any(each["ok"] and each["why"] for each in links)
-    said = ", ".join(counts) or ("slow links" if slow else "nothing wrong")
+    verdict = ", ".join(counts) or ("slow links" if slow else "nothing wrong")
     style = "red" if errors or bad else "yellow" if warnings or slow else "green"
     return (
         f"{count(len(hosts), 'host')}, {count(len(pairs), 'link')}: "
-        + terminal.paint(said, style)
+        + terminal.paint(verdict, style)
         + "\n"
     )

@@ -55,9 +55,11 @@ def _show_lines(terminal: Terminal, files: Sequence[LinesOfFile]) -> None:
     for file in files:
         if not left:
             break
-        one, other = map(clean, file["runs"])
+        first_run, second_run = map(clean, file["runs"])
         terminal.write(
-            "\n" + terminal.paint(f"{clean(file['path'])}: {one} -> {other}", "bold") + "\n"
+            "\n"
+            + terminal.paint(f"{clean(file['path'])}: {first_run} -> {second_run}", "bold")
+            + "\n"
         )
         if file["why"]:
             terminal.write(f"  {clean(file['why'])}\n")

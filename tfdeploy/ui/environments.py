@@ -32,9 +32,11 @@ def show_setup(terminal: Terminal, hosts: Sequence[SetupRow], differences: Itera
         for host in made
     ]
     show_rows(terminal, ["host", "setup", "python", "by", "sent", "took"], rows)
-    there = {host["host"]: _in_words(host) for host in hosts if host["ok"] and not host["made"]}
-    for names, words in fold_equal(there):
-        terminal.write(f"{clean(fold_names(names))}: had it already ({clean(words)})\n")
+    already_set_up = {
+        host["host"]: _in_words(host) for host in hosts if host["ok"] and not host["made"]
+    }
+    for names, environment in fold_equal(already_set_up):
+        terminal.write(f"{clean(fold_names(names))}: had it already ({clean(environment)})\n")
     for names, error in fold_equal(
         {host["host"]: str(host["error"]) for host in hosts if not host["ok"]}
     ):

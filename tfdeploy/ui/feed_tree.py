@@ -92,21 +92,21 @@ class _Tree:
 
 def _one_line(row: list[str], end: list[str], width: int, named: Collection[str]) -> str:
     """Return the row, with hosts in its middle counted if it is too long."""
-    words = [clean(name, NAME_CELLS) if name else "here" for name in row]
-    last = len(words) - 1
-    if last < 2 or cells(ARROW.join(words + end)) <= width:
-        return ARROW.join(words + end)[:width]
+    shown_names = [clean(name, NAME_CELLS) if name else "here" for name in row]
+    last = len(shown_names) - 1
+    if last < 2 or cells(ARROW.join(shown_names + end)) <= width:
+        return ARROW.join(shown_names + end)[:width]
     keep = {number for number, name in enumerate(row) if name in named or number in (0, last)}
     for number in (1, 2, 3, *range(last - 1, 3, -1)):
-        if cells(ARROW.join(_folded(words, keep | {number}) + end)) > width:
+        if cells(ARROW.join(_folded(shown_names, keep | {number}) + end)) > width:
             break
         keep.add(number)
-    return ARROW.join(_folded(words, keep) + end)[:width]
+    return ARROW.join(_folded(shown_names, keep) + end)[:width]
 
 
-def _folded(words: list[str], keep: Collection[int]) -> list[str]:
+def _folded(shown_names: list[str], keep: Collection[int]) -> list[str]:
     lines: list[str] = []
-    for is_kept, run in groupby(enumerate(words), key=lambda each: each[0] in keep):
+    for is_kept, run in groupby(enumerate(shown_names), key=lambda each: each[0] in keep):
         names = [word for _, word in run]
         lines += names if is_kept else [_counted(len(names))]
     return lines

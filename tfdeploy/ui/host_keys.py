@@ -57,14 +57,16 @@ def renewal_lines(row: TrustRow) -> list[str]:
     if row["fingerprint"]:
         pairs.append(("shown now", row["keytype"] or "", row["fingerprint"], ""))
     widest = max((len(kind) for _, kind, _, _ in pairs), default=0)
-    lines = [f"  {what}  {kind:{widest}}  {mark}{place}" for what, kind, mark, place in pairs]
+    lines = [f"  {what}  {kind:{widest}}  {mark}{location}" for what, kind, mark, location in pairs]
     if row["state"] == "changed":
-        lines += [f"  {place} stays: tfdeploy does not write that file" for place in staying(row)]
-    said = {
+        lines += [
+            f"  {location} stays: tfdeploy does not write that file" for location in staying(row)
+        ]
+    verdict = {
         "known": "its key is on record: nothing to replace",
         "new": f"no key of it is on record: tfdeploy trust --limit {row['host']} records this one",
     }.get(row["state"], describe_state(row) if row["state"] != "changed" else "its key has changed")
-    return [clean(line) for line in (f"[{row['host']}] {said}", *lines)]
+    return [clean(line) for line in (f"[{row['host']}] {verdict}", *lines)]
 
 
 def _marked(row: TrustRow, marker: str) -> list[str]:

@@ -127,10 +127,10 @@ class _Grid:
         most_x, most_y = self.columns * self.wide - 1, self.rows * self.high - 1
         last: tuple[int, int] | None = None
         for x, y in points:
-            here = round(x * most_x), round((1 - y) * most_y)
-            for at in _between(last or here, here):
+            dot = round(x * most_x), round((1 - y) * most_y)
+            for at in _between(last or dot, dot):
                 self._dot(*at, style)
-            last = here
+            last = dot
 
     def row(self, at: int) -> Row:
         return joined(map(Span, map(self._char, self._bits[at]), self._styles[at]))
@@ -144,15 +144,15 @@ class _Grid:
         self._styles[line][column] = style
 
 
-def _between(one: tuple[int, int], two: tuple[int, int]) -> list[tuple[int, int]]:
+def _between(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]:
     """Yield the dots of the line from `one` to `two`."""
-    steps = max(abs(two[0] - one[0]), abs(two[1] - one[1]))
+    steps = max(abs(end[0] - start[0]), abs(end[1] - start[1]))
     if steps == 0:
-        return [two]
+        return [end]
     return [
         (
-            round(one[0] + (two[0] - one[0]) * at / steps),
-            round(one[1] + (two[1] - one[1]) * at / steps),
+            round(start[0] + (end[0] - start[0]) * at / steps),
+            round(start[1] + (end[1] - start[1]) * at / steps),
         )
         for at in range(steps + 1)
     ]

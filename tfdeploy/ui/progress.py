@@ -47,15 +47,15 @@ class SyncView:
         self.progress = RunProgress()
         self._lock = threading.Lock()
         self._plain = PlainView(self.terminal, quiet=quiet, verbose=verbose)
-        self._told_at = 0.0
+        self._noted_at = 0.0
         self._bars = None if quiet or self.terminal.width is None else _Bars(self)
 
     def __call__(self, event: Event) -> None:
         with self._lock:
             self.progress.apply(event)
-            said = self._now_and_then(event) if self._bars is None else None
-        if said is not None:
-            self._plain(said)
+            note = self._now_and_then(event) if self._bars is None else None
+        if note is not None:
+            self._plain(note)
         if self._bars is None or event.kind not in ("transfer", "step"):
             text, style = event_words(event, verbose=self._plain.verbose)
             if self._bars is None:
@@ -86,22 +86,22 @@ class SyncView:
                 rows.append(_counted_row(hosts[len(shown) :], width))
             moving = [transfer for host in hosts for transfer in host.transfers.values()]
             if moving:
-                words = (
+                done_text = (
                     f"{done} of {len(self.progress.hosts)} hosts done"
                     if self.progress.hosts
                     else ""
                 )
-                rows.append(_bar_row("all", all_of(moving), width, words))
+                rows.append(_bar_row("all", all_of(moving), width, done_text))
             return rows
 
     def _now_and_then(self, event: Event) -> Event | None:
         """Write a note of how far all hosts are, if none was written for some time."""
         if event.kind != "transfer" or event.data.get("state") != "moving":
-            self._told_at = self._told_at or event.time
+            self._noted_at = self._noted_at or event.time
             return None
-        if event.time - self._told_at < _PLAIN_S:
+        if event.time - self._noted_at < _PLAIN_S:
             return None
-        self._told_at = event.time
+        self._noted_at = event.time
         return Event(
             "note",
             event.time,
@@ -216,13 +216,13 @@ def _host_row(host: HostProgress, width: int, feeding: Feeding) -> Row:
             width,
             "done" if host.synced else "checking",
         )
-    words = [clean(transfer.what, 40) for transfer in host.moving]
-    words += [f"from {parent}" for parent in feeding.parents(host.host)]
+    details = [clean(transfer.what, 40) for transfer in host.moving]
+    details += [f"from {parent}" for parent in feeding.parents(host.host)]
     return _bar_row(
         clean(host.host),
         all_of(host.moving),
         width,
-        ", ".join(words),
+        ", ".join(details),
         ", ".join(feeding.marks(host.host)),
     )
 
@@ -231,13 +231,13 @@ def _counted_row(hosts: list[HostProgress], width: int) -> Row:
     """Return '9 more 3 done, 40 MB to 44 MB, 5.6 MB/s to 5.9 MB/s'."""
     active = [all_of(host.moving) for host in hosts if host.moving]
     done = len(hosts) - len(active)
-    words = [f"{done} done"] if done else []
-    words += [_span([totals.sent for totals in active], "")] if active else []
-    words += (
+    parts = [f"{done} done"] if done else []
+    parts += [_span([totals.sent for totals in active], "")] if active else []
+    parts += (
         [_span(rates, "/s")] if (rates := [totals.rate for totals in active if totals.rate]) else []
     )
     return fit(
-        [Span(column(f"{len(hosts):,} more", 12), "bold"), Span(f" {', '.join(words)}", "dim")],
+        [Span(column(f"{len(hosts):,} more", 12), "bold"), Span(f" {', '.join(parts)}", "dim")],
         width,
     )
 
@@ -247,7 +247,7 @@ def _span(figures: Sequence[float], unit: str) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _bar_row(name: str, totals: Totals, width: int, words: str, mark: str = "") -> Row:
+def _bar_row(name: str, totals: Totals, width: int, details: str, mark: str = "") -> Row:
     """'n2   [######......] 12 MB of 60 MB, 5.0 MB/s, 9.6 s left  code', as much of it as fits."""
     sent, total = totals[:2]
     full = round(_BAR * sent / total) if total else _BAR
@@ -258,5 +258,5 @@ def _bar_row(name: str, totals: Totals, width: int, words: str, mark: str = "") 
         row.append(Span(f"{100 * sent // total if total else 100:3} % "))
     row.append(Span(transferred(totals)))
     return fit(
-        [*row, Span(f"  {mark}" if mark else "", "bold yellow"), Span(f"  {words}", "dim")], width
+        [*row, Span(f"  {mark}" if mark else "", "bold yellow"), Span(f"  {details}", "dim")], width
     )

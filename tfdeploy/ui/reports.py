@@ -68,10 +68,10 @@ def show_status(
             what = f"{in_bytes(task.log_lost_bytes)}: the disk of {clean(task.host)} was full"
             _write_line(terminal, f"lost of the log of {clean(task.task)}: ", what, "yellow")
     _show_protection(terminal, view)
-    for tasks, words in fold_equal(
+    for tasks, note in fold_equal(
         {task.task: unread_words(task.unread) for task in view.tasks if task.unread}
     ):
-        write_wrapped(terminal, f"{clean(fold_names(tasks))}: ", words, "yellow")
+        write_wrapped(terminal, f"{clean(fold_names(tasks))}: ", note, "yellow")
     show_left_files(terminal, view.left_files, view.cwd)
     for command in _next_of(view):
         write_wrapped(terminal, "next: ", typed(command), "")
@@ -88,8 +88,8 @@ def _show_protection(terminal: Terminal, view: RunView) -> None:
     )
     if len(levels) > 1 or is_open:
         write_wrapped(terminal, "protect: ", view.protect.levels, "red" if is_open else "")
-    for words in view.open_ports:
-        write_wrapped(terminal, "open: ", words, "red")
+    for open_port in view.open_ports:
+        write_wrapped(terminal, "open: ", open_port, "red")
     for caller in view.admitted:
         write_wrapped(
             terminal, "admitted: ", f"{caller.address} of {caller.member}, on {caller.host}", ""
@@ -297,24 +297,24 @@ def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:
     ]
     show_rows(terminal, ["host", "fetch", "files", "came", "took", ""], rows)
     for h in hosts:
-        told = (
+        unchanged = (
             (h["newer_here"], "changed here, left as they are"),
             (h["left_there"], "links that lead out, not made"),
         )
-        for paths, words in told:
+        for paths, why in unchanged:
             if paths:
                 shown = listed(paths, _MOST_PATHS)
-                _write_line(terminal, f"{clean(h['host'])}: {words}: ", shown, "yellow")
+                _write_line(terminal, f"{clean(h['host'])}: {why}: ", shown, "yellow")
 
 
 def show_stop(terminal: Terminal, hosts: Sequence[StopRow]) -> None:
     """Write hosts with the same result in one line, survivors each on their own."""
-    for names, words in fold_equal({h["host"]: _stopped(h) for h in hosts}):
+    for names, result in fold_equal({h["host"]: _stopped(h) for h in hosts}):
         _write_line(
             terminal,
             f"{fold_names(names)}: ",
-            words,
-            "" if words in (STOPPED, HAD_ENDED) else "bold red",
+            result,
+            "" if result in (STOPPED, HAD_ENDED) else "bold red",
         )
     rows = [
         (h["host"], each["pid"], each["state"], each["command"])

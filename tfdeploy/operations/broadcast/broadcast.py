@@ -129,7 +129,7 @@ class Broadcast:
         """Return which host fed `host` last; "" is this machine, None is no host."""
         return next(iter(reversed(self.report.fed.get(host, {}).values())), None)
 
-    def _expected_soon(self) -> set[str]:
+    def _members_planned_before_joining(self) -> set[str]:
         """Return the members that are planned as if they had joined already. After START_WITHOUT_S
         a member is added only when it has joined."""
         is_late = time.monotonic() > self._joined_at + START_WITHOUT_S
@@ -348,7 +348,7 @@ class Broadcast:
         """Plan the feeds, and send each member what has changed for it."""
         if self.source.error is not None:
             raise self.source.error
-        expected = self._expected_soon()
+        expected = self._members_planned_before_joining()
         planned = [
             member.as_planned(is_expected=member.name in expected)
             for member in self.members.values()

@@ -35,13 +35,14 @@ _LOSSES = """
 _LEGACY_OPTIMIZERS = ("Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", "RMSprop", "SGD")
 
 
-def _names_of_keras(parts: Mapping[str, str]) -> frozenset[str]:
-    """Return the full names. `parts`: part of Keras -> its names."""
+def _qualify_keras_names(parts: Mapping[str, str]) -> frozenset[str]:
+    """Return the full names, "keras.PART.NAME". `parts`: part of Keras -> its names, separated by
+    blanks; part "" is keras itself."""
     full = (f"keras.{part}.{name}" for part, names in parts.items() for name in names.split())
     return frozenset(name.replace("..", ".") for name in full)
 
 
-_NAMES = _names_of_keras(
+_NAMES = _qualify_keras_names(
     {
         "": "dtensor estimator experimental",
         "applications": """
@@ -73,7 +74,7 @@ _NAMES = _names_of_keras(
     }
 )
 # Names that Keras 2 has only in the TensorFlow 1 API.
-_NAMES_OF_VERSION1 = IN_TF_KERAS | _names_of_keras(
+_NAMES_OF_VERSION1 = IN_TF_KERAS | _qualify_keras_names(
     {
         "backend": "get_session set_session",
         "initializers": "normal uniform",

@@ -93,7 +93,7 @@ class Dashboard:
             self.progress, self.ring, self.view, self.trends, self.happenings, typed=typed
         )
         self._command = command
-        self.view.acts = command is not None
+        self.view.can_run_commands = command is not None
         self._before: Callable[[], None] | None = None
         self._committed = plan is not None
         self._in_fd = in_fd
@@ -106,7 +106,7 @@ class Dashboard:
         self._lines_lock = threading.Lock()
         self._closed = threading.Event()
         self._bell = Bell()
-        self._beside = threading.Event()  # another thread may draw until it is cleared
+        self._may_draw_in_thread = threading.Event()  # another thread may draw until it is cleared
         self._last_signs: dict[str, tuple[int, float]] = {}
         # the notes about metrics that are no longer read: each is shown once
         self._unread_notes: set[str] = set()
@@ -147,13 +147,13 @@ class Dashboard:
     def drawn_beside(self) -> Iterator[None]:
         """Draws in a thread of its own while the block runs: a launch that cannot be left yet.
         Signals are the block's."""
-        self._beside.set()
+        self._may_draw_in_thread.set()
         thread = threading.Thread(target=self._show, name="dashboard", daemon=True)
         thread.start()
         try:
             yield
         finally:
-            self._beside.clear()
+            self._may_draw_in_thread.clear()
             self._bell.ring()
             thread.join()
 
@@ -258,18 +258,18 @@ class Dashboard:
         if asked.aside == "copy":
             write_lines(self._console.file, self.view)
         elif self._command is not None:
-            words = {
+            verbs = {
                 "stop": ("stop", run, "--yes"),
                 "shell": ("ssh", asked.host),
                 "fetch": ("fetch", run, "--logs"),
             }[asked.aside]
             with _handled(_pass_by, signal.SIGINT):
-                self._command(words)
+                self._command(verbs)
         if asked.aside != "shell":
             wait_for_enter(self._console.file, in_fd)
 
     def _loop(self, keyboard: Keyboard, screen: Screen) -> Literal["left", "ended", "aside"]:
-        beside = self._beside.is_set()
+        in_own_thread = self._may_draw_in_thread.is_set()
         drawn, size, second, fresh = 0.0, (0, 0), 0, True
         over_since: float | None = None
         while True:
@@ -290,7 +290,7 @@ class Dashboard:
                 fresh = True
             if self.view.quit or keyboard.gone:
                 return "left"
-            if beside and not self._beside.is_set():  # `run` is next
+            if in_own_thread and not self._may_draw_in_thread.is_set():  # `run` is next
                 for key in keyboard.hand_over():
                     self.view.key(key)
                 return "left"

@@ -178,24 +178,24 @@ def _other_page(frame: Frame, left: int) -> list[Row]:
     return rows[view.offset : view.offset + left]
 
 
-def _rule(scene: Scene, words: list[str], width: int) -> Row:
+def _rule(scene: Scene, parts: list[str], width: int) -> Row:
     line = "─" if scene.unicode else "-"
-    text = f"{line * 2} {', '.join(words)} "
+    text = f"{line * 2} {', '.join(parts)} "
     return [Span(text + line * max(0, width - cells(text)), "dim")]
 
 
 def _log_words(scene: Scene) -> list[str]:
     view, ring = scene.view, scene.ring
-    words = [f"log of {clean(view.followed, 40)}" if view.followed else "log"]
+    parts = [f"log of {clean(view.followed, 40)}" if view.followed else "log"]
     if view.filter:
-        words.append(f"with '{clean(view.filter, 40)}'")
+        parts.append(f"with '{clean(view.filter, 40)}'")
     if view.snapshot is not None:
-        words.append(f"{'paused' if view.paused else 'scrolled'}, {view.unseen:,} new")
+        parts.append(f"{'paused' if view.paused else 'scrolled'}, {view.unseen:,} new")
     elif ring.lines_per_s >= 1:
-        words.append(f"{ring.lines_per_s:,.0f} lines/s")
+        parts.append(f"{ring.lines_per_s:,.0f} lines/s")
     if ring.dropped:
-        words.append(f"{ring.dropped:,} older lines not kept here")
-    return words
+        parts.append(f"{ring.dropped:,} older lines not kept here")
+    return parts
 
 
 def _log(scene: Scene, rows: int, width: int) -> list[Row]:
@@ -248,15 +248,15 @@ def _foot(scene: Scene, width: int) -> Row:
         ]
     if view.question is not None:
         return [
-            Span(f"{clean(view.question.words, 200)} ", "bold yellow"),
+            Span(f"{clean(view.question.text, 200)} ", "bold yellow"),
             Span("y yes, any other key no", "bold"),
         ]
     if view.page == "help":
         return [Span("PgUp PgDn scroll, any other key goes back", "dim")]
-    words = ""
+    shown_keys = ""
     for key in _KEYS if view.page == "run" else _PAGE_KEYS:
-        longer = f"{words}   {key}" if words else key
-        if cells(longer) > width and words:
+        longer = f"{shown_keys}   {key}" if shown_keys else key
+        if cells(longer) > width and shown_keys:
             break
-        words = longer
-    return [Span(words, "dim")]
+        shown_keys = longer
+    return [Span(shown_keys, "dim")]

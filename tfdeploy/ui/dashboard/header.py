@@ -67,8 +67,8 @@ def cause_rows(frame: Frame) -> list[Row]:
     if frame.height < 10:
         return [row]
     task = f" --task {clean(death.task, 40)}" if death else ""
-    look = frame.scene.typed(f"tfdeploy logs {clean(progress.run or '')}{task} -n 50")
-    return [row, [Span("look: ", "dim"), Span(look, "bold")]]
+    command = frame.scene.typed(f"tfdeploy logs {clean(progress.run or '')}{task} -n 50")
+    return [row, [Span("look: ", "dim"), Span(command, "bold")]]
 
 
 def steps_row(progress: RunProgress) -> Row:

@@ -48,21 +48,26 @@ def items(
         fold = len(tasks) > rows
     if not fold:
         return [Item(task, (task,), marks[task]) for task in tasks]
-    well = _folded(tasks, marks, lambda mark: not mark.trouble, open_)
+    folded_items = _folded(tasks, marks, lambda mark: not mark.trouble, open_)
     return (
-        well if len(well) <= rows else _folded(tasks, marks, lambda mark: mark.rank != FIRST, open_)
+        folded_items
+        if len(folded_items) <= rows
+        else _folded(tasks, marks, lambda mark: mark.rank != FIRST, open_)
     )
 
 
 def _folded(
-    tasks: Sequence[str], marks: Mapping[str, Mark], may: Callable[[Mark], bool], open_: str | None
+    tasks: Sequence[str],
+    marks: Mapping[str, Mark],
+    can_fold: Callable[[Mark], bool],
+    open_: str | None,
 ) -> list[Item]:
     """Fold tasks of one role and state that `may` be folded, at the position of the first of
     them."""
     groups: dict[tuple[str, str], list[str]] = {}
     for task in tasks:
         mark, role = marks[task], task.partition(":")[0]
-        key = (role, _kind(mark)) if may(mark) and role != open_ else (task, "")
+        key = (role, _kind(mark)) if can_fold(mark) and role != open_ else (task, "")
         groups.setdefault(key, []).append(task)
     return [
         Item(names[0] if len(names) == 1 else _short(names), tuple(names), marks[names[0]])

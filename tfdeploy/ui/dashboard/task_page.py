@@ -32,7 +32,9 @@ def task_page(frame: Frame, name: str) -> list[Row]:
     scene, width = frame.scene, frame.width
     task, plan = scene.progress.tasks[name], scene.progress.plan
     log = [row for line in scene.ring.last_of(name, LOG_ROWS) for row in _lines(clean(line), width)]
-    look = scene.typed(f"tfdeploy logs {clean(scene.progress.run or '')} --task {clean(name, 40)}")
+    command = scene.typed(
+        f"tfdeploy logs {clean(scene.progress.run or '')} --task {clean(name, 40)}"
+    )
     rows = [
         _title(task, frame.marks[name]),
         *_facts(frame, task, frame.marks[name]),
@@ -41,7 +43,7 @@ def task_page(frame: Frame, name: str) -> list[Row]:
         [],
         [Span(f"the last lines of {clean(name, 40)}", "dim")],
         *(log or [[Span("no line yet", "dim")]]),
-        [Span("all: ", "dim"), Span(look, "bold")],
+        [Span("all: ", "dim"), Span(command, "bold")],
         [],
         *_plots(scene, task, width),
     ]
@@ -158,11 +160,11 @@ def side_by_side(boxes: Sequence[Callable[[int], list[Row]]], width: int) -> lis
     """Return boxes, each drawn for a width, in two columns if there is room."""
     if width < _BESIDE:
         return [row for box in boxes for row in box(width)]
-    half = (width - 2) // 2
-    drawn = [box(half) for box in boxes]
+    column_width = (width - 2) // 2
+    drawn = [box(column_width) for box in boxes]
     pairs = zip_longest(drawn[::2], drawn[1::2], fillvalue=_NOTHING)
     lines = [line for pair in pairs for line in zip_longest(*pair, fillvalue=_NOTHING)]
-    return [[*fit(left, half), Span("  "), *right] for left, right in lines]
+    return [[*fit(left, column_width), Span("  "), *right] for left, right in lines]
 
 
 def _planned(plan: Plan, task: TaskPlan, width: int) -> list[Row]:

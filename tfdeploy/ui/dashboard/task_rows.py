@@ -238,12 +238,12 @@ def item_row(
 
 def host_row(host: HostProgress, shown: Sequence[Column]) -> Row:
     """Return what the host's connection and transfers do, before there is a plan."""
-    words = _transfer_words(host) or clean(host.text or "")
+    last_line = _transfer_words(host) or clean(host.text or "")
     texts = {
         "task": "-",
         "host": clean(host.host, 64),
         "state": clean(host.state, 40),
-        LAST_LINE: words,
+        LAST_LINE: last_line,
     }
     return _row(shown, texts, {"state": _HOST_STYLES.get(host.state, "")})
 
@@ -317,16 +317,16 @@ def _state_style(mark: Mark) -> str:
 
 def _metrics(table: Table, task: TaskProgress, room: int) -> str:
     """Return 'accuracy 0.91 ▁▃▆█, lr 0.001 █▆▃▁', as many metrics as there is room for."""
-    words, values = "", task.measures.values()
+    shown, values = "", task.measures.values()
     for name in table.metrics if room else ():
         if table_metrics.is_shown(name, values.get(name), table.progress.job_metrics):
             label = clean(table_metrics.label(name), 40)
             each = f"{label} {figure(values[name])} {_spark(table, task.task, name)}".rstrip()
-            longer = f"{words}, {each}" if words else each
-            if len(longer) > room and words:
+            longer = f"{shown}, {each}" if shown else each
+            if len(longer) > room and shown:
                 break
-            words = longer
-    return words
+            shown = longer
+    return shown
 
 
 def _spark(table: Table, task: str, name: str) -> str:

@@ -34,7 +34,7 @@ class Question:
     """A question that waits for y. `host`: of the chosen row."""
 
     aside: Aside
-    words: str = ""
+    text: str = ""
     host: str = ""
 
 
@@ -66,13 +66,13 @@ class ViewState:
     page_rows: int = 1  # as last drawn
     question: Question | None = None
     aside: Question | None = None  # what is to be done now
-    acts: bool = False  # whether there is somebody to do it
+    can_run_commands: bool = False  # whether there is somebody to do it
     quit: bool = False
 
-    def go_on_from(self, other: ViewState) -> None:
+    def go_on_from(self, former: ViewState) -> None:
         """Show what the other one showed."""
         for name in _CHOICES:
-            setattr(self, name, getattr(other, name))
+            setattr(self, name, getattr(former, name))
 
     def key(self, name: str) -> None:
         if self.typing:
@@ -142,13 +142,13 @@ class ViewState:
     def _ask(self, aside: Aside) -> None:
         run, item = self.progress.run or "", self.chosen
         host = self.progress.tasks[item.tasks[0]].host if item else ""
-        words = {
+        questions = {
             "shell": f"open a shell on {host}?",
             "stop": f"stop {run} on all its hosts?",
             "fetch": f"download the logs of {run} to this machine?",
         }
-        if self.acts and (host or aside != "shell"):
-            self.question = Question(aside, words[aside], host)
+        if self.can_run_commands and (host or aside != "shell"):
+            self.question = Question(aside, questions[aside], host)
 
     def _copy(self) -> None:
         self.aside = Question("copy")

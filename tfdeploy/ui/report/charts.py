@@ -65,10 +65,10 @@ def chart(curves: Curves, length: float) -> str:
             else:
                 parts.append(f'<circle r="2" cx="{dots[0][0]}" cy="{dots[0][1]}"/>')
         parts.append("</g>")
-    words = escape(f"{clean(curves.name, 80)} over time")
+    label = escape(f"{clean(curves.name, 80)} over time")
     svg = (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="{words}">{"".join(parts)}</svg>'
+        f'aria-label="{label}">{"".join(parts)}</svg>'
     )
     return svg + legend(lines, amount)
 
@@ -129,15 +129,15 @@ def _bar(each: Attempt, top: int, across: Callable[[float], float], until: float
         if each.outcome
         else "running"
     )
-    words = (
+    title = (
         f"{clean(each.task, 24)}, attempt {each.number}: {outcome} after "
         f"{in_seconds(end - each.started)}"
     )
-    words += f": {clean(each.reason, 300)}" if each.reason else ""
+    title += f": {clean(each.reason, 300)}" if each.reason else ""
     width = max(2.0, across(end) - across(each.started))
     kind = _KINDS.get(each.outcome, "bad")
     shape = f'x="{across(each.started):.1f}" y="{top + 2}" width="{width:.1f}" height="{_ROW - 5}"'
-    return f'<g class="bar {kind}"><title>{escape(words)}</title><rect {shape} rx="2"/></g>'
+    return f'<g class="bar {kind}"><title>{escape(title)}</title><rect {shape} rx="2"/></g>'
 
 
 def thinned(piece: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:

@@ -46,8 +46,8 @@ def _differences(names: Sequence[str], differs: Sequence[Difference]) -> str:
 
 
 def _lines(file: LinesOfFile) -> str:
-    one, other = file["runs"]
-    head = f"<h3>{text_of(file['path'])}: {text_of(one)} to {text_of(other)}</h3>"
+    first_run, second_run = file["runs"]
+    head = f"<h3>{text_of(file['path'])}: {text_of(first_run)} to {text_of(second_run)}</h3>"
     if file["diff"] is None:
         return f"{head}<p>{text_of(file['why'])}</p>"
     return head + "<pre>" + "\n".join(map(_line, file["diff"])) + "</pre>"

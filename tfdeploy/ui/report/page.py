@@ -96,8 +96,8 @@ def document(title: str, body: str, head: str = "") -> str:
 def again(report: RunReport) -> str:
     """Return the command line of a run like it."""
     plan = report.plan
-    words = shlex.join(clean(word, 8192) for word in plan.command)
-    return f"tfdeploy launch --mode {plan.mode}" + (f" -- {words}" if words else "")
+    command = shlex.join(clean(word, 8192) for word in plan.command)
+    return f"tfdeploy launch --mode {plan.mode}" + (f" -- {command}" if command else "")
 
 
 def section(title: str, content: str) -> str:
@@ -272,10 +272,10 @@ def _of_memory(memory: int | None) -> str:
 
 
 def _versions(versions: Mapping[str, Mapping[str, str]]) -> str:
-    programs = list(dict.fromkeys(name for said in versions.values() for name in said))
+    programs = list(dict.fromkeys(name for installed in versions.values() for name in installed))
     rows = (
-        f"<tr><td>{text_of(host)}</td>{''.join(f'<td>{text_of(said.get(name, str()))}</td>' for name in programs)}</tr>"
-        for host, said in versions.items()
+        f"<tr><td>{text_of(host)}</td>{''.join(f'<td>{text_of(installed.get(name, str()))}</td>' for name in programs)}</tr>"
+        for host, installed in versions.items()
     )
     return table(["host", *programs], rows) if versions else ""
 

@@ -258,14 +258,14 @@ def test_what_acts_on_the_run_asks_first() -> None:
     view = view_of()
     press(view, "x")
     assert view.question is None  # nobody is there to do it
-    view.acts = True
+    view.can_run_commands = True
     view.progress.take_lines("worker:0", "n7", 1.0, [], 0)
     press(view, "x", "n")
     assert (view.question, view.aside) == (None, None)
     press(view, "o")
     assert view.question is None  # no row is chosen
     press(view, "down", "o")
-    assert view.question is not None and view.question.words == "open a shell on n7?"
+    assert view.question is not None and view.question.text == "open a shell on n7?"
     press(view, "y")
     assert view.aside is not None and (view.aside.aside, view.aside.host) == ("shell", "n7")
 
