@@ -1,5 +1,4 @@
-"""What the dashboard does on the ordinary screen before it comes back: the log as text that can be
-copied."""
+"""Write on the ordinary screen while the dashboard is away: the log as text that can be copied."""
 
 from __future__ import annotations
 
@@ -10,12 +9,13 @@ from typing import IO
 from tfdeploy.ui.dashboard.view_state import ViewState
 from tfdeploy.ui.sanitise import clean_line
 
+# Most lines of the log that are written.
 MOST_LINES = 2000
 
 
 def write_lines(stream: IO[str], view: ViewState) -> None:
-    """The newest lines of the log as it is filtered, or those that are paused, without labels: the
-    terminal wraps them itself."""
+    """Write the newest lines of the log that pass the filter; of a paused or scrolled log, the
+    lines down to the lower edge of the view. Lines have no label, and the terminal wraps them."""
     lines = (
         view.snapshot[: view.bottom]
         if view.snapshot is not None
@@ -28,7 +28,7 @@ def write_lines(stream: IO[str], view: ViewState) -> None:
 
 
 def wait_for_enter(stream: IO[str], fd: int) -> None:
-    """Until a line, or the end, comes from `fd`."""
+    """Wait until `fd` delivers a line break or its end."""
     stream.write("-- Enter goes back to the dashboard --\n")
     stream.flush()
     while True:

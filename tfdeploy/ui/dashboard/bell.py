@@ -1,4 +1,5 @@
-"""Wakes the thread that draws, from any thread: a pipe that it can wait for beside the keyboard."""
+"""Wake the thread that draws, from any other thread, by a pipe. That thread waits for the pipe and
+the keyboard at once."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import os
 
 
 class Bell:
-    """`fd` can be read from `ring` to `quiet`."""
+    """A wake-up pipe. `fd` is readable after `ring`, until `quiet`."""
 
     def __init__(self) -> None:
         self.fd, self._end = os.pipe()
@@ -18,11 +19,12 @@ class Bell:
     def ring(self) -> None:
         if not self._rung:
             self._rung = True
-            with contextlib.suppress(OSError):  # full, and so it rings already
+            # The pipe is full, so `fd` is readable anyway.
+            with contextlib.suppress(OSError):
                 os.write(self._end, b"\0")
 
     def quiet(self) -> None:
-        """Call it before looking at what came: what comes later rings again."""
+        """Empty the pipe. Call it before reading the queue, so that later events ring again."""
         self._rung = False
         with contextlib.suppress(BlockingIOError):
             while os.read(self.fd, 4096):

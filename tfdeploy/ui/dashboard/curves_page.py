@@ -1,4 +1,5 @@
-"""The page of the run's curves: loss, rate and all other metrics, then what its tasks use. Pure."""
+"""Compose the page of the run's curves: loss, rate and all other metrics, then the CPU, GPU and
+memory use of its tasks. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +16,13 @@ from tfdeploy.ui.plots import TITLES, UNITS, Curve, plot, value_words
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cells
 
-MOST_CURVES = 8  # in one plot
+# Most curves in one plot.
+MOST_CURVES = 8
 
 
 def curves_page(frame: Frame, height: int) -> list[Row]:
-    """The plots, of which at least two stand in `height` rows. The worst tasks are named and drawn
-    over the others."""
+    """Return the plots, each low enough that two fit into `height` rows. The curves of the tasks in
+    the most trouble are drawn above the others, and their names come first in the titles."""
     scene = frame.scene
     rows = max(5, min(14, (height - 6) // 2 - 1))
     worst = sorted(frame.shown, key=lambda name: frame.marks[name].rank)
@@ -55,7 +57,8 @@ def _names(progress: RunProgress, trends: Trends) -> list[str]:
 
 
 def _curves(trends: Trends, shown: Sequence[str], name: str) -> tuple[list[Curve], int]:
-    """Those of the run itself, else of the tasks; and how many are left out."""
+    """Return the curves of the metric `name`, and how many curves are left out. The rate has one
+    curve for the whole run, every other metric one for each task."""
     if name == RATE:
         trend = trends.trend(RUN, name)
         return (
@@ -71,8 +74,8 @@ def _curves(trends: Trends, shown: Sequence[str], name: str) -> tuple[list[Curve
 
 
 def _title(name: str, curves: Sequence[Curve], left_out: int, width: int) -> Row:
-    """With as many names of curves as `width` columns have room for. `left_out`: curves that are
-    not drawn."""
+    """Return the title, with the names of as many curves as fit into `width` columns. `left_out`:
+    how many curves are not drawn."""
     row = [Span(clean(TITLES.get(name, name), 60), "bold")]
     left = width - cells(row[0].text) - len("  +99 more")
     unnamed = left_out

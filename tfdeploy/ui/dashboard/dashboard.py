@@ -1,8 +1,7 @@
-"""The dashboard: events from any thread, one thread that owns the terminal, at most 8 frames a
-second.
+"""Run the dashboard: any thread may pass it events; one thread draws, at most 8 frames a second.
 
-It only shows the run, which goes on when the operator quits. The terminal is restored on every way
-out.
+The dashboard only shows the run: the run continues when the operator quits. The terminal is
+restored however the dashboard ends.
 """
 
 from __future__ import annotations
@@ -43,16 +42,21 @@ from tfdeploy.ui.terminal import Terminal, terminal_of
 if TYPE_CHECKING:
     from tfdeploy.model.progress.samples import Samples
 
+# Seconds between two frames, at least.
 FRAME_S = 1 / 8
-IDLE_S = 1 / 4  # between two looks at the clock and the terminal's size, while nothing comes
-LINGER_S = 1.0  # between the run's end and the dashboard's
-# at most, while the terminal does not take frames; further lines are only counted
+# Seconds between two checks of the clock and of the terminal's size while no event arrives.
+IDLE_S = 1 / 4
+# Seconds for which the dashboard still shows a run that has ended.
+LINGER_S = 1.0
+# Most lines in the queue, which grows while the terminal blocks. Further lines are only counted.
 QUEUED_LINES = 20_000
+# Most characters that are kept of a line.
 LINE_CHARS = 4096
 
 
 class _Lines(NamedTuple):
-    """`all_` lines of one task and time; `kept` are the newest of them."""
+    """A batch of lines of one task and time. `kept`: the newest lines. `all_`: how many lines the
+    batch had."""
 
     kept: list[LogLine]
     all_: int
@@ -64,8 +68,10 @@ class _DashboardEnded(BaseException):
 
 
 class Dashboard:
-    """Callable with an Event from any thread, and `take_lines` with lines; `run` draws until the
-    run ends, `close` is called, or the operator quits."""
+    """A full-screen view of a run.
+
+    Any thread may call it with an Event, and `take_lines` with lines. `run` draws until the run
+    ends, `close` is called, or the operator quits."""
 
     def __init__(
         self,
@@ -79,11 +85,14 @@ class Dashboard:
         typed: Callable[[str], str] = str,
         command: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
-        """`plan`: of a run that is committed already; None: a launch, whose events will bring its
-        plan. `in_fd`: where keys come from (default: standard input). `console`: where it is drawn
-        (default: stderr). `summary`: where the summary is written at the end (default: stderr).
-        `typed`: makes a command complete, so that it can be typed. `command`: does a verb of
-        tfdeploy, given as words, on the terminal; None: no verb can be asked for."""
+        """Create the dashboard; draw nothing yet.
+
+        `plan`: the plan of a committed run; None for a launch, whose events contain the plan.
+        `in_fd`: the descriptor to read keys from (default: standard input). `console`: the terminal
+        to draw on (default: stderr). `summary`: the stream for the summary at the end (default:
+        stderr). `clock`: monotonic seconds. `now`: UTC seconds. `typed`: adds the operator's own
+        options to a command, so that it can be typed as it is. `command`: runs a verb of tfdeploy,
+        given as its arguments, on the terminal; None: the keys that need a verb do nothing."""
         self.progress = RunProgress(plan)
         self.ring = LogBuffer()
         self.view = ViewState(self.ring, self.progress)
@@ -101,14 +110,18 @@ class Dashboard:
         self._summary = summary
         self._clock, self._now = clock, now
         self._queue: deque[Event | _Lines] = deque()
-        self._waiting = 0  # lines in the queue
-        self._skipped = 0  # lines that came while the queue was full
+        # Lines in the queue.
+        self._waiting = 0
+        # Lines that arrived while the queue was full.
+        self._skipped = 0
         self._lines_lock = threading.Lock()
         self._closed = threading.Event()
         self._bell = Bell()
-        self._may_draw_in_thread = threading.Event()  # another thread may draw until it is cleared
+        # Set while `drawn_beside` draws in a thread of its own.
+        self._may_draw_in_thread = threading.Event()
+        # Task -> the number of its lines and steps, and the time of `clock` when it last changed.
         self._last_signs: dict[str, tuple[int, float]] = {}
-        # the notes about metrics that are no longer read: each is shown once
+        # Notes about metrics that are no longer read. Each note is shown once.
         self._unread_notes: set[str] = set()
 
     def __call__(self, event: Event) -> None:
@@ -116,8 +129,8 @@ class Dashboard:
         self._bell.ring()
 
     def take_lines(self, batch: list[LogLine]) -> None:
-        """Lines of one task and time, from any thread. Those that the buffer would not keep are
-        counted only."""
+        """Queue lines of one task and time. Any thread may call it. Lines that the buffer would not
+        keep are only counted."""
         kept = batch[-PER_TASK:]
         with self._lines_lock:
             if self._waiting > QUEUED_LINES:
@@ -128,7 +141,8 @@ class Dashboard:
         self._bell.ring()
 
     def begin_with(self, samples: Samples) -> None:
-        """What the hosts had noted before this looked. From any thread."""
+        """Show also what the hosts recorded before the dashboard started. Any thread may call
+        it."""
         self._before = lambda: self._take_past(samples)
 
     def _take_past(self, samples: Samples) -> None:
@@ -138,15 +152,15 @@ class Dashboard:
                 self.happenings.add_past(event_of(each, self.progress.tasks[each.task].host))
 
     def close(self) -> None:
-        """Nothing more will come (the launch failed, the follower ended): `run` returns once all is
-        shown."""
+        """Note that no more events arrive (the launch failed, the follower ended). `run` returns
+        once it has drawn all queued events."""
         self._closed.set()
         self._bell.ring()
 
     @contextmanager
     def drawn_beside(self) -> Iterator[None]:
-        """Draws in a thread of its own while the block runs: a launch that cannot be left yet.
-        Signals are the block's."""
+        """Draw in a thread of its own while the block runs. For a launch, which the operator cannot
+        leave before the commit. The block handles all signals."""
         self._may_draw_in_thread.set()
         thread = threading.Thread(target=self._show, name="dashboard", daemon=True)
         thread.start()
@@ -158,9 +172,10 @@ class Dashboard:
             thread.join()
 
     def run(self) -> Literal["left", "ended"]:
-        """Call it in the main thread. "left": the operator quit, the run goes on. Ctrl-C once the
-        run is committed quits too; before, it raises KeyboardInterrupt, so that the caller can roll
-        back."""
+        """Draw until the run ends ("ended") or the operator quits ("left"; the run continues).
+
+        Call it in the main thread. After the commit, Ctrl-C also means "left". Before the commit,
+        Ctrl-C raises KeyboardInterrupt, so that the caller can roll back."""
         how: Literal["left", "ended"] = "ended"
         try:
             with _handled(_leave, signal.SIGTERM, signal.SIGHUP):
@@ -180,7 +195,7 @@ class Dashboard:
         return not self._committed and self.progress.state == "starting"
 
     def apply_events(self) -> bool:
-        """Applies the queued events. True when there were any."""
+        """Apply the queued events. Return True if there were any."""
         queue, ring, progress = self._queue, self.ring, self.progress
         self._bell.quiet()
         with self._lines_lock:
@@ -204,7 +219,8 @@ class Dashboard:
 
     def _apply(self, event: Event) -> None:
         if event.kind == "note" and event.data["text"] in self._unread_notes:
-            return  # the task's host reports the same metric
+            # The task's host reports the same metric.
+            return
         self.progress.apply(event)
         text, style = self.happenings.add(event)
         if text and event.kind != "step":
@@ -244,7 +260,8 @@ class Dashboard:
                 self.scene.unicode = screen.unicode
                 try:
                     how = self._loop(keyboard, screen)
-                except OSError:  # the terminal has gone
+                except OSError:
+                    # The terminal has closed.
                     return "left"
             if how != "aside":
                 return how
@@ -253,7 +270,7 @@ class Dashboard:
                 self._step_aside(asked, in_fd)
 
     def _step_aside(self, asked: Question, in_fd: int) -> None:
-        """On the ordinary screen: the log to copy from, or a verb of tfdeploy."""
+        """Write the log as plain text, or run a verb of tfdeploy, on the ordinary screen."""
         run = self.progress.run or ""
         if asked.aside == "copy":
             write_lines(self._console.file, self.view)
@@ -290,7 +307,8 @@ class Dashboard:
                 fresh = True
             if self.view.quit or keyboard.gone:
                 return "left"
-            if in_own_thread and not self._may_draw_in_thread.is_set():  # `run` is next
+            # The block of `drawn_beside` has ended. `run` draws next and gets the unread keys.
+            if in_own_thread and not self._may_draw_in_thread.is_set():
                 for key in keyboard.hand_over():
                     self.view.key(key)
                 return "left"
@@ -304,7 +322,7 @@ class Dashboard:
         screen.draw(compose(self.scene, width, height, self._now()))
 
     def _measure_silence(self) -> None:
-        """Updates for how long each task has been silent, by this machine's clock."""
+        """Update for how long each task has been silent, by this machine's clock."""
         clock = self._clock()
         for name, task in self.progress.tasks.items():
             signs = task.lines + task.written_steps
@@ -314,7 +332,8 @@ class Dashboard:
             self.scene.quiet[name] = clock - since if signs == before else 0.0
 
     def _write_summary(self) -> None:
-        """Writes the summary. None for a launch that failed: the caller's error says more."""
+        """Write the summary. Write nothing for a launch that failed: the caller's error says
+        more."""
         self.apply_events()
         if self._launching and not self.view.quit:
             return
@@ -335,23 +354,25 @@ class Dashboard:
 def _text(line: bytes) -> str:
     if len(line) > LINE_CHARS:
         line = line.rstrip(b"\r\x08")
-        line = line[line.rfind(b"\r") + 1 :][: 4 * LINE_CHARS]  # a character has four bytes at most
+        # A character has at most four bytes.
+        line = line[line.rfind(b"\r") + 1 :][: 4 * LINE_CHARS]
     return line.decode("utf-8", "surrogateescape")[:LINE_CHARS]
 
 
 def _pass_by(signum: int, frame: FrameType | None) -> None:
-    """Ctrl-C is for the command that runs on the terminal, not for the dashboard behind it."""
+    """Ignore Ctrl-C, which is meant for the command that runs on the terminal."""
 
 
 def _leave(signum: int, frame: FrameType | None) -> None:
-    """SIGTERM and SIGHUP end the block, so that the terminal is restored before the process
+    """End the block at SIGTERM or SIGHUP, so that the terminal is restored before the process
     ends."""
     raise _DashboardEnded(signum)
 
 
 @contextmanager
 def _handled(handler: Callable[[int, FrameType | None], None], *signals: int) -> Iterator[None]:
-    """Handle the signals so while the block runs, if it runs in the main thread."""
+    """Handle the signals with `handler` while the block runs. Do nothing outside the main thread,
+    where Python cannot set handlers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

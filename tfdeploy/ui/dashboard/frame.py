@@ -1,6 +1,6 @@
 """Compose one frame of the dashboard as rows of exact width, for any size of screen.
 
-Pure: the same progress, view state and clock give the same rows. Only what is visible is computed.
+The same scene, size and time give the same rows. Only visible rows are computed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from tfdeploy.ui.dashboard.timeline_page import happening_row, timeline_page
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cells
 
-LOG_LEAST = 6  # rows of the log, where the table could take more
+# Rows that the table leaves to the log.
+LOG_LEAST = 6
 _KEYS = (
     "q leave",
     "? help",
@@ -51,7 +52,8 @@ _PAGE_KEYS = (
 
 
 def compose(scene: Scene, width: int, height: int, now: float) -> list[Row]:
-    """Return exactly `height` rows of `width` columns. `now`: UTC seconds, for elapsed times."""
+    """Return the frame: exactly `height` rows of `width` columns. `now`: UTC seconds, for elapsed
+    times. Record in the view what was drawn."""
     task_marks = marks(scene.progress, slow_tasks(scene.progress, scene.trends), now)
     frame = Frame(scene, task_marks, _take_filter(scene, task_marks), width, height, now)
     head = _head(frame)
@@ -64,7 +66,7 @@ def compose(scene: Scene, width: int, height: int, now: float) -> list[Row]:
 
 
 def _take_filter(scene: Scene, task_marks: Mapping[str, Mark]) -> list[str]:
-    """Return the tasks that pass the filter; the log shows only their lines."""
+    """Apply the filter to the log and return the tasks that pass it."""
     progress, view, ring = scene.progress, scene.view, scene.ring
     states = (
         {name: states_of(mark, progress, name) for name, mark in task_marks.items()}
@@ -106,8 +108,8 @@ def _run_page(frame: Frame, left: int) -> list[Row]:
 
 
 def _table(frame: Frame, most: int, titled: bool) -> list[Row]:
-    """Return a row for each task, or for each host while there are no tasks; at most `most` below
-    the title."""
+    """Return a row for each task, or for each host while there are no tasks: at most `most` rows,
+    plus the headings if `titled`."""
     scene, width = frame.scene, frame.width
     progress, view, table = scene.progress, scene.view, Table(scene)
     if not progress.tasks:
@@ -149,7 +151,7 @@ def _more(left_out: list[Item]) -> Row:
 
 
 def _strip(frame: Frame, rows: int) -> list[Row]:
-    """Return the first cause, and the newest events."""
+    """Return at most `rows` rows: the cause, then the newest events."""
     passing = frame.scene.passing if rows else []
     causes = [each for each in passing if each.first]
     newest = [each for each in passing if not each.first][len(causes) - rows :]
@@ -158,7 +160,7 @@ def _strip(frame: Frame, rows: int) -> list[Row]:
 
 
 def _other_page(frame: Frame, left: int) -> list[Row]:
-    """Return the visible `left` rows of a page, which may be longer."""
+    """Return the `left` visible rows of the page, which may be longer."""
     progress, view = frame.scene.progress, frame.scene.view
     name = view.selected if view.selected in progress.tasks else next(iter(progress.tasks), None)
     if view.page == "curves":
@@ -223,7 +225,8 @@ def _label(line: BufferedLine) -> str:
 
 
 def _log_rows(line: BufferedLine, label: int, width: int | None) -> list[Row]:
-    """Return one row, or as many as the text needs in `width` columns."""
+    """Return the rows of a line of the log: as many as the text needs in `width` columns; one row
+    if `width` is None. `label`: columns of the label."""
     name = clean(_label(line), 64).ljust(label)[: max(label, 1)]
     style = line.style or ""
     head = Span(name, style or task_style(line.task))

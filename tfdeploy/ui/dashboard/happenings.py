@@ -1,5 +1,5 @@
-"""Keep what has happened to the run: starts, deaths, restarts, stalls, cuts. Equal events of
-several tasks are one. Not thread-safe."""
+"""Keep the history of a run: starts, deaths, restarts, stalls, lost connections. Equal events of
+several tasks become one entry. Not thread-safe."""
 
 from __future__ import annotations
 
@@ -11,34 +11,38 @@ from tfdeploy.model.events import Event
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.ui.plain import event_words
 
+# Most entries that are kept.
 KEPT = 500
-_TOGETHER_S = 10.0  # equal ones within that are one
+# Equal events within so many seconds become one entry.
+_TOGETHER_S = 10.0
 _PID = re.compile(r" pid \d+")
-_LOOKED_AT = 8  # of the newest ones
+# How many of the newest entries a new event is compared with.
+_LOOKED_AT = 8
 
 
 @dataclass
 class Happening:
-    """One or more equal events. `time`: UTC seconds of the first. `names`: tasks or hosts; none:
-    the run, or tfdeploy. `kind`: what they have in common."""
+    """One or more equal events. `time`: UTC seconds of the first event. `kind`: the text that the
+    events share. `names`: the tasks or hosts; empty if the event concerns the whole run."""
 
     time: float
     kind: str
     text: str
     style: str
     names: dict[str, None] = field(default_factory=dict)
-    first: bool = False  # the death that is the cause
+    # True for the death that is the cause of the run's failure.
+    first: bool = False
 
     @property
     def folded_text(self) -> str:
-        """Return the text, with all names in front if there are several."""
+        """Return the text; if several tasks or hosts have it, their names and the shared text."""
         if len(self.names) < 2:
             return self.text
         return f"{fold_names(self.names)} {self.kind}"
 
 
 class Happenings:
-    """The newest KEPT, and the first death however old."""
+    """The newest KEPT entries, and the cause, however old it is."""
 
     def __init__(self) -> None:
         self.all: deque[Happening] = deque(maxlen=KEPT)
@@ -46,14 +50,15 @@ class Happenings:
         self._states: dict[str, str] = {}
 
     def add(self, event: Event) -> tuple[str, str]:
-        """Return the text of the event and its style; ("", "") if it is not worth one."""
+        """Add the event. Return its text and style; ("", "") for an event that is not shown."""
         text, style = event_words(event)
         if not text or event.kind == "step":
             return text, style
         name, kind = self._kind(event, text)
         if name:
             if self._states.get(name) == text:
-                return text, style  # told again, as after a lost connection
+                # After a lost connection, hosts report the state of their tasks again.
+                return text, style
             self._states[name] = text
         for known in (
             [self.all[-at] for at in range(1, min(_LOOKED_AT, len(self.all)) + 1)] if name else ()
@@ -74,26 +79,29 @@ class Happenings:
 
     @property
     def in_order(self) -> list[Happening]:
-        """Return the cause, then the others, the newest last."""
+        """Return the cause, then all other entries, the newest last."""
         causes = [self.cause] if self.cause else []
         return [*causes, *(each for each in self.all if each is not self.cause)]
 
     def add_past(self, event: Event) -> None:
-        """Add what happened before anybody watched, at its time. It is never the cause, because the
-        run goes on."""
+        """Add an event from before the dashboard started, in the order of time. Such an event is
+        never the cause, because the run has continued after it."""
         text, style = event_words(event)
         name, kind = self._kind(event, text)
         past = Happening(event.time, kind, text, style, {name: None} if name else {})
         self.all = deque(sorted((past, *self.all), key=lambda each: each.time), maxlen=KEPT)
 
     def forget_cause(self) -> None:
-        """Note that the run goes on: its first death was not the cause."""
+        """Forget the cause: the run continues, so its first death was not the cause of a
+        failure."""
         if self.cause is not None:
             self.cause.first = False
         self.cause = None
 
     def _kind(self, event: Event, text: str) -> tuple[str, str]:
-        """Return which task or host it is about, and what: equal for all with the same event."""
+        """Return the task or host that the event concerns, and the text without that name and
+        without a pid, so that equal events of several tasks have equal texts. ("", ""): neither a
+        task nor a host."""
         if event.kind == "task" and event.task:
             return event.task, _PID.sub("", text.partition(" ")[2])
         if event.kind in ("host", "transfer") and event.host:

@@ -1,5 +1,5 @@
-"""Compose the first rows of every page: the run in one row, then its cause, or the steps of its
-launch. Pure."""
+"""Compose the first rows of every page: a row that sums up the run, then the cause of its failure
+or the steps of its launch. Pure."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ from tfdeploy.ui.tables import cells
 from tfdeploy.ui.terminal import run_style
 
 _STEP_STYLES = {"done": "green", "begin": "bold yellow", "failed": "bold red"}
-_LEFT_OVER_S = 300.0  # of progress, by which the time left is reckoned
+# The remaining time is estimated from the progress of the last so many seconds.
+_LEFT_OVER_S = 300.0
 _AWAY = ("unreachable", "failed")
 
 
 def head_row(frame: Frame) -> Row:
-    """Return the parts that fit, the most important first: state and time, what is wrong, time
-    left, rate, job, hosts, mode, id."""
+    """Return the row that sums up the run, with as many parts as fit.
+
+    The number of a part says when it is dropped: the highest number first. State and duration are
+    always shown."""
     progress, marks = frame.scene.progress, frame.marks
     lasted = run_seconds(progress.started, progress.ended, frame.now)
     state = "failing" if progress.cause and not progress.final else progress.state
@@ -58,7 +61,8 @@ def head_row(frame: Frame) -> Row:
 
 
 def cause_rows(frame: Frame) -> list[Row]:
-    """Return the first death in red with its last line, and where to look next."""
+    """Return the cause in red with the last line of the task that died first, and the command that
+    shows that task's log."""
     progress = frame.scene.progress
     death = progress.first_death
     row = [Span(clean(progress.cause or ""), "bold red")]
@@ -72,7 +76,7 @@ def cause_rows(frame: Frame) -> list[Row]:
 
 
 def steps_row(progress: RunProgress) -> Row:
-    """Return the steps of a launch, and how much has been sent."""
+    """Return the steps of a launch, and the progress of its transfers."""
     row: Row = []
     for name in STEPS:
         state = progress.steps.get(name, "")
@@ -112,8 +116,8 @@ def _hosts(progress: RunProgress) -> str:
 
 
 def _rate(progress: RunProgress, silent: Collection[str]) -> str:
-    """Return the rate of a step counter that several tasks share, which belongs to no row; else
-    that of the leading task."""
+    """Return the rate of the run: of the step counter if all tasks share one, which no row of a
+    task can show; else of the leading task."""
     rate = None if progress.final else progress.run_rate(silent)
     return (
         ""

@@ -1,4 +1,4 @@
-"""Compose the page of the keys."""
+"""Compose the page that explains the keys, the filter and the colours. Pure."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ _HELP = (
         "others came after it",
     ),
 )
+# Columns of a key or term, before its explanation.
 _LABEL = 16
 
 

@@ -1,5 +1,5 @@
-"""Read keys from a terminal: bytes to key names, and the terminal mode that delivers each key at
-once."""
+"""Read keys from a terminal: set the mode that delivers each key at once, and translate bytes to
+names of keys."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _UNFINISHED = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|O)?\Z")
 
 
 class KeyParser:
-    """Bytes, in pieces of any size, to key names: "up", "pgdn", "esc", "enter", or the character
-    itself."""
+    """Translates bytes, in chunks of any size, to names of keys: "up", "pgdn", "esc", "enter", or
+    the character itself."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -45,8 +45,8 @@ class KeyParser:
 
     @property
     def waiting(self) -> bool:
-        """True if an escape sequence has begun: the next bytes complete it, or `pause` makes it the
-        Esc key."""
+        """True if the bytes so far end within an escape sequence. The next bytes complete it;
+        without them, `pause` takes it for the Esc key."""
         return bool(self._rest)
 
     def feed(self, data: bytes) -> list[str]:
@@ -70,7 +70,7 @@ class KeyParser:
         return keys
 
     def pause(self) -> list[str]:
-        """Note that no more bytes came: a lone escape byte was the Esc key."""
+        """Return the Esc key if an escape sequence has begun: no bytes have followed in time."""
         begun, self._rest = self._rest, b""
         return ["esc"] if begun else []
 
@@ -82,13 +82,15 @@ class KeyParser:
 
 
 class Keyboard:
-    """A terminal that gives each key at once, without echo; restored on every way out.
+    """A terminal in the mode that delivers each key at once, without echo. The former mode is
+    restored at the end.
 
-    Ctrl-C stays a signal; Ctrl-Z does nothing meanwhile. Not a terminal: gives no keys.
-    At the end, keys that were not read are dropped, so that no shell gets them, except after
+    Ctrl-C remains a signal; Ctrl-Z has no effect. A descriptor that is not a terminal delivers no
+    keys. At the end, unread keys are discarded, so that the shell does not get them, except after
     `hand_over`.
     """
 
+    # Seconds to wait for the rest of an escape sequence. After that, it was the Esc key.
     ESCAPE_S = 0.05
 
     def __init__(self, fd: int | None) -> None:
@@ -96,7 +98,8 @@ class Keyboard:
         self._parser = KeyParser()
         self._before: list[object] | None = None
         self._drops_unread = True
-        self.gone = False  # the terminal has closed
+        # True once the terminal has closed.
+        self.gone = False
 
     def __enter__(self) -> Keyboard:
         if self._fd is not None:
@@ -120,12 +123,13 @@ class Keyboard:
             when = termios.TCSAFLUSH if self._drops_unread else termios.TCSADRAIN
             try:
                 termios.tcsetattr(self._fd, when, self._before)  # type: ignore[arg-type]
-            except termios.error:  # hung up
+            except termios.error:
+                # The terminal has hung up.
                 self.gone = True
 
     def hand_over(self) -> list[str]:
-        """Keep unread keys for the terminal's next Keyboard. Return the key that has begun, if
-        any."""
+        """Leave unread keys for the next Keyboard of this terminal. Return the keys whose bytes
+        have begun to arrive."""
         self._drops_unread = False
         keys: list[str] = []
         while self._parser.waiting and not self.gone:
@@ -133,8 +137,8 @@ class Keyboard:
         return keys
 
     def read(self, timeout_s: float, wake: int | None = None) -> list[str]:
-        """Return keys that came within `timeout_s` seconds, early with the first, or once `wake`
-        can be read."""
+        """Return the keys that arrive within `timeout_s` seconds. Return early at the first key, or
+        once the descriptor `wake` is readable."""
         wait_s = min(timeout_s, self.ESCAPE_S) if self._parser.waiting else timeout_s
         others = [] if wake is None else [wake]
         if self._fd is None or self.gone:

@@ -1,7 +1,7 @@
-"""Keep the newest lines of every task, bounded, for the dashboard: a task that writes much
-displaces only its own lines.
+"""Keep the newest lines of every task for the dashboard, in bounded memory. A task that writes much
+evicts only its own lines.
 
-Text is kept as it came (cut to 4 KiB) and sanitised when shown.
+Text is kept as received (cut to 4096 characters) and sanitised when it is shown.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from typing import NamedTuple
 
 from tfdeploy.model.measures import KEPT_CHARS, last_state
 
+# Most lines that are kept of a task.
 PER_TASK = 1000
-OURS = "tfdeploy"  # the task name of tfdeploy's own messages in the log
+# The name that tfdeploy's own messages have in place of a task.
+OURS = "tfdeploy"
+# A task with a line in the last so many seconds gets its share of the log's rows.
 RECENT_S = 10.0
 
 
 class BufferedLine(NamedTuple):
-    """A line. `number` counts all lines in the order in which they came. `style`, `about` (a task):
-    of tfdeploy's own messages."""
+    """A line. `number`: its position among all lines, by arrival. `style`, `about`: the style of
+    one of tfdeploy's own messages, and the task that it concerns."""
 
     number: int
     task: str
@@ -30,17 +33,20 @@ class BufferedLine(NamedTuple):
 
 
 class LogBuffer:
-    """Not thread-safe: the dashboard's thread adds and reads."""
+    """The newest lines of every task. Not thread-safe: the dashboard's thread adds and reads."""
 
     def __init__(self, per_task: int = PER_TASK) -> None:
-        self.count = 0  # lines so far
-        self._matches: Callable[[str], object] | None = None  # whether the filter passes a line
+        # All lines that have arrived, kept or not.
+        self.count = 0
+        # The test of the filter; None: every line passes.
+        self._matches: Callable[[str], object] | None = None
         self._per_task = per_task
         self._all: dict[str, deque[BufferedLine]] = {}
         self._matching: dict[str, deque[BufferedLine]] = self._all
         self._ticks: deque[tuple[float, int]] = deque()
         self._filter = "", True
-        self.chosen: frozenset[str] | None = None  # tasks whose lines are shown; None: all
+        # The tasks whose lines are shown; None: all.
+        self.chosen: frozenset[str] | None = None
 
     def add(self, task: str, host: str, text: str, style: str = "", about: str = "") -> None:
         if len(text) > KEPT_CHARS:
@@ -55,7 +61,7 @@ class LogBuffer:
             self._matching.setdefault(task, deque(maxlen=self._per_task)).append(line)
 
     def add_many(self, task: str, host: str, texts: Sequence[str], count: int) -> None:
-        """Add `count` lines of a task, of which `texts` are the last ones."""
+        """Add `count` lines of a task. Only the last of them, `texts`, can be kept."""
         self.count += count - len(texts)
         for text in texts:
             self.add(task, host, text)
@@ -63,11 +69,11 @@ class LogBuffer:
     def filter(
         self, text: str, finds: Callable[[str], object] | None, chosen: frozenset[str] | None
     ) -> bool:
-        """Keep only lines of `chosen` tasks (None: all), and of these only those that `finds`
-        passes (None: all).
+        """Show only lines of the tasks `chosen` (None: all) that the test `finds` passes (None:
+        all).
 
-        `text`: the filter as typed; all lines are filtered again if it has changed. Returns True if
-        anything has.
+        `text`: the filter as typed. If it has changed, all kept lines are filtered again. Return
+        True if anything has changed.
         """
         key = text, finds is None
         if (key, chosen) == (self._filter, self.chosen):
@@ -84,14 +90,15 @@ class LogBuffer:
         return True
 
     def tick(self, clock: float) -> None:
-        """Record the time (seconds), by which `tail` finds the recent lines."""
+        """Record how many lines there are at `clock` (seconds). `tail` and `lines_per_s` need
+        it."""
         self._ticks.append((clock, self.count))
         while clock - self._ticks[0][0] > RECENT_S:
             self._ticks.popleft()
 
     @property
     def lines_per_s(self) -> float:
-        """Return lines per second over the last 10 s of ticks."""
+        """Return the lines per second over the last RECENT_S of ticks."""
         if len(self._ticks) < 2:
             return 0.0
         (first, low), (last, high) = self._ticks[0], self._ticks[-1]
@@ -103,8 +110,8 @@ class LogBuffer:
         return self.count - self.kept()
 
     def tail(self, rows: int, task: str | None = None) -> list[BufferedLine]:
-        """Return the newest lines, oldest first, of one task or all. Of all: each task with a line
-        in the last 10 s keeps its share of the rows, however much the others write."""
+        """Return the newest lines, oldest first, of one task or of all. For all: each task with a
+        line in the last RECENT_S gets its share of the rows, however much other tasks write."""
         rings = self._rings(task)
         newest = [list(_last(ring, rows)) for ring in rings]
         if task is None:
@@ -118,15 +125,16 @@ class LogBuffer:
         return newest[0] if newest else []
 
     def everything(self, task: str | None = None) -> list[BufferedLine]:
-        """Return all kept lines, of one task or all, oldest first, for scrolling."""
+        """Return all kept lines that pass the filter, of one task or of all, oldest first."""
         return sorted(line for ring in self._rings(task) for line in ring)
 
     def kept(self, task: str | None = None) -> int:
-        """Return lines of that task or of all, whatever is filtered."""
+        """Return how many lines of one task or of all are kept, with or without passing the
+        filter."""
         return sum(len(ring) for name, ring in self._all.items() if task in (None, name))
 
     def last_of(self, task: str, rows: int) -> list[str]:
-        """Return the last lines of a task, whatever is filtered."""
+        """Return the last lines of a task, with or without passing the filter."""
         return [line.text for line in _last(self._all.get(task, deque()), rows)]
 
     def _rings(self, task: str | None) -> list[deque[BufferedLine]]:

@@ -1,9 +1,9 @@
-"""Parse the filter of the dashboard, one language for rows, log and events: terms separated by
-spaces, all of which must hold.
+"""Parse the filter of the dashboard, which selects rows, lines of the log and events.
 
-`worker`, `worker:[0-2]`: tasks; `@n[3-5]`, `n3`: hosts; `stalled`: tasks in that state, if there
-are any; any other word, or a "quoted phrase": text of the log and of the events, a regular
-expression if it is one. `!` before a term: all except those.
+A filter is a list of terms separated by spaces; all of them must match. `worker` and `worker:[0-2]`
+select tasks; `@n[3-5]` and `n3` select the tasks of hosts; `stalled` selects the tasks in that
+state, if there are any. Any other word, or a "quoted phrase", is searched for in the log and the
+events, as a regular expression if it is a valid one. `!` before a term negates it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ Finder = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Term:
-    """One term. One of the four is set."""
+    """One term. Exactly one of `tasks`, `state` and `finds` is set. `without`: the term is
+    negated."""
 
     without: bool = False
     tasks: frozenset[str] | None = None
@@ -56,11 +57,11 @@ class Filter:
 
     @property
     def of_tasks(self) -> bool:
-        """True if any term is about tasks; else all rows are shown."""
+        """True if any term selects tasks. If none does, all rows are shown."""
         return any(term.finds is None for term in self.terms)
 
     def passes(self, task: str, states: frozenset[str]) -> bool:
-        """True if a task in these states passes the terms that are about tasks."""
+        """True if a task in these states matches all terms that select tasks."""
         for term in self.terms:
             if term.finds is None:
                 hit = task in term.tasks if term.tasks is not None else term.state in states
@@ -70,7 +71,8 @@ class Filter:
 
     @property
     def finds(self) -> Finder | None:
-        """Return the test whether a text passes the terms that are about text; None: all do."""
+        """Return a test whether a text matches all terms that search text; None if there is no such
+        term."""
         wanted = [(term.finds, term.without) for term in self.terms if term.finds is not None]
         if not wanted:
             return None
@@ -78,8 +80,8 @@ class Filter:
 
 
 def parse(text: str, progress: RunProgress, held: Collection[str] = STATES) -> Filter:
-    """Return the filter. Never raises: what is not a pattern is a word, and so is a state that is
-    not among `held`, the states of tasks."""
+    """Return the filter. `held`: the states that any task has now. A state that no task has is
+    searched for as text, and so is an invalid pattern. Never raises."""
     return Filter(
         tuple(
             _term(match, progress, held) for match in _TERM.finditer(text) if match[2] or match[3]
@@ -88,7 +90,7 @@ def parse(text: str, progress: RunProgress, held: Collection[str] = STATES) -> F
 
 
 def states_of(mark: Mark, progress: RunProgress, name: str) -> frozenset[str]:
-    """Return all words of STATES that hold for a task."""
+    """Return the states of a task, as the filter names them."""
     task = progress.tasks[name]
     states = {task.state, progress.health(task) or "", task.outcome or ""}
     states |= {"slow"} if mark.rank == SLOW else {"restarted"} if mark.rank == AGAIN else set()
@@ -123,8 +125,8 @@ def _names(word: str, names: Mapping[str, object], groups: Mapping[str, list[str
 
 
 def _finder(text: str) -> Finder:
-    """Return a search for `text` as a regular expression, or literally while it is not a valid one;
-    upper or lower case."""
+    """Return a search for `text` that ignores case: as a regular expression, or literally if it is
+    not a valid one (yet)."""
     try:
         return compiled(text, re.IGNORECASE).search
     except ValueError:

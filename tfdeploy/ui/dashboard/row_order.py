@@ -1,5 +1,5 @@
-"""Choose the rows of the table: sorted, filtered, and equal ones folded into one if there is no
-room. Pure."""
+"""Choose the rows of the table: sort and filter the tasks, and fold equal tasks into one row if
+there is no room. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from tfdeploy.model.progress.task_progress import TaskProgress
 from tfdeploy.model.progress.trouble import FIRST, SLOW, STARTING, Mark
 from tfdeploy.model.text.folding import fold_names
 
-LONGEST = 24  # characters of the names of a folded row
-SORTS = ("trouble", "task", "host", "pace")  # the first is the usual one
+# Most characters of the name of a folded row.
+LONGEST = 24
+# The orders of rows. The first is the default.
+SORTS = ("trouble", "task", "host", "pace")
 
 
 @dataclass(frozen=True)
 class Item:
-    """A row: one task, or several equal ones. `name`: the task's, or "worker:[0-63]", or "worker
-    x250"."""
+    """A row of the table: one task, or several equal tasks. `name`: the name of the task, or
+    "worker:[0-63]", or "worker x250"."""
 
     name: str
     tasks: tuple[str, ...]
@@ -40,8 +42,11 @@ def items(
     fold: bool | None,
     open_: str | None,
 ) -> list[Item]:
-    """Return the rows. `shown`: tasks that pass the filter, in the plan's order. `fold` None: fold
-    if `rows` are too few. `open_`: a role that is not folded."""
+    """Return the rows, more than `rows` if folding is not enough.
+
+    `shown`: the tasks that pass the filter, in the plan's order. `sort`: one of SORTS. `fold`:
+    whether to fold; None: only if there are more tasks than `rows`. `open_`: a role that is never
+    folded. Tasks in trouble are folded only if folding the others is not enough."""
     key = _key(progress, marks, sort)
     tasks = sorted(shown, key=key) if key else list(shown)
     if fold is None:
@@ -62,8 +67,8 @@ def _folded(
     can_fold: Callable[[Mark], bool],
     open_: str | None,
 ) -> list[Item]:
-    """Fold tasks of one role and state that `may` be folded, at the position of the first of
-    them."""
+    """Return the rows, with a folded row for the tasks of one role and state. The row stands at the
+    position of its first task. `can_fold`: whether a task with this mark may be folded."""
     groups: dict[tuple[str, str], list[str]] = {}
     for task in tasks:
         mark, role = marks[task], task.partition(":")[0]
@@ -87,9 +92,11 @@ def _kind(mark: Mark) -> str:
 def _key(
     progress: RunProgress, marks: Mapping[str, Mark], sort: str
 ) -> Callable[[str], Any] | None:
-    """Return the sort key, which keeps the plan's order among equals."""
+    """Return the sort key of a task; None for the plan's order. Tasks with equal keys keep the
+    plan's order."""
     if sort == "trouble":
-        # tasks that are well keep their order; the one that others wait for stands before them
+        # Healthy tasks keep the plan's order, except that the tasks that wait for another task come
+        # after those that do not.
         return lambda task: (
             min(marks[task].rank, STARTING),
             marks[task].why.startswith("waits for "),

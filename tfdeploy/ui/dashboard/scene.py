@@ -1,4 +1,4 @@
-"""Define what the dashboard shows, and the values from which one frame of it is drawn."""
+"""Define the data that the dashboard shows, and the values from which one frame is drawn."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from tfdeploy.ui.dashboard.happenings import Happening, Happenings
 from tfdeploy.ui.dashboard.log_buffer import LogBuffer
 from tfdeploy.ui.dashboard.view_state import ViewState
 
-QUIET_S = 60.0  # a running task that is silent for longer is pointed out
+# A running task without a line or step for so many seconds counts as silent.
+QUIET_S = 60.0
 
 
 @dataclass
 class Scene:
-    """All that a frame shows. `quiet`: task -> seconds since its last line, by the viewer's
-    clock."""
+    """The data that a frame shows. `quiet`: task -> seconds since its last line or step, by this
+    machine's clock. `typed`: adds the operator's own options to a command, so that it can be typed
+    as it is."""
 
     progress: RunProgress
     ring: LogBuffer
@@ -28,7 +30,7 @@ class Scene:
     happenings: Happenings = field(default_factory=Happenings)
     quiet: dict[str, float] = field(default_factory=dict)
     unicode: bool = False
-    typed: Callable[[str], str] = str  # makes a command complete, so that it can be typed
+    typed: Callable[[str], str] = str
 
     @property
     def silent(self) -> dict[str, float]:
@@ -42,7 +44,7 @@ class Scene:
 
     @property
     def passing(self) -> list[Happening]:
-        """Return what has happened and passes the filter: the first cause, then the others, the
+        """Return the entries of the history that pass the filter: the cause, then all others, the
         newest last."""
         finds, chosen = self.view.parsed.finds, self.ring.chosen
         return [
@@ -54,7 +56,8 @@ class Scene:
 
 
 class Frame(NamedTuple):
-    """A scene at one moment. `shown`: the tasks that pass the filter. `now`: UTC seconds."""
+    """A scene at one moment, for a screen of `width` columns and `height` rows. `shown`: the tasks
+    that pass the filter. `now`: UTC seconds."""
 
     scene: Scene
     marks: Mapping[str, Mark]

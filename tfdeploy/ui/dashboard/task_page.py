@@ -1,4 +1,5 @@
-"""Compose the page of one task: what is wrong, attempts, log, curves, plan, environment. Pure."""
+"""Compose the page of one task: its trouble, attempts, last lines, curves, plan and environment.
+Pure."""
 
 from __future__ import annotations
 
@@ -20,15 +21,20 @@ from tfdeploy.ui.dashboard.scene import Frame, Scene
 from tfdeploy.ui.plots import TITLES, UNITS, Curve, plot
 from tfdeploy.ui.sanitise import clean
 
+# Lines of the task's log.
 LOG_ROWS = 10
-_MOST_ATTEMPTS, _MOST_ROWS = 8, 3  # rows of one text
-_PLOT_ROWS, _BESIDE = 7, 100  # rows of a plot; columns from which on two stand side by side
+_MOST_ATTEMPTS = 8
+# Most rows of one text.
+_MOST_ROWS = 3
+_PLOT_ROWS = 7
+# Least columns of a screen that shows two plots side by side.
+_BESIDE = 100
 _NOTHING: list[Any] = []
 _SECRET = re.compile(r"(?i)token|secret|passw|credential|api_?key|private")
 
 
 def task_page(frame: Frame, name: str) -> list[Row]:
-    """Return all rows of the page, however many."""
+    """Return all rows of the page, which may be more than the screen has."""
     scene, width = frame.scene, frame.width
     task, plan = scene.progress.tasks[name], scene.progress.plan
     log = [row for line in scene.ring.last_of(name, LOG_ROWS) for row in _lines(clean(line), width)]
@@ -100,7 +106,7 @@ def _facts(frame: Frame, task: TaskProgress, mark: Mark) -> list[Row]:
 
 
 def _lines(text: str, width: int, style: str = "") -> list[Row]:
-    """Return the text in at most MOST_ROWS rows."""
+    """Return the text, wrapped, in at most _MOST_ROWS rows."""
     pieces = wrap(text, max(20, width), indent=2)
     pieces = (
         pieces
@@ -157,7 +163,8 @@ def _plot(name: str, trend: Trend, style: str, unicode: bool, width: int) -> lis
 
 
 def side_by_side(boxes: Sequence[Callable[[int], list[Row]]], width: int) -> list[Row]:
-    """Return boxes, each drawn for a width, in two columns if there is room."""
+    """Return the boxes in two columns if there is room, else in one. A box draws itself for a given
+    width."""
     if width < _BESIDE:
         return [row for box in boxes for row in box(width)]
     column_width = (width - 2) // 2
@@ -168,7 +175,8 @@ def side_by_side(boxes: Sequence[Callable[[int], list[Row]]], width: int) -> lis
 
 
 def _planned(plan: Plan, task: TaskPlan, width: int) -> list[Row]:
-    """Return the reasons of the plan, the command, and the environment without secrets."""
+    """Return what the plan says about the task: reasons, command and environment. Values of secrets
+    are hidden."""
     host = next((each for each in plan.hosts if each.host == task.host), None)
     facts = [
         ("why here", task.why),

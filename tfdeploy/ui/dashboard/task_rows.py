@@ -1,5 +1,5 @@
-"""Compose the table of the dashboard: a row per task (per host while there are no tasks yet), as
-many columns as fit. Pure."""
+"""Compose the table of the dashboard: a row for each task, or for each host while there are no
+tasks yet, with as many columns as fit. Pure."""
 
 from __future__ import annotations
 
@@ -33,18 +33,27 @@ from tfdeploy.ui.plots import spark
 from tfdeploy.ui.sanitise import clean
 
 LAST_LINE, METRICS = "last line", "metrics"
-TREND = "trend"  # of the loss
-_LAST_LINE_WIDTH = 20  # the least
-# all metrics, at least; a value with its separators; a curve
-_METRICS_WIDTH, _FIGURE_WIDTH, _SPARK = 26, 9, 8
+# The column with the curve of the loss.
+TREND = "trend"
+# Least width of the column of last lines, in terminal columns, as all widths below.
+_LAST_LINE_WIDTH = 20
+# Least width of the column of metrics.
+_METRICS_WIDTH = 26
+# Width of one value of a metric with its separators.
+_FIGURE_WIDTH = 9
+# Width of a curve.
+_SPARK = 8
 _NAMES = ("task", "state", "host")
-# what stands before the reason of a restart
+# The columns that stay if the reason of a restart replaces the others.
 _WITH_WHY = (*_NAMES, "gpu", "cpu", "step", "steps/s", "loss")
+# The columns that are aligned to the right.
 _RIGHT = frozenset(
     {"step", "steps/s", "loss", "pid", "restarts", "cpu", "memory", "net", "gpu", "age"}
 )
-_WIDTHS = {  # in the order of the columns
-    "task": 24,  # at most, as for the host and the address
+# The columns in their order, with their widths. Task, host and address may be narrower; metrics and
+# last line may be wider.
+_WIDTHS = {
+    "task": 24,
     "state": 11,
     "host": 16,
     "gpu": 11,
@@ -62,6 +71,7 @@ _WIDTHS = {  # in the order of the columns
     "pid": 7,
     LAST_LINE: _LAST_LINE_WIDTH,
 }
+# The order in which columns are dropped if the screen is too narrow.
 _FALL_FIRST = (
     LAST_LINE,
     "pid",
@@ -95,7 +105,8 @@ class Column(NamedTuple):
 
 
 class Table:
-    """What the rows need besides the tasks. `quiet`: task -> seconds since its last line."""
+    """The data that the rows need besides their tasks. `quiet`: silent task -> seconds since its
+    last line or step. `metrics`: the names in the column of metrics."""
 
     def __init__(self, scene: Scene) -> None:
         self.progress, self.trends, self.unicode = scene.progress, scene.trends, scene.unicode
@@ -110,8 +121,8 @@ class Table:
         ]
 
     def _shows_rate(self, name: str, rated: bool) -> bool:
-        """True if the metric is shown. `rated`: the column steps/s has values, and shows
-        global_step/sec."""
+        """True if the metric `name`, a rate, is shown. `rated`: the column steps/s has values. That
+        column already shows global_step/sec."""
         if rated and name.endswith(PRINTED_RATE):
             return False
         values = (task.measures.values().get(name) for task in self.progress.tasks.values())
@@ -121,15 +132,16 @@ class Table:
 
 
 class _Figure(NamedTuple):
-    """A column of numbers. `value`: a task's; None: not known. `of_several`: the value of a folded
-    row."""
+    """A column of numbers. `value`: returns the number of a task; None if it is not known. `words`:
+    formats the number. `of_several`: returns the number of a folded row."""
 
     value: Callable[[RunProgress, TaskProgress], float | None]
     words: Callable[[float], str]
     of_several: Callable[[list[float]], float] = median
 
     def text(self, progress: RunProgress, tasks: Sequence[TaskProgress]) -> str:
-        """Return the text for a task, or for several by their finite values."""
+        """Return the text for one task, or for several tasks by their finite values; "" without a
+        value."""
         known = [value for task in tasks if (value := self.value(progress, task)) is not None]
         if len(tasks) > 1:
             finite = list(filter(isfinite, known))
@@ -142,7 +154,8 @@ def _percent(value: float) -> str:
 
 
 _FIGURES = {
-    "cpu": _Figure(lambda _, task: task.cpu, lambda cores: _percent(100 * cores)),  # of one core
+    # 100% is one core.
+    "cpu": _Figure(lambda _, task: task.cpu, lambda cores: _percent(100 * cores)),
     "memory": _Figure(lambda _, task: task.memory, in_bytes),
     "step": _Figure(lambda _, task: task.step, partial(figure, digits=7), max),
     "steps/s": _Figure(RunProgress.own_rate, partial(figure, digits=3)),
@@ -158,7 +171,8 @@ _GPU = (
 
 
 def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:
-    """Return the columns that fit, in order; metrics and last line get the remaining width."""
+    """Return the columns that fit, in their order. Metrics and last line share the remaining
+    width."""
     progress, own = table.progress, table.metrics
     hosts = [_host(progress, item.tasks) for item in items] or progress.hosts
     need = sum(len(table_metrics.label(name)) + _FIGURE_WIDTH + _SPARK for name in own)
@@ -187,7 +201,7 @@ def _widest(name: str, texts: Iterable[str]) -> int:
 
 
 def _missing(table: Table) -> set[str]:
-    """Return columns without a value for any task."""
+    """Return the columns for which no task has a value."""
     progress = table.progress
     tasks = progress.tasks.values()
     known = {
@@ -215,7 +229,7 @@ def header_row(shown: Sequence[Column], *, sort: str = "") -> Row:
 def item_row(
     table: Table, item: Item, shown: Sequence[Column], *, selected: bool, width: int
 ) -> Row:
-    """Return the row of a task, or of several equal ones."""
+    """Return the row of one task or of several equal tasks."""
     progress, mark = table.progress, item.mark
     tasks = [progress.tasks[name] for name in item.tasks]
     room = next((each.width for each in shown if each.name == METRICS), 0)
@@ -237,7 +251,8 @@ def item_row(
 
 
 def host_row(host: HostProgress, shown: Sequence[Column]) -> Row:
-    """Return what the host's connection and transfers do, before there is a plan."""
+    """Return the row of a host: its connection and its transfers. For the time before the run has a
+    plan."""
     last_line = _transfer_words(host) or clean(host.text or "")
     texts = {
         "task": "-",
@@ -249,7 +264,8 @@ def host_row(host: HostProgress, shown: Sequence[Column]) -> Row:
 
 
 def _transfer_words(host: HostProgress) -> str:
-    """Return 'code, 12 MB of 60 MB, 5.0 MB/s, 9.6 s left' while something moves."""
+    """Return the running transfers, 'code, 12 MB of 60 MB, 5.0 MB/s, 9.6 s left'; without one, 'all
+    sent' or ''."""
     if not host.moving:
         return "all sent" if host.synced else ""
     names = [clean(transfer.what, 40) for transfer in host.moving]
@@ -257,7 +273,7 @@ def _transfer_words(host: HostProgress) -> str:
 
 
 def _gpu_words(progress: RunProgress, tasks: Sequence[TaskProgress]) -> str:
-    """Return "87% 12 GB"."""
+    """Return the load and the memory use of the GPUs, "87% 12 GB"."""
     return " ".join(each.text(progress, tasks) for each in _GPU).strip()
 
 
@@ -286,7 +302,8 @@ def _texts(table: Table, task: TaskProgress, mark: Mark, room: int) -> dict[str,
 def _folded_texts(
     progress: RunProgress, tasks: Sequence[TaskProgress], mark: Mark
 ) -> dict[str, str]:
-    """Return the highest step, the sum of restarts, and medians of the other figures."""
+    """Return the cells of a folded row: the highest step, the sum of restarts, and the medians of
+    the other numbers."""
     moving = [
         transfer
         for host in {task.host for task in tasks}
@@ -302,7 +319,7 @@ def _folded_texts(
 
 
 def _host(progress: RunProgress, names: Iterable[str]) -> str:
-    """Return the host of these tasks, or how many hosts they have."""
+    """Return the host of these tasks, or the number of hosts if there are several."""
     hosts = {progress.tasks[name].host for name in names}
     return next(iter(hosts)) if len(hosts) == 1 else count(len(hosts), "host")
 
@@ -316,7 +333,8 @@ def _state_style(mark: Mark) -> str:
 
 
 def _metrics(table: Table, task: TaskProgress, room: int) -> str:
-    """Return 'accuracy 0.91 ▁▃▆█, lr 0.001 █▆▃▁', as many metrics as there is room for."""
+    """Return 'accuracy 0.91 ▁▃▆█, lr 0.001 █▆▃▁': as many metrics as fit into `room` columns, at
+    least one."""
     shown, values = "", task.measures.values()
     for name in table.metrics if room else ():
         if table_metrics.is_shown(name, values.get(name), table.progress.job_metrics):
@@ -343,8 +361,8 @@ def _why_row(
 ) -> Row:
     """Return the row of a task in trouble, for a table without the column of last lines.
 
-    What is wrong replaces the figures. A task that runs again keeps its figures, with what was
-    wrong behind them if there is room.
+    The reason replaces the numbers. A restarted task that runs again keeps its numbers; the reason
+    follows them if there is room.
     """
     runs_again = mark.state == RESTARTED
     head = [each for each in shown if each.name in (_WITH_WHY if runs_again else _NAMES)]

@@ -1,5 +1,5 @@
-"""Compose the page of the timeline: a bar for each task's attempts, then all that has happened, the
-first cause on top. Pure."""
+"""Compose the page of the timeline: a bar for the attempts of each task, then the history of the
+run, the cause first. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from tfdeploy.ui.dashboard.row_order import items
 from tfdeploy.ui.dashboard.scene import Frame
 from tfdeploy.ui.sanitise import clean
 
+# Columns of the name beside a bar.
 _NAME = 18
 
 
 def timeline_page(frame: Frame, height: int) -> list[Row]:
-    """Return all rows of the page; the bars take about half of `height` rows."""
+    """Return all rows of the page. The bars take about half of the `height` rows of the screen."""
     progress, now = frame.scene.progress, frame.now
     began = progress.started or now
     until = max(progress.ended or now, began + 1)
@@ -62,7 +63,8 @@ def _bar(
     unicode: bool,
     stalled: float | None,
 ) -> Row:
-    """Return the bar of a task. `stalled`: since when it is stalled, or silent."""
+    """Return the bar of a task, from `began` to `until` (UTC seconds). `stalled`: when the task
+    stalled or its host became unreachable (UTC seconds); None: neither."""
     width = max(1, width)
     cells = [Span(" ")] * width
     deaths: list[int] = []
@@ -83,6 +85,7 @@ def _bar(
         if stalled is not None and each.ended is None:
             since = max(first, cell_of(stalled))
             cells[since : last + 1] = [Span("▒" if unicode else "-", "yellow")] * (last + 1 - since)
-    for at in deaths:  # the next attempt may begin in the same cell
+    # The marks of deaths come last, because the next attempt may begin in the same cell.
+    for at in deaths:
         cells[at] = Span("x", "bold red")
     return joined(cells)

@@ -1,5 +1,5 @@
-"""Hold what the operator has selected in the dashboard: page, row, lines, filter, order; and what
-each key changes."""
+"""Hold what the operator has selected in the dashboard (page, row, lines, filter, order), and
+define what each key changes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from tfdeploy.ui.dashboard.row_filter import Filter
 from tfdeploy.ui.dashboard.row_order import SORTS, Item
 
 Page = Literal["run", "task", "curves", "timeline", "help"]
-Aside = Literal["stop", "shell", "fetch", "copy"]  # what is done on the ordinary screen
-_FAR = 1 << 20  # screens
+# An action for which the dashboard leaves the screen.
+Aside = Literal["stop", "shell", "fetch", "copy"]
+# Screens to scroll to reach either end of the log.
+_FAR = 1 << 20
+# Fields that `go_on_from` copies.
 _CHOICES = (
     "page",
     "offset",
@@ -31,7 +34,8 @@ _CHOICES = (
 
 @dataclass(frozen=True)
 class Question:
-    """A question that waits for y. `host`: of the chosen row."""
+    """An action that starts once the operator answers y. `text`: the question. `host`: the host of
+    the chosen row."""
 
     aside: Aside
     text: str = ""
@@ -40,37 +44,50 @@ class Question:
 
 @dataclass(eq=False)
 class ViewState:
-    """The selection, changed by keys only. `snapshot`: the lines that are shown while scrolled or
-    paused (None: live)."""
+    """What the operator has selected. Keys change it; `compose` records what it has drawn."""
 
     ring: LogBuffer
     progress: RunProgress
     page: Page = "run"
-    items: Sequence[Item] = ()  # as last drawn
-    selected: str | None = None  # a task
+    # The rows of the table in the last frame.
+    items: Sequence[Item] = ()
+    # The task of the chosen row; None: no row is chosen.
+    selected: str | None = None
+    # The task whose log alone is shown; None: the log of all tasks.
     followed: str | None = None
     typing: bool = False
     filter: str = ""
-    # the filter, as it was read with the tasks that were known then
+    # The filter, parsed for the tasks of the last frame.
     parsed: Filter = field(default_factory=Filter)
     sort: str = SORTS[0]
-    fold: bool | None = None  # None: where there is no room
-    open: str | None = None  # a role whose tasks are not folded
+    # None: rows are folded if there is no room for all.
+    fold: bool | None = None
+    # The role whose tasks are never folded; None: no role.
+    open: str | None = None
     wrap: bool = False
+    # The lines that are shown while the log is scrolled or paused; None: the newest lines.
     snapshot: list[BufferedLine] | None = None
-    snapshot_count: int = 0  # all lines that had come when it was taken
+    # How many lines the log had received when the snapshot was taken.
+    snapshot_count: int = 0
     paused: bool = False
-    bottom: int = 0  # how many lines of the snapshot are above the lower edge of the log
-    log_rows: int = 1  # as last drawn
-    offset: int = 0  # of a page that is longer than the screen
-    page_rows: int = 1  # as last drawn
+    # How many lines of the snapshot are above the lower edge of the log.
+    bottom: int = 0
+    # Rows of the log in the last frame.
+    log_rows: int = 1
+    # The first visible row of a page that is longer than the screen.
+    offset: int = 0
+    # Rows of the page in the last frame.
+    page_rows: int = 1
+    # The question that waits for an answer.
     question: Question | None = None
-    aside: Question | None = None  # what is to be done now
-    can_run_commands: bool = False  # whether there is somebody to do it
+    # The action to do next, confirmed by the operator.
+    aside: Question | None = None
+    # True if the dashboard can run verbs of tfdeploy.
+    can_run_commands: bool = False
     quit: bool = False
 
     def go_on_from(self, former: ViewState) -> None:
-        """Show what the other one showed."""
+        """Copy the operator's choices from the view of an earlier dashboard."""
         for name in _CHOICES:
             setattr(self, name, getattr(former, name))
 
@@ -95,7 +112,7 @@ class ViewState:
 
     @property
     def unseen(self) -> int:
-        """Return how many lines came since the snapshot."""
+        """Return how many lines have arrived since the snapshot."""
         return self.ring.count - self.snapshot_count
 
     @property
@@ -104,7 +121,8 @@ class ViewState:
         return next((item for item in self.items if self.selected in item.tasks), None)
 
     def _scroll(self, lines: int) -> None:
-        """Scroll up (negative) or down; live again at the lower end, unless paused."""
+        """Scroll up (negative) or down. At the lower end the log shows the newest lines again,
+        unless it is paused."""
         if self.snapshot is None and lines >= 0:
             return
         shown = self._take_snapshot() if self.snapshot is None else self.snapshot
@@ -114,7 +132,8 @@ class ViewState:
             self.snapshot = None
 
     def refresh(self) -> None:
-        """Take a new snapshot while paused, else go live, after a change of filter or task."""
+        """Apply a change of the filter or of the followed task to the log: take a new snapshot if
+        the log is paused, else show the newest lines."""
         if self.paused:
             self._take_snapshot()
         else:
@@ -187,7 +206,8 @@ class ViewState:
         self.page, self.offset = page, 0
 
     def _shift(self, rows: int) -> None:
-        self.offset = max(0, self.offset + rows)  # the frame keeps it within the page
+        # The frame limits the offset to the length of the page.
+        self.offset = max(0, self.offset + rows)
 
     def _step(self, rows: int) -> None:
         """Choose another row of the table, or scroll a page."""
@@ -211,7 +231,7 @@ class ViewState:
             self._take_snapshot()
 
     def _escape(self) -> None:
-        """Go back to all lines of all tasks, live."""
+        """Clear the filter and the selection, and show the newest lines of all tasks."""
         self.filter, self.followed, self.selected, self.open = "", None, None, None
         self.paused, self.snapshot = False, None
 
