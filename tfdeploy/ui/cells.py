@@ -1,4 +1,4 @@
-"""Define spans of a screen: styled text in rows of exact width. Values only; rich draws them."""
+"""Build rows of styled text of exact width. They are values only; rich draws them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfdeploy.ui.terminal import TASK_COLORS, task_color
 
 
 class Span(NamedTuple):
-    """Sanitised text and its style in rich's words ("" for none)."""
+    """Sanitised text and its style, as rich names it; "" for no style."""
 
     text: str
     style: str = ""
@@ -40,7 +40,7 @@ def fit(row: Row, width: int) -> Row:
 
 
 def column(text: str, width: int, *, right: bool = False) -> str:
-    """Return one cell of exactly `width` columns."""
+    """Return the text cut or padded to exactly `width` columns. `right`: align it to the right."""
     if (free := width - cells(text)) < 0:
         text = cut(text, width)
         free = width - cells(text)
@@ -52,7 +52,7 @@ def task_style(task: str) -> str:
 
 
 def joined(chars: Iterable[Span]) -> Row:
-    """Join neighbours of the same style."""
+    """Return the spans as a row, with neighbours of the same style joined."""
     groups = groupby(chars, key=attrgetter("style"))
     return [Span("".join(char.text for char in same), style) for style, same in groups]
 
@@ -66,8 +66,8 @@ def _crop(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int, *, indent: int = 0) -> list[str]:
-    """Return `text` in pieces of at most `width` columns, cut anywhere; all but the first begin
-    with `indent` blanks."""
+    """Return `text` in pieces of at most `width` columns. It may be cut within a word. All pieces
+    but the first begin with `indent` blanks."""
     pieces: list[str] = []
     room = width
     while cells(text) > room:

@@ -1,5 +1,5 @@
-"""Show the broadcasts in progress: who feeds whom as small trees, who feeds one host, what is
-wrong."""
+"""Describe the broadcasts in progress: the feeds as small trees, the parents of a host, and which
+hosts are slow or stuck."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfdeploy.ui.sanitise import clean
 
 
 class Feeding:
-    """The feeds at one moment."""
+    """The feeds of all broadcasts in progress, at one moment."""
 
     def __init__(self, progress: RunProgress) -> None:
         moving = {each.what for host in progress.hosts.values() for each in host.moving}
@@ -26,7 +26,7 @@ class Feeding:
         self._order = {host: number for number, host in enumerate(self._parents)}
 
     def trees(self, width: int, most: int) -> list[str]:
-        """Return at most so many lines."""
+        """Return the trees of all broadcasts: at most `most` lines of at most `width` columns."""
         each = max(1, most // max(1, sum(fields["stripes"] for fields in self._broadcasts)))
         return [line for fields in self._broadcasts for line in _trees(fields, width, each)][:most]
 
@@ -35,11 +35,11 @@ class Feeding:
             yield clean(parent, NAME_CELLS) if parent else "here"
 
     def order(self, host: str) -> int:
-        """Return the key that sorts hosts as they are fed."""
+        """Return a number that sorts hosts in the order of the feeds."""
         return self._order.get(host, len(self._order))
 
     def marks(self, host: str) -> list[str]:
-        """Return 'slow', 'stuck'."""
+        """Return what is wrong with the host: "stuck", "slow", both, or nothing."""
         return [
             word
             for word in ("stuck", "slow")
@@ -48,7 +48,8 @@ class Feeding:
 
 
 def _trees(fields: BroadcastFields, width: int, most: int) -> Iterator[str]:
-    """Return the trees of each stripe, with its number before its first line."""
+    """Return the tree of each stripe, at most `most` lines each. If there are several stripes, the
+    number of the stripe stands before its first line."""
     named = {*fields["slow"], *fields["stuck"]}
     for stripe in range(fields["stripes"]):
         label = f"{stripe + 1}/{fields['stripes']} " if fields["stripes"] > 1 else ""

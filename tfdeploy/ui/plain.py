@@ -1,8 +1,9 @@
-"""Write events as plain lines: for pipes, logs of CI jobs, and terminals without the dashboard.
+"""Write events as plain lines, for pipes, logs of CI jobs, and terminals without the dashboard.
 
 Messages go to one stream ("[n2] code 1.2 MB sent"), task output to another ("worker:0@n2 | text").
-Foreign text is sanitised. Any thread may pass events; each is written whole. A stream that fails
-(its reader is gone, its disk full) is not written to again, and the operation goes on.
+Text of programs and hosts is sanitised. Any thread may pass events; lines are never mixed. After a
+failed write (the reader has closed the pipe, the disk is full) nothing more is written to that
+stream, and the operation continues.
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ _STATE_STYLE = {
 
 
 class PlainView:
-    """Callable with an Event, and `take_lines` with lines. `lines`: where the tasks' output goes
-    (None: nowhere)."""
+    """Writes events and lines of tasks. Call it with an Event, and `take_lines` with lines.
+
+    `lines`: the stream for the tasks' output; None: the output is not shown. `quiet`: write only
+    warnings and errors."""
 
     def __init__(
         self,
@@ -68,7 +71,8 @@ class PlainView:
         if not any(where.stream is failed for failed in self._failed):
             try:
                 where.write(text)
-            except (OSError, ValueError):  # ValueError: closed
+            except (OSError, ValueError):
+                # ValueError: the stream is closed.
                 self._failed.append(where.stream)
 
     def take_lines(self, batch: list[LogLine]) -> None:
@@ -86,8 +90,8 @@ class PlainView:
             self._write(self.lines, "".join(f"{label} | {text}\n" for text in texts))
 
     def _text_and_style(self, event: Event) -> tuple[str, str]:
-        """Return the text to print and its style; "" if it repeats the last text or is not to be
-        shown."""
+        """Return the text to print and its style; ("", "") if the event is not shown, or repeats
+        the last text about the same task or host."""
         text, style = event_words(event, verbose=self.verbose)
         key = f"{event.kind} {event.host} {event.task} {event.data.get('what', '')}"
         if not text or (event.kind != "note" and self._last_text.get(key) == text):
@@ -99,7 +103,8 @@ class PlainView:
 
 
 def event_words(event: Event, *, verbose: bool = False) -> tuple[str, str]:
-    """Return one line for an event, sanitised, and its style; ("", "") if it is not worth one."""
+    """Return a sanitised line for the event, and its style; ("", "") for an event that is not
+    shown."""
     where = f"[{clean(event.host, 80)}] " if event.host and event.kind != "task" else ""
     text, style = (
         _FORMATTERS[event.kind](event, event.data, verbose)
@@ -210,7 +215,8 @@ def _note_line(event: Event, data: NoteFields, verbose: bool) -> tuple[str, str]
     return (text if level == "info" else f"{level}: {text}"), _LEVEL_STYLE.get(level, "")
 
 
-_Formatter = Callable[[Event, Any, bool], tuple[str, str]]  # Any: the data of its own kind of event
+# Any: each formatter takes the data of its own kind of event.
+_Formatter = Callable[[Event, Any, bool], tuple[str, str]]
 _FORMATTERS: dict[str, _Formatter] = {
     "step": _step,
     "host": _host,

@@ -1,5 +1,5 @@
-"""Draw curves with characters: a small one for a cell, and plots of braille dots with axes.
-Pure."""
+"""Draw curves with characters: a small bar chart for a table cell, and plots with axes, of braille
+dots. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
 from tfdeploy.ui.cells import Row, Span, joined
 
 _BARS, _ASCII_BARS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
-_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of a braille cell: row, column
-_LABEL = 9  # columns of the axis
+# The bits of a braille character, by row and column of its dots.
+_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+# Columns of the labels at the left of a plot.
+_LABEL = 9
 
 
 TITLES = {
@@ -34,7 +36,7 @@ UNITS = {
 
 
 class Curve(NamedTuple):
-    """`points`: (seconds, value), by time."""
+    """A curve. `points`: (seconds, value), in the order of time."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -42,8 +44,8 @@ class Curve(NamedTuple):
 
 
 def spark(values: Sequence[float], width: int, *, unicode: bool = True) -> str:
-    """Return the values as at most `width` bars, the lowest to the highest; "" for fewer than
-    two."""
+    """Return the values as at most `width` bars; "" for fewer than two values. The shortest bar is
+    the lowest value and the longest bar the highest."""
     if len(values) < 2 or width < 2:
         return ""
     bars = _BARS if unicode else _ASCII_BARS
@@ -69,11 +71,11 @@ def plot(
     unicode: bool = True,
     until: float | None = None,
 ) -> list[Row]:
-    """Return `height` rows of at most `width` columns: the highest and the lowest value at the
-    left, the time below.
+    """Return a plot of `height` rows and at most `width` columns, with the values at the left and
+    the time below.
 
-    `unit`: "", "bytes", "%", "cores", "/s". `until`: where the time axis ends; it begins at the
-    earliest point.
+    `unit`: of the values: "", "bytes", "%", "cores", "/s". The time axis begins at the earliest
+    point and ends at the latest, or at `until` if that is later.
     """
     points = [point for curve in curves for point in curve.points]
     rows, columns = height - 1, width - _LABEL - 1
@@ -90,7 +92,8 @@ def plot(
         high = max(100.0, high)
     if high <= low:
         spread = abs(low) / 2 or 1
-        low, high = (low - spread if low or not unit else 0.0), high + spread  # no use is below 0
+        # A value with a unit is never negative.
+        low, high = (low - spread if low or not unit else 0.0), high + spread
     grid = _Grid(columns, rows, unicode)
     for curve in curves:
         grid.draw(
@@ -113,8 +116,8 @@ def plot(
 
 
 class _Grid:
-    """Dots, 2 x 4 to a cell (1 x 1 without unicode). A cell has the style of what was drawn there
-    last."""
+    """A grid of cells of 2 x 4 dots (1 x 1 without unicode). A cell has the style of its newest
+    dot."""
 
     def __init__(self, columns: int, rows: int, unicode: bool) -> None:
         self.wide, self.high = (2, 4) if unicode else (1, 1)
@@ -123,7 +126,7 @@ class _Grid:
         self._styles = [[""] * columns for _ in range(rows)]
 
     def draw(self, points: Sequence[tuple[float, float]], style: str) -> None:
-        """Draw points joined by lines. `points`: x and y from 0 to 1."""
+        """Draw the points and the lines between them. `points`: x and y from 0 to 1."""
         most_x, most_y = self.columns * self.wide - 1, self.rows * self.high - 1
         last: tuple[int, int] | None = None
         for x, y in points:
@@ -160,7 +163,8 @@ def _between(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, in
 
 def value_words(value: float, unit: str) -> str:
     if unit == "cores":
-        return f"{100 * value:.0f}%"  # of a core, as the table has it
+        # 100% is one core, as in the table of tasks.
+        return f"{100 * value:.0f}%"
     if unit == "bytes":
         return in_bytes(int(value))
     return figure(value, 3) + (unit if unit in ("%", "/s") else "")

@@ -1,9 +1,9 @@
-"""Show the progress of a sync: on a terminal who feeds whom, a bar per host and one for all;
-elsewhere a line now and then.
+"""Show the progress of a sync. On a terminal: the feeds, a bar for each host, and a bar for all
+hosts. Elsewhere: a line every 20 s.
 
-Events come from any thread; only rich's refresh thread draws, at most 4 times a second. If there
-are more hosts than rows, those that failed, stand still or are slow are shown, and the others
-counted.
+Any thread may pass events; only rich's refresh thread draws, at most 4 times a second. If there are
+more hosts than rows, failed, stuck and slow hosts are shown first, and the last row counts the
+hosts that are left out.
 """
 
 from __future__ import annotations
@@ -31,14 +31,17 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.live import Live
 
+# Columns of a bar.
 _BAR = 24
-_PLAIN_S = 20.0  # between two plain lines
-_GONE = (OSError, SystemExit)  # the terminal was closed; rich makes SystemExit of a broken pipe
+# Seconds between two plain lines.
+_PLAIN_S = 20.0
+# The errors of a closed terminal. rich raises SystemExit for a broken pipe.
+_GONE = (OSError, SystemExit)
 
 
 class SyncView:
-    """`with SyncView() as emit: sync(..., emit)`. `terminal`: where it is drawn (default:
-    stderr)."""
+    """The view of a sync: `with SyncView() as emit: sync(..., emit)`. `terminal`: the terminal to
+    draw on (default: stderr)."""
 
     def __init__(
         self, terminal: Terminal | None = None, *, quiet: bool = False, verbose: bool = False
@@ -64,8 +67,8 @@ class SyncView:
                 self._bars.print_line(text, style)
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """Return who feeds whom, a row per host, as many as fit, then what is counted; the last row
-        is the sum."""
+        """Return at most `height` rows: the feeds, a row for each host, a row that counts the hosts
+        that do not fit, and the sum."""
         with self._lock:
             hosts = [host for host in self.progress.hosts.values() if host.transfers]
             done = sum(host.synced for host in self.progress.hosts.values())
@@ -95,7 +98,8 @@ class SyncView:
             return rows
 
     def _now_and_then(self, event: Event) -> Event | None:
-        """Write a note of how far all hosts are, if none was written for some time."""
+        """Return a note about the progress of all hosts, or None if the last note is less than
+        _PLAIN_S old."""
         if event.kind != "transfer" or event.data.get("state") != "moving":
             self._noted_at = self._noted_at or event.time
             return None
@@ -109,7 +113,8 @@ class SyncView:
         )
 
     def _summary(self, what: str) -> Iterator[str]:
-        """Return 'data digits: 1.2 GB of 4.1 GB on 16 hosts, 91 MB/s, 32 s left', 'slow: n3'."""
+        """Yield the parts of the note about the transfer `what`: 'data digits: 1.2 GB of 4.1 GB on
+        16 hosts, 91 MB/s, 32 s left', 'slow: n3'."""
         hosts = [host for host in self.progress.hosts.values() if what in host.transfers]
         totals = all_of(host.transfers[what] for host in hosts)
         on_hosts = f" on {count(len(hosts), 'host')}"
@@ -137,8 +142,8 @@ class SyncView:
 
 
 class _Bars:
-    """The rows of a SyncView under rich's Live. Lines that arrive during a pause are printed at its
-    end."""
+    """Draws the rows of a SyncView with rich's Live. Lines that arrive during a pause are printed
+    at the end of the pause."""
 
     def __init__(self, view: SyncView) -> None:
         from rich.console import Console
@@ -155,7 +160,7 @@ class _Bars:
     def resume(self) -> None:
         from rich.live import Live
 
-        # A used Live would begin by erasing as many rows as it drew last.
+        # A new Live each time: a used one first erases as many rows as it drew last.
         live = Live(
             self,
             console=self.console,
@@ -228,7 +233,8 @@ def _host_row(host: HostProgress, width: int, feeding: Feeding) -> Row:
 
 
 def _counted_row(hosts: list[HostProgress], width: int) -> Row:
-    """Return '9 more 3 done, 40 MB to 44 MB, 5.6 MB/s to 5.9 MB/s'."""
+    """Return the row that counts hosts without a row of their own: '9 more 3 done, 40 MB to 44 MB,
+    5.6 MB/s to 5.9 MB/s'."""
     active = [all_of(host.moving) for host in hosts if host.moving]
     done = len(hosts) - len(active)
     parts = [f"{done} done"] if done else []
@@ -248,7 +254,8 @@ def _span(figures: Sequence[float], unit: str) -> str:
 
 
 def _bar_row(name: str, totals: Totals, width: int, details: str, mark: str = "") -> Row:
-    """'n2   [######......] 12 MB of 60 MB, 5.0 MB/s, 9.6 s left  code', as much of it as fits."""
+    """Return a row with a bar, cut to `width` columns: 'n2   ######...... 12 MB of 60 MB, 5.0 MB/s,
+    9.6 s left  code'. A narrow row has a percentage in place of the bar."""
     sent, total = totals[:2]
     full = round(_BAR * sent / total) if total else _BAR
     row = [Span(column(name, 12), "bold"), Span(" ")]

@@ -1,6 +1,6 @@
-"""Show the result of each verb to people: status, runs, sync, stop, exec and the plan.
+"""Show the results of verbs to people: status, runs, sync, fetch, stop, exec and the plan.
 
-Input is a RunView or the rows of the verbs' JSON, so that both always agree.
+The input is a RunView or the rows of the verb's JSON, so that text and JSON always agree.
 """
 
 from __future__ import annotations
@@ -26,11 +26,16 @@ if TYPE_CHECKING:
     from tfdeploy.model.status.run_status import RunView
     from tfdeploy.model.status.task_status import TaskView
 
-_PLACE = re.compile(r"^\S+:\d+:? ")  # "192.0.2.11:22: ", by which equal errors of two hosts differ
-STOPPED, HAD_ENDED = "stopped", "had ended before"  # what became of a run on a host
-MOST_FEED_LINES = 12  # of one stripe
-_MOST_PATHS = 5  # of one host
-_NARROWEST = 20  # columns for the text beside a label
+# The address before an error, "192.0.2.11:22: ".
+_PLACE = re.compile(r"^\S+:\d+:? ")
+# The results of a stop on a host.
+STOPPED, HAD_ENDED = "stopped", "had ended before"
+# Most lines of the tree of one stripe.
+MOST_FEED_LINES = 12
+# Most paths that are listed of one host.
+_MOST_PATHS = 5
+# Least columns of the text beside a label. If there are fewer, the text is indented by 2.
+_NARROWEST = 20
 
 
 def show_status(
@@ -41,9 +46,11 @@ def show_status(
     last_lines: Sequence[str] = (),
     as_of: str = "",
 ) -> None:
-    """Write the heading, a row per task, the cause and the `last_lines` of what died first
-    (`as_of`: how old they are), what cannot be reached, and what to type next. `typed`: makes a
-    command complete, so that it can be typed."""
+    """Write the state of a run: a heading, a row for each task, the cause, unreachable hosts, and
+    what to type next.
+
+    `now`: UTC seconds. `typed`: adds the operator's own options to a command, so that it can be
+    typed as it is. `last_lines`: of the task that died first; `as_of`: how old they are."""
     lasted = in_seconds(run_seconds(view.started, view.ended, now))
     when = f"for {lasted}" if not view.final else f"after {lasted}"
     _write_line(
@@ -78,8 +85,8 @@ def show_status(
 
 
 def _show_protection(terminal: Terminal, view: RunView) -> None:
-    """Write the levels of `protect` if they differ or a host is open, and the callers that hosts
-    admitted or turned away."""
+    """Write how ports are protected, if hosts differ or a port is open, and which callers the hosts
+    admitted or rejected."""
     levels = view.protect.by_level()
     is_open = (
         view.protect.asked == "auto"
@@ -99,7 +106,7 @@ def _show_protection(terminal: Terminal, view: RunView) -> None:
 
 
 def _next_of(view: RunView) -> list[str]:
-    """Return what to type for a run that ended badly."""
+    """Return the commands to type next for a run that has failed or was lost; else none."""
     if view.state == "failed":
         return [
             "tfdeploy logs "
@@ -111,8 +118,8 @@ def _next_of(view: RunView) -> list[str]:
 
 
 def _show_tasks(terminal: Terminal, view: RunView) -> None:
-    """Write the table. A reason that the cause has, or that tasks share, is written once: there, or
-    below the table. All reasons are below the table if it would be too wide."""
+    """Write the table of tasks. A reason that is part of the cause is not repeated. If tasks share
+    a reason, or the table would be too wide, all reasons are written below the table."""
     headers = [
         "task",
         "host",
@@ -150,31 +157,32 @@ def _show_tasks(terminal: Terminal, view: RunView) -> None:
 
 
 def _own_reason(view: RunView, task: TaskView) -> str | None:
-    """Return what the cause does not say. A task that was stopped with the run, after an attempt
-    that died, may have the same error as the one that died first."""
+    """Return the reason of a task that the cause does not contain; None if there is none. For a
+    task that was stopped with the run, this is why its last attempt began."""
     if not _cause_has(view, task):
         return task.reason
     return task.began_again if task.outcome == "stopped" else None
 
 
 def _cause_has(view: RunView, task: TaskView) -> bool:
-    """Whether the cause has the reason of the task: it is its own death, or what it was ended
-    for."""
+    """Return True if the cause of the run contains the task's reason: the task died first, or it
+    was ended because of the cause."""
     cause = view.cause or ""
     return task.reason == cause or (task.task == view.first_death and (task.reason or "") in cause)
 
 
 def task_state(task: TaskView) -> str:
-    """Return 'running', 'unreachable', 'failed: 1', 'killed: 9': the health, else the outcome, else
-    the state."""
+    """Return the health of a task, else its outcome, else its state: 'unreachable', 'failed: 1',
+    'killed: 9', 'running'."""
     if task.health:
         return task.health
     return outcome_words(task.outcome, task.exit_code, task.signal) if task.outcome else task.state
 
 
 def show_left_files(terminal: Terminal, left: Mapping[str, Sequence[str]], cwd: str = "") -> None:
-    """Write the files that the program left outside `keep`, and the line of the job file that would
-    keep them. `cwd`: the folder of the code in which it started."""
+    """Write the files that the program left outside `keep`, and the line for the job file that
+    keeps them. `left`: host -> paths. `cwd`: the folder of the code in which the program
+    started."""
     for host, paths in left.items():
         shown = listed([clean(path, 60) for path in paths], _MOST_PATHS)
         _write_line(terminal, f"left on {clean(host)}: ", shown, "")
@@ -186,16 +194,15 @@ def show_left_files(terminal: Terminal, left: Mapping[str, Sequence[str]], cwd: 
 
 
 def _top(path: str, cwd: str) -> str:
-    """Return the outermost folder of a path, below `cwd` if it is there; "": it is not in a
-    folder."""
+    """Return the outermost folder of a path, not counting the folders of `cwd`; "" for a path
+    without a folder."""
     inside = f"{cwd}/" if cwd and path.startswith(f"{cwd}/") else ""
     folder, below, _ = path.removeprefix(inside).partition("/")
     return inside + folder if below else ""
 
 
 def show_runs(terminal: Terminal, rows: Iterable[RunRow], now: float) -> None:
-    """Write a line for each run: how long ago it began, and how long it took or has run. `now`: UTC
-    seconds."""
+    """Write a row for each run, with how long ago it began and its duration. `now`: UTC seconds."""
     shown = [
         (r["run"], r["state"] or "?", *_times(r, now), r["tasks"], fold_names(r["hosts"]), r["who"])
         for r in rows
@@ -213,7 +220,7 @@ def _times(row: RunRow, now: float) -> tuple[str, str]:
 
 
 def show_sync(terminal: Terminal, hosts: Sequence[SyncRow]) -> None:
-    """Write one line for each host that failed or was sent something, and one for the rest."""
+    """Write a row for each host that failed or received data, and one line for all other hosts."""
     same = [h["host"] for h in hosts if h["ok"] and not h["bytes_sent"]]
     rows = [
         (
@@ -237,8 +244,8 @@ def show_forecast(
     broadcasts: Sequence[ExpectedRow],
     sent: Mapping[str, Mapping[str, int]],
 ) -> None:
-    """Write what a sync would send: a row per host, then who would feed whom. `sent`: host -> code
-    or data set -> bytes."""
+    """Write what a sync would send: a row for each host, then the feeds. `sent`: host -> name of
+    the code or data set -> bytes."""
     same = [h["host"] for h in hosts if h["ok"] and not h["bytes_sent"]]
     rows = [
         (
@@ -268,7 +275,8 @@ def show_forecast(
 
 
 def _parts(sent: Mapping[str, int]) -> str:
-    """Return 'code', or 'code 8.0 kB, data digits 3.1 MB'."""
+    """Return what a host would receive: 'code', or with several parts 'code 8.0 kB, data digits
+    3.1 MB'."""
     parts = {what: bytes for what, bytes in sent.items() if bytes}
     return (
         ", ".join(parts)
@@ -278,12 +286,12 @@ def _parts(sent: Mapping[str, int]) -> str:
 
 
 def _source(name: str | None) -> str:
-    """Return the name; an empty name stands for this machine."""
+    """Return the name of the parent; "" for this machine."""
     return "" if name in (None, "control") else str(name)
 
 
 def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:
-    """Write a row per host, then what was left unchanged here or there."""
+    """Write a row for each host, then the files and links that were not fetched."""
     rows = [
         (
             h["host"],
@@ -308,7 +316,8 @@ def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:
 
 
 def show_stop(terminal: Terminal, hosts: Sequence[StopRow]) -> None:
-    """Write hosts with the same result in one line, survivors each on their own."""
+    """Write one line for all hosts with the same result, then a row for each process that is still
+    alive."""
     for names, result in fold_equal({h["host"]: _stopped(h) for h in hosts}):
         _write_line(
             terminal,
@@ -325,7 +334,7 @@ def show_stop(terminal: Terminal, hosts: Sequence[StopRow]) -> None:
 
 
 def show_exec(out: Terminal, err: Terminal, hosts: Sequence[ExecRow]) -> None:
-    """Write equal results folded: a heading, then the output as it was (sanitised line by line)."""
+    """Write a heading and the sanitised output for each host; once for hosts with equal results."""
     errors = {h["host"]: h["error"] or "" for h in hosts}
     results = {
         h["host"]: (
@@ -351,7 +360,7 @@ def show_exec(out: Terminal, err: Terminal, hosts: Sequence[ExecRow]) -> None:
 
 
 def show_next(terminal: Terminal, texts: Iterable[str]) -> None:
-    """Write what to type next, a line each; see model/text/nexts.py."""
+    """Write what to type next, one line for each command; see model/text/nexts.py."""
     for text in texts:
         for line in text.splitlines():
             terminal.write(f"  next: {clean(line)}\n")
@@ -365,7 +374,8 @@ def show_plan(
     commands: Iterable[tuple[str, str]],
     notes: Iterable[str],
 ) -> None:
-    """Write `launch --dry-run`: the heading, a row per task, the commands, the notes."""
+    """Write the result of `launch --dry-run`: the heading, a row for each task, the commands and
+    the notes. `heading`: (label, text). `commands`: (task, command)."""
     for name, text in heading:
         write_wrapped(terminal, f"{name:<9} ", text, "bold")
     terminal.write("\n")
@@ -411,13 +421,14 @@ def _stopped(host: StopRow) -> str:
 
 
 def without_place(error: str) -> str:
-    """Return a host's error without the address, so that equal errors of several hosts can be
-    folded."""
+    """Return a host's error without the address, so that equal errors of several hosts fold into
+    one line."""
     return _PLACE.sub("", error)
 
 
 def write_wrapped(terminal: Terminal, label: str, text: str, style: str = "") -> None:
-    """Write the whole text, wrapped. The label is trusted, the text is sanitised."""
+    """Write the label and the whole text, wrapped to the terminal. The text is sanitised; the label
+    must be safe."""
     width = terminal.width or 1 << 30
     label = cut(label, width - 1)
     indent = " " * (len(label) if width - len(label) >= _NARROWEST else 2)
@@ -432,7 +443,8 @@ def write_wrapped(terminal: Terminal, label: str, text: str, style: str = "") ->
 
 
 def _write_line(terminal: Terminal, label: str, text: str, style: str, after: str = "") -> None:
-    """Write one line, cut to the terminal. The label is trusted, the text is sanitised."""
+    """Write one line, cut to the terminal. `style`: of `text`. The text is sanitised; `label` and
+    `after` must be safe."""
     width = terminal.width or 1 << 30
     label = cut(label, width)
     text = cut(clean(text), width - len(label))

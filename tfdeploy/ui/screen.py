@@ -1,5 +1,5 @@
-"""Draw the full screen: rows in rich's styles, of which only changed ones are written. The terminal
-is restored on every way out."""
+"""Draw rows in rich's styles on the full screen. Only changed rows are written. The terminal is
+restored at the end."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from rich.style import Style
 
 from tfdeploy.ui.cells import Row
 
-# after so long all rows are written, in case something else has written on the terminal
+# Seconds after which all rows are written again, in case another program has written on the
+# terminal.
 WHOLE_S = 5.0
 
 
 class Picture:
-    """Rows of exact width as rich's segments, for what rich exports."""
+    """Rows of exact width as rich's segments, so that rich can print or export them."""
 
     def __init__(self, rows: list[Row]) -> None:
         self.rows = rows
@@ -32,15 +33,18 @@ class Picture:
 
 
 class Screen:
-    """`with Screen(console) as screen: screen.draw(rows)`, rows of `screen.size()`."""
+    """The alternate screen of a terminal: `with Screen(console) as screen: screen.draw(rows)`. The
+    rows must fit `screen.size()`."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        # style -> what stands before and behind its text
+        # Style -> the escape sequences before and after its text.
         self._codes: dict[str, tuple[str, str]] = {}
-        self._shown: list[str] = []  # the rows on the terminal
+        # The rows on the terminal.
+        self._shown: list[str] = []
         self._size = (0, 0)
-        self._whole = 0.0  # when all rows were written
+        # When all rows were last written, by the monotonic clock.
+        self._whole = 0.0
 
     def __enter__(self) -> Screen:
         self.size()
@@ -57,11 +61,12 @@ class Screen:
         try:
             self.console.set_alt_screen(False)
             self.console.show_cursor(True)
-        except OSError:  # the terminal has gone
+        except OSError:
+            # The terminal has closed.
             pass
 
     def size(self) -> tuple[int, int]:
-        """Return columns and rows, as they are now."""
+        """Return the current columns and rows of the terminal."""
         try:
             terminal_size = os.get_terminal_size(self.console.file.fileno())
             width, height = terminal_size.columns or 80, terminal_size.lines or 24
@@ -71,7 +76,7 @@ class Screen:
         return width, height
 
     def draw(self, rows: list[Row]) -> None:
-        """Draw the rows. Raises OSError if the terminal has gone."""
+        """Draw the rows. Raises OSError if the terminal has closed."""
         now = time.monotonic()
         lines = [self._line(row) for row in rows]
         whole = self._size != self.console.size or now - self._whole > WHOLE_S
@@ -84,8 +89,8 @@ class Screen:
         self._shown = lines
         if not changed:
             return
-        # \x1b[K behind a row clears the rest of it, so that blanks need not be written, nor be
-        # copied with the text
+        # \x1b[K after a row clears the rest of the row. So no blanks are written, and none are
+        # copied with the text.
         text = "".join(f"\x1b[{at + 1};1H{line}\x1b[K" for at, line in changed)
         stream = self.console.file
         stream.write(text.encode(self.console.encoding, "replace").decode(self.console.encoding))
@@ -96,7 +101,7 @@ class Screen:
         return self.console.encoding.startswith("utf")
 
     def _line(self, row: Row) -> str:
-        """Return the row with its styles, without the blanks at its end."""
+        """Return the row as text with escape sequences, without the blanks at its end."""
         spans = list(row)
         while spans and not spans[-1].text.rstrip(" ") and "reverse" not in spans[-1].style:
             spans.pop()
@@ -108,7 +113,8 @@ class Screen:
         return "".join(parts)
 
     def _code(self, style: str) -> tuple[str, str]:
-        """Return the style as rich writes it to this terminal, with its colours or without."""
+        """Return the escape sequences that rich writes before and after a text in this style, for
+        this terminal."""
         with self.console.capture() as capture:
             self.console.print(Segments([Segment("x", Style.parse(style))]), end="")
         before, _, behind = capture.get().partition("x")

@@ -1,5 +1,5 @@
-"""What a stream can show: whether it is a terminal, its width, colour. And writing text that its
-encoding may lack."""
+"""Find out what a stream can show (whether it is a terminal, its width, colour), and write text to
+it, also characters that its encoding lacks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Literal, TextIO
 
 Color = Literal["auto", "always", "never"]
-TASK_COLORS = {  # SGR code -> rich's name
+# The colours of tasks: SGR code -> the name that rich uses.
+TASK_COLORS = {
     36: "cyan",
     33: "yellow",
     32: "green",
@@ -31,6 +32,7 @@ _RUN_STYLES = {
     "failed": "bold red",
     "lost": "bold red",
 }
+# Word of a style -> SGR code.
 NAMED = {
     "bold": "1",
     "dim": "2",
@@ -44,20 +46,23 @@ NAMED = {
 
 @dataclass(frozen=True)
 class Terminal:
-    """A stream and what it can show. `width`: columns; None: not a terminal, lines are not cut."""
+    """A stream and what it can show. `width`: columns; None: the stream is not a terminal, so lines
+    are not cut. `color`: whether colours are wanted."""
 
     stream: TextIO
     width: int | None
     color: bool
 
     def write(self, text: str) -> None:
-        """Characters that the stream's encoding lacks become '?'. Raises BrokenPipeError."""
+        """Write the text and flush. Characters that the stream's encoding lacks become '?'. Raises
+        OSError (BrokenPipeError if the reader has closed the pipe)."""
         encoding = getattr(self.stream, "encoding", None) or "utf-8"
         self.stream.write(text.encode(encoding, "replace").decode(encoding))
         self.stream.flush()
 
     def paint(self, text: str, style: str) -> str:
-        """`text` in a style of NAMED ("bold red"), where colour is wanted."""
+        """Return `text` in a style whose words are in NAMED ("bold red"); unchanged if no colour is
+        wanted."""
         codes = ";".join(NAMED[word] for word in style.split())
         return f"\x1b[{codes}m{text}\x1b[0m" if self.color and codes and text else text
 
@@ -65,7 +70,8 @@ class Terminal:
 def terminal_of(
     stream: TextIO, color: Color = "auto", env: Mapping[str, str] = os.environ
 ) -> Terminal:
-    """`auto`: colour on a terminal that is not TERM=dumb, unless NO_COLOR is set."""
+    """Return what the stream can show. `color`: "auto" means colours on a terminal, unless TERM is
+    "dumb" or NO_COLOR is set."""
     tty = is_tty(stream)
     wanted = color == "always" or (
         color == "auto" and tty and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
@@ -76,12 +82,13 @@ def terminal_of(
 def is_tty(stream: TextIO) -> bool:
     try:
         return stream.isatty()
-    except ValueError:  # closed
+    except ValueError:
+        # The stream is closed.
         return False
 
 
 def on_terminal() -> bool:
-    """True where a dashboard can be drawn and keys can be read."""
+    """Return True if the process can draw a dashboard and read keys."""
     return os.environ.get("TERM") != "dumb" and all(
         stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)
     )
@@ -95,8 +102,8 @@ def width_of(stream: TextIO) -> int:
 
 
 def task_color(task: str) -> int:
-    """The colour code (SGR) of a task: the same in every view; tasks of neighbouring index
-    differ."""
+    """Return the colour (SGR code) of a task. It is the same in every view. Tasks with neighbouring
+    indexes have different colours."""
     role, _, index = task.partition(":")
     named = zlib.crc32(role.encode("utf-8", "replace"))
     offset = (
@@ -108,5 +115,6 @@ def task_color(task: str) -> int:
 
 
 def run_style(state: str) -> str:
-    """Return the style of a run's state. "failing": it has a cause, and still runs."""
+    """Return the style of a run's state. "failing": a task has died and the run has not ended
+    yet."""
     return _RUN_STYLES.get(state, "bold yellow")
