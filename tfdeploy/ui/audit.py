@@ -1,5 +1,5 @@
-"""Show `tfdeploy audit` to people: a table of entries, then of ports, secrets, versions, and what
-is left. Input: its JSON."""
+"""Show the result of `tfdeploy audit`: tables of log entries, ports, secrets, versions, and what
+runs have left behind. The input is its JSON."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows
 from tfdeploy.ui.terminal import Terminal
 
-_KEY = len("SHA256:") + 12  # characters of a fingerprint that are shown; --json has all of it
+# Characters of a fingerprint that are shown. --json has the whole fingerprint.
+_KEY = len("SHA256:") + 12
 Rows = Sequence[Mapping[str, Any]]
 
 
 def show_audit(terminal: Terminal, answer: Mapping[str, Any]) -> None:
-    """Write the sections that have rows. The last line says whether something is left."""
+    """Write each section that has rows. The last line says whether something was left behind."""
     _show_entries(terminal, answer["entries"])
     _show_ports(terminal, answer["ports"])
     admitted = [(row["host"], row["address"], row["of"]) for row in answer["admitted"]]
@@ -54,8 +55,8 @@ def show_audit(terminal: Terminal, answer: Mapping[str, Any]) -> None:
 
 
 def _show_entries(terminal: Terminal, entries: Rows) -> None:
-    """Write the entries with a column of hosts: an operator's command has an entry on each of its
-    hosts."""
+    """Write the entries, folded. A command has an entry on each of its hosts, and becomes one row
+    with all these hosts."""
     folded: dict[tuple[object, ...], list[str]] = {}
     for row in entries:
         by = (

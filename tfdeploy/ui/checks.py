@@ -1,5 +1,5 @@
-"""Show what `tfdeploy check` found: what is wrong and how to correct it, hosts with the same
-problem together."""
+"""Show the result of `tfdeploy check`: each problem and how to correct it, with all hosts that have
+the same problem."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from tfdeploy.ui.amounts import count
 from tfdeploy.ui.reports import without_place, write_wrapped
 from tfdeploy.ui.terminal import Terminal
 
-MOST_GROUPS = 30  # of links; --json has all
-_HOST = "\0"  # stands for a host's own name in a text
+# Most groups of links that are shown. --json has all links.
+MOST_GROUPS = 30
+# The placeholder for the host's own name in a text.
+_HOST = "\0"
 _BOUND = re.compile(f"(--(?:limit|exclude) ){_HOST}")
 
 
 class _Problem(NamedTuple):
-    """A failed check. Hosts with the same problem are shown together. `detail`: without the host's
-    name and address."""
+    """A failed check of one or more hosts. `detail`: with a placeholder for the host's name, and
+    without its address, so that hosts with the same problem can be grouped."""
 
     check: str
     level: str
@@ -37,7 +39,8 @@ def show_checks(
     *,
     quiet: bool = False,
 ) -> None:
-    """Write errors first, then warnings, then links, then one line about all."""
+    """Write errors, warnings, links, and a line that sums them up. `quiet`: write nothing if there
+    is no problem."""
     problems = _by_problem(hosts)
     for problem, checks_by_host in sorted(problems.items(), key=lambda each: each[0].level):
         detail = (
@@ -64,7 +67,7 @@ def show_checks(
 
 
 def _by_problem(hosts: Sequence[CheckedHostRow]) -> dict[_Problem, dict[str, CheckRow]]:
-    """Return problem -> host -> its failed check, in order of appearance."""
+    """Group failed checks: return problem -> host -> its failed check, in order of appearance."""
     rows_by_problem: dict[_Problem, dict[str, CheckRow]] = {}
     for host in hosts:
         for each in host["checks"]:
@@ -81,8 +84,8 @@ def _own_name(host: str) -> re.Pattern[str]:
 
 
 def _fixes(rows_by_host: Mapping[str, CheckRow]) -> list[str]:
-    """Return one line if the hosts' fixes differ by their names alone, else the lines of
-    fold_nexts, each ready to be typed."""
+    """Return the lines that correct the problem: one line if the hosts' fixes differ only by the
+    host's name, else a line for each group of equal fixes."""
     fixes = {host: each["fix"] or "" for host, each in rows_by_host.items()}
     texts = {_own_name(host).sub(_HOST, fix) for host, fix in fixes.items()}
     if len(texts) > 1:
@@ -101,7 +104,7 @@ def _show(
 
 
 def _ports(group: LinkGroup) -> str:
-    """Return a few ports: many hosts have many, and a few are enough to examine a firewall."""
+    """Return the first ports of the group as text. A few ports are enough to examine a firewall."""
     shown = ", ".join(map(str, group.ports[:4])) + (", ..." if len(group.ports) > 4 else "")
     return f"port {shown}" if len(group.ports) == 1 else f"ports {shown}"
 

@@ -1,5 +1,5 @@
-"""Show `tfdeploy clean`: what is removed, with its size, a row for each item and all hosts that
-have it."""
+"""Show the result of `tfdeploy clean`: a row for each removed item, with its size and the hosts
+that have it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows
 from tfdeploy.ui.terminal import Terminal
 
+# Most runs that a line names.
 MOST_NAMES = 10
 
 
 def show_things(
     terminal: Terminal, things: Mapping[str, Iterable[CleanItem]], local: Mapping[str, int]
 ) -> None:
-    """Write the table. `things`: by host. `local`: runs that this machine remembers, with their
-    bytes."""
+    """Write the table. `things`: host -> items. `local`: run -> bytes of its record on this
+    machine."""
     folded: dict[tuple[str, str, str], dict[str, int]] = {}
     for host, items in things.items():
         for item in items:
@@ -36,7 +37,7 @@ def show_things(
 
 
 def staying_words(things: Mapping[str, Iterable[CleanItem]]) -> list[str]:
-    """Return a line for each item that stays, with the reason."""
+    """Return a line for each item that is not removed, with the reason. `things`: host -> items."""
     folded: dict[tuple[str, str, str], list[str]] = {}
     for host, items in things.items():
         for item in items:
@@ -48,8 +49,10 @@ def staying_words(things: Mapping[str, Iterable[CleanItem]]) -> list[str]:
 
 
 def record_words(unended: Sequence[str], elsewhere: Sequence[str], store: str) -> list[str]:
-    """Return the lines that say why records of this machine stay. `store`: the folder of the
-    records."""
+    """Return the lines that say which records of this machine are not removed, and why.
+
+    `unended`: runs without a recorded end that no host has. `elsewhere`: runs with a host that did
+    not answer or was not asked. `store`: the folder of the records."""
     lines = []
     if unended:
         names = listed([*map(clean, unended)], MOST_NAMES)

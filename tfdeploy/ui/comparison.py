@@ -1,4 +1,5 @@
-"""Show `tfdeploy compare`: what differs, a column for each run; then what each has reached."""
+"""Show the result of `tfdeploy compare`: the differences, with a column for each run, then the
+final values of each run."""
 
 from __future__ import annotations
 
@@ -11,8 +12,10 @@ from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows
 from tfdeploy.ui.terminal import Terminal
 
+# Most files of the code in the table.
 MOST_FILES = 20
-MOST_LINES = 200  # of all files: --to and --json have more
+# Most lines of all diffs together. --to and --json have more.
+MOST_LINES = 200
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 

@@ -1,8 +1,8 @@
 """Write a table as CSV (RFC 4180) for spreadsheets. Pure.
 
-Texts come from programs and hosts, and spreadsheets compute a cell that begins with one of `=+-@`,
-so such a text gets a `'` in front. So does what follows a semicolon, at which many spreadsheets
-split lines where numbers have a decimal comma.
+Spreadsheets evaluate a cell that begins with one of `=+-@`, and texts come from programs and hosts.
+So a `'` is inserted before such a text. It is also inserted after a semicolon, because spreadsheets
+in countries with a decimal comma split cells there.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 
 from tfdeploy.ui.sanitise import clean
 
-# and their full-width forms
+# The start of a formula: one of `=+-@`, or its full-width form.
 _FORMULA = re.compile('(^|;)(?=[\\s"]*[-=+@\uff1d\uff0b\uff0d\uff20])')
 
 
 def csv_text(headers: Sequence[str], rows: Iterable[Sequence[str | float | None]]) -> str:
-    """Return the table, ending in a line break. None: an empty cell. Numbers are written as Python
-    does, whole ones without a point."""
+    """Return the table, ending in a line break. None becomes an empty cell. Numbers are written as
+    in Python, whole numbers without a point."""
     return "".join(",".join(map(_cell, row)) + "\r\n" for row in (headers, *rows))
 
 

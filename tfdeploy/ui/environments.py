@@ -1,6 +1,7 @@
-"""Show the result of `tfdeploy setup`: each host's environment or error, and the differences.
+"""Show the result of `tfdeploy setup`: the environment or the error of each host, and the
+differences between hosts.
 
-Input is the rows of its JSON, so that both always agree.
+The input is the rows of the JSON, so that text and JSON always agree.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from tfdeploy.ui.terminal import Terminal
 
 
 def show_setup(terminal: Terminal, hosts: Sequence[SetupRow], differences: Iterable[str]) -> None:
-    """Write a row per host where it was made; then, folded, hosts that had it, and failed hosts
-    with their errors; then differences."""
+    """Write a row for each host whose environment was made. Then write a line for all hosts that
+    had the same environment already, a line for all hosts with the same error, and the
+    differences."""
     made = [host for host in hosts if host["ok"] and host["made"]]
     rows = [
         (

@@ -1,7 +1,8 @@
-"""Draw who feeds whom in a broadcast in a few lines of text: "here > n1 > n2", a branch for each
+"""Draw the tree of a broadcast in a few lines of text: "here > n1 > n2", with a branch for each
 further child. Pure.
 
-What does not fit is counted: "(14 hosts)". Hosts in `named` are never among those.
+Hosts that do not fit are only counted: "(14 hosts)". Hosts in `named` are shown as long as there is
+room for all of these.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cells
 
 ARROW = " > "
+# Most columns of the name of a host.
 NAME_CELLS = 24
 
 
 def feed_tree(
     feeds: Iterable[tuple[str, str]], *, width: int, most: int, named: Collection[str] = ()
 ) -> list[str]:
-    """Return at most so many lines, each at most `width` columns. `feeds`: (parent, child) of one
-    stripe, "" for this machine."""
+    """Return at most `most` lines of at most `width` columns. `feeds`: (parent, child) of one
+    stripe; the parent "" is this machine."""
     tree = _Tree(feeds)
     levels = max(tree.depth.values(), default=0) + 1
     lines: list[str] = []
-    # where even the named ones are too many, all are counted
+    # If even the named hosts do not fit, the second pass may leave them out too.
     for shown, least in ((named, 1), ((), 0)):
         above = tree.with_all_above(shown)
         for depth in range(levels, least - 1, -1):
@@ -41,8 +43,8 @@ def feed_tree(
 
 
 class _Tree:
-    """The tree. `depth`: by host, 0 for a host that no host feeds. `size`: hosts below a host,
-    itself included."""
+    """The tree of one stripe. `depth`: host -> its distance from the root. `size`: host -> how many
+    hosts its subtree has, itself included."""
 
     def __init__(self, feeds: Iterable[tuple[str, str]]) -> None:
         self.children: dict[str, list[str]] = {}
@@ -53,7 +55,8 @@ class _Tree:
         self.tops = [parent for parent in self.children if parent not in self.parents]
         self.depth = dict.fromkeys(self.tops, 0)
         order = list(self.tops)
-        for host in order:  # it grows meanwhile: each host behind its parent
+        # The loop appends to `order`, so each host comes after its parent.
+        for host in order:
             below = self.children.get(host, ())
             self.depth.update(dict.fromkeys(below, self.depth[host] + 1))
             order += below
@@ -72,8 +75,8 @@ class _Tree:
     def lines(
         self, top: str, drawn: Collection[str], named: Collection[str], width: int
     ) -> list[str]:
-        """Return the lines of a host and all below it: a row of single children, then a line for
-        each branch. Counts what is not `drawn`."""
+        """Return the lines of the subtree of `top`: a line with the chain of single children, then
+        the lines of each branch. Hosts that are not in `drawn` are only counted."""
         row, hidden = [top], 0
         while True:
             below = self.children.get(row[-1], ())
@@ -91,7 +94,8 @@ class _Tree:
 
 
 def _one_line(row: list[str], end: list[str], width: int, named: Collection[str]) -> str:
-    """Return the row, with hosts in its middle counted if it is too long."""
+    """Return a chain of hosts as one line of at most `width` columns. If the chain is too long,
+    hosts in its middle are only counted. `end`: texts after the last host."""
     shown_names = [clean(name, NAME_CELLS) if name else "here" for name in row]
     last = len(shown_names) - 1
     if last < 2 or cells(ARROW.join(shown_names + end)) <= width:

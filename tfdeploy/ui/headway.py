@@ -1,4 +1,4 @@
-"""Show how many hosts a verb has finished: on a terminal one line that is overwritten, elsewhere a
+"""Show how many hosts have finished a verb: on a terminal one line that is overwritten, elsewhere a
 line every 10 s."""
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from tfdeploy.ui.amounts import count
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import Terminal
 
-FIRST_S = 2.0  # a verb that is quicker prints nothing
+# Seconds before the first line. A verb that takes less time prints nothing.
+FIRST_S = 2.0
+# Seconds between two lines, and between two updates of the line on a terminal.
 EVERY_S = 10.0
 EVERY_ON_TERMINAL_S = 0.2
 
 
 class Headway:
-    """The line. `verb`: "stopped" for "stopped 160 of 200 hosts ..."."""
+    """The progress of a verb over `total` hosts. `verb`: its past participle, "stopped" for
+    "stopped 160 of 200 hosts ..."."""
 
     def __init__(
         self, terminal: Terminal, verb: str, total: int, clock: Callable[[], float] = time.monotonic
@@ -35,14 +38,14 @@ class Headway:
         self._write(f"{self.text} ...", stays=self._terminal.width is None)
 
     def again(self, hosts: dict[str, str]) -> None:
-        """Write that these hosts (host -> why) are asked once more, with the reason of the
-        first."""
+        """Write that these hosts are asked once more, with the reason of the first host. `hosts`:
+        host -> reason."""
         first, why = next(iter(hosts.items()))
         others = f" and {count(len(hosts) - 1, 'more host')}" if len(hosts) > 1 else ""
         self._write(f"{self.text}; {first}{others} once more: {clean(why)}", stays=True)
 
     def end(self) -> None:
-        """Remove the overwritten line."""
+        """Erase the line from the terminal."""
         if self._shown:
             self._terminal.write("\r\x1b[K")
         self._shown = False

@@ -1,5 +1,5 @@
-"""Format host keys: what was shown beside what is on record. No fingerprint is ever cut, because
-half of one proves nothing."""
+"""Format host keys: the key that a host presents, and the keys on record. A fingerprint is never
+cut, because a part of it proves nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tfdeploy.ui.sanitise import clean
 
 
 def describe_state(row: TrustRow) -> str:
-    """Return what the table says beside the fingerprint."""
+    """Return the remark beside the fingerprint in the table; "" if there is nothing to say."""
     if row["error"]:
         return row["error"]
     places = ", ".join(each["place"] for each in own_keys(row))
@@ -28,19 +28,19 @@ def describe_state(row: TrustRow) -> str:
 
 
 def change(row: TrustRow) -> str:
-    """Return both fingerprints in one sentence."""
+    """Return a sentence with the old and the new fingerprint of a changed key."""
     old = ", ".join(dict.fromkeys(each["fingerprint"] for each in own_keys(row)))
     return f"the host key of {row['host']} has changed from {old} to {row['fingerprint']}"
 
 
 def own_keys(row: TrustRow) -> list[KnownKeyRow]:
-    """Return the keys of the host itself that are on record."""
+    """Return the keys on record of the host itself, without revoked keys and authorities."""
     return [each for each in row["on_record"] if each["marker"] is None]
 
 
 def staying(row: TrustRow) -> list[str]:
-    """Return the location of an old key that a renewal leaves there, because tfdeploy does not
-    write that file."""
+    """Return the locations of the old keys that a renewal does not remove, because tfdeploy does
+    not write those files."""
     return [
         each["place"]
         for each in own_keys(row)
@@ -49,7 +49,8 @@ def staying(row: TrustRow) -> list[str]:
 
 
 def renewal_lines(row: TrustRow) -> list[str]:
-    """Return both fingerprints, one below the other, and what becomes of them."""
+    """Return the lines about a renewal: the result, the old and new fingerprints one below the
+    other, and the files that keep an old key."""
     pairs = [
         ("on record", each["keytype"], each["fingerprint"], f"  {each['place']}")
         for each in own_keys(row)

@@ -1,8 +1,9 @@
-"""Write events as JSON lines: for programs, for replays, and for tests that act between two steps.
+"""Write events as JSON lines, for programs, for replays, and for tests that stop tfdeploy between
+two steps.
 
-If the file is a FIFO, the writer waits until the reader has read the whole line with its newline: a
-reader that leaves the newline stops tfdeploy exactly there. When the reader closes the FIFO,
-writing ends and the run goes on.
+If the file is a FIFO, the writer waits until the reader has read the whole line with its newline.
+So a reader that does not read the newline stops tfdeploy exactly there. When the reader closes the
+FIFO, no more events are written and the run continues.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from tfdeploy.errors import UsageError
 from tfdeploy.model.events import Event, LineFields, event_to_json
 from tfdeploy.model.loglines import LogLine
 
+# Most seconds between two checks whether the reader has read a line.
 _LONGEST_WAIT_S = 0.01
 
 
 class EventsFile:
-    """Callable with an Event, from any thread: appends it as one line and flushes."""
+    """A file of events. Any thread may call it with an Event, which it appends as one line."""
 
     def __init__(self, path: Path) -> None:
         """Open the file. Opening a FIFO waits for its reader. Raises UsageError if the file cannot
@@ -61,7 +63,9 @@ class EventsFile:
                 return
             try:
                 self._write(line)
-            except OSError:  # the reader is gone, the disk is full: the run does not depend on it
+            except OSError:
+                # The reader has closed the FIFO, or the disk is full. The run does not need the
+                # file.
                 self._file.close()
 
     def close(self) -> None:
@@ -99,7 +103,7 @@ class EventsFile:
 
 
 def unread_bytes(fd: int) -> int:
-    """Return how many bytes are in the pipe of `fd`, not yet read."""
+    """Return how many unread bytes the pipe `fd` has."""
     count = array.array("i", [0])
     fcntl.ioctl(fd, termios.FIONREAD, count)
     return count[0]

@@ -148,7 +148,7 @@ class _Grid:
 
 
 def _between(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]:
-    """Yield the dots of the line from `one` to `two`."""
+    """Return the dots of the line from `start` to `end`."""
     steps = max(abs(end[0] - start[0]), abs(end[1] - start[1]))
     if steps == 0:
         return [end]

@@ -1,4 +1,4 @@
-"""Ask the operator a question on the terminal. Displays that draw there pause until the answer."""
+"""Ask the operator a question on the terminal. Displays that draw on it pause until the answer."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Protocol
 
 
 class Display(Protocol):
-    """Something that redraws a part of the terminal, and so would overwrite a question."""
+    """A view that redraws a part of the terminal, and would overwrite a question."""
 
     def pause(self) -> None:
-        """Erase what is drawn, and write nothing until `resume`."""
+        """Erase the view, and write nothing until `resume`."""
 
     def resume(self) -> None: ...
 
@@ -24,18 +24,19 @@ def begin_drawing(display: Display) -> None:
 
 
 def end_drawing(display: Display) -> None:
-    with suppress(ValueError):  # it was not begun
+    # ValueError: the display was not registered.
+    with suppress(ValueError):
         _active.remove(display)
 
 
 def agrees(question: str) -> bool:
-    """Ask, and return whether the answer is y or yes."""
+    """Ask a yes/no question. Return True if the answer is y or yes."""
     return (ask(f"{question} (yes/no)") or "").lower() in ("y", "yes")
 
 
 def ask(question: str) -> str | None:
-    """Return the answer; None at the end of input. The question is written to stderr, if stdin is a
-    terminal."""
+    """Ask the question and return the answer; None at the end of input. The question is written to
+    stderr, and only if stdin is a terminal."""
     displays = tuple(_active)
     for display in displays:
         display.pause()
@@ -60,5 +61,6 @@ def ask(question: str) -> str | None:
 def _read_line() -> str:
     try:
         return sys.stdin.readline()
-    except UnicodeDecodeError:  # counts as no answer
+    except UnicodeDecodeError:
+        # An answer that cannot be decoded counts as an empty answer.
         return "\n"

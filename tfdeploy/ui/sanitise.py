@@ -1,7 +1,8 @@
-"""Sanitise foreign text into one printable line of bounded length; nothing else does. Every text of
-a program, a host or a file name passes this before it is written to a terminal.
+"""Sanitise text: turn it into one printable line of bounded length.
 
-It never raises, and nothing in its output is a control character, a bidi control or invisible.
+Every text of a program, a host or a file name is sanitised here before it is written to a terminal.
+The functions never raise. Their output has no control characters, no bidi controls and no invisible
+characters.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ import unicodedata
 from tfdeploy.model.loglines import more_bytes
 from tfdeploy.model.measures import last_state
 
-LIMIT = 4096  # characters of a line that are worth showing
+# Most characters of a line that are shown.
+LIMIT = 4096
 _PRINTABLE = bytes(range(0x20, 0x7F))
 _PRINTABLE_LINES = _PRINTABLE + b"\n"
 _SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI
-    # OSC, DCS, SOS, PM, APC, ended
+    # OSC, DCS, SOS, PM and APC, with their terminator
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*[0-~]"
 )
+# Characters that Python calls printable, but that are invisible or change the width of others.
 _BREAKS_WIDTHS = (
     frozenset(range(0xFE00, 0xFE10))
     | frozenset(range(0xE0100, 0xE01F0))
@@ -29,7 +32,7 @@ _BREAKS_WIDTHS = (
 
 
 class _Table(dict[int, str]):
-    """Character code -> its replacement, computed at its first use."""
+    """Character code -> its replacement, which is computed at the first lookup."""
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
@@ -49,8 +52,8 @@ _TABLE = _Table()
 
 
 def clean(text: str | bytes, limit: int = LIMIT) -> str:
-    """Return one printable line of at most `limit` characters; of a bar drawn with carriage
-    returns, its last state."""
+    """Return the text as one printable line of at most `limit` characters. Of a progress bar drawn
+    with carriage returns, only the last state remains."""
     if isinstance(text, bytes):
         seen = text if b"\r" in text else text[: 8 * limit + 8]
         text = seen.decode("utf-8", "replace")
@@ -62,7 +65,7 @@ def clean(text: str | bytes, limit: int = LIMIT) -> str:
 
 
 def clean_line(line: str | bytes, limit: int = LIMIT) -> str:
-    """Return `clean` of a line of a log; a line that is cut ends with how many of its bytes are not
+    """Return a line of a log like `clean`. A cut line ends with the number of bytes that are not
     shown."""
     text = clean(line, max(8 * len(line), limit))
     return (
@@ -73,12 +76,12 @@ def clean_line(line: str | bytes, limit: int = LIMIT) -> str:
 
 
 def is_plain(line: bytes) -> bool:
-    """True if all is printable ASCII: `clean` would change nothing (but its length)."""
+    """Return True if the line is printable ASCII, so that `clean` could only shorten it."""
     return not line.translate(None, _PRINTABLE)
 
 
 def are_plain(lines: bytes) -> bool:
-    """True if `is_plain` holds for each line."""
+    """Return True if each line is printable ASCII."""
     return not lines.translate(None, _PRINTABLE_LINES)
 
 

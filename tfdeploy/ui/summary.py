@@ -1,5 +1,5 @@
-"""Write the summary of a run in plain lines: how it ended, why, which files it left, and what to
-type next."""
+"""Write the summary of a run in plain lines: its state, the cause, files left outside `keep`, and
+what to type next."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tfdeploy.ui.reports import show_left_files
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import Terminal, run_style
 
+# Most last lines of the task that died first.
 LAST_LINES = 12
 
 
@@ -24,9 +25,11 @@ def show_summary(
     now: float | None = None,
     typed: Callable[[str], str] = str,
 ) -> None:
-    """Write the summary; nothing for a run without an id. `last_lines`: of the task that died
-    first. `now`: UTC seconds, for the duration of a run that goes on. `typed`: makes a command
-    complete, so that it can be typed."""
+    """Write the summary; nothing for a run without an id.
+
+    `last_lines`: of the task that died first. `now`: UTC seconds, for the duration of a run that
+    has not ended; None: the time of the last event. `typed`: adds the operator's own options to a
+    command, so that it can be typed as it is."""
     if progress.run is None:
         return
     run = clean(progress.run)

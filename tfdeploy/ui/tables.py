@@ -1,8 +1,8 @@
-"""Write rows under headings, for any width: whole columns, else cut columns, else one block of
-lines per row.
+"""Write tables for any width: whole columns if they fit, else cut columns, else a block of lines
+for each row.
 
-Cells are foreign text and are sanitised here. If the output is not a terminal, nothing is cut.
-Drawn without rich, whose import costs more than the whole verb.
+Cells are sanitised here. If the output is not a terminal, nothing is cut. rich is not used, because
+its import takes longer than a whole verb.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import Terminal
 
 _GAP = "  "
-_NARROWEST = 8  # a cut column keeps this much
+# Least columns of a cut column.
+_NARROWEST = 8
 _STYLES = {
     "ok": "green",
     "yes": "green",
@@ -33,7 +34,7 @@ Style = Callable[[str], str]
 
 
 def show_rows(terminal: Terminal, headers: Sequence[str], rows: Iterable[Row]) -> None:
-    """Write the table, with coloured states if colour is wanted. Without rows, write nothing."""
+    """Write the table, with coloured states if colours are wanted. Without rows, write nothing."""
     lines = table_lines(
         headers,
         rows,
@@ -52,7 +53,7 @@ def table_lines(
     paint: Style = str,
     paint_header: Style = str,
 ) -> list[str]:
-    """Return the table as lines, none wider than `width`; None: unlimited."""
+    """Return the table as lines of at most `width` columns (None: unlimited); [] without rows."""
     body = [["" if cell is None else clean(str(cell)) for cell in row] for row in rows]
     if not body:
         return []
@@ -63,7 +64,7 @@ def table_lines(
 
 
 def cells(text: str) -> int:
-    """Return the columns that printable text takes on a terminal."""
+    """Return how many columns of a terminal a printable text takes."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -72,7 +73,8 @@ def cells(text: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """Return at most `width` columns, with dots where something is left out."""
+    """Return the text, cut to `width` columns. A cut text ends with dots, unless `width` is very
+    small."""
     if cells(text) <= width:
         return text
     dots = "..." if width >= _NARROWEST else ""
@@ -84,7 +86,8 @@ def cut(text: str, width: int) -> str:
 
 
 def _fit(natural: list[int], width: int | None) -> list[int] | None:
-    """Return column widths, the widest cut first; None if even cut columns do not fit."""
+    """Return the widths of the columns, the widest cut first; None if even cut columns do not
+    fit."""
     widths = list(natural)
     surplus = sum(widths) + len(_GAP) * (len(widths) - 1) - (width or 0)
     while width is not None and surplus > 0:

@@ -1,8 +1,7 @@
-"""Print a Python traceback of one task as one block: its lines are held back until it ends, and
-other tasks' lines are printed before it.
+"""Keep the lines of a Python traceback together. They are held back until the traceback ends;
+meanwhile, lines of other tasks are passed on.
 
-Lines are held for a short time and up to a size only, so nothing is late by more than HOLD_S, and
-memory stays bounded.
+A traceback is held for at most HOLD_S and up to a size, so that delay and memory are bounded.
 """
 
 from __future__ import annotations
@@ -10,28 +9,33 @@ from __future__ import annotations
 from tfdeploy.model.loglines import LogLine
 
 HEAD = b"Traceback (most recent call last):"
+# Most seconds for which a traceback is held back.
 HOLD_S = 0.4
+# Most lines and bytes of a block, the lines in `others` included.
 MOST_LINES = 1000
 MOST_BYTES = 256 << 10
+# The lines that connect two tracebacks.
 _LINKS = (b"During handling of the above exception", b"The above exception was the direct cause")
 _BLANKS = (b" ", b"\t")
 
 
 class _Block:
-    """A traceback. `others`: lines of the same task that do not belong to it; they are shown after
-    it."""
+    """A traceback. `others`: lines of the same task from the other stream, which are passed on
+    after the traceback. `at`: when its first line arrived, in seconds."""
 
     def __init__(self, head: LogLine, at: float) -> None:
         self.lines = [head]
         self.others: list[LogLine] = []
         self.since = at
         self._bytes = len(head.line)
-        # of a logger, say: the lines that follow may have it too
+        # A prefix, for example of a logger. The following lines may have it too.
         self._before = head.line[: head.line.index(HEAD)]
-        self._raised = False  # whether the line that names the exception has come
+        # Whether the line that names the exception has arrived.
+        self._raised = False
 
     def takes(self, line: LogLine) -> bool:
-        """Add the line. Return False if the traceback has ended before it."""
+        """Add a line of the task. Return False, without adding it, if the traceback ended before
+        it."""
         head = self.lines[0]
         if line.attempt != head.attempt:
             return False
@@ -58,8 +62,9 @@ class _Block:
 
 
 class TracebackBlocks:
-    """Lines in, lines out, in another order. `now`: seconds of any clock; None: the time in the
-    lines counts."""
+    """Reorders lines so that each traceback is one block.
+
+    `now` in its methods: seconds of any clock; None: use the time in the lines."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], _Block] = {}

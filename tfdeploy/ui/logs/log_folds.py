@@ -1,7 +1,7 @@
-"""Print equal lines of several tasks as one: `worker:[0-7]@n[1-8] | line`. For `logs --fold`.
+"""Fold equal lines of several tasks into one: `worker:[0-7]@n[1-8] | line`. For `logs --fold`.
 
-A line waits for equal lines of other tasks for WINDOW_S, and up to a size. Each task's lines stay
-in their order.
+A line is held back for at most WINDOW_S to wait for equal lines of other tasks. The memory of
+waiting lines is bounded. The lines of each task keep their order.
 """
 
 from __future__ import annotations
@@ -11,17 +11,21 @@ from collections import deque
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.text.folding import fold_names
 
+# Most seconds for which a line is held back.
 WINDOW_S = 0.5
+# Most waiting lines, and most bytes of them.
 MOST_LINES = 5000
 MOST_BYTES = 4 << 20
 
 
 class _Group:
-    """Equal lines, one of each task. `number`: its position among all groups."""
+    """Equal lines, one of each task. `number`: the position of the group among all groups. `at`:
+    when its first line arrived, in seconds."""
 
     def __init__(self, number: int, line: LogLine, at: float) -> None:
         self.number, self.line, self.since = number, line, at
-        self.hosts: dict[str, str] = {}  # task -> its host
+        # Task -> its host.
+        self.hosts: dict[str, str] = {}
 
     def folded(self) -> LogLine:
         if len(self.hosts) == 1:
@@ -30,14 +34,16 @@ class _Group:
 
 
 class Folds:
-    """Lines in, folded lines out. `tasks`: how many tasks may print the same. `now`: as in
-    TracebackBlocks."""
+    """Folds equal lines. `tasks`: how many tasks print lines; a group with a line of each task is
+    passed on at once. `now` in its methods: as in TracebackBlocks."""
 
     def __init__(self, tasks: int) -> None:
         self._tasks = tasks
         self._groups: deque[_Group] = deque()
-        self._open: dict[bytes, _Group] = {}  # the newest group of a line
-        self._latest: dict[str, int] = {}  # task -> the number of the group of its last line
+        # Line -> its newest group.
+        self._open: dict[bytes, _Group] = {}
+        # Task -> the number of the group of its last line.
+        self._latest: dict[str, int] = {}
         self._bytes = self._count = 0
 
     @property

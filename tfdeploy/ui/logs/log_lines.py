@@ -1,7 +1,7 @@
 """Write stored lines of tasks as text, JSON or raw bytes, in big batches, for `tfdeploy logs`.
 
-In text every line is sanitised. One check passes a whole batch that is printable ASCII and needs
-nothing else, as nearly all do. When the reader closes the pipe, printing ends without an error.
+In text, every line is sanitised. Nearly all batches are printable ASCII, which one check of the
+whole batch finds. When the reader closes the pipe, printing ends without an error.
 """
 
 from __future__ import annotations
@@ -26,31 +26,36 @@ from tfdeploy.ui.sanitise import are_plain, clean, clean_line, is_plain
 from tfdeploy.ui.terminal import task_color
 
 Output = Literal["text", "json", "raw"]
-# longer lines come in pieces of this size: see operations/tasklogs/split_lines.py
+# Most characters of a line that are shown. Longer lines arrive in pieces of so many bytes: see
+# operations/tasklogs/split_lines.py.
 LINE_CHARS = 1 << 20
+# Most prefixes ("task@host | ") that are kept.
 _MOST_PREFIXES = 4096
+# Pending lines and bytes from which on a batch is formatted. A line may have a megabyte.
 _BATCH_LINES = 1000
-_READY_BYTES = 1 << 18  # for one write
-_BATCH_BYTES = 4 << 20  # lines may be a megabyte each
-_FEW_LINES = 16  # between two checks of how many bytes are pending
+_BATCH_BYTES = 4 << 20
+# Formatted bytes from which on they are written.
+_READY_BYTES = 1 << 18
+# Lines between two checks of how many bytes are pending.
+_FEW_LINES = 16
+# Seconds between two flushes while following.
 _FLUSH_S = 0.03
 _BYTES = attrgetter("line")
 _PAINT, _UNPAINT = "\x1b[1;31m", "\x1b[0m"
 
 
 class _Painted(LogLine):
-    """A line that is sanitised already, and has colours."""
+    """A line that is already sanitised and has colours."""
 
     __slots__ = ()
 
 
 class LinePrinter:
-    """Writes LogLines to a file descriptor. `labels`: the expected "task@host", for aligned
-    prefixes.
+    """Writes LogLines to a file descriptor.
 
-    For text: `highlight` colours what these expressions match, if there is colour; `fold` prints
-    equal lines of several tasks as one.
-    """
+    `labels`: the expected "task@host", so that prefixes are aligned from the start. `encoding`: of
+    the text. For text only: `highlight` colours the matches of these expressions, if `color` is
+    set; `fold` prints equal lines of several tasks as one."""
 
     def __init__(
         self,
@@ -85,16 +90,19 @@ class LinePrinter:
         self._follow = False
         self._stamp = (-1.0, "")
         self._pending: deque[LogLine] = deque()
-        self._waiting = 0  # bytes of them
+        # Bytes of the pending lines.
+        self._waiting = 0
+        # Formatted text that is not written yet, and the bytes of the whole blocks among it.
         self._ready: list[bytes] = []
-        self._ready_bytes = 0  # of whole blocks
+        self._ready_bytes = 0
         self._writing = threading.Lock()
         self._gone = False
         self._failed: OSError | None = None
 
     def write(self, batches: Iterable[Batch], *, follow: bool = False) -> bool:
-        """Write all batches. Return False if the reader closed the pipe before the end. `follow`:
-        each line is written within 30 ms, however slowly lines come. Raises OSError."""
+        """Write all batches. Return False if the reader closed the pipe before the end.
+
+        `follow`: write each line within 30 ms, even if the batch is small. Raises OSError."""
         self._follow = follow
         stop = threading.Event()
         flusher = threading.Thread(
@@ -120,8 +128,8 @@ class LinePrinter:
         formatted = None
         if isinstance(batch, LineBlock):
             if self._pending:
-                # first: what is pending decides how wide labels are, and whether a traceback is
-                # open
+                # The pending lines may widen the labels or open a traceback, so they are formatted
+                # before the block.
                 self._flush()
             formatted = self._block(batch)
         if formatted is None:
@@ -144,7 +152,8 @@ class LinePrinter:
             self._flush()
 
     def _block(self, block: LineBlock) -> bytes | None:
-        """Return its lines, if they need nothing but their label; None: each must be examined."""
+        """Return the formatted block if its lines need only their label; None if each line must be
+        examined."""
         content = block.content
         if not self._is_text or self._highlight or self._folds is not None or self._holding:
             return content if self._is_raw else None
@@ -173,7 +182,8 @@ class LinePrinter:
             self._write()
 
     def _write(self) -> None:
-        """Write what is ready. A full disk is an error when lines are added."""
+        """Write the formatted text. After an error other than a closed pipe, `write` raises it at
+        the end."""
         left = memoryview(b"".join(self._ready))
         self._ready, self._ready_bytes = [], 0
         try:
@@ -187,7 +197,8 @@ class LinePrinter:
     def _text(self, batch: list[LogLine]) -> bytes:
         bodies = [line.line for line in batch]
         joined = b"".join(bodies)
-        calls = b"(" in joined and HEAD in joined  # one byte is looked for ten times as quickly
+        # HEAD contains "(". The search for one byte is ten times as fast as the search for HEAD.
+        calls = b"(" in joined and HEAD in joined
         if not calls and self._folds is None and not self._holding and len(joined) < LINE_CHARS:
             return self._rows(batch, bodies, plain=is_plain(joined))
         now = monotonic() if self._follow else None
@@ -205,14 +216,15 @@ class LinePrinter:
         )
 
     def _rest(self) -> list[LogLine]:
-        """Return what is held back, once nothing more can come."""
+        """Return the lines that are held back, once no more lines can arrive."""
         batch = self._blocks.rest()
         if self._folds is not None:
             batch = [*self._folds.arrange(batch, None), *self._folds.rest()]
         return [*batch, *(cut.mark() for cut in self._cuts.values() if cut.more)]
 
     def _without_pieces(self, batch: list[LogLine]) -> list[LogLine]:
-        """Return, of a line that came in pieces, the first piece and how much more there was."""
+        """Return the lines, of a line in pieces only the first piece and the number of further
+        bytes."""
         shown = []
         for line in batch:
             key = (line.task, line.host, line.stream)
@@ -234,8 +246,10 @@ class LinePrinter:
         return shown
 
     def _painted(self, line: LogLine) -> LogLine:
-        """Return the coloured line. Runs in the main thread: an endless match holds up all threads,
-        and only here can Ctrl-C end it."""
+        """Return the line with its matches coloured; the same line if there are none.
+
+        It runs in the main thread: a match that takes very long blocks all threads, and Ctrl-C can
+        end it only in the main thread."""
         text = clean_line(line.line, LINE_CHARS)
         spans = interruptible(len(text), lambda: self._spans(text))
         if not spans or not line.stream:
@@ -272,7 +286,8 @@ class LinePrinter:
         parts = []
         task, host, prefix = "", "", b""
         for line, body in zip(batch, bodies, strict=True):
-            if line.task is not task or line.host is not host:  # most come in long runs of one task
+            # Most lines follow a line of the same task.
+            if line.task is not task or line.host is not host:
                 task, host = line.task, line.host
                 prefix = self._prefixes.get((task, host)) or self._prefix(task, host)
             parts.append(
@@ -285,7 +300,7 @@ class LinePrinter:
 
     def _prefix(self, task: str, host: str) -> bytes:
         label = f"{clean(task, 80)}@{clean(host, 80)}"
-        # folded ones may be of any length
+        # Labels of folded lines do not set the width, because they may be very long.
         if len(label) > self._width and "[" not in label and "," not in label:
             self._width = len(label)
             self._prefixes.clear()
@@ -298,8 +313,8 @@ class LinePrinter:
         return prefix
 
     def _iso(self, time: float) -> str:
-        """Return UTC seconds as text, always with milliseconds. The last result is kept, because
-        many lines share their chunk's time."""
+        """Return UTC seconds as text in ISO 8601, always with milliseconds. The last result is
+        kept, because many lines have the same time."""
         if time != self._stamp[0]:
             text = iso_z(time) or ""
             self._stamp = time, text if "." in text else text[:-1] + ".000Z"
@@ -319,8 +334,8 @@ class LinePrinter:
 
 
 class _Cut(NamedTuple):
-    """A line of which only the first piece is shown: its last piece so far, and how many bytes came
-    after the first."""
+    """A line in pieces, of which only the first is shown. `last`: the last piece so far. `more`:
+    the number of bytes after the first piece."""
 
     last: LogLine
     more: int
@@ -330,5 +345,5 @@ class _Cut(NamedTuple):
 
 
 def _raw(batch: list[LogLine]) -> bytes:
-    """Return the bytes as the program wrote them."""
+    """Return the lines as the program wrote them, byte for byte."""
     return b"".join([part for line in batch for part in (line.line, b"\n" if line.ended else b"")])

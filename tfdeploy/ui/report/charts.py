@@ -1,8 +1,8 @@
-"""Draw charts as SVG text: curves over time, and the attempts of tasks as bars. Pure. Written by
-hand, because it is 150 lines and loads nothing, and no plotting library draws a report of 256 tasks
-in less than a megabyte.
+"""Draw charts as SVG text: curves over time, and the attempts of tasks as bars. Pure.
 
-Colours are classes of the page's style sheet, c0 to c7, so that light and dark are one picture.
+No plotting library is used: none draws a report of 256 tasks in less than a megabyte, and this
+module is short and needs no imports. Colours are classes of the page's style sheet, c0 to c7, so
+that the same chart works in light and dark mode.
 """
 
 from __future__ import annotations
@@ -17,22 +17,35 @@ from tfdeploy.model.text.words import outcome_words
 from tfdeploy.ui.amounts import figure, in_seconds
 from tfdeploy.ui.sanitise import clean
 
+# Size of a chart in units of its viewBox, as all sizes below.
 WIDTH, HEIGHT = 720, 240
-WIDE = 1130  # of the timeline
-LEFT, RIGHT, TOP, BOTTOM = 64, 12, 10, 24  # margins
-MOST_POINTS = 400  # of one piece of a curve
-MOST_LINES = 256  # in one chart
-MOST_ROWS = 256  # of attempts
+# Width of the timeline.
+WIDE = 1130
+# Margins.
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 10, 24
+# Most points of one piece of a curve.
+MOST_POINTS = 400
+# Most curves of one chart.
+MOST_LINES = 256
+# Most tasks of the timeline.
+MOST_ROWS = 256
+# Number of colours of the style sheet.
 COLOURS = 8
-_MOST = 1e100  # a larger number is drawn as this one
+# Values are limited to this magnitude, so that the arithmetic cannot overflow.
+_MOST = 1e100
+# Height of a row of the timeline.
 _ROW = 18
+# Outcome of an attempt -> class of its bar. None: it is still running.
 _KINDS = {"succeeded": "good", "stopped": "still", None: "going"}
 Amount = Callable[[float], str]
 
 
 def chart(curves: Curves, length: float) -> str:
-    """Return the curves with axes, and a legend of up to COLOURS of them. Further ones share one
-    colour, and each shows its name under the pointer. `length`: of the run, in seconds."""
+    """Return a chart of the curves with axes and a legend; "" without points. `length`: seconds
+    that the run has taken.
+
+    If there are more curves than COLOURS, all have the same colour and the legend does not name
+    them. Each curve shows its name under the pointer."""
     lines = curves.lines[:MOST_LINES]
     points = [
         (time, _bounded(value)) for line in lines for piece in line.pieces for time, value in piece
@@ -85,8 +98,8 @@ def legend(lines: Sequence[Line], amount: Amount) -> str:
 
 
 def timeline(attempts: Sequence[Attempt], began: float, until: float) -> str:
-    """Return a row for each task, with a bar for each of its attempts. `began`, `until`: UTC
-    seconds."""
+    """Return the timeline: a row for each task, with a bar for each attempt; "" without attempts.
+    `began`, `until`: the time axis, in UTC seconds."""
     tasks = list(dict.fromkeys(each.task for each in attempts))[:MOST_ROWS]
     if not tasks:
         return ""
@@ -141,7 +154,7 @@ def _bar(each: Attempt, top: int, across: Callable[[float], float], until: float
 
 
 def thinned(piece: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """Return at most MOST_POINTS: the lowest and the highest point of each stretch, so that no peak
+    """Yield at most MOST_POINTS points: the lowest and the highest of each stretch, so that no peak
     is lost."""
     if len(piece) <= MOST_POINTS:
         yield from piece
@@ -157,7 +170,8 @@ def thinned(piece: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
-    """Return round numbers from `low` to `high`; none if these are all but one."""
+    """Return round numbers from `low` to `high`, about `most` of them or fewer; none if `low` and
+    `high` are nearly equal."""
     raw = (high - low) / max(1, most)
     if raw <= 1e-12 * max(abs(low), abs(high)):
         return []

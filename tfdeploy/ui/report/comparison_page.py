@@ -1,5 +1,5 @@
-"""Write several runs as one HTML page: what differs, what each reached, and their curves in one
-chart for each metric."""
+"""Write a comparison of runs as one HTML page: the differences, the final values, and for each
+metric a chart with the curves of all runs. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Write a run as one HTML page: no script, nothing is loaded, light and dark by the reader's own
-setting. Pure.
+"""Write the report of a run as one HTML page. Pure.
 
-All text of programs and hosts passes the sanitiser and is escaped. The page's own policy forbids
-what it does not have.
+The page has no script and loads nothing; its content security policy forbids both. It is light or
+dark as the reader's browser asks. All text of programs and hosts is sanitised and escaped.
 """
 
 from __future__ import annotations
@@ -24,8 +23,10 @@ from tfdeploy.ui.plain import event_words
 from tfdeploy.ui.report.charts import chart, timeline
 from tfdeploy.ui.sanitise import clean
 
+# Most events of the page. Older events are only counted.
 MOST_EVENTS = 2000
-REFRESH_S = 10  # of a live page
+# Seconds after which a live page reloads.
+REFRESH_S = 10
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action "
     "'none'"
@@ -62,7 +63,8 @@ _STATES = {
 
 
 def page(report: RunReport, *, live: bool = False) -> str:
-    """Return the whole document. `live`: it reloads every REFRESH_S while the run lasts."""
+    """Return the whole document. `live`: the page reloads every REFRESH_S until the run has
+    ended."""
     view, plan = report.view, report.plan
     refresh = (
         f'<meta http-equiv="refresh" content="{REFRESH_S}">' if live and not view.final else ""
@@ -83,7 +85,7 @@ def page(report: RunReport, *, live: bool = False) -> str:
 
 
 def document(title: str, body: str, head: str = "") -> str:
-    """Return `body` as a whole page; `head`: more elements of its head."""
+    """Return a whole page with this body. `head`: further elements for its head."""
     return (
         f'{PAGE}<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">{head}'
@@ -94,7 +96,7 @@ def document(title: str, body: str, head: str = "") -> str:
 
 
 def again(report: RunReport) -> str:
-    """Return the command line of a run like it."""
+    """Return the command line that launches the same program again."""
     plan = report.plan
     command = shlex.join(clean(word, 8192) for word in plan.command)
     return f"tfdeploy launch --mode {plan.mode}" + (f" -- {command}" if command else "")
@@ -202,7 +204,8 @@ def _curves(report: RunReport) -> str:
 
 
 def charts(drawn: Iterable[Curves], length: float) -> str:
-    """Return a chart for each metric. `length`: of the run, in seconds."""
+    """Return a chart for each metric; "" without a metric. `length`: seconds that the run has
+    taken."""
     boxes = "".join(
         f'<div class="chart"><h3>{text_of(each.name)}</h3>{chart(each, length)}</div>'
         for each in drawn
