@@ -1,7 +1,7 @@
-"""Choose the address by which the other hosts reach each host: `advertise`, else its literal IP,
-else where its sshd was reached.
+"""Chooses the address by which the other hosts reach each host.
 
-Refuses addresses with which a cluster would hang, or be open to the internet. Resolves no names
+The order is: `advertise`, a literal IP in the inventory, the address at which its sshd was reached.
+Refuses addresses with which a cluster would hang or be open to the internet. Resolves no names
 itself: the hosts report what they resolve.
 """
 
@@ -17,18 +17,19 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.folding import fold_equal, fold_names
 from tfdeploy.model.text.units import listed
 
-MOST_ADDRESSES = 64  # of one host; the filters of the other hosts have little room
+# Limits the addresses of one host, because the packet filters of its peers have a length limit.
+MOST_ADDRESSES = 64
 
 
 class Advertised(NamedTuple):
-    """An address without port (IPv6 without brackets), and where it comes from."""
+    """An address without a port (IPv6 without brackets), and where it comes from."""
 
     address: str
     why: str
 
 
 def advertised(host: Host, facts: HostFacts) -> Advertised:
-    """Raises Refused when nothing says how the other hosts reach this one."""
+    """Return the host's address. Raises Refused if nothing gives it."""
     if host.advertise:
         return Advertised(host.advertise.strip("[]"), "`advertise` in the inventory")
     literal = host.address.strip("[]")
@@ -51,8 +52,11 @@ def check(
     *,
     allow_public: bool,
 ) -> tuple[str, ...]:
-    """Return notes, or raise Refused: loopback mixed with others, a public or unusable address, a
-    name that some host resolves to loopback."""
+    """Return notes, or raise Refused for addresses that a cluster cannot use.
+
+    These are loopback mixed with other addresses, a public or unusable address, and a name that
+    some host resolves to loopback. `allow_public`: a public address gets a note instead.
+    """
     loopback = [
         name for name in advertised_by_host if is_loopback(advertised_by_host[name].address)
     ]
@@ -91,10 +95,10 @@ def check(
 
 
 def seen_as(host: Host, facts: HostFacts, resolved: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return at most MOST_ADDRESSES IP addresses from which this host's connections may come, as
-    its peers see them.
+    """Return at most MOST_ADDRESSES IP addresses from which peers may see this host's connections.
 
-    IPv4 is never mapped into IPv6. `resolved`: the addresses of its name in the cluster.
+    IPv4 addresses are never mapped into IPv6. `resolved`: the IP addresses of the host's name in
+    the cluster.
     """
     named = (advertised(host, facts).address, *resolved, *facts.addresses)
     distinct = dict.fromkeys(
@@ -104,8 +108,10 @@ def seen_as(host: Host, facts: HostFacts, resolved: Sequence[str] = ()) -> tuple
 
 
 def resolved(name: str, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
-    """Return the IP addresses to which at least half of the hosts with an answer resolve a name of
-    the cluster."""
+    """Return the IP addresses that at least half of the answering hosts report for a cluster name.
+
+    () for an IP address.
+    """
     if _ip(name):
         return ()
     answers = [set(seen.resolved[name]) for seen in facts.values() if name in seen.resolved]
@@ -127,7 +133,7 @@ def is_loopback(address: str) -> bool:
 
 
 def notes(advertised_by_host: Mapping[str, Advertised]) -> tuple[str, ...]:
-    """Return one line per source of addresses."""
+    """Return one line for each source of addresses."""
     by_why: dict[str, list[str]] = {}
     for name, each in advertised_by_host.items():
         by_why.setdefault(each.why, []).append(name)
@@ -142,14 +148,16 @@ def _ip(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def is_public(address: str) -> bool:
-    """True for a public IP address; False for a name."""
+    """Return True for a public IP address; False for a name."""
     parsed = _ip(address.partition("%")[0])
     return bool(parsed and _unmapped(parsed).is_global)
 
 
 def _public_words(address: str, facts: Mapping[str, HostFacts]) -> str:
-    """Describe the public address; "": not public. A name is public if at least one host resolves
-    it to a public address."""
+    """Describe the public address; "" if it is not public.
+
+    A name is public if at least one host resolves it to a public address.
+    """
     if _ip(address):
         return f"the public address {address}" if is_public(address) else ""
     for asked, seen in facts.items():
@@ -160,8 +168,10 @@ def _public_words(address: str, facts: Mapping[str, HostFacts]) -> str:
 
 
 def _disagreement(name: str, address: str, facts: Mapping[str, HostFacts]) -> str:
-    """Say to what different hosts resolve a name; "": all agree that have an answer, or it is no
-    name."""
+    """Describe the different addresses to which hosts resolve a name.
+
+    "" if all answering hosts agree, or if the address is not a name.
+    """
     if _ip(address):
         return ""
     answers = {

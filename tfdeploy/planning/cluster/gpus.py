@@ -1,7 +1,6 @@
-"""Which GPUs of a host tasks may use: the inventory's setting, checked against what the probe
-found.
+"""Decides which GPUs of a host tasks may use, from the inventory's setting and the probe's facts.
 
-GPUs that other processes use are left out, unless the inventory lists their numbers.
+Leaves out GPUs that other processes use, unless the inventory lists their numbers.
 """
 
 from __future__ import annotations
@@ -13,13 +12,15 @@ from tfdeploy.model.facts import Gpu, HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.units import in_binary_bytes
 
-BUSY_MIB = 1024  # a GPU with more than this in use belongs to another process
+BUSY_MIB = 1024  # a GPU with more memory than this in use counts as busy
 _MUCH = in_binary_bytes(BUSY_MIB << 20)
 
 
 def usable(host: Host, facts: HostFacts) -> tuple[int, ...]:
-    """Return indices as nvidia-smi counts them. Raises Refused if the inventory asks for GPUs that
-    are missing, or in use."""
+    """Return the indices of usable GPUs, in nvidia-smi's numbering.
+
+    Raises Refused if the inventory asks for GPUs that are missing or in use.
+    """
     if host.gpus == "none":
         return ()
     if isinstance(host.gpus, tuple):
@@ -42,12 +43,13 @@ def usable(host: Host, facts: HostFacts) -> tuple[int, ...]:
 
 
 def filled(host: Host, facts: HostFacts) -> bool:
-    """True if the host has GPUs that tasks may use, and other processes use all of them."""
+    """Return whether the host has GPUs that tasks may use, and other processes use all of them."""
     return host.gpus == "auto" and bool(facts.gpus) and len(_busy(facts)) == len(facts.gpus)
 
 
 def in_use(host: Host, facts: HostFacts) -> str:
-    """Return text about the GPUs that tasks may not use because other processes do; "" for none."""
+    """Return a text about the GPUs that are left out because other processes use them; "" for
+    none."""
     return _used(_busy(facts)) if host.gpus == "auto" else ""
 
 
@@ -62,7 +64,7 @@ def all_busy(host: Host, facts: HostFacts, what: str) -> Refused:
 
 
 def named(facts: HostFacts, gpus: tuple[int, ...]) -> str:
-    """Return such as "GPU 0 (H200, 140 GiB)", "GPUs 0 and 1 (H200, 140 GiB each)"."""
+    """Return a text such as "GPU 0 (H200, 140 GiB)" or "GPUs 0 and 1 (H200, 140 GiB each)"."""
     given = [gpu for gpu in facts.gpus if gpu.index in gpus]
     models = list(
         dict.fromkeys(
@@ -78,7 +80,7 @@ def named(facts: HostFacts, gpus: tuple[int, ...]) -> str:
 
 
 def notes(host: Host, facts: HostFacts, given: tuple[int, ...]) -> tuple[str, ...]:
-    """Return what the operator should know of the GPUs of one host that is in the plan."""
+    """Return notes on the GPUs of one host of the plan. `given`: the indices that tasks get."""
     texts = []
     if facts.gpu_error and host.gpus == "auto":
         texts.append(f"{host.name} is planned without GPUs: {facts.gpu_error}")
@@ -98,7 +100,7 @@ def notes(host: Host, facts: HostFacts, given: tuple[int, ...]) -> tuple[str, ..
 
 
 def _busy(facts: HostFacts) -> list[Gpu]:
-    """The GPUs that belong to other processes."""
+    """Return the GPUs that other processes use."""
     return [gpu for gpu in facts.gpus if gpu.used_mib > BUSY_MIB]
 
 

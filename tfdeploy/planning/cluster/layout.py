@@ -1,4 +1,4 @@
-"""Define the cluster as TensorFlow will see it, once tasks have hosts, addresses and ports."""
+"""Defines the cluster as TensorFlow sees it, once tasks have hosts, addresses and ports."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from tfdeploy.planning.cluster.placement import Seat, deciding
 
 @dataclass(frozen=True)
 class Layout:
-    """The cluster. `ports` and `endpoints`: by task, of tasks that listen. `addresses` and `mesh`
-    (ports): by host. `cluster`: by role."""
+    """The cluster.
+
+    `ports` and `endpoints`: task -> port, and "host:port", of tasks that listen. `addresses` and
+    `mesh`: host -> address, and port of its mesh. `cluster`: role -> endpoints.
+    """
 
     seats: tuple[Seat, ...]
     addresses: Mapping[str, str]
@@ -26,8 +29,10 @@ class Layout:
 
     @cached_property
     def joined(self) -> dict[str, str]:
-        """Return role -> its endpoints, joined by commas: one text for all tasks, since it is as
-        long as the cluster is large."""
+        """Return role -> its endpoints, joined by commas.
+
+        All tasks share one text, because the text grows with the cluster.
+        """
         return {role: ",".join(endpoints) for role, endpoints in self.cluster.items()}
 
     @cached_property
@@ -43,8 +48,7 @@ class Layout:
 def ports_needed(
     mode: Rules, seats: tuple[Seat, ...], hosts: Mapping[str, object]
 ) -> dict[str, int]:
-    """Return host -> number of ports: one for each of its tasks that listens, and one for the
-    mesh."""
+    """Return host -> number of ports: one for each task that listens, and one for the mesh."""
     needed = dict.fromkeys(hosts, 1)
     for seat in seats:
         needed[seat.host] += _listens(mode, seat)
@@ -57,8 +61,11 @@ def lay_out(
     addresses: Mapping[str, str],
     given: Mapping[str, tuple[int, ...]],
 ) -> Layout:
-    """Return the layout. `given`: as many ports per host as it needs; its tasks take them in order,
-    the mesh the last one."""
+    """Return the layout.
+
+    `given`: host -> as many ports as it needs. Its tasks get these ports in order, the mesh the
+    last one.
+    """
     left = {host: iter(ports) for host, ports in given.items()}
     listening = [seat for seat in seats if _listens(mode, seat)]
     ports = {seat.task: next(left[seat.host]) for seat in listening}

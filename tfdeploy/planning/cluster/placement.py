@@ -1,10 +1,9 @@
-"""Place tasks on hosts with their GPUs: how many of each role, where, and why there. Ports come
-later.
+"""Places tasks on hosts with their GPUs: how many of each role, where, and why. Ports come later.
 
-Counts are the contract's: one ps per host of its role, one worker per GPU of each worker host (one
-if there is none; one with all of them in mirrored), one chief, one evaluator. The job's `roles` and
---ps/--workers change them. Placement is round-robin, in inventory order; ranks are counted like
-that and then numbered host by host.
+Default counts are one ps for each host of its role, one worker for each GPU of each worker host,
+one chief and one evaluator. A worker host without a GPU gets one worker; in mode mirrored one
+worker gets all GPUs. The job's `roles` and --ps/--workers change the counts. Placement is
+round-robin, in inventory order. Ranks are counted in this way too, and then numbered host by host.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tfdeploy.model.text.units import listed
 from tfdeploy.planning.cluster import gpus
 from tfdeploy.planning.cluster.role_requests import RoleRequest
 
-ANY_NUMBER = 1 << 30
+ANY_NUMBER = 1 << 30  # stands for "no limit" on the tasks of a host
 
 
 @dataclass(frozen=True)
@@ -45,10 +44,10 @@ def place_tasks(
     facts: Mapping[str, HostFacts],
     first: Mapping[str, str],
 ) -> tuple[Seat, ...]:
-    """Return every task with its host, in the order of ROLES. `first`: role -> host that must get
-    the role's task 0.
+    """Return every task with its host, in the order of ROLES.
 
-    Raises Refused if GPUs are requested and missing, ConfigError if a role with tasks has no host.
+    `first`: role -> host that must get the role's task 0. Raises Refused if requested GPUs are
+    missing, ConfigError if a role with tasks has no host.
     """
     free = {name: list(gpus.usable(hosts[name], facts[name])) for name in _with_gpus(requested)}
     had = {name: len(free[name]) for name in free}
@@ -61,22 +60,26 @@ def place_tasks(
 
 
 def decider(seats: Sequence[Seat]) -> Seat:
-    """Return the task that writes the checkpoints, in most modes the deciding task: the chief if
-    there is one, else worker:0."""
+    """Return the task that writes the checkpoints: the chief if there is one, else worker:0.
+
+    In most modes it is also the deciding task.
+    """
     chiefs = [seat for seat in seats if seat.role == "chief"]
     return (chiefs or [seat for seat in seats if seat.role == "worker"])[0]
 
 
 def deciding(mode: Rules, seats: Sequence[Seat]) -> tuple[str, ...]:
-    """Return the deciding tasks: when they have succeeded, the run has."""
+    """Return the deciding tasks: the run has succeeded once all of them have succeeded."""
     if mode.all_decide:
         return tuple(seat.task for seat in seats if seat.role in ("chief", "worker"))
     return (decider(seats).task,)
 
 
 def _gpu_order(request: RoleRequest) -> tuple[bool, bool, int]:
-    """Return the order in which roles take GPUs: the chief, roles whose `gpus` the job names,
-    workers, evaluators."""
+    """Return a sort key for the order in which roles get GPUs.
+
+    The order is: the chief, roles whose `gpus` the job sets, workers, evaluators.
+    """
     return (request.role != "chief", not request.gpus, ROLES.index(request.role))
 
 
@@ -90,8 +93,10 @@ def _with_gpus(requested: Mapping[str, RoleRequest]) -> list[str]:
 
 @dataclass
 class _RolePlacement:
-    """Places one role: takes GPUs out of `free`. `had`: host -> its GPUs before any role took
-    some."""
+    """Places one role and removes its GPUs from `free`.
+
+    `had`: host -> its number of usable GPUs before any role got some.
+    """
 
     request: RoleRequest
     hosts: Mapping[str, Host]
@@ -125,8 +130,8 @@ class _RolePlacement:
         return len(self.free[name]) // self.each[name] if self.each[name] else ANY_NUMBER
 
     def _quota(self, name: str) -> int:
-        """Return how many tasks of the role this host takes at most (or exactly, if no total is
-        requested)."""
+        """Return the most tasks of the role for this host; if no total is requested, the exact
+        number."""
         room, request = self._room(name), self.request
         if self._filled(name):
             if request.total is None:
@@ -146,8 +151,7 @@ class _RolePlacement:
         )
 
     def _filled(self, name: str) -> bool:
-        """True if other processes use all its GPUs, and the job does not say that the task needs
-        none."""
+        """Return whether other processes use all GPUs of a host whose task would need some."""
         wants = self.request.gpus is None and self.request.share in ("one", "all")
         return wants and gpus.filled(self.hosts[name], self.facts[name])
 

@@ -1,5 +1,5 @@
-"""Assign one port to each task and one to each host's mesh, from what the probe found free in the
-host's range.
+"""Assigns one port to each task and one to each host's mesh, from the free ports of the host's
+range.
 
 Hosts behind one address (a loopback lab, two names for one machine) share one port space.
 """
@@ -14,7 +14,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.units import listed
 
-_SHOWN = 8  # ports in one text
+_SHOWN = 8  # limits the number of ports in one text
 
 
 def assign(
@@ -23,11 +23,11 @@ def assign(
     facts: Mapping[str, HostFacts],
     addresses: Mapping[str, str],
 ) -> dict[str, tuple[int, ...]]:
-    """Return host -> as many ports as it needs, ascending. Raises Refused, naming host, range,
-    taken ports and owners.
+    """Return host -> the number of ports that it needs, ascending.
 
-    Within one port space the host whose range ends first chooses first (earliest deadline first),
-    so that ports are short only if no assignment exists.
+    Raises Refused with host, range, taken ports and their owners. Within one port space the host
+    whose range ends first chooses first (earliest deadline first), so ports run short only if no
+    assignment exists.
     """
     given: dict[str, tuple[int, ...]] = {}
     spent: dict[str, dict[int, str]] = {}
@@ -47,8 +47,10 @@ def assign(
 
 
 def space(address: str) -> str:
-    """Return the port space of an address: all of loopback is one, since TensorFlow listens on all
-    interfaces."""
+    """Return the port space of an address.
+
+    All loopback addresses are one space, because TensorFlow listens on all interfaces.
+    """
     try:
         return "loopback" if ipaddress.ip_address(address).is_loopback else address
     except ValueError:

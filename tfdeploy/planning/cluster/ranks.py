@@ -1,7 +1,7 @@
-"""Number equal workers as torchrun and mpirun do: rank, world size, and the address of the first
-worker.
+"""Numbers equal workers as torchrun and mpirun do: rank, world size, address of the first worker.
 
-It has the placeholders of such a mode, and the variables that `env://` of torch.distributed reads.
+Provides the placeholders of such a mode, and the variables that `env://` of torch.distributed
+reads.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADD
 
 
 def values(layout: Layout, seat: Seat) -> dict[str, str]:
-    """Return placeholder -> value. The first worker's address is what the other hosts call its
-    host, IPv6 without brackets."""
+    """Return placeholder -> value.
+
+    The first worker's address is the one by which the other hosts reach it, IPv6 without brackets.
+    """
     first = layout.seats[0]
     return {
         "rank": str(seat.index),
@@ -26,8 +28,10 @@ def values(layout: Layout, seat: Seat) -> dict[str, str]:
 
 
 def variables(layout: Layout, seat: Seat, run: str) -> dict[str, str]:
-    """Return VARIABLES, and the others that torchrun sets: Lightning reads the host's number,
-    others the id of the run."""
+    """Return VARIABLES and the other variables that torchrun sets.
+
+    Lightning reads the host's number, other libraries the id of the run.
+    """
     hosts = list(dict.fromkeys(each.host for each in layout.seats))
     node, nodes = str(hosts.index(seat.host)), str(len(hosts))
     given = values(layout, seat)

@@ -1,8 +1,7 @@
-"""Derive what is requested for each role: on which hosts, how many tasks, how many GPUs, and which
-setting requests it.
+"""Derives what is requested for each role: hosts, number of tasks, GPUs, and the setting behind it.
 
-It follows from the mode's rules, the job's `roles`, and --ps/--workers. Facts of hosts play no
-part.
+The result follows from the mode's rules, the job's `roles`, and --ps/--workers. It does not depend
+on facts of hosts.
 """
 
 from __future__ import annotations
@@ -22,22 +21,28 @@ FLAGS = {"ps": "--ps", "worker": "--workers"}
 
 @dataclass(frozen=True)
 class RoleRequest:
-    """The request for one role. `total` None: `per_host` on each host, or the mode's own count.
-    `of`: the role of the inventory from which the hosts are taken."""
+    """The request for one role.
+
+    `total`: None means `per_host` on each host, or the mode's own count. `of`: the role of the
+    inventory from which the hosts are taken.
+    """
 
     role: str
     hosts: tuple[str, ...]
     total: int | None
     per_host: int | None
     gpus: int | None
-    because: str  # the setting that asks for that many
+    because: str  # the setting that requests this number; "" for the mode's own count
     share: Share
     of: str
-    consecutive: bool  # tasks of one host have numbers that follow each other
+    consecutive: bool  # tasks of one host get consecutive numbers
 
     def gpus_each(self, had: int, left: int) -> int:
-        """Return the GPUs for one task on a host with `had` GPUs, `left` of them free: the job's
-        number, else the mode's share."""
+        """Return the number of GPUs for one task: the job's number, else the mode's share.
+
+        `had`: the number of GPUs that the role's tasks could use on the host. `left`: how many are
+        free.
+        """
         if self.role == "ps":
             return 0
         if self.gpus is not None:
@@ -54,8 +59,10 @@ class RoleRequest:
 
 
 def role_hosts(inventory: Inventory, role: str) -> tuple[str, ...]:
-    """Return the hosts of a role that are in the inventory (--limit and --exclude may have removed
-    some)."""
+    """Return the hosts of a role that are still in the inventory.
+
+    --limit and --exclude may have removed some.
+    """
     known_hosts = {host.name for host in inventory.hosts}
     return tuple(
         dict.fromkeys(name for name in inventory.roles.get(role, ()) if name in known_hosts)
@@ -94,8 +101,10 @@ def _request(
 
 
 def _chief_apart(requests: Mapping[str, RoleRequest]) -> dict[str, RoleRequest]:
-    """Remove the worker from the chief's host if the chief trains like a worker, with all GPUs of
-    its host."""
+    """Remove the worker from the chief's host.
+
+    In these modes the chief trains like a worker and uses all GPUs of its host.
+    """
     chief = requests["chief"].hosts[:1] if "chief" in requests else ()
     worker = requests.get("worker")
     if worker is None or not set(chief) & set(worker.hosts):

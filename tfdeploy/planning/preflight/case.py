@@ -1,4 +1,4 @@
-"""What a rule of the preflight sees: one host with its facts, and what is to run there."""
+"""Defines the input of a preflight rule: one host, its facts, and what is to be launched there."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from tfdeploy.planning.source.imports import Import
 
 
 class Problem(NamedTuple):
-    """`fix`: a line that can be typed on the operator's machine, or what to write into which
-    file."""
+    """One problem of a host.
+
+    `fix`: a command for the operator's machine, or what to write into which file.
+    """
 
     level: Level
     detail: str
@@ -30,13 +32,14 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class Needs:
-    """What is to be launched. The defaults: nothing is known of it.
+    """What is to be launched. The defaults stand for "nothing is known".
 
-    `bytes` and `files`: of code and data that are sent; `tensorflow`: whether the program imports
-    it. `imports`: the other modules that it imports from outside the code; `left_out`: those of
-    them that lie in the code's folder and are not sent. `requirements`: the file of the job's
-    environment; `requirements_found`: one in the code that the job does not name. `plan`: where one
-    could be made; `protect`: who may reach its ports; `hosts`: those that its mode uses, None: all.
+    `bytes` and `files`: size and number of the files of code and data that are sent. `tensorflow`:
+    the program imports TensorFlow. `imports`: the other modules that it imports from outside the
+    code. `left_out`: those of them that are in the code's folder but are not sent. `requirements`:
+    the requirements file of the job's environment. `requirements_found`: a requirements file in the
+    code that the job does not name. `plan`: None if no plan could be made. `protect`: the level
+    that the job asks for. `hosts`: the hosts that the mode uses; None: all hosts.
     """
 
     bytes: int = 0
@@ -52,11 +55,14 @@ class Needs:
     hosts: tuple[str, ...] | None = None
 
     def tasks_on(self, host: str) -> int:
-        """At least 1: some task will run there."""
+        """Return the number of tasks on the host, at least 1.
+
+        Without a plan it is 1, because at least one task will run there.
+        """
         return max(1, sum(task.host == host for task in self.plan.tasks)) if self.plan else 1
 
     def runs_program(self, host: str) -> bool:
-        """False on a host whose tasks are all servers that tfdeploy starts."""
+        """Return False for a host that has no task, or only servers that tfdeploy starts."""
         if self.plan is None:
             return self.uses(host)
         return any(
@@ -69,10 +75,13 @@ class Needs:
 
 @dataclass(frozen=True)
 class Case:
-    """`usual`: field of HostFacts -> the version that most hosts have, where several have one.
-    `ahead_s`: this host's clock, seconds before that of most hosts. `noise`: what its login shell
-    printed. `hindered`: level of `protect` -> why this host cannot do it; `usual_protect`: the
-    strongest that half of the hosts can do."""
+    """One host, with values that depend on all hosts.
+
+    `usual`: field of HostFacts -> the most frequent version; None if no host has any. `ahead_s`:
+    seconds by which this host's clock is ahead of that of most hosts. `noise`: what the login shell
+    printed. `hindered`: level of `protect` -> why this host cannot do it. `usual_protect`: the
+    strongest level that half of the hosts can do.
+    """
 
     host: Host
     facts: HostFacts
@@ -86,9 +95,9 @@ class Case:
     usual_protect: Protect
 
     def command(self, *words: str, root: bool = False) -> str:
-        """Return the line that runs the words on this host. `root`: they need root's rights.
+        """Return a command line for the operator's machine that runs the words on this host.
 
-        The line is typed on the operator's machine, and some words are the host's: they are quoted.
+        `root`: the words need root's rights. Words that come from the host are quoted.
         """
         sudo = ("sudo",) if root and self.facts.user != "root" else ()
         return on_host(self.host.name, *sudo, *words)
@@ -98,8 +107,8 @@ Rule = Callable[[Case], Iterator[Problem]]
 
 
 def usual_of(versions: list[str | None]) -> str | None:
-    """The version that most have; of equally many the newest-looking one. None where none has
-    any."""
+    """Return the most frequent version; of equally frequent ones the newest. None if there is
+    none."""
     counts = Counter(version for version in versions if version)
     return (
         max(counts, key=lambda version: (counts[version], version_numbers(version)))

@@ -1,5 +1,4 @@
-"""Rules about GPUs: those that the inventory gives are there and free, and the driver fits
-TensorFlow."""
+"""Checks GPUs: the inventory's GPUs exist and are free, and the driver fits TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,8 +9,8 @@ from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.cluster import gpus as placed
 from tfdeploy.planning.preflight.case import Case, Problem
 
-# TensorFlow from this version on -> the oldest driver of its CUDA, by NVIDIA's table of CUDA's
-# minor version compatibility
+# (first TensorFlow version, oldest NVIDIA driver for its CUDA version). The source is NVIDIA's table
+# of CUDA minor version compatibility.
 DRIVERS = (
     ((2, 15), "525.60.13"),  # CUDA 12
     ((2, 5), "450.80.02"),  # CUDA 11.2
@@ -22,7 +21,7 @@ DRIVERS = (
 
 
 def gpus(case: Case) -> Iterator[Problem]:
-    """Whether they are there, and what nvidia-smi complains of."""
+    """Yield problems of the GPUs themselves, and errors that nvidia-smi reports."""
     if case.host.gpus == "none":
         return
     try:
@@ -49,7 +48,7 @@ def gpus(case: Case) -> Iterator[Problem]:
 
 
 def driver(case: Case) -> Iterator[Problem]:
-    """Whether TensorFlow can use them."""
+    """Yield problems that keep TensorFlow from using the GPUs."""
     if case.host.gpus == "none" or not case.facts.gpus or not case.facts.tensorflow:
         return
     if case.facts.cpu_only:

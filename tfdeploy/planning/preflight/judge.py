@@ -1,5 +1,4 @@
-"""The preflight's judgement: facts of all hosts, and what is to run on them, to one check for each
-subject and host. Pure."""
+"""Runs the preflight's rules over all hosts and returns one check for each rule and host. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ RULES: dict[str, Rule] = {
     "runs": login.runs,
     "problems": login.problems,
 }
-# what a plan neither refuses nor notes: a launch judges these
+# Planning neither refuses nor notes problems of these rules, so a launch runs the rules as well.
 BEYOND_PLAN = (
     "packages",
     "inodes",
@@ -55,8 +54,10 @@ BEYOND_PLAN = (
 
 @dataclass(frozen=True)
 class Seen:
-    """What was found of one host, whose facts have `preflight`. `skew_s`: its clock before this
-    machine's."""
+    """One host with its facts, which have `preflight`.
+
+    `skew_s`: seconds by which the host's clock is ahead of this machine's.
+    """
 
     host: Host
     facts: HostFacts
@@ -66,7 +67,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Probed:
-    """All hosts that were probed. `refused`: why no plan can be made."""
+    """All hosts that were probed. `refused`: why no plan can be made; None if one can be made."""
 
     seen: Mapping[str, Seen]
     needs: Needs = field(default_factory=Needs)
@@ -74,7 +75,7 @@ class Probed:
 
 
 def judge(probed: Probed, only: Iterable[str] = RULES) -> dict[str, tuple[Check, ...]]:
-    """host -> its checks, in the order of RULES. `only`: the rules that count."""
+    """Return host -> its checks, in the order of RULES. `only`: the rules to run."""
     names = tuple(only)
     checks_by_host = {
         host: [check for name in names for check in _checks(name, RULES[name](case))]
@@ -94,7 +95,7 @@ def errors_only(checks: Mapping[str, tuple[Check, ...]]) -> dict[str, tuple[Chec
 
 
 def not_probed(error: TfdeployError) -> tuple[Check, ...]:
-    """The checks of a host that gave no facts: there is no session, or the agent does not start."""
+    """Return the checks of a host that gave no facts: its session or its agent failed."""
     name = "ssh" if isinstance(error, HostUnreachable) else "agent"
     passed = () if name == "ssh" else (Check("ssh"),)
     return (*passed, Check(name, ok=False, detail=error.what, fix=error.next))
@@ -134,15 +135,17 @@ def _cases(probed: Probed) -> dict[str, Case]:
 
 
 def _checks(name: str, problems: Iterable[Problem]) -> list[Check]:
-    """A passed one where there is no problem."""
+    """Return one check for each problem, or one passed check if there is no problem."""
     return [Check(name, False, each.level, each.detail, each.fix or None) for each in problems] or [
         Check(name)
     ]
 
 
 def _add_together(probed: Probed, checks_by_host: dict[str, list[Check]]) -> None:
-    """What hosts have wrong together takes the place of a passed check of their addresses. A
-    refused plan is said where no error explains it."""
+    """Replace a passed check of an address by the problems that several hosts have together.
+
+    A refusal of the plan is added as a check if no other error explains it.
+    """
     hosts = {host: each.host for host, each in probed.seen.items()}
     facts = {host: each.facts for host, each in probed.seen.items()}
     for host, problems in together.mismatched(hosts, facts).items():

@@ -1,4 +1,4 @@
-"""Which ports a preflight tries between hosts, and what a failure of a link means. Pure."""
+"""Chooses the ports that a preflight tries between hosts, and explains failed links. Pure."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tfdeploy.model.text.nexts import on_host
 from tfdeploy.planning.cluster.addresses import advertised
 from tfdeploy.planning.cluster.ports import space
 
-MOST_LINKS = 20_000
-MOST_PORTS = 8
-SAMPLE = 2  # ports of a host without a plan: both ends of its range
-SLOW = 5  # times slower than the median
-FAST_MBIT_S = 1000.0  # not called slow, whatever the others are
-_NEAR_MS = 2.0
+MOST_LINKS = 20_000  # limits the number of links that one preflight tries
+MOST_PORTS = 8  # limits the ports that are tried on one host
+SAMPLE = 2  # number of ports tried on a host without a plan: both ends of its range
+SLOW = 5  # a link is slow if it is this many times slower than the median
+FAST_MBIT_S = 1000.0  # a link with this rate is never slow
+_NEAR_MS = 2.0  # a link with a round trip up to this time is never slow
 
 
 class HostPorts(NamedTuple):
-    """Where the others reach a host: an address, and the ports that are tried."""
+    """The address by which the other hosts reach a host, and the ports that are tried there."""
 
     address: str
     ports: tuple[int, ...]
@@ -35,8 +35,10 @@ class HostPorts(NamedTuple):
 def ends(
     hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], plan: Plan | None
 ) -> dict[str, HostPorts]:
-    """host -> its end of all links to it. A host whose address is not known, or without a free
-    port, is left out."""
+    """Return host -> the address and ports that the other hosts try.
+
+    Leaves out a host whose address is not known, and a host without a free port.
+    """
     ends_by_host: dict[str, HostPorts] = {}
     most = max(1, min(MOST_PORTS, MOST_LINKS // max(1, len(facts)) ** 2))
     planned, spent = _planned(plan), dict[str, set[int]]()
@@ -55,7 +57,7 @@ def ends(
 
 
 def _planned(plan: Plan | None) -> dict[str, tuple[int, ...]]:
-    """host -> the mesh's port, then those of its tasks."""
+    """Return host -> the port of its mesh, then the ports of its tasks."""
     if plan is None:
         return {}
     tasks = {
@@ -66,14 +68,17 @@ def _planned(plan: Plan | None) -> dict[str, tuple[int, ...]]:
 
 
 def _both_ends(free: Sequence[int]) -> tuple[int, ...]:
-    """A rule of a firewall may cover only a part of the range."""
+    """Return the first and the last port, because a firewall rule may cover only a part of the
+    range."""
     return tuple(dict.fromkeys((free[0], free[-1])))[:SAMPLE] if free else ()
 
 
 def failed(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
-    """The link with its cause, and what to do about it. The texts name hosts only behind `--limit`,
-    so that those of many links fold. `detail`: of the cause; of `other` who answers, as far as that
-    is known."""
+    """Return the link with the cause of its failure and a fix.
+
+    The texts name hosts only after `--limit`, so that equal texts of many links can be folded.
+    `detail`: a text of the cause; for `other` it describes who answers, if that is known.
+    """
     low, high = to.ports
     opened = on_host(
         to.name, f"sudo ufw allow {low}:{high}/tcp || sudo firewall-cmd --add-port={low}-{high}/tcp"
@@ -125,8 +130,10 @@ def failed(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
 
 
 def rounds(names: Sequence[str]) -> list[list[tuple[str, str]]]:
-    """Every pair once, in rounds in which no host is in two pairs: measurements of one round do not
-    share a host's link."""
+    """Return every pair of names once, in rounds in which no name occurs twice.
+
+    So the measurements of one round do not share a host's network link.
+    """
     ring: list[str | None] = [*names, *([None] if len(names) % 2 else [])]
     all_rounds = []
     for _ in range(len(ring) - 1):
@@ -137,7 +144,7 @@ def rounds(names: Sequence[str]) -> list[list[tuple[str, str]]]:
 
 
 def with_slow(links: Sequence[Link]) -> tuple[Link, ...]:
-    """Measured links, those that are much slower than most marked by their `why`; they stay ok."""
+    """Return the links, with a `why` on each that is much slower than the median. These stay ok."""
     speeds = [each.mbit_s for each in links if each.mbit_s is not None]
     waits = [each.ms for each in links if each.ms is not None]
     if len(speeds) < 3:

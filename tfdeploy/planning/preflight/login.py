@@ -1,5 +1,4 @@
-"""Rules about sessions: what the login shell prints, what logind does at their end, runs that are
-alive."""
+"""Checks login sessions: output of the login shell, what logind ends at logout, and live runs."""
 
 from __future__ import annotations
 
@@ -25,7 +24,10 @@ def shell(case: Case) -> Iterator[Problem]:
 
 
 def logout(case: Case) -> Iterator[Problem]:
-    """logind at the end of the last session; a user who lingers is left alone."""
+    """Yield a problem if logind ends processes or removes shared memory after the last session.
+
+    A user with lingering enabled is not affected.
+    """
     facts, at_logout = case.facts, case.preflight.logout
     if facts.linger or facts.linger is None:
         return
@@ -59,7 +61,7 @@ def runs(case: Case) -> Iterator[Problem]:
 
 
 def problems(case: Case) -> Iterator[Problem]:
-    """What the probe itself complains of, where no other rule does."""
+    """Yield the problems that the probe reports and that no other rule covers."""
     covered_by_other_rules = (
         "there is no program ",
         "does not run Python here",

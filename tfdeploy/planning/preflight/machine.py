@@ -1,4 +1,4 @@
-"""Rules about the machine: disk, quota, memory, limits, the workdir and its file system."""
+"""Checks the machine: disk, quota, memory, limits, the workdir and its file system."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from tfdeploy.model.text.units import count, in_binary_bytes
 from tfdeploy.planning.host_checks import RESERVE_BYTES
 from tfdeploy.planning.preflight.case import Case, Problem
 
-FEW_BYTES = 1 << 30
-FEW_INODES = 1000
-TASK_BYTES = 512 << 20  # what TensorFlow takes once it is imported
-SHARED_BYTES = 128 << 20  # containers often have 64 MiB
-TEMPORARY_BYTES = 100 << 20
+# A host with less than one of these amounts gets a problem.
+FEW_BYTES = 1 << 30  # free on the workdir's disk
+FEW_INODES = 1000  # free on the workdir's disk, or left by the quota
+TASK_BYTES = 512 << 20  # memory for each task: what TensorFlow takes once it is imported
+SHARED_BYTES = 128 << 20  # free in /dev/shm; containers often have only 64 MiB there
+TEMPORARY_BYTES = 100 << 20  # free in the folder for temporary files
+# The limit on open files must be at least OPEN_FILES plus OPEN_FILES_A_HOST for each host.
 OPEN_FILES, OPEN_FILES_A_HOST = 256, 2
-PROCESSES = 1024
-ADDRESS_BYTES = 32 << 30
-FILE_BYTES = 2 << 30
-_OTHERS = 0o007
+PROCESSES = 1024  # limit on processes
+ADDRESS_BYTES = 32 << 30  # limit on the address space
+FILE_BYTES = 2 << 30  # limit on the file size
+_OTHERS = 0o007  # permission bits for users outside the owner and the group
 _ODD = (
     "vfat",
     "exfat",

@@ -1,4 +1,4 @@
-"""Rules about the network of one host: addresses, ports, who reaches them, proxies, names."""
+"""Checks the network of one host: addresses, ports, protection of the ports, proxies, variables."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from tfdeploy.planning import protection
 from tfdeploy.planning.cluster import addresses
 from tfdeploy.planning.preflight.case import Case, Problem
 
-LEAST_PORTS = 2  # a task, and the mesh
+LEAST_PORTS = 2  # one for a task and one for the mesh
 
 
 def address(case: Case) -> Iterator[Problem]:
-    """What the other hosts call it. What several hosts must agree on is in preflight/together."""
+    """Yield a problem if the address for the other hosts is not known.
+
+    preflight/together checks what several hosts must agree on.
+    """
     try:
         addresses.advertised(case.host, case.facts)
     except Refused as error:
@@ -49,8 +52,10 @@ def ports(case: Case) -> Iterator[Problem]:
 
 
 def protect(case: Case) -> Iterator[Problem]:
-    """What `protect` cannot do here. A launch with `auto` refuses a host whose ports would be open
-    to other machines."""
+    """Yield a problem if the host cannot do the requested level of `protect`.
+
+    With `auto`, a launch refuses a host whose ports would be open to other machines.
+    """
     asked, hindered = case.needs.protect, case.hindered
     if asked == "auto":
         can = next(level for level in LEVELS if level not in hindered)
@@ -82,8 +87,10 @@ def protect(case: Case) -> Iterator[Problem]:
 
 
 def variables(case: Case) -> Iterator[Problem]:
-    """Variables of the login environment that change how TensorFlow connects, or that the plan
-    sets."""
+    """Yield warnings about variables of the login environment.
+
+    They change how TensorFlow connects, or the plan sets them.
+    """
     facts = case.facts
     if facts.proxies:
         detail = (

@@ -1,4 +1,5 @@
-"""A rule about packages: what the program imports and the host's interpreter does not find."""
+"""Checks packages: modules that the program imports and that the host's interpreter does not
+find."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from tfdeploy.planning.source import python2
 from tfdeploy.planning.source.imports import Import
 
 _SHOWN = 5
-_LISTED = 12  # lines of a requirements file
+_LISTED = 12  # limits the requirement lines in one fix
 
 
 def packages(case: Case) -> Iterator[Problem]:
-    """Yield an error for imports that every run of the program reaches, and a warning for the
+    """Yield an error for imports that every run of the program reaches, and a warning for
     others."""
     lacking = [each for each in case.needs.imports if case.facts.modules.get(each.module) is False]
     if not lacking or not case.needs.runs_program(case.host.name):
@@ -56,7 +57,10 @@ def _fix_python2(case: Case, missing: list[Import]) -> str:
 
 
 def _fix_python(case: Case, missing: list[Import]) -> str:
-    """For a module that Python has dropped, or that the system packages apart."""
+    """Return the fix for a module of Python itself that this interpreter lacks.
+
+    Python has dropped the module, or the system packages it separately.
+    """
     version = case.facts.python_version
     return (
         f"{missing[0].module} is a part of Python that this Python {version} lacks: write `python: "
@@ -82,8 +86,10 @@ def _fix_package(case: Case, missing: list[Import]) -> str:
 
 
 def _present(case: Case) -> Iterator[str]:
-    """The lines for what the program imports and the host has, since an environment of `setup`
-    begins empty."""
+    """Yield requirement lines for modules that the program imports and the host already has.
+
+    An environment of `setup` begins empty, so it needs these too.
+    """
     if case.needs.tensorflow and case.facts.tensorflow:
         yield f"tensorflow=={case.facts.tensorflow}"
     for each in case.needs.imports:

@@ -1,4 +1,4 @@
-"""Rules about programs: Python, TensorFlow and Keras, the same everywhere; rsync."""
+"""Checks software: the versions of Python, TensorFlow and Keras across hosts, and rsync."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfdeploy.planning.host_checks import no_python_remedy
 from tfdeploy.planning.preflight.case import Case, Problem
 
 OLD_RSYNC = (3, 1)
-# field of HostFacts -> its name
+# Field of HostFacts -> the package's name in messages.
 PACKAGES = {"tensorflow": "TensorFlow", "tf_keras": "tf_keras", "keras": "Keras"}
 COMPARED = ("python_version", *PACKAGES)
 
@@ -41,8 +41,10 @@ def python(case: Case) -> Iterator[Problem]:
 
 
 def tensorflow(case: Case) -> Iterator[Problem]:
-    """Yield one problem for all packages: a host that lacks several of them probably uses another
-    Python than most hosts."""
+    """Yield one problem for all packages.
+
+    A host that lacks several of them probably uses another Python than most hosts.
+    """
     facts, usual = case.facts, case.usual
     lacks_tensorflow = case.needs.tensorflow and facts.tensorflow is None
     differing = [

@@ -1,5 +1,5 @@
-"""Rules about hosts together: clocks, addresses that do not fit each other, two names for one
-machine, what all can protect."""
+"""Checks what depends on several hosts: clocks, addresses, duplicate machines, common
+protection."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ def clock(case: Case) -> Iterator[Problem]:
 
 
 def ahead(skews_s: Mapping[str, float]) -> dict[str, float]:
-    """host -> seconds before the clock of most hosts. `skews_s`: before this machine's, which may
-    be the wrong one."""
+    """Return host -> seconds by which its clock is ahead of that of most hosts.
+
+    `skews_s`: seconds ahead of this machine's clock, which may itself be wrong.
+    """
     if not skews_s:
         return {}
     usual = statistics.median_low(skews_s.values()) if len(skews_s) > 2 else 0.0
@@ -46,8 +48,10 @@ def ahead(skews_s: Mapping[str, float]) -> dict[str, float]:
 def protected(
     seen: Mapping[str, tuple[Host, HostFacts]],
 ) -> tuple[dict[str, dict[Protect, str]], Protect]:
-    """(host -> level of `protect` -> why it cannot do that, the strongest level that half of the
-    hosts can do)."""
+    """Return (host -> level of `protect` -> why it cannot do it, the usual level).
+
+    The usual level is the strongest that half of the hosts can do.
+    """
     facts = {name: host_facts for name, (_, host_facts) in seen.items()}
     kept = protection.hindered(
         facts,
@@ -71,20 +75,20 @@ def _seen_as(host: Host, host_facts: HostFacts, facts: Mapping[str, HostFacts]) 
             addresses.resolved(addresses.advertised(host, host_facts).address, facts),
         )
     except Refused:
-        return ()  # preflight/network says it
+        return ()  # preflight/network reports this host
 
 
 def mismatched(
     hosts: Mapping[str, Host], facts: Mapping[str, HostFacts]
 ) -> dict[str, list[Problem]]:
-    """host -> addresses that no cluster can have, and a machine that has two names."""
+    """Return host -> problems: addresses that no cluster can use, and a machine with two names."""
     problems: dict[str, list[Problem]] = {}
     called: dict[str, Advertised] = {}
     for name, seen in facts.items():
         try:
             called[name] = addresses.advertised(hosts[name], seen)
         except Refused:
-            continue  # preflight/network says it
+            continue  # preflight/network reports this host
     for name in called:
         for other, seen in facts.items():
             if called[name].address in seen.hosts_file_loopback:
@@ -106,7 +110,10 @@ def mismatched(
 def _refusals(
     called: Mapping[str, Advertised], facts: Mapping[str, HostFacts]
 ) -> Iterator[tuple[Level, Refused]]:
-    """What plans are refused for; a public address only until the operator consents."""
+    """Yield the refusals that planning would raise.
+
+    A public address is a warning, because the operator can allow it.
+    """
     quiet = {name: replace(seen, hosts_file_loopback=()) for name, seen in facts.items()}
     reported = set()
     looks: tuple[tuple[Level, Callable[[], object]], ...] = (
@@ -124,6 +131,6 @@ def _refusals(
 
 
 def named_host(error: Refused, known: Mapping[str, object]) -> str | None:
-    """The host that a refusal is about; None: no single one."""
+    """Return the host that a refusal is about; None if it is about no single known host."""
     match = _NAMED.match(error.where or "")
     return match[1] if match and match[1] in known else None
