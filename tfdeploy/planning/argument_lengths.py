@@ -1,5 +1,7 @@
-"""Check Linux's limit on the length of one argument or environment variable: a program with a
-longer one does not start."""
+"""Checks Linux's limit on the length of one argument or environment variable.
+
+A program with a longer one does not start.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,19 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import TaskPlan
 
-MOST_BYTES = (128 << 10) - 1  # MAX_ARG_STRLEN (32 pages), without the NUL that ends each word
-_RENAMED_BYTES = len("TFDEPLOY_TASK_")  # the runtime keeps a copy of TF_CONFIG under a longer name
+# Linux's MAX_ARG_STRLEN (32 pages), without the NUL that ends each word.
+MOST_BYTES = (128 << 10) - 1
+# The runtime keeps a copy of TF_CONFIG under a name that is longer by this prefix.
+_RENAMED_BYTES = len("TFDEPLOY_TASK_")
 _SHOWN_CHARS = 40
 
 
 def checked(job: Job, tasks: Iterable[TaskPlan]) -> Iterator[TaskPlan]:
-    """Yield the tasks. Raises Refused at the first that is too long, naming it and the argument.
-    Each of thousands of tasks carries the whole cluster, so they are not all made first."""
+    """Yield the tasks. Raises Refused at the first task with an argument or variable that is too
+    long.
+
+    It is a generator because each of thousands of tasks carries the whole cluster.
+    """
     for task in tasks:
         for number, word in enumerate(task.argv, 1):
             _check(job, f"word {number} of the command of {task.task}", word, 0)

@@ -1,7 +1,6 @@
-"""Check what must hold before anything is sent: the rules of the mode and of the command (for hosts
-see `host_checks`).
+"""Checks the mode and the command before anything is sent (for hosts see `host_checks`).
 
-Each check returns nothing or notes, or raises with the rule, the host, and what to type. Reads
+Each check returns nothing or notes, or raises an error with the rule, the host and a remedy. Reads
 values only.
 """
 
@@ -32,7 +31,7 @@ _COMMON_PROGRAMS = ("python", "python3", "bash", "env", "torchrun", "mpirun")
 
 
 def mode(job: Job) -> Mode:
-    """Return the mode of the run. Raises UsageError if there is none."""
+    """Return the mode of the run. Raises UsageError if the job has none."""
     if job.mode is None:
         raise UsageError(
             "no mode",
@@ -43,7 +42,7 @@ def mode(job: Job) -> Mode:
 
 
 def command(job: Job) -> None:
-    """Check that there is a program to run. Raises UsageError."""
+    """Raise UsageError if there is no program to run."""
     if not job.command:
         raise UsageError(
             "no command to run",
@@ -55,8 +54,7 @@ def command(job: Job) -> None:
 def roles(
     inventory: Inventory, job: Job, options: Options, requested: Mapping[str, RoleRequest]
 ) -> None:
-    """Check that inventory, job and options name roles that the mode can use. Raises ConfigError
-    with the rule."""
+    """Raise ConfigError unless inventory, job and options name only roles that the mode can use."""
     takes = rules(job.mode).takes
     for role in job.roles:
         if role not in ROLES:
@@ -91,11 +89,11 @@ def roles(
 
 
 def seats(job: Job, placed: Collection[Seat]) -> None:
-    """Check that the counts make a cluster: at least one of each role that the mode needs."""
+    """Raise ConfigError unless there is at least one task of each role that the mode needs."""
     have = Counter(seat.role for seat in placed)
     mode = rules(job.mode)
     for name in mode.needs:
-        # there a chief trains like a worker
+        # In modes where all training tasks decide, a chief trains like a worker.
         if not have[name] and not (mode.all_decide and have["chief"]):
             raise ConfigError(
                 f"mode {job.mode} needs at least one {name}, and the counts leave none",
@@ -107,8 +105,7 @@ def seats(job: Job, placed: Collection[Seat]) -> None:
 
 
 def same_gpus(job: Job, placed: Collection[Seat]) -> None:
-    """Check that all training tasks have equally many GPUs, in the modes that need it. Raises
-    Refused."""
+    """Raise Refused if training tasks have different numbers of GPUs in a mode that forbids it."""
     mode = rules(job.mode)
     counts = {
         seat: len(seat.gpus)
@@ -131,8 +128,10 @@ def same_gpus(job: Job, placed: Collection[Seat]) -> None:
 
 
 def cwd(job: Job, files: Collection[str]) -> None:
-    """Raises Refused where the folder in which the command starts is not in the code. `files`: the
-    code's; empty: not known."""
+    """Raise Refused if the folder in which the command starts is not in the code.
+
+    `files`: the paths of the code; empty: not known, so nothing is refused.
+    """
     folders = {posixpath.dirname(path) for path in files}
     if (
         not files
@@ -152,10 +151,9 @@ def cwd(job: Job, files: Collection[str]) -> None:
 
 
 def program(job: Job, source: Program, files: Collection[str], links: Collection[str]) -> None:
-    """Check that the file that the command starts is in the code. `files`: its paths; empty: not
-    known, nothing is refused.
+    """Raise Refused if the file that the command starts is not in the code.
 
-    Raises Refused.
+    `files`: the paths of the code; empty: not known, so nothing is refused.
     """
     path = _started(job, source)
     if (
@@ -175,8 +173,10 @@ def program(job: Job, source: Program, files: Collection[str], links: Collection
 
 
 def program_on_path(job: Job) -> str | None:
-    """Return the program that each host must have on PATH; None: the command names a path, or
-    Python, which `python:` sets."""
+    """Return the program that each host must have on PATH.
+
+    None if the command names a path, or Python, which `python:` sets.
+    """
     first = job.command[0] if job.command else ""
     return (
         first
@@ -205,7 +205,7 @@ def refuse_missing_program(
 
 
 def _command_source(job: Job) -> str:
-    """Return where the command stands: in the job file, or on the command line."""
+    """Return where the command is written: in the job file, or on the command line."""
     return job.places.get("command") or job.source or "command"
 
 
@@ -241,8 +241,8 @@ def _check_single(job: Job, worker: RoleRequest | None) -> None:
 
 
 def _check_ranks(job: Job) -> None:
-    """Refuses keys about a cluster of TensorFlow, and variables that tfdeploy sets in this mode.
-    Raises ConfigError."""
+    """Raise ConfigError for keys about a TensorFlow cluster, and variables that tfdeploy sets
+    itself."""
     foreign = {
         "flags": job.flags in ("auto", "classic"),
         "compat": job.compat == "v1",
@@ -267,8 +267,11 @@ def _check_ranks(job: Job) -> None:
 
 
 def _check_name(job: Job, role: str) -> None:
-    """Raises ConfigError for `as` where the mode fixes the name: strategies of TensorFlow 2 know
-    TensorFlow's own names of roles, and an in-graph client names only the workers' job."""
+    """Raise ConfigError for `as` if the mode fixes the role's name.
+
+    Strategies of TensorFlow 2 know only TensorFlow's own role names, and an in-graph client names
+    only the workers' job.
+    """
     mode, called = rules(job.mode), job.roles[role].called
     if called and not mode.takes_flags and not (role == "worker" and "one_client" in mode.traits):
         raise ConfigError(

@@ -1,5 +1,7 @@
-"""Name the paths of data sets and kept folders on a host, and which data is linked back into the
-code. Joins paths only."""
+"""Names the paths of data sets and kept folders on a host, and the links to data inside the code.
+
+Only joins paths.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,10 @@ from tfdeploy.planning.cluster.placement import Seat
 
 
 def paths(job: Job, file_data: frozenset[str]) -> dict[str, str]:
-    """Return name -> path below the job's folder: data/digits, or data/iris/iris.csv if the source
-    is one file."""
+    """Return name -> path below the job's folder.
+
+    The path is data/digits for a folder, data/iris/iris.csv if the source is one file.
+    """
     return {
         name: posixpath.join("data", name, posixpath.basename(source.path))
         if name in file_data
@@ -28,8 +32,10 @@ def paths(job: Job, file_data: frozenset[str]) -> dict[str, str]:
 
 
 def links(job: Job) -> dict[str, str]:
-    """Return path in the code -> name, for data whose source is inside the code: it is left out
-    there and linked back."""
+    """Return path in the code -> name, for data whose source is inside the code.
+
+    The code is sent without this data, and a link takes its place on the host.
+    """
     root = job.code.rstrip("/") + "/"
     return {
         source.path[len(root) :].rstrip("/"): name
@@ -41,12 +47,12 @@ def links(job: Job) -> dict[str, str]:
 
 
 def splits(job: Job) -> tuple[str, ...]:
-    """Return the data sets of which each worker gets a part."""
+    """Return the data sets that are split among the workers."""
     return tuple(name for name, source in job.data.items() if source.split == "worker")
 
 
 def check_splits(job: Job) -> None:
-    """Check that the mode has workers that could get parts. Raises UsageError."""
+    """Raise UsageError if a data set is split and the mode has no workers that could get parts."""
     for name in splits(job):
         if job.mode is None:
             what, hint = (
@@ -70,7 +76,7 @@ def check_splits(job: Job) -> None:
 def of_task(
     job: Job, data: Mapping[str, str], seat: Seat, run: str, workdir: str
 ) -> dict[str, str]:
-    """Return the values of {data.NAME} that are a task's own: its part, or an empty folder."""
+    """Return the values of {data.NAME} that differ for a task: its own part, or an empty folder."""
     values = {}
     for name in splits(job):
         if seat.role != "worker" and job.data[name].others == "all":
@@ -84,7 +90,7 @@ def of_task(
 
 
 def variables(job: Job, seat: Seat, workers: int) -> dict[str, str]:
-    """Which part a worker has, and of how many."""
+    """Return the variables that tell a worker its part's number and the number of parts."""
     variable_values: dict[str, str] = {}
     for name in splits(job) if seat.role == "worker" else ():
         variable_values |= {
@@ -95,13 +101,14 @@ def variables(job: Job, seat: Seat, workers: int) -> dict[str, str]:
 
 
 def part_plans(job: Job, seats: Iterable[Seat]) -> dict[str, tuple[PartPlan, ...]]:
-    """Return data set -> its parts, by number; their content is not known yet."""
+    """Return data set -> its parts by number; their contents are not known yet."""
     parts = tuple(PartPlan(seat.task, seat.host) for seat in seats if seat.role == "worker")
     return dict.fromkeys(splits(job), parts)
 
 
 def with_sizes(plan: Plan, sizes: Mapping[str, Sequence[tuple[int, int]]]) -> Plan:
-    """Return the plan with the files and bytes of each part, by data set."""
+    """Return the plan with the number of files and bytes of each part. `sizes`: data set -> per
+    part."""
     parts = {
         name: tuple(
             replace(part, files=files, bytes=size)
@@ -113,7 +120,7 @@ def with_sizes(plan: Plan, sizes: Mapping[str, Sequence[tuple[int, int]]]) -> Pl
 
 
 def placeholders(job: Job, data: dict[str, str], workdir: str) -> dict[str, str]:
-    """Return the values of {data.NAME} and {keep.NAME} on a host with this workdir: absolute
+    """Return the values of {data.NAME} and {keep.NAME} on a host with this workdir, as absolute
     paths."""
     folder = layout.job_dir(workdir, job.name)
     values = {

@@ -1,4 +1,4 @@
-"""Describe a plan as text for --dry-run, in rows that any view can lay out."""
+"""Describes a plan as text for --dry-run, in rows that any view can lay out."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ COLUMNS = ("task", "host", "address", "gpus", "why")
 
 
 class Description(NamedTuple):
-    """What --dry-run shows. `rows` have the columns of COLUMNS."""
+    """The text of --dry-run. `rows` have the columns of COLUMNS."""
 
     heading: tuple[tuple[str, str], ...]
     rows: tuple[tuple[str, ...], ...]
-    commands: tuple[tuple[str, str], ...]  # task -> its command line, as one would type it
+    commands: tuple[tuple[str, str], ...]  # task -> its command line, quoted for a shell
     notes: tuple[str, ...]
 
 
@@ -51,7 +51,7 @@ def describe(plan: Plan) -> Description:
 
 
 def _parts(plan: Plan) -> Iterator[str]:
-    """Return what each worker gets of the data sets in parts."""
+    """Yield a note on each split data set: the part that each worker gets."""
     for name, parts in plan.parts.items():
         if any(part.files is None for part in parts):
             yield (
@@ -85,7 +85,7 @@ def _on_death(plan: Plan) -> str:
     next_launch = f"the next launch {kept or 'starts from zero, for the job has no `keep`'}"
     if not plan.restart_max:
         return f"{RULES[plan.mode].on_death}; tfdeploy ends the run, and {next_launch}"
-    # The folder of a run outlives the attempts of its tasks (agent/serve/run/prepare.py).
+    # The folder of a run remains when a task's attempt ends (agent/serve/run/prepare.py).
     within_run = (
         kept or f"has the files of its attempts before, in the run's own folder; {next_launch}"
     )

@@ -1,5 +1,7 @@
-"""The environment variables of a task, without secrets. The agent adds the other TFDEPLOY_TASK_
-names."""
+"""Builds the environment variables of a task, without secrets.
+
+The agent adds the other variables that begin with TFDEPLOY_TASK_.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.program.job_names import JobNames
 
 NO_PROXY = ("no_grpc_proxy", "no_proxy", "NO_PROXY")
-# the minder holds the port while TensorFlow binds it as well
+# The minder keeps the port bound, so TensorFlow must be able to bind the same port.
 HELD_PORT = {"TF_GRPC_REUSE_PORT": "true"}
 
 
@@ -28,9 +30,12 @@ def environment(
     chosen: Mapping[str, str],
     called: JobNames,
 ) -> dict[str, str]:
-    """The variables of one task: the contract's, those that were `chosen` for this program, then
-    the job's `env` with its placeholders filled from `given`. A mode of one process gets no
-    cluster. `called`: the program's names of roles."""
+    """Return the variables of one task; later sources override earlier ones.
+
+    The order is: the variables that every task gets, those that were `chosen` for this program, the
+    job's `env` with its placeholders filled from `given`. A mode with one process gets no cluster.
+    `called`: the program's names of roles.
+    """
     mode_rules = rules(job.mode)
     alone, direct = mode_rules.single, tuple(dict.fromkeys(layout.addresses.values()))
     return {
@@ -58,15 +63,20 @@ def _tf_config(layout: Layout, seat: Seat, called: JobNames) -> str:
 
 
 def _visible(seat: Seat, layout: Layout, mode_rules: Rules) -> tuple[int, ...]:
-    """Ranks of one host see all GPUs of the run there: each takes its own by its local rank."""
+    """Return the GPUs that a task can see.
+
+    Ranks of one host see all GPUs of the run there, because each picks its own by its local rank.
+    """
     if not mode_rules.ranks:
         return seat.gpus
     return tuple(index for each in layout.on(seat.host) for index in each.gpus)
 
 
 def proxy_notes(facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
-    """Which hosts set a proxy, and that the cluster bypasses it: a dead proxy would hang the whole
-    cluster."""
+    """Return a note on each host that sets a proxy, which connections inside the cluster bypass.
+
+    A dead proxy would otherwise hang the whole cluster.
+    """
     return tuple(
         f"{name} sets {', '.join(facts[name].proxies)}: connections inside the cluster bypass "
         "the proxy (no_grpc_proxy, no_proxy)"
@@ -76,8 +86,11 @@ def proxy_notes(facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
 
 
 def preset_notes(preset: tuple[str, ...], facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
-    """Where a variable such as TF_CONFIG is set outside of the plan, and that tasks do not get it.
-    `preset`: set in the environment of the launch."""
+    """Return notes on variables such as TF_CONFIG that are set outside the plan.
+
+    The tasks get the plan's values instead. `preset`: the variables set in the environment of the
+    launch.
+    """
     by_host = [
         (f"the login environment of {name}", host_facts.preset)
         for name, host_facts in facts.items()

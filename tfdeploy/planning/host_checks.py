@@ -1,7 +1,8 @@
-"""What each host must have before anything is sent: Python, rsync, disk, TensorFlow, no live run of
-the job.
+"""Checks each host before anything is sent: Python, rsync, disk, TensorFlow, no live run of the
+job.
 
-Each check returns nothing or notes, or raises with the host, and what to type. Reads values only.
+Each check returns nothing or notes, or raises Refused with the host and a remedy. Reads values
+only.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from tfdeploy.model.text.units import in_binary_bytes, roughly
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.source.source import Program
 
-RESERVE_BYTES = 64 << 20  # for the run folder, the agent and the first logs
-CLOCK_SKEW_S = 5.0
+RESERVE_BYTES = 64 << 20  # disk space for the run folder, the agent and the first logs
+CLOCK_SKEW_S = 5.0  # a clock that is off by more than this many seconds gets a note
 
 
 def one_machine(used: Mapping[str, HostFacts]) -> None:
-    """Refuses two names for one machine, user and workdir: they would be two hosts with one folder.
-    Raises Refused."""
+    """Raise Refused if two names are one machine, user and workdir.
+
+    They would be two hosts with one folder.
+    """
     seen: dict[tuple[str, ...], str] = {}
     for name, facts in used.items():
         same = seen.setdefault((facts.boot_id, facts.hostname, facts.user, facts.workdir), name)
@@ -39,7 +42,7 @@ def one_machine(used: Mapping[str, HostFacts]) -> None:
 
 
 def live(used: Mapping[str, HostFacts]) -> None:
-    """Refuses a second live run of the job on a host. Raises Refused."""
+    """Raise Refused if the job already has a live run on a host."""
     for facts in used.values():
         for run in facts.live_runs[:1]:
             since = "" if run.started is None else f" since {_utc(run.started)}"
@@ -53,8 +56,7 @@ def live(used: Mapping[str, HostFacts]) -> None:
 
 
 def host(entry: Host, facts: HostFacts, program: Program, options: Options) -> None:
-    """Whether one host has what a task there needs: python, rsync, disk, TensorFlow. Raises
-    Refused."""
+    """Raise Refused if a host lacks what its tasks need: Python, rsync, disk space, TensorFlow."""
     where = f"host {entry.name}"
     if facts.python is None:
         raise Refused(
@@ -88,14 +90,16 @@ def host(entry: Host, facts: HostFacts, program: Program, options: Options) -> N
 
 
 def no_python_remedy(entry: Host) -> str:
-    """Say what to do if `python:` names no interpreter. Only for the default name, installing it is
-    a remedy."""
+    """Return what to do if `python:` names no interpreter.
+
+    Installing it is a remedy only for the default name.
+    """
     install = f", or install python3 on {entry.name}" if entry.python == "python3" else ""
     return f"write `python: PATH` of {entry.name} in the inventory{install}"
 
 
 def tensorflow_notes(used: Mapping[str, HostFacts]) -> tuple[str, ...]:
-    """Names the hosts whose TensorFlow differs from that of most."""
+    """Return a note for each host whose TensorFlow differs from the most frequent version."""
     versions = Counter(facts.tensorflow for facts in used.values() if facts.tensorflow)
     if not versions:
         return ()
@@ -109,8 +113,10 @@ def tensorflow_notes(used: Mapping[str, HostFacts]) -> tuple[str, ...]:
 
 
 def host_notes(entry: Host, facts: HostFacts, logs_bytes: int) -> tuple[str, ...]:
-    """What does not stop the launch but may matter later. `logs_bytes`: the most that its tasks'
-    logs may grow to."""
+    """Return notes on problems that do not stop the launch but may matter later.
+
+    `logs_bytes`: the largest size to which the logs of the host's tasks may grow.
+    """
     texts = [f"{entry.name}: {problem}" for problem in facts.problems]
     if facts.kill_user_processes and not facts.linger:
         linger = on_host(entry.name, "loginctl", "enable-linger")

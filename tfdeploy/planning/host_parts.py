@@ -1,5 +1,7 @@
-"""Divides a plan into one part for each host: its own tasks, and the peers and mesh that all hosts
-share."""
+"""Divides a plan into one part for each host.
+
+A part has the host's own tasks. The peers and the mesh are the same for all hosts.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import HostPlan, PartPlan, Plan, TaskPlan
 from tfdeploy.model.planform import pack_value, pack_values, texts_of
 
-# Fields of a host's part that are those of the plan.
+# Fields that a host's part copies from the plan.
 _SAME_IN_PLAN = """
     run job mode release fresh finish_grace_s stop_grace_s restart_max restart_wait_s
     same_error_ends supply_from stall_after_s stall_action
@@ -22,8 +24,11 @@ _SAME_IN_PLAN = """
 
 
 def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostPart]:
-    """host -> its part for run.prepare, without the fields of `shared_part`, secrets and
-    certificates. `ahead_s`: seconds by which a host's clock is ahead of the run's."""
+    """Return host -> its part for run.prepare, without secrets, certificates and `shared_part`'s
+    fields.
+
+    `ahead_s`: host -> seconds by which its clock is ahead of the run's clock.
+    """
     digest, texts = plan.digest, texts_of(plan)
     tasks: dict[str, list[TaskPlan]] = {host.host: [] for host in plan.hosts}
     for task in plan.tasks:
@@ -35,7 +40,7 @@ def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostP
 
 
 def shared_part(plan: Plan) -> dict[str, Any]:
-    """The fields of every host's part that are the same for all, as JSON."""
+    """Return the fields that are the same in every host's part, as JSON values."""
     has_own = rules(plan.mode).ranks
     peers = [
         copy_fields(wire.Peer, task, own_port=has_own and task.port is not None)
@@ -85,7 +90,8 @@ def _part(
         ahead_s=ahead_s,
         lockstep=rules(plan.mode).lockstep,
         protect=plan.protect.level_of(host.host),
-        metrics={**plan.metrics, **OTHER_STEPS, **plan.metrics},  # those of the job come first
+        # The job's metrics come first, and also override OTHER_STEPS.
+        metrics={**plan.metrics, **OTHER_STEPS, **plan.metrics},
     )
 
 

@@ -1,5 +1,7 @@
-"""Which Python runs the tasks of each host, and why: the environment of `setup`, else what the
-inventory names."""
+"""Decides which Python runs the tasks of each host, and why.
+
+It is the environment of `setup`, else the interpreter that the inventory names.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,7 @@ from tfdeploy.planning.source.source import Program
 
 
 def check(job: Job, facts: Mapping[str, HostFacts], program: Program) -> None:
-    """Whether the job's environment is on every host, and has what the program needs. Raises
-    Refused."""
+    """Raise Refused if a host lacks the job's environment, or the environment lacks TensorFlow."""
     if job.setup_requirements is None:
         return
     file = posixpath.basename(job.setup_requirements)
@@ -46,7 +47,8 @@ def check(job: Job, facts: Mapping[str, HostFacts], program: Program) -> None:
 
 
 def notes(job: Job, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
-    """The interpreters of a job with `setup`: hosts with the same one in one line."""
+    """Return notes on the interpreters of a job with `setup`; hosts with the same one share a
+    line."""
     if job.setup_requirements is None:
         return ()
     file = posixpath.basename(job.setup_requirements)
@@ -60,7 +62,7 @@ def notes(job: Job, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
 
 
 def summary(plan: Plan) -> str:
-    """Which Python on which hosts and why, from the plan alone."""
+    """Return which Python runs on which hosts and why, from the plan alone."""
     same = fold_equal({host.host: (host.python, _why(host)) for host in plan.hosts})
     return ", ".join(f"{python} on {fold_names(names)} ({why})" for names, (python, why) in same)
 

@@ -1,7 +1,7 @@
-"""Where training goes on: the deciding task returns to the host with the newest `keep`, or launch
-refuses; in mirrored that `keep` goes to every host instead.
+"""Decides where training resumes: the deciding task returns to the host with the newest `keep`.
 
-Training never restarts from zero unnoticed. It reads facts only, no checkpoint.
+If that is not possible, the launch is refused. In mode mirrored, that `keep` is copied to every
+host instead. So training never restarts from zero unnoticed. Reads facts only, no checkpoint.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from tfdeploy.planning.cluster.placement import Seat, decider, place_tasks
 from tfdeploy.planning.cluster.role_requests import RoleRequest
 from tfdeploy.planning.options import Options
 
-CLOCK_SLACK_S = 1.0
+CLOCK_SLACK_S = 1.0  # seconds; times of two hosts that differ by less count as equal
 
 
 @dataclass(frozen=True)
 class HostKeep:
-    """One `keep` folder that earlier runs wrote on one host; `when` is in UTC seconds of the
-    control machine."""
+    """One `keep` folder that earlier runs wrote on one host.
+
+    `when`: its time in UTC seconds of the control machine.
+    """
 
     host: str
     fact: KeepFact
@@ -43,8 +45,11 @@ class HostKeep:
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """Where training goes on. `host`: the host of the task that writes checkpoints; `copied_from`:
-    the host whose `keep` all hosts get before the start."""
+    """The place where training resumes.
+
+    `host`: the host of the task that writes checkpoints. `copied_from`: the host whose `keep` all
+    hosts get before the start; None: nothing is copied.
+    """
 
     host: str
     copied_from: str | None = None
@@ -52,17 +57,18 @@ class ResumePoint:
 
 
 def kept_by(job: Job, facts: HostFacts) -> list[KeepFact]:
-    """The `keep` folders of the job on one host that hold something."""
+    """Return the job's `keep` folders on one host that have content."""
     return [fact for fact in facts.keep if fact.path in job.keep and fact.newest > 0]
 
 
 def newest(
     job: Job, facts: Mapping[str, HostFacts], role_hosts: tuple[str, ...], prefer: str
 ) -> HostKeep | None:
-    """The newest kept folder, or None. A checkpoint on any host comes before other files. Any task
-    may write other files, so those on `role_hosts` come before the rest.
+    """Return the newest kept folder, or None.
 
-    Where `prefer` has the same content (a shared disk, or a copy), it is chosen.
+    A checkpoint on any host comes before other files. Any task may write other files, so those on
+    `role_hosts` come before the rest. If the host `prefer` has the same content (a shared disk, or
+    a copy), its folder is chosen.
     """
     kept_everywhere = [
         HostKeep(name, fact, fact.time - facts[name].clock_skew_s)
@@ -73,8 +79,8 @@ def newest(
     at_home = [kept for kept in kept_everywhere if kept.host in role_hosts]
     candidates = checkpoints or at_home or kept_everywhere
     latest = max((kept.when for kept in candidates), default=0.0)
-    # Host clocks are compared only to within CLOCK_SLACK_S; within it the first by name is taken,
-    # so that the choice is stable.
+    # Host clocks are compared only to within CLOCK_SLACK_S. Of folders within that time, the first
+    # host by name is chosen, so that the choice is stable.
     best = next((kept for kept in candidates if kept.when >= latest - CLOCK_SLACK_S), None)
     return next(
         (
@@ -93,11 +99,11 @@ def seat_tasks(
     job: Job,
     options: Options,
 ) -> tuple[tuple[Seat, ...], ResumePoint]:
-    """The placement, and where training goes on: the deciding task goes to the host that holds the
-    newest `keep`; where every worker reads the checkpoints, they go to all of them instead.
+    """Return the placement and the point where training resumes.
 
-    Raises what `place` and `checks.seats` raise, and Refused when that host cannot have the
-    deciding task.
+    The deciding task goes to the host with the newest `keep`. If every worker reads the
+    checkpoints, the `keep` goes to all hosts instead. Raises what `place_tasks` and `checks.seats`
+    raise, and Refused if that host cannot run the deciding task.
     """
     seats = place_tasks(requested, hosts, facts, {})
     checks.seats(job, seats)
@@ -110,7 +116,8 @@ def seat_tasks(
     if options.ignore_keep:
         return seats, ResumePoint(default.host, notes=(kept.unused_note,))
     if kept.host in requested[default.role].hosts:
-        # its first server may have written the `keep`
+        # In a mode with a lead role, the first worker's server may have written the `keep`, so it
+        # moves along.
         with_it = ("worker",) if default.role == rules(job.mode).lead else ()
         seats = place_tasks(
             requested, hosts, facts, dict.fromkeys((default.role, *with_it), kept.host)
@@ -130,13 +137,16 @@ def seat_tasks(
 def _copied(
     job: Job, facts: Mapping[str, HostFacts], seats: tuple[Seat, ...], chief: Seat, options: Options
 ) -> ResumePoint:
-    """Every worker reads what the chief saved, so all hosts get the same `keep`: that with the
-    newest checkpoint, else the one of the chief's own host."""
+    """Return the resume point for a mode in which every worker reads the chief's checkpoints.
+
+    All hosts get the same `keep`: the one with the newest checkpoint, else that of the chief's
+    host.
+    """
     kept = newest(job, facts, (chief.host,), chief.host)
     if kept is None:
         return ResumePoint(chief.host)
     if kept.host != chief.host and options.ignore_keep:
-        # The `keep` of other hosts is set aside: all start from the same.
+        # The `keep` of other hosts is not used, so that all workers start from the same state.
         return ResumePoint(chief.host, chief.host, (kept.unused_note,))
     others = [name for name in dict.fromkeys(seat.host for seat in seats) if name != kept.host]
     if not others:
@@ -152,8 +162,10 @@ def _copied(
 
 
 def resume(job: Job, facts: HostFacts) -> str | None:
-    """What the deciding task will find on its host: "checkpoints: model.ckpt-1200 on n2". None: it
-    starts from zero."""
+    """Return what the deciding task finds on its host: "checkpoints: model.ckpt-1200 on n2".
+
+    None: the task starts from zero.
+    """
     kept = [HostKeep(facts.host, fact, fact.newest) for fact in kept_by(job, facts)]
     return f"{', '.join(each.description for each in kept)} on {facts.host}" if kept else None
 

@@ -1,5 +1,8 @@
-"""`launch --fresh`: says which `keep` folders are set aside, and which command brings them back.
-Pure."""
+"""Writes the notes of `launch --fresh`: which `keep` folders are set aside, and how to restore
+them.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ def without_keep(facts: Mapping[str, HostFacts]) -> dict[str, HostFacts]:
 
 
 def notes(job: Job, facts: Mapping[str, HostFacts], run: str) -> tuple[str, ...]:
-    """Return a note for each `keep` folder that holds something, and the command that brings all of
-    them back."""
+    """Return a note for each `keep` folder with content, and the command that restores all of
+    them."""
     if not job.keep:
         return ("--fresh: the job has no `keep`, so every launch starts from zero",)
     hosts_by_content: dict[tuple[str, str], list[str]] = {}
@@ -57,10 +60,10 @@ def _content(fact: KeepFact) -> str:
 
 
 def _undo_script(job: Job, workdir: str, run: str) -> str:
-    """Return a line for a host's shell. It sets aside what was written since the launch, and does
-    nothing a second time.
+    """Return a shell line for a host that restores the `keep` folders.
 
-    If hosts share the workdir, `mkdir` succeeds on one of them only.
+    It sets aside the files written since the launch, and does nothing if it runs a second time. If
+    hosts share the workdir, `mkdir` succeeds on only one of them.
     """
     paths = " ".join(map(shlex.quote, job.keep))
     swap = 'mkdir "$p.after-$r" && { mv -T "$p" "$p.after-$r"; mv -T "$p.before-$r" "$p"; }'

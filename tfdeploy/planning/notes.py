@@ -56,7 +56,7 @@ def _asked(request: RoleRequest, mode: Rules) -> str:
 def of_hosts(
     layout: Layout, hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], logs_bytes: int
 ) -> tuple[str, ...]:
-    """Notes on each host of the plan. `logs_bytes`: how large one task's log may grow."""
+    """Return notes on each host of the plan. `logs_bytes`: the largest size of one task's log."""
     texts: list[str | None] = []
     for name, host_facts in facts.items():
         seats = layout.on(name)

@@ -1,7 +1,7 @@
-"""Which worker gets which files of a data set with `split: worker`. Pure.
+"""Decides which worker gets which files of a data set with `split: worker`. Pure.
 
-Parts are whole files, balanced by size. A file stays where it is as far as the balance allows, so
-that little moves when the number of workers changes.
+Parts are whole files, balanced by size. A file stays on its host as far as the balance allows, so a
+change in the number of workers moves little data.
 """
 
 from __future__ import annotations
@@ -11,26 +11,28 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-NOBODY = -1  # of a file that is in no part
-TOLERANCE = 1.05  # of the mean: a part that would become larger keeps no more of its files
+NOBODY = -1  # the part of a file that is in no part
+# A part that would exceed the mean size times this factor keeps no more of its former files.
+TOLERANCE = 1.05
 
 
 @dataclass(frozen=True)
 class Held:
-    """The files that one folder has already, and the part in which each of them was, or NOBODY."""
+    """The files that one folder already has, with the former part of each, or NOBODY."""
 
     files: Sequence[int]
     parts: Sequence[int]
 
 
 def parts_of(sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, Held]) -> array[int]:
-    """The part of each file, by its number.
+    """Return the part of each file, by file number.
 
-    `sizes`: bytes of each file. `folders`: for each worker, the folder that its host keeps the data
-    set in; workers of one host have the same. There are at least as many files as workers.
+    `sizes`: bytes of each file. `folders`: for each worker, the folder in which its host keeps the
+    data set; workers of one host have the same folder. There must be at least as many files as
+    workers.
 
     The largest file goes first: to the worker that has it, else to the smallest part. No part is
-    larger than TOLERANCE times the mean, or the mean and the largest file together. None is empty.
+    larger than TOLERANCE times the mean, or than the mean plus the largest file. No part is empty.
     """
     keepers = _keepers(sizes, folders, held)
     owners = array("i", [NOBODY]) * len(sizes)
@@ -44,7 +46,7 @@ def parts_of(sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, He
             heapq.heapreplace(smallest, (loads[smallest[0][1]], smallest[0][1]))
         least, worker = smallest[0]
         keeper, weight = keepers[file], _weight(sizes[file])
-        # The last files go to the workers that have none.
+        # The last files go to workers that have no file yet.
         if keeper != NOBODY and len(sizes) - placed > empty:
             stays = loads[keeper] == least or loads[keeper] + weight <= limit
             worker = keeper if stays else worker
@@ -55,8 +57,11 @@ def parts_of(sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, He
 
 
 def _keepers(sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, Held]) -> array[int]:
-    """For each file the worker that would keep it: the one whose part it was, else one whose host
-    has it, so that each would keep about the same; or NOBODY."""
+    """Return for each file the worker that would keep it, or NOBODY.
+
+    This is the worker whose part the file was in, else a worker whose host has the file. The choice
+    keeps the kept amounts about equal.
+    """
     keepers = array("i", [NOBODY]) * len(sizes)
     loads = [0] * len(folders)
     by_folder: dict[str, list[int]] = {}
@@ -83,5 +88,6 @@ def _keepers(sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, He
 
 
 def _weight(size: int) -> int:
-    """An empty file counts too: no part is without files."""
+    """Return the file's bytes, at least 1: an empty file counts too, so that no part is without
+    files."""
     return max(1, size)

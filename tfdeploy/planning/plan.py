@@ -1,7 +1,7 @@
-"""make_plan: from inventory, job and facts to the plan that a launch carries out. Pure: same
-values, same plan.
+"""Makes the plan that a launch carries out, from inventory, job and facts. Pure: the same values
+give the same plan.
 
-Opens no file and no socket, reads no clock and no environment: run id and time are arguments.
+Opens no file and no socket, and reads no clock and no environment: run id and time are arguments.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ from tfdeploy.planning.versions.legacy_keras import KerasChoice
 
 @dataclass(frozen=True)
 class _Inputs:
-    """The values that a plan is made from."""
+    """The values from which a plan is made."""
 
     inventory: Inventory
     job: Job
     mode: Mode
     facts: dict[str, HostFacts]
-    all_facts: dict[str, HostFacts]  # also of a `keep` that --fresh sets aside
+    all_facts: dict[str, HostFacts]  # includes facts about a `keep` that --fresh sets aside
     sources: Mapping[str, str]
     options: Options
     run: str
@@ -77,8 +77,10 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _Placed:
-    """Which task runs on which host. `used`: the facts of the hosts that get a task; `hosts`: all
-    that were probed."""
+    """The placement of tasks on hosts.
+
+    `used`: the facts of the hosts that get a task. `hosts`: all hosts that were probed.
+    """
 
     requested: dict[str, RoleRequest]
     hosts: dict[str, Host]
@@ -89,7 +91,7 @@ class _Placed:
 
 @dataclass(frozen=True)
 class _Source:
-    """What the program's source says. `links`: path in the code -> data set's name."""
+    """The results of reading the program. `links`: path in the code -> name of the data set."""
 
     program: Program
     links: dict[str, str]
@@ -98,7 +100,7 @@ class _Source:
 
 @dataclass(frozen=True)
 class _LaidOut:
-    """The cluster, and what was found of its addresses. `exposed`: notes on public addresses."""
+    """The cluster and the addresses of its hosts. `exposed`: notes on public addresses."""
 
     layout: Layout
     advertised: dict[str, Advertised]
@@ -107,7 +109,7 @@ class _LaidOut:
 
 @dataclass(frozen=True)
 class _Commands:
-    """What each task is started with."""
+    """The command and environment of each task."""
 
     tasks: tuple[TaskPlan, ...]
     shared: Shared
@@ -130,11 +132,11 @@ def make_plan(
     operator: str,
     options: Options,
 ) -> Plan:
-    """The plan of one run.
+    """Return the plan of one run.
 
-    `facts`: host name -> facts, of at least the hosts of `hosts_to_probe`; further hosts count for
-    their `keep`. `sources`: path in the code -> text, of the release's *.py files. `now`: UTC
-    seconds. Raises UsageError (mode, command, roles, placeholders) and Refused.
+    `facts`: host name -> facts, for at least the hosts of `hosts_to_probe`; of further hosts only
+    their `keep` matters. `sources`: path in the code -> text, for the release's *.py files. `now`:
+    UTC seconds. Raises UsageError (mode, command, roles, placeholders) and Refused.
     """
     counted = keep_aside.without_keep(facts) if options.fresh else facts
     inputs = _Inputs(
@@ -163,7 +165,7 @@ def make_plan(
 
 
 def _place_tasks(inputs: _Inputs) -> _Placed:
-    """Places tasks on hosts with their GPUs, and decides where training goes on."""
+    """Place tasks on hosts with their GPUs, and decide where training resumes."""
     requested = requested_roles(inputs.inventory, inputs.job, inputs.options)
     hosts = probed_hosts(inputs.inventory, inputs.mode, inputs.facts)
     seats, resume_point = keep.seat_tasks(
@@ -178,7 +180,7 @@ def _place_tasks(inputs: _Inputs) -> _Placed:
 
 
 def _read_program(inputs: _Inputs, placed: _Placed) -> _Source:
-    """Reads the program that the command starts, and checks that the hosts can run it."""
+    """Read the program that the command starts, and check that the hosts can run it."""
     job, used = inputs.job, placed.used
     checks.cwd(job, inputs.options.files)
     programs = role_programs.read(job, inputs.sources)
@@ -196,7 +198,7 @@ def _read_program(inputs: _Inputs, placed: _Placed) -> _Source:
 
 
 def _lay_out(inputs: _Inputs, placed: _Placed, program: Program) -> _LaidOut:
-    """Addresses and ports: the cluster as TensorFlow will see it."""
+    """Choose addresses and ports: the cluster as TensorFlow sees it."""
     mode, used, seats = servers.rules_of(inputs.job, program), placed.used, placed.seats
     advertised = {name: addresses.advertised(placed.hosts[name], used[name]) for name in used}
     exposed = (
@@ -210,7 +212,7 @@ def _lay_out(inputs: _Inputs, placed: _Placed, program: Program) -> _LaidOut:
 
 
 def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) -> _Commands:
-    """Each task's command line and environment."""
+    """Return each task's command line and environment."""
     job, program, cluster = inputs.job, read.program, laid.layout.cluster
     served = servers.decide(job, program, cluster)
     roles = tuple(dict.fromkeys(seat.role for seat in placed.seats))
@@ -246,7 +248,7 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
 def _guard(
     inputs: _Inputs, placed: _Placed, laid: _LaidOut
 ) -> tuple[tuple[HostPlan, ...], Protection]:
-    """The hosts of the plan, and who may reach their ports."""
+    """Return the hosts of the plan, and who may reach their ports."""
     called = {
         name: addresses.resolved(each.address, placed.used)
         for name, each in laid.advertised.items()
@@ -271,7 +273,7 @@ _SETTINGS = """
 def _assemble(
     inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, commands: _Commands
 ) -> Plan:
-    """The plan, with its notes."""
+    """Return the plan with its notes."""
     hosts, protected = _guard(inputs, placed, laid)
     job, layout, resume_point = inputs.job, laid.layout, placed.resume_point
     return Plan(

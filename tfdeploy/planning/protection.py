@@ -1,5 +1,4 @@
-"""Who may reach the ports of the run: the level of each host, what is refused, and the plan's notes
-about it. Pure."""
+"""Decides who may reach the ports of the run: the level of each host, refusals, and notes. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ _NEEDS: dict[Level, tuple[Level, ...]] = {
 
 
 def decide(job: Job, facts: Mapping[str, HostFacts], hosts: Iterable[HostPlan]) -> Protection:
-    """Choose the level of each host. Raises Refused if a host cannot do the level that the job
+    """Return the level of each host. Raises Refused if a host cannot do the level that the job
     names."""
     hosts = tuple(hosts)
 
@@ -55,8 +54,10 @@ def decide(job: Job, facts: Mapping[str, HostFacts], hosts: Iterable[HostPlan]) 
 def hindered(
     facts: Mapping[str, HostFacts], addresses: Iterable[str]
 ) -> dict[Level, dict[str, str]]:
-    """Return level -> host -> why the host cannot do this level. `addresses`: of all hosts of the
-    run."""
+    """Return level -> host -> why the host cannot do this level.
+
+    `addresses`: the addresses of all hosts of the run.
+    """
     length = len(peer_filter.program(addresses, 1, 0))
     return {
         level: {
@@ -69,8 +70,8 @@ def hindered(
 
 
 def open_hosts(plan: Plan) -> tuple[str, ...]:
-    """Return the hosts that `auto` could not protect, and whose tasks listen at ports that other
-    machines may reach."""
+    """Return the hosts that `auto` could not protect and whose tasks listen where others may
+    connect."""
     if plan.protect.asked != "auto" or rules(plan.mode).single or rules(plan.mode).ranks:
         return ()
     listening = {task.host for task in plan.tasks if task.port is not None}
@@ -103,8 +104,10 @@ def refuse_open(plan: Plan, facts: Mapping[str, HostFacts]) -> None:
 
 
 def cure(host: str, facts: HostFacts, level: Level) -> str:
-    """Return the command, for this machine, after which the host can do this level, or what else to
-    do."""
+    """Return the command or the advice after which the host can do this level.
+
+    The command is typed on this machine.
+    """
     own, sudo = facts.protect, () if facts.user == "root" else ("sudo",)
     if level == "firewall" and own.firewall:
         line = (
@@ -125,8 +128,7 @@ def cure(host: str, facts: HostFacts, level: Level) -> str:
 def refuse_public(
     facts: Mapping[str, HostFacts], protection: Protection, *, single: bool, allow_public: bool
 ) -> None:
-    """Raise Refused if a port that is open to everybody would be reachable at a public address of
-    some interface."""
+    """Raise Refused if an unprotected host has a public address on some interface."""
     if single or allow_public:
         return
     for name, host_facts in facts.items():
@@ -146,7 +148,7 @@ def refuse_public(
 def notes(
     job: Job, protection: Protection, hosts: Iterable[HostPlan], tasks: Iterable[TaskPlan]
 ) -> tuple[str, ...]:
-    """Which ports are open to whom."""
+    """Return notes on which ports are open to whom."""
     mode, tasks = rules(job.mode), tuple(tasks)
     if mode.single:
         return ()
@@ -184,9 +186,12 @@ def _level_note(
     hosts: tuple[HostPlan, ...],
     tasks: tuple[TaskPlan, ...],
 ) -> str:
-    """Return one line for the hosts of one level: who can connect to which ports, and what to do
-    if that is too much. Without the hosts' names if all hosts have this level. `tasks`: those that
-    the level covers; the mesh, which asks for the run's certificates, is covered by a firewall."""
+    """Return one line for the hosts of one level: who can connect to which ports, and a remedy.
+
+    The line omits the hosts' names if all hosts have this level. `tasks`: the tasks that the level
+    covers. A firewall also covers the mesh; without one, the mesh still requires the run's
+    certificates.
+    """
     warning = "warning: " if level == "none" and protection.asked == "auto" else ""
     covered = {
         host.host: _ports(host.host, tasks) + [host.mesh_port] * (level == "firewall")
@@ -218,8 +223,10 @@ def _remedy(level: Level) -> str:
 
 
 def _who_connects(protection: Protection, level: Level) -> str:
-    """Return who can connect to the ports of a host of this level. A firewall keeps other users of
-    its host from the ports of all hosts."""
+    """Return who can connect to the ports of a host of this level.
+
+    A firewall keeps other users of its host away from the ports of all hosts.
+    """
     if level == "none":
         return "every machine that reaches them"
     levels = protection.by_level()
@@ -231,7 +238,7 @@ def _who_connects(protection: Protection, level: Level) -> str:
 
 
 def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str]:
-    """Return one line for each level of the hosts that have public addresses."""
+    """Return one line for each level with hosts that have public addresses."""
     public_addresses = {
         host.host: public
         for host in hosts
@@ -255,8 +262,10 @@ def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str
 
 
 def _hindrance(level: Level, facts: HostFacts, length: int) -> str:
-    """Return why a host cannot do this level; "" if it can. `length`: instructions of the
-    filter."""
+    """Return why a host cannot do this level; "" if it can.
+
+    `length`: the number of instructions in the filter.
+    """
     whys = [facts.protect.hindrance(needed) for needed in _NEEDS[level]]
     if "peers" in _NEEDS[level] and length > facts.protect.most_instructions:
         whys.append(
@@ -287,7 +296,7 @@ def _ports(host: str, tasks: tuple[TaskPlan, ...]) -> list[int]:
 
 
 def _folded(ports: list[int]) -> str:
-    """ "2222-2224,2230" """
+    """Return the ports with consecutive ones as ranges: "2222-2224,2230"."""
     ranges: list[list[int]] = []
     for port in sorted(ports):
         if ranges and port == ranges[-1][1] + 1:

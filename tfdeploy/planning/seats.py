@@ -1,4 +1,4 @@
-"""Which roles a launch asks for, the hosts that it probes for them, and where the tasks would
+"""Finds the roles that a launch requests, the hosts that it probes, and where the tasks would
 go."""
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from tfdeploy.planning.options import Options
 
 
 def requested_roles(inventory: Inventory, job: Job, options: Options) -> dict[str, RoleRequest]:
-    """role -> its request. Raises UsageError and ConfigError for a mode or roles that make no
-    cluster, before any probe."""
+    """Return role -> its request, before any probe.
+
+    Raises UsageError and ConfigError for a mode or roles that do not make a cluster.
+    """
     checks.mode(job)
     requested = role_requests(inventory, job, options)
     checks.roles(inventory, job, options, requested)
@@ -27,8 +29,10 @@ def requested_roles(inventory: Inventory, job: Job, options: Options) -> dict[st
 
 
 def seats_of(inventory: Inventory, job: Job, facts: Mapping[str, HostFacts]) -> tuple[Seat, ...]:
-    """Where a launch without options would place the tasks if all GPUs were free. Raises what
-    `make_plan` raises of it."""
+    """Return where a launch without options would place the tasks if all GPUs were free.
+
+    Raises what `make_plan` raises for the placement.
+    """
     datasets.check_splits(job)
     requested = requested_roles(inventory, job, Options())
     idle = {
@@ -45,8 +49,10 @@ def seats_of(inventory: Inventory, job: Job, facts: Mapping[str, HostFacts]) -> 
 
 
 def hosts_to_probe(inventory: Inventory, mode: Mode | None) -> tuple[str, ...]:
-    """The hosts whose facts a plan is made from: those with a role that the mode uses, in the
-    inventory's order."""
+    """Return the hosts whose facts a plan needs, in the inventory's order.
+
+    These are the hosts with a role that the mode uses.
+    """
     names = {name for role in rules(mode).takes for name in role_hosts(inventory, role)}
     return tuple(host.name for host in inventory.hosts if host.name in names)
 

@@ -1,4 +1,4 @@
-"""The plan's entry for each task and host, once the layout is decided."""
+"""Makes the plan's entry for each task and each host, once the layout is decided."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tfdeploy.planning.program.task_identity import TaskIdentity
 
 @dataclass(frozen=True)
 class Shared:
-    """What is the same for all tasks of the run.
+    """Values that are the same for all tasks of the run.
 
-    `programs`: role -> its program, of the roles that run one. `own_addresses`: tasks listen where
-    the program says, not on the plan's ports. `chosen`: variables that were chosen for this
-    program. `identity`: how it learns which task it is. `own`: role -> values that differ for the
-    program's flags.
+    `programs`: role -> its program, for roles that run one. `own_addresses`: tasks listen at the
+    program's addresses, not on the plan's ports. `chosen`: variables that were chosen for this
+    program. `identity`: how the program learns which task it is. `own`: role -> values that differ
+    for the program's flags.
     """
 
     job: Job
@@ -44,7 +44,7 @@ class Shared:
 
 
 def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> TaskPlan:
-    """Raises UsageError on an unknown placeholder."""
+    """Return the plan of one task. Raises UsageError for an unknown placeholder."""
     job = shared.job
     values = {
         **command_line.values(layout, seat, job, shared.run),
@@ -81,7 +81,8 @@ def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> T
 def host_plan(
     layout: Layout, host: Host, facts: HostFacts, resolved: Sequence[str] = ()
 ) -> HostPlan:
-    """`resolved`: the IP addresses of its name in the cluster."""
+    """Return the plan of one host. `resolved`: the IP addresses of the host's name in the
+    cluster."""
     return HostPlan(
         host=host.name,
         address=layout.addresses[host.name],

@@ -1,8 +1,8 @@
-"""Decide which members and sites are slow, from the feeds that delivered far too little.
+"""Decides which members and sites are slow, from the feeds that delivered far too little.
 
 A child that two parents feed too slowly is slow itself. A parent with two such children sends
-slowly. If two hosts of a site are fed too slowly from other sites, the link of the site is slow.
-If only one slow feed is known, its child counts as slow until more is known.
+slowly. If two hosts of a site are fed too slowly from other sites, the link of the site is slow. If
+only one slow feed is known, its child counts as slow until more is known.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tfdeploy.planning.broadcast.feeds import HERE, Doubt, Member
 @dataclass(frozen=True)
 class Blame:
     slow: frozenset[str]  # members that feed nobody from now on
-    thin: frozenset[str]  # sites that feed no other
+    thin: frozenset[str]  # sites with a slow link; they feed no other site
 
 
 def blame(doubts: Collection[Doubt], members: Mapping[str, Member]) -> Blame:

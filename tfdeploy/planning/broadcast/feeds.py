@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 HERE = ""  # the control machine as a parent
-PIECE_BYTES = 256 << 10
+PIECE_BYTES = 256 << 10  # size of one piece, the unit of transfer
 
 
 @dataclass(frozen=True)
 class Intake:
-    """What a member receives in one stripe.
+    """The progress of a member in one stripe. `rate` is in bytes a second.
 
-    `flowing_s`: seconds since it began to receive without a break."""
+    `starved_s`: seconds since it last received data. `flowing_s`: seconds since it began to receive
+    without a break.
+    """
 
     have_bytes: int = 0
     wanted_bytes: int = 0
@@ -28,14 +30,13 @@ class Intake:
 class Member:
     name: str
     site: str = ""  # hosts of one site are near each other (same subnet, or short round trips)
-    serves: bool = True  # it listens, and some host was able to reach it or none has tried yet
-    have_bytes: int = 0  # of what the broadcast moves, verified, on its disk
-    wanted_bytes: int = 0  # of what the broadcast moves, in all; have == wanted: complete
+    serves: bool = True  # it listens, and a host could reach it or no host has tried yet
+    have_bytes: int = 0  # bytes of the broadcast that are verified and on its disk
+    wanted_bytes: int = 0  # all bytes of the broadcast that it needs
     rate: float | None = None  # bytes a second received over the last seconds
-    starved_s: float = 0.0  # for how long it has received nothing though it is not complete
-    # for how long it has received something again and again, without a break
-    flowing_s: float = math.inf
-    intakes: tuple[Intake, ...] = ()  # the same by stripe; empty: not known, or there is one stripe
+    starved_s: float = 0.0  # seconds since it last received data, while it is incomplete
+    flowing_s: float = math.inf  # seconds since it began to receive without a break
+    intakes: tuple[Intake, ...] = ()  # progress by stripe; empty: not known, or only one stripe
 
     @property
     def is_complete(self) -> bool:
@@ -78,13 +79,13 @@ class Move:
 
 @dataclass(frozen=True)
 class FeedPlan:
-    stripes: int  # k; fixed once the broadcast has begun
+    stripes: int  # number of stripes; fixed once the broadcast has begun
     # each incomplete member has exactly one feed for each stripe; no cycles within a stripe
     feeds: tuple[Feed, ...]
-    # members that received or sent far too little: they are leaves
+    # Members that received or sent far too little. They are leaves.
     slow: frozenset[str] = frozenset()
-    thin: frozenset[str] = frozenset()  # sites behind a thin line: they feed no other site
-    doubts: tuple[Doubt, ...] = ()  # what `slow` and `thin` follow from
+    thin: frozenset[str] = frozenset()  # sites behind a slow link; they feed no other site
+    doubts: tuple[Doubt, ...] = ()  # the slow feeds from which `slow` and `thin` follow
     moves: tuple[Move, ...] = ()
 
     @cached_property

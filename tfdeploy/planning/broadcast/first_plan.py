@@ -1,9 +1,8 @@
-"""Plan the feeds with which a broadcast begins: a chain, or with many hosts two stripes of binary
-trees.
+"""Plans the feeds with which a broadcast begins: a chain, or two stripes of binary trees.
 
-In a chain a piece reaches the last host after as many hops as there are hosts. In k trees of k
-children each it takes k * log_k(hosts), and since each host is an inner node of one tree only, its
-uplink carries each byte once in both cases.
+In a chain, a piece reaches the last host after as many hops as there are hosts. In k trees with k
+children for each node, it takes k * log_k(hosts) hops. Each host is an inner node of one tree only,
+so its uplink carries each byte once in both cases.
 """
 
 from __future__ import annotations
@@ -20,24 +19,27 @@ from tfdeploy.planning.broadcast.feeds import (
     sites_of,
 )
 
-# up to so few hosts trees gain nothing; with more than so many each straggler of a chain holds up
-# too many
+# Trees gain nothing for up to FEW hosts. A chain of more than MANY hosts is too long, because each
+# slow host delays all hosts after it.
 FEW, MANY = 4, 16
-# of the transfer's time may pass until the last host of a chain has its first piece
+# The last host of a chain must have its first piece within this share of the transfer's time.
 CHAIN_SHARE = 0.1
-# so many times of a piece on the wire pass per hop: to receive it, to check and write it
+# A hop takes this many times the transfer time of a piece: to receive it, and to check and write it.
 HOP_PIECES = 2
-TREES = 2  # with 2, 3 or 4 the last host has its first piece after the same time
+TREES = 2  # number of trees; with 2, 3 or 4 the first piece reaches the last host equally fast
 
 
 def first_plan(members: Iterable[Member], total_bytes: int) -> FeedPlan:
-    """Return the feeds. `total_bytes`: what the broadcast moves to a host that has nothing of it.
-    The first members come first."""
+    """Return the feeds, in the order of the members.
+
+    `total_bytes`: the bytes that the broadcast moves to a host that has none of them yet.
+    """
     members = tuple(members)
     stripes = stripes_for(sum(not member.is_complete for member in members), total_bytes)
     feeds = [feed for stripe in range(stripes) for feed in _stripe(members, stripe, stripes)]
     known = {member.name: member for member in members}
-    # for others, until all could begin
+    # These children waited before the broadcast began. The move records this time, so that it does
+    # not count as starvation.
     waited = (feed for feed in feeds if known[feed.child].intake(feed.stripe).starved_s)
     moves = tuple(move(known[feed.child], feed.stripe, known.get(feed.parent)) for feed in waited)
     return FeedPlan(stripes=stripes, feeds=tuple(feeds), moves=moves)
@@ -49,14 +51,17 @@ def stripes_for(hosts: int, total_bytes: int) -> int:
 
 
 def _stripe(members: Sequence[Member], stripe: int, stripes: int) -> list[Feed]:
-    """Order members site after site: the last relay of each site has room for the first host of the
-    next."""
+    """Return the feeds of one stripe, with the members ordered site after site.
+
+    The last relay of each site has room for the first host of the next site.
+    """
     feeds: list[Feed] = []
-    before: list[str] = []  # the relays that the next site may be fed by, the best last
+    before: list[str] = []  # the relays that may feed the next site, the best one last
     for site in sites_of(members).values():
         sources = [each.name for each in site if each.is_complete and each.serves]
         relays, leaves = _divided([each for each in site if not each.is_complete], stripe, stripes)
-        # too few to share the stripes: they are to each what the control machine is
+        # Too few sources to divide among the stripes: they feed every stripe, as the control
+        # machine does.
         if len(sources) < stripes:
             before, sources = [*before, *sources], []
         sources = sources[stripe::stripes]
@@ -79,8 +84,10 @@ def _stripe(members: Sequence[Member], stripe: int, stripes: int) -> list[Feed]:
 def _divided(
     incomplete: Sequence[Member], stripe: int, stripes: int
 ) -> tuple[list[str], list[str]]:
-    """Return the relays of this stripe, then all others: relays of the other stripes, and hosts
-    that no host reaches."""
+    """Return (the relays of this stripe, all others).
+
+    The others are relays of the other stripes, and hosts that do not serve.
+    """
     able = [each.name for each in incomplete if each.serves]
     relays = able[stripe::stripes] or able[:1]
     chosen = set(relays)
@@ -88,7 +95,9 @@ def _divided(
 
 
 def _parent(number: int, able: int, children: int) -> int:
-    """Return the position of the parent of child `number`. Each parent has so many children;
-    further children go to the parents from the last one up."""
+    """Return the position of the parent of child `number`.
+
+    Each parent has `children` children. Further children go to the parents from the last one up.
+    """
     room = able * children
     return number // children if number < room else able - 1 - (number - room) % able

@@ -1,4 +1,4 @@
-"""Hold the feeds of all stripes while a plan changes, one tree of members for each stripe."""
+"""Holds the feeds of all stripes while a plan changes: one tree of members for each stripe."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from tfdeploy.planning.broadcast.feeds import Feed, Member
 
-REACHES_NOBODY = 3  # a host that did not reach so many others is fed from here
+# A host that could not reach this many serving members is fed by the control machine.
+REACHES_NOBODY = 3
 
 
 class Forest:
-    """The feeds to incomplete members. `members`: by name, without excluded ones."""
+    """The feeds to incomplete members. `members`: name -> member, without excluded members."""
 
     def __init__(
         self,
@@ -25,7 +26,7 @@ class Forest:
         for feed in feeds:
             if feed.child in members and not members[feed.child].is_complete:
                 self.parents[feed.stripe][feed.child] = feed.parent
-        # also of feeds that no longer hold
+        # The parents before this change, including feeds that may no longer continue.
         self.before = [dict(parents) for parents in self.parents]
         self._serving = {name for name, member in members.items() if member.serves}
         self._missed = Counter(child for child, parent in shut if parent in self._serving)
@@ -61,7 +62,7 @@ class Forest:
         return above
 
     def below(self, tops: Iterable[str], stripe: int) -> dict[str, int]:
-        """Return the members fed from `tops`, and `tops`, with the number of hosts below each."""
+        """Return `tops` and all members fed from them, each with the number of hosts below it."""
         children = self.children(stripe)
         order, todo = [], list(tops)
         while todo:

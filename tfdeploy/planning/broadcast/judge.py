@@ -1,6 +1,7 @@
-"""Find the feeds that deliver nothing, or far less than they should.
+"""Finds the feeds that deliver nothing, or far less than they should.
 
-`blame` decides which members are at fault."""
+`blame` then decides which members are at fault.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +14,30 @@ from tfdeploy.planning.broadcast.blame import Blame, blame
 from tfdeploy.planning.broadcast.feeds import HERE, PIECE_BYTES, Doubt, FeedPlan, Intake
 from tfdeploy.planning.broadcast.forest import Forest
 
-SLOWER = 0.5  # of what its parent receives: less is far slower,
-BEHIND_S = 3.0  # once its parent has so much more than it, in seconds of the parent's rate
-SETTLED_S = 4.0  # after a move a child is judged again when so long has passed
-# and so many bytes: over slow links a rate of some seconds is that of very few pieces
+# A child is slow if its rate is below this share of the rate that its parent could give.
+SLOWER = 0.5
+# A slow child must also lack this many seconds of that rate.
+BEHIND_S = 3.0
+# After a move a child is judged again once data for this many seconds has passed.
+SETTLED_S = 4.0
+# A slow child must also lack this many bytes. Over slow links, a rate that is measured over some
+# seconds is based on very few pieces.
 BEHIND_BYTES = 16 * PIECE_BYTES
-STARVED_S = 3.0  # a member that has received nothing for so long is starved,
-# one that is known to be slow, or had nothing yet, after so long: a piece may take it longer
+# A member that has received nothing for this many seconds is starved.
+STARVED_S = 3.0
+# The same for a member that is known to be slow or has received nothing yet: a piece may take it
+# longer.
 SLOW_STARVED_S = 10.0
-STARVED_PIECES = 4  # and not before so many pieces should have come,
-LONGEST_S = 30.0  # but after so long in any case
-FED_S = 1.5  # a parent is not, if it has received something since
-TRIED_AFTER_S = 5.0  # the first host of a chain is tried when it has received for so long,
-TRIED_FOR_S = 30.0  # if so long is left
+# A member is not starved before this many pieces should have come at its usual rate. This wait is
+# at most LONGEST_S.
+STARVED_PIECES = 4
+LONGEST_S = 30.0
+# A parent withholds data only if it has itself received some within this many seconds.
+FED_S = 1.5
+# The first host of a chain is tried at the end once it has received for TRIED_AFTER_S, if the rest
+# takes at least TRIED_FOR_S. Both are in seconds of its rate.
+TRIED_AFTER_S = 5.0
+TRIED_FOR_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -33,10 +45,11 @@ class Verdict:
     doubts: tuple[Doubt, ...]
     blame: Blame
     starved: frozenset[tuple[str, int]]  # (child, stripe)
-    fruitless: frozenset[tuple[str, int]]  # those of them that get another parent
+    fruitless: frozenset[tuple[str, int]]  # the starved ones that get another parent
 
 
 def judge(plan: FeedPlan, forest: Forest) -> Verdict:
+    """Return the starved and slow feeds of the plan, and the members that are to blame for them."""
     known = {*forest.members, HERE}
     doubts = {
         doubt: None for doubt in plan.doubts if doubt.child in known and doubt.parent in known
@@ -70,7 +83,7 @@ class _FeedEvaluator:
         return not self._children[name]
 
     def starved(self, stripe: int) -> Iterator[tuple[str, str]]:
-        """Yield (child, parent) where the child receives nothing although its parent has data."""
+        """Yield (child, parent) if the child receives nothing although its parent has data."""
         usual = self._usual_rate(stripe)
         for child, parent in self._feeds(stripe):
             intake, move = self._intake(child, stripe), self._moves.get((child, stripe))
@@ -90,14 +103,15 @@ class _FeedEvaluator:
                 yield child, parent
 
     def _withholds(self, parent: str, intake: Intake, stripe: int, patience_s: float) -> bool:
-        """Return whether the parent has held data that the child lacks for `patience_s`."""
+        """Return whether the parent has held data that the child lacks for at least
+        `patience_s`."""
         above = self._intake(parent, stripe)
         ahead = above.have_bytes - intake.have_bytes
         is_long = above.flowing_s >= patience_s or ahead >= BEHIND_BYTES
         return above.starved_s <= FED_S and ahead > 0 and is_long
 
     def slow(self, stripe: int) -> Iterator[tuple[str, str]]:
-        """Yield (child, parent) where the child has been far behind its parent for some time."""
+        """Yield (child, parent) if the child has been far behind its parent for some time."""
         usual = self._usual_rate(stripe)
         for child, parent in self._feeds(stripe):
             if child not in self._before.slow and not self._is_beyond_thin_line(child, parent):
@@ -106,7 +120,7 @@ class _FeedEvaluator:
                     if self._is_full(parent, stripe)
                     else self._intake(parent, stripe).rate or 0.0
                 )
-                # of a shared uplink
+                # A parent with more children than stripes shares its uplink among them.
                 due = (
                     rate * self._forest.stripes / max(self._forest.stripes, self._children[parent])
                 )
@@ -120,8 +134,9 @@ class _FeedEvaluator:
     def tried(self, doubts: list[Doubt]) -> Iterator[Doubt]:
         """Yield a doubt that moves the first host of a chain to its end, once.
 
-        The first host cannot be compared with others, because all receive at its rate. If it is as
-        fast as others at the end, its successor is doubted too, so neither is blamed."""
+        The first host cannot be compared with others, because all receive at its rate. If it proves
+        as fast as others at the end, its successor is doubted too, so neither is blamed.
+        """
         heads = [child for child, parent in self._forest.parents[0].items() if parent == HERE]
         of_here = [doubt.child for doubt in doubts if doubt.parent == HERE]
         if len(heads) != 1 or len(of_here) > 1:
@@ -153,7 +168,8 @@ class _FeedEvaluator:
             yield Doubt(heads[0], HERE)
 
     def _is_dispensable(self, head: str) -> bool:
-        """Return whether another host can be the first, and one of the site can feed `head`."""
+        """Return whether another host can be the first, and a host of the same site can feed
+        `head`."""
         site = self._members[head].site
         last = [
             name
@@ -180,9 +196,10 @@ class _FeedEvaluator:
         return is_slow and ahead - intake.have_bytes >= max(BEHIND_S * due, BEHIND_BYTES)
 
     def _is_settled(self, child: str, parent: str, stripe: int, due: float) -> bool:
-        """Return whether enough data has passed since the child's last move to judge it.
+        """Return whether the child has received enough since its last move to be judged.
 
-        No clock is available, so bytes measure the time."""
+        No clock is available, so bytes measure the time.
+        """
         move = self._moves.get((child, stripe))
         if move is None:
             return True
@@ -208,6 +225,6 @@ class _FeedEvaluator:
         return self._members[name].is_complete or intake.have_bytes >= intake.wanted_bytes > 0
 
     def _usual_rate(self, stripe: int) -> float:
-        """Return the median rate, with which a child of a complete parent is compared."""
+        """Return the stripe's median rate, with which children of complete parents are compared."""
         rates = [self._intake(child, stripe).rate for child in self._forest.parents[stripe]]
         return median([rate for rate in rates if rate is not None] or [0.0])

@@ -1,6 +1,6 @@
-"""Update the feeds of a running broadcast: keep working feeds, give orphans a new parent.
+"""Updates the feeds of a running broadcast: keeps working feeds and gives orphans a new parent.
 
-No clock is read: each member's record says how long it has starved and how fast it receives.
+Reads no clock: each member's record says how long it has starved and how fast it receives.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def next_plan(
 ) -> FeedPlan:
     """Return the changed plan, or the same object if nothing has to change.
 
-    `shut`: (child, parent) pairs that do not reach each other; `out`: members that died or sent
-    wrong pieces, and so feed nobody and are fed nothing.
+    `shut`: (child, parent) pairs that do not reach each other. `out`: members that died or sent
+    wrong pieces; they feed nobody and get no feed.
     """
     known = {member.name: member for member in members if member.name not in out}
     forest = Forest(plan.feeds, plan.stripes, known, shut)

@@ -1,7 +1,7 @@
-"""Choose a parent for each child that has none: of its own site, with room for one more, not behind
-it, near its old parent.
+"""Chooses a parent for each child that has none.
 
-Only a host that is fed from a source itself is chosen, so that no cycle can arise.
+A good parent is of the same site, has room for one more child, is not behind the child, and was
+near it before. Only a host that is itself fed from a source is chosen, so no cycle can arise.
 """
 
 from __future__ import annotations
@@ -13,14 +13,19 @@ from tfdeploy.planning.broadcast.feeds import HERE
 from tfdeploy.planning.broadcast.forest import Forest
 from tfdeploy.planning.broadcast.judge import Verdict
 
-BEHIND_S = 3.0  # a parent so far behind its child, in seconds of their rate, makes it wait,
-BEHIND_BYTES = 4 << 20  # but not one so near
-CROWDED = 0.05  # of a child: by so much more than its uplink bears may a parent's children want
+# A parent counts as behind its child if it lacks more than BEHIND_S seconds of their rate, and more
+# than BEHIND_BYTES.
+BEHIND_S = 3.0
+BEHIND_BYTES = 4 << 20
+# A parent is crowded if its load exceeds its capacity by more than this many children.
+CROWDED = 0.05
 
 
 def place_children(forest: Forest, verdict: Verdict, lone: list[tuple[str, int]]) -> None:
-    """Give each of `lone` ((child, stripe) without a parent) a parent. Others move too if a parent
-    has too many children."""
+    """Give each (child, stripe) in `lone` a parent.
+
+    Other children move too if a parent has too many children.
+    """
     children = Counter(parent for _, parent, _ in forest.feeds())
     if not lone and max(children.values(), default=0) <= forest.stripes:
         return
@@ -46,13 +51,17 @@ class _Placer:
         self._usual = _usual_rate(forest)
         self._rooted: list[dict[str, int]] = [{}] * forest.stripes
         self._children: Counter[str] = Counter()
-        self._load: defaultdict[str, float] = defaultdict(float)  # in children of the usual rate
+        # The load of a parent is counted in children that receive at the usual rate.
+        self._load: defaultdict[str, float] = defaultdict(float)
         for stripe, parent, child in forest.feeds():
             self._count(parent, child, stripe, 1)
 
     def attach_all(self, children: list[str], stripe: int) -> None:
-        """Attach the children. Relays come first, those with the most data before the others,
-        because they can feed the rest."""
+        """Attach the children.
+
+        Relays come first, those with the most data before the others, because they can feed the
+        rest.
+        """
         if children:
             self._rooted = [
                 self._forest.below(self._sources, each) for each in range(self._forest.stripes)
@@ -63,9 +72,12 @@ class _Placer:
             rooted.update(self._forest.below([child], stripe))
 
     def relieve(self, stripe: int) -> None:
-        """Move children of a parent that has too many to hosts of their site that have room, even
-        if they wait there: this does not delay the completion of the broadcast. A child that feeds
-        others moves only to a complete host."""
+        """Move children of a crowded parent to hosts of their site with room, even if they wait
+        there.
+
+        This does not delay the completion of the broadcast. A child that feeds others moves only to
+        a complete host.
+        """
         crowded = [
             child
             for child, parent in self._forest.parents[stripe].items()
@@ -85,7 +97,8 @@ class _Placer:
             if able and self._is_crowded(self._forest.parents[stripe][child]):
                 parent = min(able, key=lambda name: self._load[name])
                 self._attach(child, parent, stripe)
-                rooted[parent] += 1  # no leaf any more: below its own child it would be in a circle
+                # The parent is no leaf any more, so it must not move below its own child later.
+                rooted[parent] += 1
 
     def _is_crowded(self, parent: str) -> bool:
         return self._load[parent] > self._forest.stripes + CROWDED
@@ -104,8 +117,10 @@ class _Placer:
         )
 
     def _weight(self, child: str, stripe: int) -> float:
-        """Return the share of its parent's uplink: a child that receives far more slowly than
-        others takes less."""
+        """Return the share of its parent's uplink that the child uses, at most 1.
+
+        A slow child uses less: its rate divided by the usual rate.
+        """
         if child not in self._verdict.blame.slow or not self._usual[stripe]:
             return 1.0
         return min(1.0, (self._members[child].intake(stripe).rate or 0.0) / self._usual[stripe])
@@ -139,8 +154,10 @@ class _Placer:
         return above.site == site or above.is_complete or above.site not in self._verdict.blame.thin
 
     def _rank(self, name: str, child: str, stripe: int, near: dict[str, int]) -> tuple[float, ...]:
-        """Return the rank; the lowest is best. If no host has room, choose one with few hosts below
-        it: all of them get less."""
+        """Return a sort key; the lowest is best.
+
+        If no host has room, one with few hosts below it is best, because all of these get less.
+        """
         is_far = self._members[name].site != self._members[child].site
         over = self._load[name] + self._weight(child, stripe) - self._forest.stripes
         crowd = (over, self._below(name)) if over > CROWDED else (0.0, 0)
@@ -167,7 +184,7 @@ class _Placer:
 
 
 def _usual_rate(forest: Forest) -> list[float]:
-    """Return the usual rate by stripe, of the members that receive."""
+    """Return for each stripe the median rate of the members that have a parent."""
     rates = [
         [forest.members[child].intake(stripe).rate or 0.0 for child in each]
         for stripe, each in enumerate(forest.parents)

@@ -1,4 +1,4 @@
-"""Group the files of a split data set into streams: same rows, same receivers, same source."""
+"""Groups the files of a split data set into streams: same rows, same receivers, same source."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Stream:
-    """Rows of the data set that go to all `receivers`. `lender`: a host that has all of them; None:
-    they come from this machine."""
+    """Rows of the data set that go to all `receivers`.
+
+    `lender`: a host that has all of these rows; None: the control machine sends them.
+    """
 
     receivers: tuple[str, ...]
     lender: str | None
@@ -24,12 +26,12 @@ def streams(
     held: Mapping[str, Sequence[int]],
     origin: str | None = None,
 ) -> list[Stream]:
-    """Return the streams. `wanting`: the rows that each host wants; `lacking`: those that it lacks;
-    `held`: rows of hosts that may lend them; `origin`: a host that has all. A row without bytes is
-    not moved.
+    """Return the streams. A row without bytes is not moved.
 
-    A row that several hosts have is lent by the host that lends least. Hosts that want the same
-    rows get them together, so there are few streams.
+    `wanting`: host -> the rows that it wants. `lacking`: host -> the rows that it lacks. `held`:
+    host -> the rows that it may lend. `origin`: a host that has all rows. A row that several hosts
+    have is lent by the host that lends least. Hosts that want the same rows get them together, so
+    there are few streams.
     """
     moved = sorted({row for rows in lacking.values() for row in rows if sizes[row]})
     wanted_by, held_by = _hosts_of(wanting, moved), _hosts_of(held, moved)

@@ -15,7 +15,7 @@ from tfdeploy.model.job import Job, RoleRule
 from tfdeploy.model.modes import Rules, Share, rules
 from tfdeploy.planning.options import Options
 
-SINGLE = ("chief", "evaluator")  # roles with one task, unless the job says otherwise
+SINGLE = ("chief", "evaluator")  # roles with one task, unless the job sets a count
 FLAGS = {"ps": "--ps", "worker": "--workers"}
 
 
@@ -70,8 +70,10 @@ def role_hosts(inventory: Inventory, role: str) -> tuple[str, ...]:
 
 
 def role_requests(inventory: Inventory, job: Job, options: Options) -> dict[str, RoleRequest]:
-    """Return role -> its request. Left out: roles without a request, and those that the mode cannot
-    use."""
+    """Return role -> its request.
+
+    Leaves out roles without a request, and roles that the mode cannot use.
+    """
     mode = rules(job.mode)
     asked = {"ps": options.ps, "worker": options.workers}
     requests = {}
