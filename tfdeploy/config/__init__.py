@@ -1,5 +1,5 @@
-"""Read files into values: inventories and job files, with file:line:key in every error. Opens no
-socket, prints nothing."""
+"""Reads inventories and job files into values; every error has file:line:key. Opens no socket and
+prints nothing."""
 
 from tfdeploy.config.inventory import (
     InventoryFile,

@@ -1,4 +1,4 @@
-"""Read inventories/*.yaml into an Inventory. Reads one file; opens no socket, contacts no host."""
+"""Reads inventories/*.yaml into an Inventory. Reads one file and contacts no host."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ _NAMED_IN_MESSAGES = ("user", "identity_file", "python")
 
 @dataclass(frozen=True)
 class InventoryFile:
-    """An inventory, and the settings that its file gives each host: host -> field -> value and
-    location."""
+    """An inventory with the settings that its file gives each host.
+
+    `given`: host -> field -> value and location.
+    """
 
     inventory: Inventory
     given: dict[str, dict[str, Given]]
@@ -40,7 +42,7 @@ def load_inventory(path: Path) -> Inventory:
 
 
 def load_inventory_file(path: Path) -> InventoryFile:
-    """Return the inventory, and the location of each setting in the file. Raises ConfigError."""
+    """Return the inventory with the location of each setting in the file. Raises ConfigError."""
     root = read_yaml(path)
     top = read_keys(root, reference.INVENTORY)
     if "hosts" not in top or not top["hosts"].value:
@@ -66,15 +68,18 @@ def load_inventory_file(path: Path) -> InventoryFile:
 
 
 class _Defaults:
-    """The key `defaults:`. `fixed` is read once; `varying` contains {name} and is read for each
-    host."""
+    """The key `defaults:` of an inventory.
+
+    `fixed` holds values that are read once. `varying` holds nodes that contain {name} and are read
+    for each host.
+    """
 
     def __init__(self, node: Node | None) -> None:
         keys = node.keys if node is not None else {}
         self.varying = {key: child for key, child in keys.items() if _has_braces(child)}
         self.fixed: dict[str, Given] = {}
         if node is not None:
-            # also finds a wrong default that every host overrides
+            # This also finds a wrong default that every host overrides.
             read_keys(_filled(keys, "name", node), reference.HOST)
             self.fixed = read_keys(
                 _filled({key: keys[key] for key in keys.keys() - self.varying}, "", node),
@@ -83,7 +88,7 @@ class _Defaults:
 
 
 def _settings(name: str, defaults: _Defaults, own: Node) -> dict[str, Given]:
-    """Return the host's own keys over the defaults, with {name} filled in."""
+    """Return the host's own keys and, for other keys, the defaults; {name} is filled in."""
     if own.kind not in ("mapping", "nothing"):
         raise own.wrong(
             "a mapping of settings", f"write it as {name}: {{address: {own.text or '192.0.2.10'}}}"
@@ -123,8 +128,10 @@ def _host(name: str, given: dict[str, Given], folder: Path, place: str) -> Host:
 
 
 def _refuse_same_machine(hosts: dict[str, Host], nodes: dict[str, Node]) -> None:
-    """Refuse two names for one address and port (behind the same jump host): every task would start
-    twice on one machine."""
+    """Raise ConfigError if two names have one address and port behind the same jump host.
+
+    Otherwise every task would start twice on one machine.
+    """
     seen: dict[tuple[str, int, str | None], Host] = {}
     for host in hosts.values():
         address = (
@@ -176,22 +183,24 @@ def find_inventory(
     cwd: Path,
     job_file: FoundFile | None = None,
 ) -> FoundFile:
-    """Find the inventory: -i, then TFDEPLOY_INVENTORY, then the job file's `inventory:`, then the
+    """Return the inventory: -i, then TFDEPLOY_INVENTORY, then the job file's `inventory:`, then the
     only file in inventories/.
 
-    If `job_file` was named, inventories/ is searched beside it, then in `cwd`; else from `cwd`
-    upwards to the folder of the job file. Raises ConfigError that lists the choices.
+    If a flag named the job file, inventories/ is searched next to it, then in `cwd`. Otherwise it
+    is searched from `cwd` upwards to the folder of the job file. Raises ConfigError with the
+    choices.
     """
     folders = _folders(cwd, job_file)
     choices = _choices(folders)
-    exported = environ.get("TFDEPLOY_INVENTORY")  # also the default of the flag
+    # This variable is also the flag's default, so an equal flag does not count as given.
+    exported = environ.get("TFDEPLOY_INVENTORY")
     given = None if flag == exported else flag
     own = (cwd / os.path.expanduser(job_inventory),) if job_inventory else choices
     sources = (("-i", given), ("$TFDEPLOY_INVENTORY", exported), ("the job file", job_inventory))
     for source, named in sources:
         if named:
             path = cwd / os.path.expanduser(named)
-            # unlike Path's own, it takes a name that no file system does
+            # Unlike Path.exists, this function accepts names that are invalid on a file system.
             if not os.path.exists(path):
                 raise ConfigError(
                     f"no such inventory (named by {source})",
@@ -234,8 +243,10 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _other_file(path: Path, others: Sequence[Path]) -> Path | None:
-    """Return the file of `others` that `path` takes precedence over, or the folder of several; None
-    if `path` is one of them."""
+    """Return the file of `others` over which `path` takes precedence, or the folder of several.
+
+    None if there is no other file, or `path` is one of them.
+    """
     present = [other for other in others if other.exists()]
     if not present or any(other.samefile(path) for other in present):
         return None

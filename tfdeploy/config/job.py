@@ -1,5 +1,4 @@
-"""Read tfdeploy.yaml into a Job. Reads one file; the code and data folders are checked when they
-are read."""
+"""Reads tfdeploy.yaml into a Job. Reads one file; other modules check the code and data folders."""
 
 from __future__ import annotations
 
@@ -24,10 +23,14 @@ FILE = "tfdeploy.yaml"
 
 
 def find_job(flag: str | None, cwd: Path) -> FoundFile:
-    """Find the job file: -j FILE (or a folder with tfdeploy.yaml), else what `find_own_job` finds.
-    Raises ConfigError."""
+    """Return the job file: -j FILE (or a folder with tfdeploy.yaml), else the one of
+    `find_own_job`.
+
+    Raises ConfigError if there is none.
+    """
     path, named = cwd / os.path.expanduser(flag or FILE), flag is not None
-    if os.path.isdir(path):  # unlike Path's own, it takes a name that no file system does
+    # Unlike Path.is_dir, this function accepts names that are invalid on a file system.
+    if os.path.isdir(path):
         path = path / FILE
     if named and os.path.exists(path):
         return FoundFile(path, named=True)
@@ -52,7 +55,8 @@ def find_own_job(cwd: Path) -> FoundFile | None:
 
 
 def find_job_above(folder: Path) -> Path | None:
-    """Return the tfdeploy.yaml that verbs would use in `folder` if it had none of its own."""
+    """Return the tfdeploy.yaml that verbs would use in `folder` if it had no own file; None if
+    none."""
     return _first(Search.upwards(folder).folders[1:])
 
 
@@ -61,8 +65,10 @@ def _first(folders: Iterable[Path]) -> Path | None:
 
 
 def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
-    """Return the job with its defaults filled in. Only HOME is read from `environ`. Raises
-    ConfigError."""
+    """Return the job with its defaults filled in. Raises ConfigError.
+
+    Of `environ` only HOME is read.
+    """
     root = read_yaml(path)
     given = read_keys(root, reference.JOB)
     folder, home = path.parent.resolve(), home_folder(environ) or "~"
@@ -96,7 +102,7 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
 
 
 def check_sources(job: Job, inventory: Inventory) -> None:
-    """Check that each host that data comes from is in the inventory. Raises ConfigError."""
+    """Raise ConfigError if a host that data comes from is not in the inventory."""
     known = [host.name for host in inventory.hosts]
     for name, source in job.data.items():
         if source.from_host is not None and source.from_host not in known:
@@ -108,8 +114,10 @@ def check_sources(job: Job, inventory: Inventory) -> None:
 
 
 def with_via(job: Job, via: Via | None) -> Job:
-    """Return the job with `--via` for all its data sets; None: as each of them says. Raises
-    UsageError."""
+    """Return the job with `--via` for all its data sets. None keeps the `via` of each data set.
+
+    Raises UsageError.
+    """
     if via is None:
         return job
     for name, source in job.data.items():
@@ -128,7 +136,7 @@ def with_via(job: Job, via: Via | None) -> Job:
 
 
 def check_command(words: tuple[str, ...], job: Job) -> None:
-    """Check the words after `--` as the job file's `command` is checked. Raises UsageError."""
+    """Raise UsageError for wrong words after `--`, by the rules of the job file's `command`."""
     if not words or not words[0] or words[0].startswith("-"):
         raise UsageError(
             "no program after --",
@@ -150,8 +158,10 @@ def _folder_name(folder: Path, root: Node) -> str:
 
 
 def _absolute(given: str, folder: Path, home: str) -> str:
-    """Return the path without `..`, because the check whether data is inside the code compares the
-    two paths as text."""
+    """Return the absolute path without `..`.
+
+    The check whether data is inside the code compares the two paths as text.
+    """
     path = Path(home + given[1:]) if given == "~" or given.startswith("~/") else folder / given
     return os.path.realpath(path) if ".." in path.parts else str(path)
 
@@ -165,8 +175,10 @@ def _absolute_source(source: SecretSource, folder: Path, home: str) -> SecretSou
 
 
 def _places(given: dict[str, Given]) -> dict[str, str]:
-    """Return the locations of the command, `cwd`, `keep`, each variable of `env`, each data set and
-    each metric."""
+    """Return key -> its location in the file.
+
+    Keys are command, `cwd`, `keep`, and each entry of `env`, `data` and `metrics`.
+    """
     lists = {key: given[key].node.where for key in ("command", "cwd", "keep") if key in given}
     keys = ((key, given[key].node.keys) for key in ("env", "data", "metrics") if key in given)
     return lists | {
@@ -175,7 +187,8 @@ def _places(given: dict[str, Given]) -> dict[str, str]:
 
 
 def _check_folders(job: Job, given: dict[str, Given]) -> None:
-    """Refuse a data set that is the code itself or a folder that runs write to."""
+    """Raise ConfigError if a data set is the code itself, or overlaps a folder that runs write
+    to."""
     code = os.path.realpath(job.code)
     for name, source in job.data.items():
         if source.from_host is not None:
@@ -196,7 +209,10 @@ def _check_folders(job: Job, given: dict[str, Given]) -> None:
 
 
 def _check_setup(job: Job, root: Node, given: dict[str, Given]) -> None:
-    """Check `setup`: it needs requirements, and its wheels take a data set's name."""
+    """Raise ConfigError for `setup` without requirements, or with unusable wheels.
+
+    The folder of wheels must not be the code, and its name must not be the name of a data set.
+    """
     setup = root.keys.get("setup")
     if setup is not None and setup.kind != "nothing" and job.setup_requirements is None:
         raise setup.error(
@@ -222,7 +238,7 @@ def _check_setup(job: Job, root: Node, given: dict[str, Given]) -> None:
 
 
 def _check_words(job: Job, given: dict[str, Given]) -> None:
-    """Check that every placeholder exists, and that no variable is in both `env` and `secrets`."""
+    """Raise ConfigError for an unknown placeholder, or a variable in both `env` and `secrets`."""
     known = known_names(job.data, job.keep)
     for word, item in zip(
         job.command, given["command"].node.items if job.command else [], strict=True
@@ -241,8 +257,10 @@ def _check_words(job: Job, given: dict[str, Given]) -> None:
 
 
 def _check_ready(job: Job, given: dict[str, Given]) -> None:
-    """Check that ready.timeout is longer than ready.after, after which a program without a port
-    counts as up."""
+    """Raise ConfigError unless ready.timeout is longer than ready.after.
+
+    A program without a port counts as up after ready.after.
+    """
     for name in ("ready_after_s", "ready_timeout_s"):
         if name in given and job.ready_after_s >= job.ready_timeout_s:
             raise given[name].node.error(

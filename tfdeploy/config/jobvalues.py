@@ -1,7 +1,6 @@
-"""Read the job file's structured values: command, data, keep, roles, env, metrics.
+"""Reads the job file's structured values: command, data, keep, roles, env, metrics.
 
-Each reader takes a node and returns plain values. What several keys decide together is checked in
-job.py.
+Each reader takes a node and returns plain values. job.py checks rules that involve several keys.
 """
 
 from __future__ import annotations
@@ -19,9 +18,10 @@ from tfdeploy.model.job import OTHERS, SPLITS, VIAS, DataSource, RoleRule
 from tfdeploy.model.part_names import BEFORE, part_variable
 from tfdeploy.model.text.patterns import compiled
 
-MOST_KEPT = 1000  # as many as facts of a host may tell of
+MOST_KEPT = 1000  # limits the `keep` folders; the facts of a host report no more than this
 ROLES = ("chief", "worker", "ps", "evaluator")
-_CHIEF = "master"  # the chief's name in TensorFlow 1; in a job file it means `chief: {as: master}`
+# TensorFlow 1's name of the chief. A job file's `master: {}` means `chief: {as: master}`.
+_CHIEF = "master"
 RESERVED = (
     "TF_CONFIG",
     "CUDA_VISIBLE_DEVICES",
@@ -34,7 +34,8 @@ RESERVED = (
 
 
 def command(node: Node) -> tuple[str, ...]:
-    """Return words as they are written, numbers too. It is never a line for a shell to split."""
+    """Return the words as written, numbers too. A single text is refused, because no shell splits
+    it."""
     if node.kind in SCALARS:
         try:
             listed = ", ".join(f'"{word}"' for word in shlex.split(node.text[:500]))
@@ -58,7 +59,10 @@ def _word(item: Node) -> str:
 
 
 def data(node: Node) -> dict[str, DataSource]:
-    """Return data sets with paths as written. No two data sets in parts have the same variables."""
+    """Return the data sets with paths as written.
+
+    Raises ConfigError if two split data sets would set the same variables.
+    """
     sources: dict[str, DataSource] = {}
     told: dict[str, str] = {}
     for name, child in node.mapping("a mapping of name: path").items():
@@ -131,14 +135,14 @@ def _named(child: Node, name: str) -> str:
 
 
 def cwd(node: Node) -> str:
-    """Return a relative folder, normalised; "" for the code's top."""
+    """Return a relative folder, normalised; "" for the top of the code."""
     path = _inside(node, "cwd: src")
     return "" if path == "." else path
 
 
 def _inside(node: Node, example: str, *, below: bool = False) -> str:
-    """Return a path that stays inside the code, normalised. `below`: it is not the code's top
-    itself."""
+    """Return a normalised path that stays inside the code. `below`: it must not be the top of the
+    code."""
     given = values.text(node)
     path = posixpath.normpath(given)
     leads_out = given.startswith(("/", "~")) or ".." in given.split("/") or set(given) & set("{}\\")
@@ -151,7 +155,7 @@ def _inside(node: Node, example: str, *, below: bool = False) -> str:
 
 
 def overlap(one: str, other: str) -> bool:
-    """True if one of two normalised folders is the other, or inside it."""
+    """Return whether two normalised folders are the same, or one is inside the other."""
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
@@ -218,8 +222,10 @@ def check_role(role: str, node: Node) -> None:
 
 
 def env(node: Node) -> dict[str, str]:
-    """Return the variables. Numbers become strings as they are written. Booleans, and the names
-    that tfdeploy sets itself, are refused."""
+    """Return the variables; numbers become text as written.
+
+    Raises ConfigError for booleans, and for names that tfdeploy sets itself.
+    """
     variables = {}
     for name, child in node.mapping("a mapping of NAME: value").items():
         check_variable(name, child)
@@ -253,7 +259,7 @@ def check_variable(name: str, node: Node) -> None:
 
 
 def metrics(node: Node) -> dict[str, str]:
-    """Return regular expressions that compile and have exactly one group."""
+    """Return name -> regular expression. Each one compiles and has exactly one group."""
     patterns = {}
     for name, child in node.mapping("a mapping of name: regular expression").items():
         _named(child, name)
@@ -274,7 +280,7 @@ def metrics(node: Node) -> dict[str, str]:
 
 
 def backoff(node: Node) -> tuple[float, float]:
-    """Return [first pause, longest pause] in seconds."""
+    """Return (first pause, longest pause) in seconds."""
     parts = node.list_items("a list of two durations, as in [1s, 60s]")
     if len(parts) != 2:
         raise node.error(

@@ -1,7 +1,7 @@
-"""Hold one value of a file with its location, so that every error can say file:line:key.
+"""Holds one value of a file with its location, so that every error can say file:line:key.
 
-Nothing here knows YAML or what the keys mean. Scalars keep the text as it was written: `0.10` stays
-0.10.
+This module knows neither YAML nor the meaning of keys. Scalars keep their text as written: `0.10`
+stays 0.10.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from tfdeploy.model.text.units import listed
 
 Kind = Literal["text", "number", "true or false", "nothing", "list", "mapping"]
 SCALARS = ("text", "number", "true or false")
-_SHOWN_CHARS = 1000  # of one part of an error: a file may hold a word of 4 MiB
+# Limits the length of each part of an error, because a file may hold a word of 4 MiB.
+_SHOWN_CHARS = 1000
 V = TypeVar("V")
 
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """A scalar (`text`), a list (`items`) or a mapping (`keys`), and its location."""
+    """A scalar (`text`), a list (`items`) or a mapping (`keys`), with its location."""
 
     kind: Kind
     file: str
@@ -35,7 +36,7 @@ class Node:
 
     @property
     def path(self) -> str:
-        """Return the keys that lead here: hosts.n1.port, command[2]."""
+        """Return the keys that lead to this node: hosts.n1.port, command[2]."""
         steps: list[str] = []
         node: Node | None = self
         while node is not None and node.parent is not None:
@@ -56,7 +57,7 @@ class Node:
         return ConfigError(bounded(what), where=self.where, next=bounded(hint))
 
     def wrong(self, wanted: str, next: str | None = None) -> ConfigError:
-        """Return the error for a value of another kind or form than wanted."""
+        """Return the error for a value of another kind or form than `wanted`."""
         actual = (
             repr(self.text)
             if self.kind in SCALARS
@@ -69,7 +70,7 @@ class Node:
         return self.error(f"{self.key or 'this file'} must be {wanted}, not {actual}", next)
 
     def scalar(self, wanted: str = "text") -> str:
-        """Return the text of a text or number. Raises ConfigError on any other kind."""
+        """Return the text of a text or number. Raises ConfigError for any other kind."""
         if self.kind in ("text", "number"):
             return self.text
         if self.kind == "true or false":
@@ -94,7 +95,7 @@ class Node:
         return self.items
 
     def located(self, action: Callable[..., V], *args: Any) -> V:
-        """Return action(*args). A UsageError that it raises becomes a ConfigError at this
+        """Return action(*args). A UsageError from the action becomes a ConfigError at this
         location."""
         try:
             return action(*args)
@@ -113,6 +114,7 @@ def bounded(text: str) -> str:
 
 
 def nearest(word: str, known: Iterable[str], heading: str) -> str:
-    """Return a hint what to write instead of `word`: the nearest known word, or all of them."""
+    """Return a hint on what to write instead of `word`: the nearest known word, or all known
+    words."""
     existing = list(known)
     return did_you_mean(word, existing, f"{heading}: {listed(existing, 40)}")

@@ -1,5 +1,7 @@
-"""List the two files' keys as data: validation accepts them, `tfdeploy docs` prints them and
-`tfdeploy init` writes them."""
+"""Lists the keys of inventory and job file as data.
+
+Validation accepts these keys, `tfdeploy docs` prints them, and `tfdeploy init` writes them.
+"""
 
 from __future__ import annotations
 
@@ -378,7 +380,7 @@ _PLACEHOLDERS = {
 
 
 def rows(keys: tuple[Key, ...], before: str = "") -> Iterator[tuple[str, Key]]:
-    """Yield (dotted name, key) of every key with a value, in the table's order."""
+    """Yield (dotted name, key) of every key that has a value, in the table's order."""
     for key in keys:
         if key.keys:
             yield from rows(key.keys, f"{before}{key.name}.")

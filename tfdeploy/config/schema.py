@@ -1,5 +1,7 @@
-"""Define what a key is: name, reader, one line about it. `reference.py` lists the keys; `read_keys`
-reads a mapping by such a list."""
+"""Defines a key of a file: its name, reader and description.
+
+`reference.py` lists the keys; `read_keys` reads a mapping according to such a list.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ from tfdeploy.config.node import Node, nearest
 class Key:
     """One key of a file. It has either a reader or `keys` of its own.
 
-    `field`: its name in the value that is made.
+    `field`: its name in the resulting value; "": the same name.
     """
 
     name: str
-    text: str  # one line for people
-    example: str  # as it stands in a file
+    text: str  # one-line description for users
+    example: str  # as written in a file
     read: Callable[[Node], Any] | None = None
     default: str = ""
     field: str = ""
@@ -28,23 +30,24 @@ class Key:
 
 @dataclass(frozen=True)
 class Given:
-    """A value in the file, and its location."""
+    """A value of the file, and its location."""
 
     value: Any
     node: Node
 
 
 def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, Given]:
-    """Return the mapping's values by field name. Raises ConfigError: an unknown key, a wrong value.
+    """Return the mapping's values by field name. A key without a value counts as left out.
 
-    A key without a value counts as left out.
+    Raises ConfigError for an unknown key or a wrong value.
     """
     known = {key.name: key for key in keys}
     given: dict[str, Given] = {}
     for name, value in node.mapping().items():
         if name not in known:
             shown = name if len(name) <= 60 else name[:60] + "..."
-            meant = {"cmd": "command"}.get(name, name)  # by letters, `cwd` would be nearer
+            # By its letters alone, `cmd` would be nearer to `cwd`.
+            meant = {"cmd": "command"}.get(name, name)
             raise value.error(f"unknown key {shown!r}", nearest(meant, known, "the keys here are"))
         key = known[name]
         if value.kind == "nothing":
@@ -57,6 +60,8 @@ def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, Given]:
 
 
 def read_values(node: Node, keys: tuple[Key, ...]) -> dict[str, Any]:
-    """Return the mapping's values by field name, without their locations. Raises as `read_keys`
-    does."""
+    """Return the mapping's values by field name, without their locations.
+
+    Raises what `read_keys` raises.
+    """
     return {field: given.value for field, given in read_keys(node, keys).items()}

@@ -1,4 +1,4 @@
-"""Find the job file and `inventories/` if no flag names them."""
+"""Finds the job file and the folder `inventories/` if no flag names them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tfdeploy.machine.ownership import is_writable_by_others
 
 
 class FoundFile(NamedTuple):
-    """A job file or inventory. `named`: a flag, its variable, or a key of the job file names it;
-    else it was found by a search.
+    """A job file or inventory.
 
-    `unused`: the file (or the folder of several) of the project over which this one takes
-    precedence.
+    `named`: a flag, its environment variable, or a key of the job file names the file; otherwise a
+    search found it. `unused`: the project's own file over which this one takes precedence, or the
+    folder of several such files.
     """
 
     path: Path
@@ -25,17 +25,17 @@ class FoundFile(NamedTuple):
 
 class Search(NamedTuple):
     """The folders to search, the current one first. `border`: why the search ends at the last
-    one."""
+    folder."""
 
     folders: tuple[Path, ...]
     border: str
 
     @staticmethod
     def upwards(cwd: Path) -> Search:
-        """Return the folders from `cwd` up to the top of a git checkout, the home folder, or the
-        top of a file system.
+        """Return the folders from `cwd` up to the top of a checkout, the home folder or the file
+        system.
 
-        The search ends below a folder in which other users may make files, such as /tmp.
+        The search ends below a folder in which other users may create files, such as /tmp.
         """
         home = os.path.realpath(home_folder(os.environ) or "/")
         folders = [cwd]
@@ -51,7 +51,7 @@ class Search(NamedTuple):
 
 
 def _border(folder: Path, home: str) -> str:
-    """Return why the search ends at `folder`; "" if it goes on to the folder above."""
+    """Return why the search ends at `folder`; "" if it continues with the parent folder."""
     above = folder.parent
     if os.path.lexists(folder / ".git"):
         return "the top of a git checkout"

@@ -1,8 +1,8 @@
-"""Read `secrets:` of the job file: which variables are secret, and where each value is read. Values
-are read in secret_values.py.
+"""Reads `secrets:` of the job file: which variables are secret, and the source of each value.
 
-There are two forms: a list of names, or of {name: source}; and a mapping of name: source. A source
-is `env`, or one of {file: PATH}, {command: [WORD, ...]}, {environment: NAME}.
+There are two forms: a list of names or of {name: source}, and a mapping of name: source. A source
+is `env`, or one of {file: PATH}, {command: [WORD, ...]}, {environment: NAME}. The module
+secret_values.py reads the values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SOURCE = (
 
 
 def secrets(node: Node) -> dict[str, SecretSource]:
-    """Return name -> its source, in order; a file path as it was written. Raises ConfigError."""
+    """Return name -> its source, in order; a file path stays as written. Raises ConfigError."""
     sources: dict[str, SecretSource] = {}
     for name, named, source in _entries(node):
         check_variable(name, named)
@@ -42,7 +42,8 @@ def secrets(node: Node) -> dict[str, SecretSource]:
 
 
 def _entries(node: Node) -> Iterator[tuple[str, Node, Node | None]]:
-    """Yield (name, its location, its source; None: the caller's environment)."""
+    """Yield (name, its location, its source); a source of None stands for the caller's
+    environment."""
     if node.kind == "mapping":
         yield from ((name, child, child) for name, child in node.keys.items())
         return
@@ -54,7 +55,10 @@ def _entries(node: Node) -> Iterator[tuple[str, Node, Node | None]]:
 
 
 def _name(item: Node) -> str:
-    """Return the name. It may be a secret by mistake (NAME=value), so it is not shown."""
+    """Return the name.
+
+    The text may be a secret by mistake (NAME=value), so errors do not show it.
+    """
     if item.kind != "text" or not VARIABLE.match(item.text):
         raise item.error(
             "no name of a variable; a value itself never stands in a job file",
@@ -68,7 +72,8 @@ def _source(name: str, node: Node | None) -> SecretSource:
         return SecretSource(variable=name)
     if node.kind == "text" and node.text == "env":
         return SecretSource(variable=name, where=node.where)
-    if node.kind != "mapping":  # what stands here may be the secret itself: it is not shown
+    # The text may be the secret itself, so the error does not show it.
+    if node.kind != "mapping":
         raise node.error(
             f"{name} names no source; a value itself never stands in a job file", _HINT
         )

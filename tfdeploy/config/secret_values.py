@@ -1,5 +1,7 @@
-"""Read the values of a job's secrets on this machine, from its environment, files and commands. No
-error shows a value."""
+"""Reads the values of a job's secrets on this machine: from its environment, files and commands.
+
+No error shows a value.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,21 @@ from pathlib import Path
 from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.model.job import Job, Secret, SecretSource
 
-# NAME=value and its NUL: the kernel takes no longer variable (MAX_ARG_STRLEN)
+# Linux's limit on the length of one variable (MAX_ARG_STRLEN): NAME=value and its NUL.
 MOST_BYTES = 128 << 10
-COMMAND_S = 30.0
-SHORTEST_SHOWN = 6  # characters; a shorter value stands in other texts by chance
-_SAID_BYTES = 2000  # of a command's standard error
-_READ_BYTES = 1 << 16
+COMMAND_S = 30.0  # time limit of a command, in seconds
+# Shorter values are not searched for, because other texts contain them by chance.
+SHORTEST_SHOWN = 6
+_SAID_BYTES = 2000  # limits the standard error that an error message shows
+_READ_BYTES = 1 << 16  # size of one read
 
 
 def read_secrets(job: Job, environ: Mapping[str, str]) -> dict[str, Secret]:
-    """Return name -> value. Raises UsageError that names every variable that is not set, and
-    ConfigError at the source that has no value."""
+    """Return name -> value.
+
+    Raises UsageError with every variable that is not set, and ConfigError at a source that has no
+    usable value.
+    """
     sources = {
         name: job.secret_sources.get(name) or SecretSource(variable=name) for name in job.secrets
     }
@@ -46,10 +52,11 @@ def read_secrets(job: Job, environ: Mapping[str, str]) -> dict[str, Secret]:
 
 
 def refuse_shown_secrets(job: Job, secrets: Mapping[str, Secret], flags: Mapping[str, str]) -> None:
-    """Raise UsageError if a command, `env`, `data`, `keep`, `metrics` or a flag contains the value
-    of a secret.
+    """Raise UsageError if a command, `env`, `data`, `keep`, `metrics` or a flag contains a secret's
+    value.
 
-    All users of a host can read a command, and the plan shows the rest. `flags`: flag -> its value.
+    All users of a host can read a command, and the plan shows the other values. `flags`: flag ->
+    its value.
     """
     shown = [
         *((f"command[{n}]", "command", word) for n, word in enumerate(job.command)),
@@ -128,8 +135,10 @@ def _of_file(name: str, source: SecretSource) -> bytes:
 
 
 def _of_command(name: str, source: SecretSource, folder: str | None) -> bytes:
-    """Return the command's standard output. If the command fails, its standard error is shown, and
-    never its standard output."""
+    """Return the command's standard output.
+
+    Errors show the standard error of a failed command, and never its standard output.
+    """
     program = source.command[0]
     try:
         process = subprocess.Popen(
@@ -155,9 +164,9 @@ def _of_command(name: str, source: SecretSource, folder: str | None) -> bytes:
             ended, code = False, None
         finally:
             with contextlib.suppress(OSError):
-                process.kill()  # no effect where it has ended
+                process.kill()  # no effect if the process has ended
     if len(out) > MOST_BYTES:
-        return out  # _checked says so
+        return out  # _checked raises the error for its length
     if not ended:
         what = f"the command of the secret {name} did not end within {COMMAND_S:g} s"
         raise ConfigError(
@@ -179,8 +188,10 @@ def _ending(code: int | None) -> str:
 
 
 def _output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, bool]:
-    """Return (standard output, standard error, whether both have ended). Of an endless stream,
-    little more is kept than a secret may have."""
+    """Return (standard output, standard error, whether both have ended).
+
+    Reads until the deadline. Of each stream, little more is kept than a secret may have.
+    """
     assert process.stdout is not None and process.stderr is not None
     deadline = time.monotonic() + COMMAND_S
     read = {process.stdout: b"", process.stderr: b""}

@@ -1,5 +1,5 @@
-"""Make the commented files that `tfdeploy init` writes, from the reference. Text only: nothing is
-written here."""
+"""Builds the commented files that `tfdeploy init` writes, from the reference. Writes nothing
+itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOT_PLAIN = ("yes", "no", "true", "false", "on", "off", "null")
 
 
 def job_text(*, name: str, mode: str, command: Iterable[str]) -> str:
-    """Return a job file with these keys, and all others as comments with their defaults."""
+    """Return a job file with these keys, and all other keys as comments with their defaults."""
     stated = {
         "name": f"name: {quoted(name)}",
         "mode": f"mode: {mode}",
@@ -28,8 +28,10 @@ def job_text(*, name: str, mode: str, command: Iterable[str]) -> str:
 
 
 def inventory_text(hosts: Mapping[str, Mapping[str, str]]) -> str:
-    """Return an inventory of these hosts (name -> key -> value); the first is ps, the others are
-    workers."""
+    """Return an inventory of these hosts. The first host is ps, the others are workers.
+
+    `hosts`: name -> key -> value.
+    """
     lines = "\n".join(
         f"  {name}: {{{', '.join(f'{key}: {quoted(text)}' for key, text in keys.items())}}}"
         for name, keys in hosts.items()
@@ -54,7 +56,7 @@ def inventory_text(hosts: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def quoted(word: str) -> str:
-    """Return the word, quoted if YAML would read it as anything but this text."""
+    """Return the word, with quotes if YAML would read it as anything but this text."""
     return (
         word
         if _PLAIN.match(word) and word.lower() not in _NOT_PLAIN

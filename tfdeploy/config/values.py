@@ -1,8 +1,7 @@
-"""Read single values: a reader takes a node and returns a checked value, or raises a ConfigError
-that shows how to write it.
+"""Reads single values. A reader takes a node and returns a checked value, or raises ConfigError.
 
-What reaches ssh, rsync or a host is checked here by allow-list. Nothing that begins with `-`
-passes.
+The error shows how to write the value. Values that reach ssh, rsync or a host are checked here
+against allow-lists, and none of them may begin with `-`.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from tfdeploy.model.text.ranges import MAX_NAMES, unfold
 from tfdeploy.model.text.units import BYTES, SECONDS, rate_of
 
 NAME_FORM = "a name of letters, digits, _ . and -, at most 63, not beginning with - or ."
-MOST_HOPS = 16
+MOST_HOPS = 16  # limits the jump hosts in one `jump`
 _AMOUNT = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?([A-Za-z]*)\Z", re.ASCII)
 _HOP = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::(\d{1,5}))?\Z", re.ASCII)
 Gpus = Literal["auto", "none"] | int | tuple[int, ...]
 
 
 def text(node: Node) -> str:
-    """Return any text without control characters that is not empty and does not begin with `-`."""
+    """Return a text that is not empty, has no control characters, and does not begin with `-`."""
     given = node.scalar()
     if not is_text(given):
         raise node.wrong("a text that does not begin with -, without control characters")
@@ -41,8 +40,10 @@ def text(node: Node) -> str:
 
 
 def local_path(node: Node) -> str:
-    """Return a path of a file of this machine that ssh reads too. ssh fills in ${NAME}, for which
-    it has no escape."""
+    """Return a path on this machine that ssh reads too.
+
+    Raises ConfigError for `${`, because ssh expands ${NAME} and has no escape for it.
+    """
     given = text(node)
     if "${" in given:
         raise node.wrong("a path without ${", "write the path itself, as in ~/.ssh/id_ed25519")
@@ -64,7 +65,7 @@ def variable(node: Node) -> str:
 
 
 def choice(*words: str) -> Callable[[Node], str]:
-    """Return a reader of one of these words."""
+    """Return a reader that accepts one of these words."""
     wanted = " | ".join(words)
 
     def read(node: Node) -> str:
@@ -88,7 +89,7 @@ def port(node: Node) -> int:
 
 
 def ports(node: Node) -> tuple[int, int]:
-    """Return a range of ports, both ends included."""
+    """Return (lowest, highest) of a range of ports, both included."""
     given = node.scalar("a range of ports")
     match = re.match(r"(\d{1,5})(?:-(\d{1,5}))?\Z", given, re.ASCII)
     low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
@@ -124,7 +125,7 @@ def user(node: Node) -> str:
 
 
 def jump(node: Node) -> str:
-    """Return [user@]host[:port], several with commas; `none`: no jump."""
+    """Return [user@]host[:port], several separated by commas; `none` means no jump host."""
     given = node.scalar("a jump host")
     hops = given.split(",", MOST_HOPS)
     if len(hops) > MOST_HOPS:
@@ -194,8 +195,10 @@ def size_bytes(node: Node) -> int:
 
 
 def reserve(node: Node) -> int:
-    """Return bytes: from a size with its unit, or a plain number, as `tfdeploy inventory` prints
-    it."""
+    """Return bytes, from a size with its unit or a plain number.
+
+    `tfdeploy inventory` prints a plain number.
+    """
     return (
         whole(node, 0, 1 << 50)
         if node.scalar("a size with its unit").isdecimal()
@@ -221,7 +224,8 @@ def _amount(node: Node, wanted: str, units: dict[str, int] | dict[str, float], h
 
 
 def names_in_ranges(node: Node) -> list[tuple[str, Node]]:
-    """Return a list of names and ranges (or one of them), unfolded, each with its location."""
+    """Return the names of a list of names and ranges, or of a single one, each with its
+    location."""
     items = node.items if node.kind == "list" else [node]
     located_names = []
     for item in items:
@@ -233,7 +237,8 @@ def names_in_ranges(node: Node) -> list[tuple[str, Node]]:
 
 
 def unfolded(text: str, node: Node) -> tuple[str, ...]:
-    """Return the names that a range stands for, all of them allowed as names."""
+    """Return the names that a range stands for. Raises ConfigError if one of them is not
+    allowed."""
     names: tuple[str, ...] = node.located(unfold, text) if "[" in text or "]" in text else (text,)
     if not NAME.match(max(names, key=len)):
         shown = repr(text) if len(text) <= 80 else f"{text[:60]!r}... ({len(text)} characters)"

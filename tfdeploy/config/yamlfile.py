@@ -1,9 +1,8 @@
-"""Call the YAML parser; nothing else does. A file becomes a tree of nodes with their lines, or one
-clear ConfigError.
+"""Parses YAML files into trees of nodes with line numbers, or raises one clear ConfigError.
 
-It reads events, not Python objects: no tag can create one, and nesting is bounded before the C
-stack overflows. An alias to a list or mapping is the anchored node itself, so nested aliases cost
-no memory.
+No other module calls the YAML parser. It reads events instead of Python objects, so no tag can
+create an object, and it bounds the nesting before the C stack overflows. An alias to a list or
+mapping is the anchored node itself, so nested aliases cost no memory.
 """
 
 from __future__ import annotations
@@ -18,13 +17,14 @@ import yaml
 from tfdeploy.config.node import Kind, Node, bounded
 from tfdeploy.errors import ConfigError
 
-MAX_BYTES = 4 << 20
-MAX_DEPTH = 32
+MAX_BYTES = 4 << 20  # limits the size of a file
+MAX_DEPTH = 32  # limits the nesting of lists and mappings
 _TOO_DEEP = f"more than {MAX_DEPTH} levels deep"
 _FORM = "tfdeploy docs shows the form of the file"
-# 10,000 hosts with ten keys each; 4 MiB can hold seven times as many, of 300 bytes each in memory
+# Limits memory: a node takes about 300 bytes, and 4 MiB of text can hold seven times this many. It
+# is enough for 10,000 hosts with ten keys each.
 MAX_NODES = 300_000
-MAX_MERGED = 100_000  # entries that `<<:` may bring in, all together
+MAX_MERGED = 100_000  # limits the entries that all `<<:` of a file add together
 _BOOLEANS = {
     word
     for base in ("yes", "no", "true", "false", "on", "off")
@@ -46,8 +46,11 @@ _HINTS = {
 
 
 def read_yaml(path: Path) -> Node:
-    """Return the file's top mapping. Raises ConfigError: missing, unreadable, not UTF-8, bad YAML,
-    empty, not a mapping."""
+    """Return the file's top mapping.
+
+    Raises ConfigError if the file is missing, unreadable, not UTF-8, bad YAML, empty or not a
+    mapping.
+    """
     text = _read_text(path)
     try:
         events = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -67,7 +70,7 @@ def read_yaml(path: Path) -> Node:
 
 
 def shown(path: Path) -> str:
-    """Return the path as it is shown: relative if it is below the current folder."""
+    """Return the path as messages show it: relative if it is below the current folder."""
     try:
         below = path.relative_to(Path.cwd())
     except (ValueError, OSError):
@@ -78,7 +81,8 @@ def shown(path: Path) -> str:
 def _read_text(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)  # a device has no size and no end
+            # The size is limited here, because a device has no size and no end.
+            raw = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         what = f"cannot be read: {getattr(error, 'strerror', None) or error}"
         what, next = _NO_FILE.get(type(error), (what, "name a file that can be read"))
@@ -110,7 +114,7 @@ def _translated(error: yaml.YAMLError, path: Path, text: str) -> ConfigError:
         if mark
         else text.encode().count(b"\n", 0, getattr(error, "position", 0))
     )
-    # newer releases of libyaml have a limit of their own, and reach it first
+    # Newer releases of libyaml have their own depth limit, which is reached first.
     if "maximum nesting depth" in problem:
         return ConfigError(_TOO_DEEP, where=f"{shown(path)}:{line + 1}", next=_FORM)
     hint = next(
@@ -121,8 +125,10 @@ def _translated(error: yaml.YAMLError, path: Path, text: str) -> ConfigError:
 
 
 def _last_line(text: str) -> int:
-    """Return the last line with text, from 0. What is found wrong at the end of the file is shown
-    there."""
+    """Return the number of the last line with text, from 0.
+
+    Errors at the end of the file are reported on this line.
+    """
     return len(_BREAK.findall(text.rstrip()))
 
 
@@ -192,8 +198,11 @@ class _Builder:
         return Node(kind, self.file, self._line(event), text, parent, key)
 
     def _alias(self, event: yaml.AliasEvent, parent: Node | None, key: str) -> Node:
-        """Return what an alias stands for: a scalar at the alias's own location, a list or mapping
-        at its anchor's."""
+        """Return the node of an alias.
+
+        A scalar is copied to the alias's own location. A list or mapping keeps the location of its
+        anchor.
+        """
         anchored = self.anchors.get(event.anchor or "")
         if anchored is None:
             raise self._fault(

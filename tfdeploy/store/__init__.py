@@ -1,1 +1,1 @@
-"""Runs as the control machine remembers them. A cache: the hosts hold all of it too."""
+"""Stores runs on the control machine. It is a cache: the hosts hold the same data."""

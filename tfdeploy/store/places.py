@@ -1,4 +1,4 @@
-"""Where the control machine keeps its state: $XDG_STATE_HOME/tfdeploy."""
+"""Locates and checks the folder of the control machine's state: $XDG_STATE_HOME/tfdeploy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfdeploy.machine.ownership import find_folder_exposure
 
 
 def state_root(environ: Mapping[str, str]) -> Path:
-    """Return $XDG_STATE_HOME/tfdeploy, by default ~/.local/state/tfdeploy. Nothing is created.
+    """Return $XDG_STATE_HOME/tfdeploy, by default ~/.local/state/tfdeploy. Creates nothing.
 
     Raises Refused if this user has no home.
     """
@@ -31,7 +31,7 @@ def state_root(environ: Mapping[str, str]) -> Path:
 def check_state_root(root: Path) -> None:
     """Raise Refused if another user can change the state folder.
 
-    Its plans say which hosts a run is on, and which programs are started there.
+    Its plans name the hosts of a run and the programs that are started there.
     """
     exposure = find_folder_exposure(root)
     if exposure is None:
@@ -40,7 +40,7 @@ def check_state_root(root: Path) -> None:
     is_within = root in (where, *where.parents)
     fix = "" if exposure.is_foreign else exposure.fix
     if is_within and exposure.is_foreign:
-        # chown would not help: the other user's files would stay in the folder.
+        # chown of the folder would not help, because the other user's files would stay in it.
         fix = f"mv {shlex.quote(exposure.place)} {name}.foreign"
     elif is_within:
         fix = f"chmod go-w {name} {name}/*"

@@ -1,7 +1,7 @@
-"""Store runs: one folder each, with plan.json, events.jsonl and files.json (what its code was).
+"""Stores each run in a folder: plan.json, events.jsonl and files.json (the files of its code).
 
-A failed write returns False and raises nothing: launch and stop must also work with a full or
-read-only home. A corrupt file counts as missing.
+A failed write returns False and raises nothing, because launch and stop must also work with a full
+or read-only home. A corrupt file counts as missing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.planform import plan_from_file, plan_to_file
 from tfdeploy.model.typed import decode
 
-EVENTS_KEPT = 50_000
+EVENTS_KEPT = 50_000  # limits the events that one recorder writes
 
 
 class RunStore:
@@ -31,8 +31,11 @@ class RunStore:
         self.root = root / "runs"
 
     def save(self, plan: Plan, manifest: Manifest | None = None) -> bool:
-        """Store the plan, and the names and hashes of its code if `manifest` is that. Return True
-        if they are on disk."""
+        """Store the plan, and the names and hashes of its code if `manifest` describes the plan's
+        release.
+
+        Return True if they are on disk.
+        """
         # Imported late: most verbs write nothing.
         from tfdeploy.machine.private_files import make_private_folder, write_private_file
 
@@ -47,8 +50,11 @@ class RunStore:
         return True
 
     def plan(self, run: str, job: str | None = None) -> Plan | None:
-        """Return the stored plan of exactly this run id, or None. `job`: only a plan of that job;
-        two jobs may use one run id, and the later plan replaces the earlier one."""
+        """Return the stored plan of exactly this run id, or None.
+
+        `job`: return only a plan of this job. Two jobs may use the same run id, and then the later
+        plan replaces the earlier one.
+        """
         try:
             plan = plan_from_file(_own_content(self._folder(run) / "plan.json"))
         except (
@@ -64,22 +70,25 @@ class RunStore:
         return plan if job in (None, plan.job) else None
 
     def files(self, run: str) -> dict[str, CodeFile] | None:
-        """Return the files of the run's code by path; None: not known here."""
+        """Return the files of the run's code by path; None if they are not known here."""
         try:
             return decode((self._folder(run) / "files.json").read_bytes(), dict[str, CodeFile])
         except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
             return None
 
     def launched_at(self, run: str) -> float | None:
-        """Return when this machine launched the run (UTC seconds, by its stored plan); None if it
-        launched no such run."""
+        """Return when this machine launched the run, in UTC seconds; None if it did not launch the
+        run.
+
+        The time is that of the stored plan.
+        """
         try:
             return (self._folder(run) / "plan.json").stat().st_mtime
         except OSError:
             return None
 
     def runs(self) -> list[str]:
-        """Return run ids, newest first by the time of their plan."""
+        """Return the run ids, newest plan first."""
         try:
             names = os.listdir(self.root)
         except OSError:
@@ -96,8 +105,10 @@ class RunStore:
                 yield plan
 
     def events(self, run: str) -> Iterator[Event]:
-        """Return what this machine has recorded of a run, in order, without lines that are not
-        events."""
+        """Return the events that this machine has recorded for a run, in order.
+
+        Lines that are not events are skipped.
+        """
         try:
             content = (self._folder(run) / "events.jsonl").read_bytes()
         except OSError:
@@ -107,7 +118,7 @@ class RunStore:
                 yield event_from_json(line)
 
     def has_ended(self, run: str) -> bool:
-        """Return whether the recorded events have the end of the run, or the rollback of its
+        """Return whether the recorded events contain the end of the run, or the rollback of its
         launch."""
         ended = False
         for event in self.events(run):
@@ -118,15 +129,17 @@ class RunStore:
         return ended
 
     def usage(self, run: str) -> int:
-        """Return its bytes on the disk; 0: it is not stored."""
+        """Return the run's bytes on the disk; 0 if it is not stored."""
         try:
             return sum(path.lstat().st_blocks * 512 for path in self._folder(run).iterdir())
         except OSError:
             return 0
 
     def forget(self, run: str) -> bool:
-        """Remove what is stored of a run. Return True if nothing is left. The plan is removed
-        first: without it there is no run."""
+        """Remove what is stored of a run. Return True if nothing is left.
+
+        The plan is removed first, because a folder without a plan does not count as a run.
+        """
         folder = self.root / run
         if not is_run(run) or folder.is_symlink():
             return False
@@ -142,15 +155,17 @@ class RunStore:
         return Recorder(self.root / run / "events.jsonl")
 
     def _folder(self, run: str) -> Path:
-        """Return the run's folder. Raises FileNotFoundError if `run` cannot be the id of a run."""
+        """Return the run's folder. Raises FileNotFoundError if `run` is not a valid run id."""
         if not is_run(run):
             raise FileNotFoundError(run)
         return self.root / run
 
 
 def _own_content(path: Path) -> bytes:
-    """Return the file's content. Raises OSError, also if another user owns the file: a plan says
-    what is started, and where."""
+    """Return the file's content. Raises OSError, also if another user owns the file.
+
+    A foreign plan could start other programs on other hosts.
+    """
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_uid not in (0, os.geteuid(), path.parents[2].stat().st_uid):
             raise PermissionError(errno.EPERM, "another user owns it", str(path))
@@ -158,8 +173,10 @@ def _own_content(path: Path) -> bytes:
 
 
 class Recorder:
-    """Appends a run's events. Not recorded: log lines and samples, which the hosts hold, and the
-    plan, which has its own file."""
+    """Appends a run's events to its file.
+
+    Leaves out log lines and samples, which the hosts hold, and the plan, which has its own file.
+    """
 
     def __init__(self, path: Path) -> None:
         from tfdeploy.machine.private_files import make_private_folder
@@ -171,7 +188,7 @@ class Recorder:
             file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             self.file = os.fdopen(file, "ab", buffering=0)
         except OSError:
-            return  # nothing is recorded
+            return  # without a file, nothing is recorded
 
     def close(self) -> None:
         if self.file is not None:
