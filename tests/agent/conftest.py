@@ -1,4 +1,6 @@
-"""The agent as it lies on a host, clusters of such hosts, and sessions with one of them."""
+"""Fixtures with the agent as it is installed on a host, clusters of such hosts, and sessions with a
+host's agent.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ PACKAGE = Path(tfdeploy.__file__).parent
 
 @pytest.fixture(scope="session")
 def agent_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The agent as it lies on a host."""
+    """Return the folder of an installed agent."""
     folder = tmp_path_factory.mktemp("agent")
     shutil.copytree(
         PACKAGE / "agent",
@@ -45,7 +47,10 @@ def agent_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def hosts(tmp_path: Path, agent_dir: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[NewCluster]:
-    """hosts("n1", "n2") is a cluster of two hosts; everything it started is gone at the end."""
+    """Return hosts("n1", "n2"), which makes a cluster of two hosts.
+
+    At the end, the fixture ends everything that the clusters have started.
+    """
     monkeypatch.setattr(run_folder, "AGENT_DIR", agent_dir)
     monkeypatch.setattr(run_folder, "sys", SimpleNamespace(executable=AGENT_PYTHON))
     made: list[Cluster] = []
@@ -61,9 +66,11 @@ def hosts(tmp_path: Path, agent_dir: str, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.fixture
 def serve(tmp_path: Path, agent_dir: str) -> Iterator[NewClient]:
-    """serve() is a new session with one host's agent; serve(code) runs that line before it,
-    serve(at=PATH) in that workdir; serve(clone=NAME) is another machine with this one's hostname,
-    machine id and workdir (root)."""
+    """Return serve(), which opens a new session with one host's agent.
+
+    serve(code) runs that line before the agent. serve(at=PATH) uses that workdir. serve(clone=NAME)
+    is another machine with the hostname, machine id and workdir of this machine, and needs root.
+    """
     made: list[Client] = []
 
     def start(before: str = "", at: Path = tmp_path, clone: str = "", **env: str) -> Client:
@@ -94,8 +101,11 @@ def serve(tmp_path: Path, agent_dir: str) -> Iterator[NewClient]:
 
 
 def open_to_all() -> str | None:
-    """A folder for temporary files that other accounts reach too: TMPDIR may be private. None: the
-    usual one is."""
+    """Return a folder for temporary files that other accounts can reach, because TMPDIR may be
+    private.
+
+    None stands for the default folder.
+    """
     usual = Path(tempfile.gettempdir())
     return (
         None if all(each.stat().st_mode & 0o001 for each in (usual, *usual.parents)) else "/var/tmp"
@@ -104,8 +114,7 @@ def open_to_all() -> str | None:
 
 @pytest.fixture(scope="module")
 def installed() -> Iterator[Path]:
-    """A workdir with the agent in it, as it was put there, below a folder that everybody may write
-    to."""
+    """Yield a workdir with a newly installed agent, in a folder that everybody may write to."""
     with tempfile.TemporaryDirectory(dir=open_to_all()) as made:
         scratch = Path(made) / "scratch"
         scratch.mkdir()
@@ -118,7 +127,7 @@ def installed() -> Iterator[Path]:
 
 @pytest.fixture
 def workdir(installed: Path) -> Iterator[Path]:
-    """A copy of it that a test may spoil."""
+    """Yield a copy of `installed` that a test may damage."""
     copy = installed.parent / "copy"
     shutil.copytree(installed, copy)
     copy.chmod(0o700)
@@ -129,7 +138,7 @@ def workdir(installed: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def trap(installed: Path) -> Path:
-    """A file that is there once something ran that must not."""
+    """Return the path of a file that exists only if forbidden code has run."""
     place = installed.parent.parent / "trapped"
     place.unlink(missing_ok=True)
     return place

@@ -1,5 +1,6 @@
-"""An agent that was damaged on its host: noticed, put there again, and never started. What is whole
-is read once."""
+"""Test an agent that was damaged on its host: the damage is detected, the agent is installed again,
+and the damaged agent never starts. Undamaged files are read once.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +34,9 @@ pytestmark = pytest.mark.needs("other accounts")
 
 @pytest.fixture(params=["seen", "unseen"])
 def seen(request: pytest.FixtureRequest, workdir: Path) -> bool:
-    """Whether all of the agent was looked at when it was whole, so that a start only looks for what
-    changed."""
+    """Return whether the whole agent was checked while it was undamaged. A later start then checks
+    only the files that have changed.
+    """
     if request.param == "seen":
         note(workdir)
     return bool(request.param == "seen")
@@ -63,7 +65,7 @@ def other_code(path: Path) -> None:
 
 
 def unnoticed(path: Path) -> None:
-    """Changed, and of its old size and time."""
+    """Change the content of a file, but keep its size and time."""
     before = path.stat()
     path.write_bytes(path.read_bytes().replace(b"import", b"export"))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -101,8 +103,9 @@ def test_a_damaged_agent_comes_again_by_itself(workdir: Path, damage: Any) -> No
 def test_all_of_the_agent_is_read_once_and_then_only_what_changed(
     workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not from a look that was as young as the files: they may change again and show the same
-    time."""
+    """A check that is as young as the files does not count: the files may change again within the
+    same time stamp.
+    """
     at, name = str(workdir), agent_name()
     wait_for(
         lambda: arrive(workdir) == ("have", {}) and is_as_seen(at, name),
@@ -124,8 +127,9 @@ BLOCK_BYTES = 4096
 
 @pytest.mark.fault("44 a full disk cuts the agent's bytecode short, and has room again")
 def test_bytecode_that_a_full_disk_cut_short_is_written_again(workdir: Path) -> None:
-    """Python before 3.13 leaves it so. What fits into one block is written as a whole or not at
-    all."""
+    """Python before 3.13 leaves such files. A file that fits into one block is written as a whole
+    or not at all.
+    """
     lengths = {each: each.stat().st_size for each in bytecode(workdir).parent.glob("*.pyc")}
     long = [each for each, length in lengths.items() if length > BLOCK_BYTES]
     for each in long:
@@ -138,8 +142,9 @@ def test_bytecode_that_a_full_disk_cut_short_is_written_again(workdir: Path) -> 
 
 
 def test_bytecode_that_others_write_at_this_moment_is_no_damage(workdir: Path) -> None:
-    """As every host of a shared workdir does at its first start. They write beside the place, and
-    rename."""
+    """Every host of a shared workdir writes bytecode at its first start. Each host writes a
+    temporary file and renames it.
+    """
     folder, over = bytecode(workdir).parent, threading.Event()
     (workdir / AGENT / SEEN).unlink(missing_ok=True)
 

@@ -1,4 +1,6 @@
-"""JSON without the json package says and reads what the package does, and takes nothing else."""
+"""Test that the JSON code without the json package writes and reads the same texts as the package,
+and accepts nothing else.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The rows of a data set: the same on both sides, whatever lies in it, and refused where they name
-a path outside."""
+"""Test the rows of a data set: they are equal on both sides for any files, and are refused if they
+name a path outside the folder. t 106 the folder of the file has no row
+"""
 
 from __future__ import annotations
 

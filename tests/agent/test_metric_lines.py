@@ -1,4 +1,6 @@
-"""Metrics in lines as Keras, TensorFlow 1's hooks and common programs really printed them."""
+"""Test the metrics in lines that Keras, the hooks of TensorFlow 1 and common programs have
+printed.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ LINES = [
 
 
 def taken(*lines: str) -> dict[str, float]:
-    """`lines`: the newest last."""
+    """Return the metrics of `lines`, the newest of which is last."""
     return find(reversed(lines), {}, lambda name, value: True)
 
 

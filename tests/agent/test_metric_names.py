@@ -1,5 +1,6 @@
-"""Scalars as public programs name them: which are the step, the loss and the accuracy, and which
-are one of twenty a layer."""
+"""Test scalars with the names of public programs: which are the step, the loss and the accuracy,
+and which belong to a group of twenty for each layer.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ NONE = Figures({})
 
 
 def said(*each: tuple[str, str, float, int, float]) -> Figures:
-    """(folder, tag, value, step, time)."""
+    """Return the figures of scalars given as (folder, tag, value, step, time)."""
     return figures(
         {
             f"{folder}/{tag}": Scalar(folder=folder, tag=tag, value=value, step=step, time=time)

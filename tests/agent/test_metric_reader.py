@@ -1,4 +1,4 @@
-"""What reading a task's lines costs has a bound, whatever regular expressions a job brings."""
+"""Test that reading a task's lines has a bounded cost, whatever regular expressions a job has."""
 
 from __future__ import annotations
 

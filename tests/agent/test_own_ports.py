@@ -1,5 +1,6 @@
-"""A port that the program binds for itself alone, as PyTorch's store does: held between its starts,
-free at each."""
+"""Test a port that only the program binds, as PyTorch's store does: tfdeploy holds the port between
+the starts of the program and frees it at each start.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ RECOVERY = {"worker:0": ("gang", True)}
 
 
 def bind_alone(port: int) -> int:
-    """0, or the number of the error."""
+    """Bind the port. Return 0 or the errno. t 78 its supervisor has not written a status yet t 80
+    its supervisor was killed, but the program may be alive
+    """
     with socket.socket(socket.AF_INET6) as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -128,7 +131,8 @@ def launched(cluster: Any, field: str, *words: str, **fields: Any) -> int:
     cluster.prepare(
         "r1", {"worker:0": ("n1", [sys.executable, "meets.py", str(port), *words], given)}, **fields
     )
-    assert bind_alone(port) == errno.EADDRINUSE  # prepared: it is held for the task
+    # After prepare, the port is held for the task.
+    assert bind_alone(port) == errno.EADDRINUSE
     cluster.each("run.start", "r1")
     cluster.each("run.commit", "r1")
     return int(port)
@@ -205,7 +209,8 @@ def test_another_run_that_plans_it_is_told_whose_it_is_also_while_the_program_ha
     forever = ("n1", ["sleep", "1000"], {"own_port": port})
     cluster.launch("r1", {"worker:0": forever})
     cluster.wait_state("r1", "worker:0", "running")
-    assert bind_alone(port) == 0  # and the task has not bound it yet
+    # The task has not bound the port yet.
+    assert bind_alone(port) == 0
     workdir = cluster.hosts["n1"].context.workdir
     assert probe._held_ports(workdir, "n1") == {
         port: "worker:0 of run r1",

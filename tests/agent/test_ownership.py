@@ -1,6 +1,8 @@
-"""A second account on the host: whatever it planted in the workdir, none of it is run, nothing is
-written, and the error says what mends it. Root plays the user, so no permission of the system
-helps."""
+"""Test a second account on the host that plants files in the workdir: none of them is executed,
+nothing is written, and the error says how to repair it.
+
+Root plays the user, so file permissions do not protect the workdir.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ pytestmark = pytest.mark.needs("other accounts")
 
 
 def planted_bytecode(path: Path, trap: Path) -> None:
-    """Python would run it: its head names the size and time of the source."""
+    """Replace a bytecode file by the stranger's code. Python would run it, because its header keeps
+    the size and the time of the source.
+    """
     compiler = (
         "import marshal, sys; sys.stdout.buffer.write(marshal.dumps(compile(sys.argv[1], '', "
         "'exec')))"
@@ -178,7 +182,8 @@ def test_an_ordinary_users_workdir_beside_others(installed: Path) -> None:
     }
     assert arrive(place, python, **how) == ("need", {})
     assert arrive(place, python, **how) == ("have", {})
-    assert arrive(place)[1]["code"] == "foreign"  # root's own is another
+    # The workdir does not belong to root.
+    assert arrive(place)[1]["code"] == "foreign"
     os.chown(place, STRANGER + 1, STRANGER + 1)
     assert "belongs to" in arrive(place, python, **how)[1]["what"]
 
@@ -195,7 +200,7 @@ OF_A_TASK = [*OF_A_RUN, "job/runs/r1/hosts/n1/tasks/worker-0"]
 
 @pytest.fixture
 def run(workdir: Path, trap: Path) -> Path:
-    """A run whose part tells the minder and the supervisor to spring the trap."""
+    """Write a run whose part makes the minder and the supervisor spring the trap."""
     for path in OF_A_TASK:
         (workdir / path).mkdir(0o700, exist_ok=True)
     folder = Path(layout.host_dir(str(workdir), "job", "r1", "n1"))

@@ -1,5 +1,6 @@
-"""The filter admits exactly the addresses it was given: its program is run by an interpreter of
-classic BPF."""
+"""Test that the filter accepts exactly its addresses. An interpreter of classic BPF runs the
+program.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _ADDRESS = st.one_of(_V4, _V6, _NEAR.map(lambda address: f"::ffff:{address}"))
 
 
 def packet(address: str) -> bytes:
-    """The network's header of a SYN from there."""
+    """Return the network header of a SYN from this address."""
     parsed = ipaddress.ip_address(address)
     packed = parsed.ipv4_mapped or parsed if isinstance(parsed, ipaddress.IPv6Address) else parsed
     if packed.version == 4:
@@ -33,8 +34,10 @@ def packet(address: str) -> bytes:
 
 
 def run(program: list[peer_filter.Instruction], header: bytes) -> int:
-    """Classic BPF, as far as it is used. An offset outside or a jump past the end fails the
-    test."""
+    """Run a program of classic BPF, with the instructions that the filter uses.
+
+    An offset outside the header or a jump past the end fails the test.
+    """
     at, accumulator = 0, 0
     while True:
         code, if_true, if_false, value = program[at]

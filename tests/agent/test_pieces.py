@@ -1,5 +1,6 @@
-"""How files are cut into pieces: each byte once, small files whole, the same from any segment
-on."""
+"""Test how files are cut into pieces: each byte is in one piece, small files are whole, and the
+result is the same from any segment on.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def test_each_byte_is_in_one_piece(sizes: list[int]) -> None:
             for file, offset, length in piece:
                 assert offset == at[file] and length > 0
                 at[file] += length
-                # small files are whole
+                # Small files are not divided.
                 assert len(piece) == 1 or (offset == 0 and length == sizes[file])
     assert at == sizes and count == cut.count and sum(sizes) == cut.total_bytes
 

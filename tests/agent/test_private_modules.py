@@ -1,5 +1,6 @@
-"""The agent starts without the private modules of the standard library: a newer Python may not have
-them."""
+"""Test that the agent starts without the private modules of the standard library, which a newer
+Python may lack.
+"""
 
 from __future__ import annotations
 

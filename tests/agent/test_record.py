@@ -1,4 +1,4 @@
-"""Values of the agent: as dataclasses are, for what is used of them."""
+"""Test that the agent's value classes behave like dataclasses, as far as the agent uses them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Inner:
 
 @record
 class Outer:
-    """Fields of every kind."""
+    """A class with fields of every kind."""
 
     name: str
     count: int = 3

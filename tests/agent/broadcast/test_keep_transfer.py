@@ -1,4 +1,4 @@
-"""The chief's keep on its way to another host while its run ends."""
+"""Test the transfer of the chief's keep folder to another host, also while the run ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from tfdeploy.agent.mesh.shared_state import Knowledge
 
 
 def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: NewCluster) -> None:
-    """A minder stays as a messenger; by then the next run of the job may write there."""
+    """A minder may live on after the run to inform its peers, while the next run of the job already
+    writes to keep. So files that arrive late are not installed.
+    """
     cluster = hosts("n1", "n2")
     cluster.launch(
         "r1",
@@ -74,7 +76,9 @@ def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: NewClust
 def carried(
     path: Path, file: keep_transfer.File, folder: Path, change: Callable[[bytes], bytes] = bytes
 ) -> bytes:
-    """What arrives of `path` as `file`, where the wire makes `change` of its bytes."""
+    """Send the file `path` and return the bytes that arrive as `file`. `change` modifies the bytes
+    on the wire.
+    """
     ours, theirs = socket.socketpair()
     (path.parent / file[0]).parent.mkdir(exist_ok=True)
     path.rename(path.parent / file[0])

@@ -1,5 +1,6 @@
-"""Members of a broadcast on loopback: chains, stripes, deaths, liars, strangers; what lies there
-already; holes."""
+"""Test members of a broadcast on loopback: chains, stripes, deaths, liars, strangers, files that a
+host already has, and holes.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ CONTENT = {
     "big": NOISE.randbytes(5 * PIECE_BYTES + 17),
     "deep/small": b"1",
     "deep/medium": NOISE.randbytes(PIECE_BYTES - 5),
-    "large": NOISE.randbytes(300 * PIECE_BYTES),  # a second segment
+    # The file is long enough for a second segment.
+    "large": NOISE.randbytes(300 * PIECE_BYTES),
     "last": b"the end",
 }
 
@@ -51,7 +53,7 @@ def test_a_chain_brings_everything_to_all(tmp_path: Path) -> None:
         for name in world.names:
             assert world.received(name) == CONTENT
             assert {os.stat(tmp_path / name / "new" / path).st_mtime for path in CONTENT} == {7.0}
-        # each byte once
+        # Each byte arrives exactly once.
         assert world.members["n3"].holdings.received_bytes == world.cut.total_bytes
 
 
@@ -112,7 +114,7 @@ def test_a_file_that_only_seems_right_is_received_after_all(tmp_path: Path) -> N
         world.feed("n2", "n1")
         eventually(lambda: whole(world, "n2"))
         assert (tmp_path / "n2" / "new" / "big").read_bytes() == CONTENT["big"]
-        # untouched until it is put in place
+        # The old file stays unchanged until the new file is installed.
         assert (tmp_path / "n2" / "old" / "big").read_bytes() == other
         assert world.members["n2"].holdings.received_bytes <= PIECE_BYTES
 
@@ -134,7 +136,8 @@ def test_a_file_that_is_all_new_is_not_read_through(
         monkeypatch.setattr(pieces, "read_extent", counted)
         world.send("n1")
         assert world.received("n1") == CONTENT
-        assert 0 < sum(place.endswith(b"old/large") for place in read) <= 2 * 4  # in two segments
+        # At most four reads for each of the two segments.
+        assert 0 < sum(place.endswith(b"old/large") for place in read) <= 2 * 4
 
 
 def test_what_an_older_file_has_at_the_same_place_is_not_sent(tmp_path: Path) -> None:
@@ -148,7 +151,7 @@ def test_what_an_older_file_has_at_the_same_place_is_not_sent(tmp_path: Path) ->
         world.roots()
         sent = world.send("n1")
         assert world.received("n1") == CONTENT
-        # of big the first piece, small with medium, the end of large, last
+        # The first piece of big, the piece with small and medium, the end of large, and last.
         assert sent == 1 + 1 + 50 + 1
 
 
@@ -188,7 +191,8 @@ def test_a_wrong_piece_is_not_put_in_place_and_its_sender_is_named(tmp_path: Pat
         world.roots()
         world.send("n1")
         place = tmp_path / "n1" / "new" / "large"
-        with place.open("r+b") as stream:  # a host that lies, or whose disk does
+        # The parent now has a wrong piece, as on a host that lies or with a damaged disk.
+        with place.open("r+b") as stream:
             stream.seek(3 * PIECE_BYTES)
             stream.write(b"lie")
         world.feed("n2", "n1")
@@ -209,7 +213,8 @@ def test_wrong_sums_are_refused(tmp_path: Path) -> None:
         with pytest.raises(WrongSum):
             world.members["n1"].accept_from_here(0, leaves[:-1] + b"?")
         with pytest.raises(WrongSum):
-            world.members["n1"].put_from_here(0, 0, world.piece(0, 0))  # its sums were not accepted
+            # The checksums of the piece were not accepted.
+            world.members["n1"].put_from_here(0, 0, world.piece(0, 0))
         world.members["n1"].accept_from_here(0, leaves)
         for segment, index, content in (
             (0, 0, world.piece(0, 1)),

@@ -1,5 +1,4 @@
-"""Signs of life of real processes: what counts as doing something, and what does not. Time is what
-the test says."""
+"""Test which events of real processes count as signs of life. The test sets the time."""
 
 from __future__ import annotations
 
@@ -64,7 +63,7 @@ def test_what_a_task_says(case: str) -> None:
 
 
 class Patient:
-    """One process under the eyes of TaskActivity; the clock goes on by `look(passed_s)`."""
+    """One process that TaskActivity observes. `look(passed_s)` advances the clock."""
 
     def __init__(self, root: Path, script: str) -> None:
         self.paths = RunPaths(str(root / "job" / "runs" / "r1" / "hosts" / "n1"))
@@ -93,7 +92,9 @@ class Patient:
         return self.process.stdout.readline().decode().strip()
 
     def tell(self, text: str) -> None:
-        """The process does what it does at a line of its input, and says that it has."""
+        """Send a line to the process, and wait until the process reports that it has acted on the
+        line.
+        """
         assert self.process.stdin
         self.process.stdin.write(text.encode() + b"\n")
         self.process.stdin.flush()
@@ -114,7 +115,7 @@ class Patient:
         self.log.append(text, 0, 1, time.time())
 
 
-# Each prints its port, or 0, when nothing of its start is still to be computed.
+# Each program prints its port, or 0, when its start no longer uses the CPU.
 IDLE = "import sys\nprint(0, flush=True)\nfor line in sys.stdin: print('done', flush=True)"
 BUSY = """
 import sys, time

@@ -1,5 +1,6 @@
-"""What is wrong with a task that stands still, as rows: what is known of all tasks -> findings in
-words."""
+"""Test the diagnosis of a task that stands still. Each case has facts about all tasks and the
+expected findings.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,10 @@ ALONE = Finding("no output, no CPU, no traffic, and nothing is seen wrong with t
 
 
 def facts(mode: str = "async", host: str = "n2", **given: Any) -> Facts:
-    """worker:0 on n2 is ours; `signs` are laid over four tasks that are busy."""
+    """Return facts in which worker:0 on n2 is our own task.
+
+    All four tasks are busy, except for the given `signs`.
+    """
     signs = {
         "ps:0": BUSY,
         "worker:0": BUSY,

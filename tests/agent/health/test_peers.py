@@ -1,4 +1,4 @@
-"""Signs of life that other hosts tell, and hosts that tell them badly."""
+"""Test signs of life that other hosts send, and hosts that answer slowly or wrongly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
 
 NAMES = ["n1", "n2", "n3"]
-# No field has its default: each must arrive.
+# No field has its default value, so that a field that does not arrive is noticed.
 SIGN = Sign(
     still_s=7.0,
     waits=("worker:0",),
@@ -47,7 +47,7 @@ PEERS = [
 
 @contextmanager
 def dribbling(listener: socket.socket, certs: Any, every_s: float) -> Iterator[None]:
-    """A host of the run that answers what it is asked with one byte now and then."""
+    """Run a host that answers each request with one byte every `every_s`."""
     over = threading.Event()
 
     def answer() -> None:
@@ -105,7 +105,9 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
 
 
 def test_the_sign_that_is_sent_here_has_no_default() -> None:
-    """A new field of Sign is dropped by peers unless it is checked there: give it a value in SIGN."""
+    """Peers drop a new field of Sign unless they check it, so SIGN must have a value for each
+    field.
+    """
     assert [name for name in Sign._fields if getattr(SIGN, name) == getattr(Sign(), name)] == []
 
 
@@ -140,7 +142,7 @@ def test_a_line_of_any_length_comes_whole_and_leaves_the_patience_as_it_was(
 
 
 def test_a_listing_is_read_in_large_blocks() -> None:
-    """One byte at a time, a listing of 64 MiB would keep a core for a minute."""
+    """Reading one byte at a time, a listing of 64 MiB would use a core for a minute."""
     reads: list[int] = []
     listing = b"x" * (1 << 20) + b"\n"
 

@@ -1,5 +1,6 @@
-"""What a try at a port finds, what would lead a task astray, and what another host may say of its
-tasks."""
+"""Test what a connect to a port reports, which names resolve to this host by mistake, and what
+another host may report about its tasks.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from tfdeploy.agent.health.activity import Sign
 
 def test_a_knock_tells_open_from_closed_and_leaves_nothing_open() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as held:
-        held.bind(("127.0.0.1", 0))  # as a port that is held and not listened on
+        # This port is held but does not listen.
+        held.bind(("127.0.0.1", 0))
         there, not_there = (f"127.0.0.1:{one.getsockname()[1]}" for one in (server, held))
         assert reach.try_ports([there, not_there]) == {there: "open", not_there: "closed"}
         connection, _ = server.accept()
@@ -29,7 +31,8 @@ def test_a_full_queue_and_a_bad_name_are_no_answer() -> None:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(0)
         address = f"127.0.0.1:{deaf.getsockname()[1]}"
-        with socket.create_connection(deaf.getsockname()):  # it never takes this one
+        # The server never accepts this connection, so its queue is full.
+        with socket.create_connection(deaf.getsockname()):
             assert reach.try_ports([address], within_s=0.2) == {address: "no answer"}
     assert reach.try_ports(["no-such-host.invalid:2222"])["no-such-host.invalid:2222"] not in (
         "open",
@@ -57,7 +60,7 @@ def test_words_for_what_a_connection_of_our_own_ran_into() -> None:
 
 
 def test_a_name_that_means_this_host() -> None:
-    # Nobody was led astray by 127.0.0.1: that is what was written.
+    # An address of 127.0.0.1 is no mistake of a name server: the user wrote it.
     others = ["127.0.0.1:2222", "[::1]:2222", "192.0.2.1:2222", "no-such-host.invalid:2222"]
     own_names = reach.names_of_this_host(["localhost:2222", *others])
     assert list(own_names) == ["localhost:2222"]

@@ -1,4 +1,6 @@
-"""One holder of a lock file, also where the holder removes it or a child has inherited it."""
+"""Test that a lock file has one holder, also if the holder removes the file or a child inherits
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Who waits for changes in folders wakes up when there is one, and by itself where no kernel
-tells."""
+"""Test that a watcher of folders wakes up after a change, and periodically if the kernel sends no
+event.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ WITHIN_S = 60.0
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What no event tells is not told within the test."""
+    """Disable the periodic wake-up for the duration of a test, so that only events wake the
+    watcher.
+    """
     monkeypatch.setattr(inotify, "SLICE_S", 2 * WITHIN_S)
 
 
@@ -36,7 +39,8 @@ def test_it_wakes_up_when_something_changes(tmp_path: Path, patient: None, how: 
     log.touch()
     other.touch()
     watcher = inotify.Watcher([str(tmp_path)], inotify.WRITTEN | inotify.PLACED)
-    assert ends(wait(watcher))  # the first time at once: nobody has looked since it began
+    # The first wait returns at once, because something may have changed before the watch began.
+    assert ends(wait(watcher))
     thread = None if "before" in how else wait(watcher)
     if how == "placed":
         other.rename(tmp_path / "status.json")

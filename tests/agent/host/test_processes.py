@@ -1,4 +1,4 @@
-"""Who is whom among real processes; strangers are never signalled."""
+"""Test the identity of real processes. Unrelated processes are never signalled."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_another_identity_with_this_pid_is_never_signalled(child: Any, lie: Any)
 
 @pytest.mark.needs("choice of a pid")
 def test_a_pid_that_was_used_again_is_a_stranger(child: Any) -> None:
-    """The kernel is made to give the same pid to a bystander."""
+    """The test makes the kernel give the same pid to an unrelated process."""
     first = child("sleep", "100")
     who = processes.identity(first.pid)
     assert who is not None
@@ -69,7 +69,8 @@ def test_a_pid_that_was_used_again_is_a_stranger(child: Any) -> None:
         Path("/proc/sys/kernel/ns_last_pid").write_text(str(who.pid - 1))
         stranger = child("sleep", "100")
         again = processes.identity(stranger.pid)
-        if stranger.pid == who.pid and again != who:  # not born in the same hundredth of a second
+        # The start times must differ; their unit is a hundredth of a second.
+        if stranger.pid == who.pid and again != who:
             break
         stranger.kill()
         stranger.wait()
@@ -121,7 +122,7 @@ def test_marks_of_another_users_process_are_not_believed(child: Any) -> None:
     assert stranger.pid not in processes.marked(mark, table) and own.pid in processes.marked(
         mark, table
     )
-    # what changed its user is still below what started it
+    # A process that has changed its user is still a descendant of the process that started it.
     assert processes.descendants([own.pid], table)
     processes.send_all(processes.descendants([own.pid], table), table, signal.SIGKILL)
 
@@ -129,7 +130,7 @@ def test_marks_of_another_users_process_are_not_believed(child: Any) -> None:
 def test_a_process_that_keeps_turning_into_another_program_is_found_at_every_look(
     child: Any, tmp_path: Path
 ) -> None:
-    """Within exec it has no environment: one look in a hundred fell into that."""
+    """During exec a process has no environment. One check in a hundred happens at such a moment."""
     mark = {"TFDEPLOY_TEST_MARK": uuid.uuid4().hex}
     again = tmp_path / "again.py"
     again.write_text(

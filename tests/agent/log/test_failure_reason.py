@@ -1,5 +1,6 @@
-"""The line that a person would quote from a log, and whether the next start would meet the same: as
-programs print them."""
+"""Test which line of a log is reported as the reason of a failure, and whether the next start would
+fail in the same way. The logs are from real programs.
+"""
 
 from __future__ import annotations
 

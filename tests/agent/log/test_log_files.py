@@ -1,5 +1,6 @@
-"""A task's log on the disk: written, rotated, cut, refused by the disk; read from anywhere, while
-it is written."""
+"""Test a task's log on disk: it is written, rotated, truncated or refused by the disk, and it is
+read from any offset while it is written.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def joined(pieces: list[Piece]) -> bytes:
 
 
 def attributed(pieces: list[Piece]) -> list[tuple[int, int, bytes]]:
-    """(stream, attempt, bytes) with neighbours of one kind joined."""
+    """Return (stream, attempt, bytes). Adjacent pieces with the same stream and attempt are
+    joined.
+    """
     found: list[tuple[int, int, bytes]] = []
     for piece in pieces:
         ends = [int(record[0]) for record in piece.records[1:]] + [len(piece.blob)]
@@ -114,7 +117,7 @@ def test_a_follower_loses_nothing_over_rotations(tmp_path: Path) -> None:
 
 
 def test_readers_beside_a_writer_that_rotates_all_the_time(tmp_path: Path) -> None:
-    """Whatever a reader gets is right; what it missed is counted."""
+    """All bytes that a reader gets are right, and the bytes that it misses are counted."""
     pattern = bytes(range(251)) * 4000
     done = threading.Event()
 
@@ -182,7 +185,8 @@ def test_a_full_disk_is_survived_and_counted(
 
     def full(fd: int, content: Any) -> int:
         if len(content) > 3:
-            return real_write(fd, content[:3])  # the last bytes that fit
+            # The disk has space for three more bytes.
+            return real_write(fd, content[:3])
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:

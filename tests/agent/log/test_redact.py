@@ -1,5 +1,6 @@
-"""No secret leaves a task in its output, whatever pieces it comes in, and however the program
-writes it."""
+"""Test that a task's output contains no secret, however the output is split and whatever form of
+the secret the program prints.
+"""
 
 from __future__ import annotations
 
@@ -94,8 +95,9 @@ def in_base64(text: str, before: int, altchars: bytes | None = None) -> bytes:
     "secret", [AWKWARD, "hf_0123456789abcdefXYZ", "\x00\xff>?~ÿ>?~".replace("\x00", "é")]
 )
 def test_encoded_forms_are_masked(secret: str) -> None:
-    """Of base64 at most the characters that its neighbours share with it are seen: fewer than 6
-    bits at each end."""
+    """In base64, a character at each end of the secret may stay visible: it has fewer than 6 bits
+    of the secret and shares the others with the neighbouring text.
+    """
     quoted = urllib.parse.quote(secret, safe="")
     whole = [
         urllib.parse.quote(secret),

@@ -1,5 +1,6 @@
-"""Whom TensorFlow blames: what TensorFlow 2.21 printed when a worker of a mirrored gang of three
-had been frozen for 10 s."""
+"""Test which tasks TensorFlow blames, with the output of TensorFlow 2.21 when a worker of a
+mirrored gang of three was frozen for 10 s.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +28,16 @@ TWO = ERROR.replace(b"task:1\nThe", b"task:1\n/job:chief/replica:0/task:0\nThe")
     ("said", "own", "blamed"),
     [
         (ERROR, "worker:0", "TensorFlow heard nothing more of worker:1"),
-        (ERROR, "worker:1", None),  # it was cut off, and says what it was told
+        # This task itself was cut off; TensorFlow only repeats what the others reported.
+        (ERROR, "worker:1", None),
         (TWO, "worker:0", "TensorFlow heard nothing more of chief:0, worker:1"),
         (
             ERROR + ERROR.replace(b"/task:1", b"/task:2"),
             "worker:0",
             "TensorFlow heard nothing more of worker:2",
         ),
-        (ERROR + b"." * (1 << 20), "worker:0", None),  # long ago: it went on after that
+        # The error is old, because the task has printed more since.
+        (ERROR + b"." * (1 << 20), "worker:0", None),
         (b"ValueError: unhealthy (stopped sending heartbeats): me\n", "worker:0", None),
         (b"", "worker:0", None),
     ],

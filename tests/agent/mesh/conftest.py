@@ -1,4 +1,6 @@
-"""Meshes of three hosts, and a fourth host that is none of their run."""
+"""Fixtures with the meshes of three hosts, and of a fourth host that does not belong to their
+run.
+"""
 
 from __future__ import annotations
 

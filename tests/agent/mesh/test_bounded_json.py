@@ -1,5 +1,6 @@
-"""What another host sends as JSON is a bounded value or a ValueError, on a thread with a small
-stack too."""
+"""Test that JSON from another host is either a bounded value or a ValueError, also on a thread with
+a small stack.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +123,8 @@ def test_the_signs_of_another_host_are_values_of_one_type() -> None:
         {"signs": {"worker:1": dict(SIGN, waits=["worker:9", 3, "worker:0"])}}, PART, "n2"
     )
     assert told["worker:1"].waits == ("worker:0",)
-    assert peers._checked({"signs": {"worker:0": SIGN}}, PART, "n2") == {}  # not its own task
+    # The task is not a task of n2.
+    assert peers._checked({"signs": {"worker:0": SIGN}}, PART, "n2") == {}
 
 
 @pytest.mark.parametrize(

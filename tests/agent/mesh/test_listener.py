@@ -1,5 +1,6 @@
-"""Who is let in to a minder's mesh: members of its run that make sense, however many others
-knock."""
+"""Test that a minder's mesh accepts only valid messages from members of its run, however many
+strangers connect.
+"""
 
 from __future__ import annotations
 
@@ -31,19 +32,20 @@ from tfdeploy.agent.mesh.shared_state import Knowledge
 def channel_to(
     meshes: Meshes, certs: dict[str, str], token: str | None = None
 ) -> Iterator[ssl.SSLSocket]:
-    """A connection to the mesh of host n1."""
+    """Yield a connection to the mesh of host n1."""
     plain = socket.create_connection(("127.0.0.1", meshes.hosts["n1"].mesh_port), timeout=10)
     with plain, tls.contexts(certs)[1].wrap_socket(plain, server_hostname=token) as channel:
         yield channel
 
 
 def speak(meshes: Meshes, certs: dict[str, str], line: bytes, token: str | None = None) -> bytes:
-    """What host n1 answers to one line; b"" where it hangs up."""
+    """Send one line to host n1. Return its answer, or b"" if n1 closes the connection."""
     try:
         with channel_to(meshes, certs, token) as channel:
             channel.sendall(line)
             return channel.recv(65536)
-    except OSError:  # in the handshake, or only afterwards: TLS 1.3 refuses late
+    # With TLS 1.3, a refusal may arrive only after the handshake.
+    except OSError:
         return b""
 
 
@@ -92,7 +94,8 @@ def test_a_certificate_of_another_run_or_of_no_host_is_refused(three: Meshes) ->
     good = Knowledge(committed=True).as_json()
     assert speak(three, three.certs["stranger"], message(good, host="stranger")) == b""
     other_run = make_certs(["n2"])["n2"]
-    mixed = dict(other_run, ca=three.certs["n1"]["ca"])  # it trusts us, we do not trust it
+    # The peer trusts n1, but n1 does not trust the peer.
+    mixed = dict(other_run, ca=three.certs["n1"]["ca"])
     assert speak(three, mixed, message(good)) == b""
     assert not one.known().committed
 
@@ -121,7 +124,7 @@ def test_garbage_and_silence_do_not_stop_it(three: Meshes, monkeypatch: pytest.M
 def test_strangers_hang_up_no_member(three: Meshes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshake_gate, "MOST_WAITING", 32)
     one = three.join("n1")
-    # a checkpoint may be on its way there for minutes
+    # A connection of a member may last minutes, for example while it transfers a checkpoint.
     with channel_to(three, three.certs["n2"]) as guest:
         three.wait_until(lambda: one._listener._of_members, 5.0)
         strangers = [
@@ -148,8 +151,9 @@ def test_one_member_has_a_bounded_number_of_connections(three: Meshes) -> None:
 
 
 class Flood:
-    """A stranger's TLS handshakes at host n1, as fast as `a_second` allows, each with a certificate
-    of another run."""
+    """A stranger's TLS handshakes with host n1, at most `a_second` per second, each with a
+    certificate of another run.
+    """
 
     def __init__(self, meshes: Meshes, certs: dict[str, str], a_second: int) -> None:
         self.begun = 0
@@ -208,7 +212,7 @@ def test_a_crowd_of_strangers_costs_few_handshakes_and_holds_up_no_word(three: M
 def test_strangers_that_speak_byte_by_byte_do_not_keep_it_busy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # on a busy machine they speak for longer than 5 s
+    # On a busy machine the strangers send for longer than 5 s.
     monkeypatch.setattr(handshake_gate, "WAIT_S", DEADLINE_S)
     looks: list[float] = []
     with contextlib.ExitStack() as stack:
@@ -226,7 +230,8 @@ def test_strangers_that_speak_byte_by_byte_do_not_keep_it_busy(
         wait_for(lambda: len(one._waiting) == 50, 10.0, "all are waited for")
         looks.clear()
         begun = time.monotonic()
-        for _ in range(1000):  # less than is looked at of a first message
+        # The bytes stay below the size limit of a first message.
+        for _ in range(1000):
             for each in strangers:
                 each.sendall(b"\x00")
         assert looks and len(looks) <= (time.monotonic() - begun) / handshake_gate._PAUSE_S + 2
@@ -242,20 +247,21 @@ def test_a_word_to_this_host_alone_lets_a_member_through(
         != handshake_gate.token("ca", "n2")
         != handshake_gate.token("other", "n2")
     )
-    assert speak(three, three.certs["n2"], message(Knowledge().as_json())) == b""  # no token
+    # The message has no token.
+    assert speak(three, three.certs["n2"], message(Knowledge().as_json())) == b""
     two.share(Knowledge(committed=True))
     three.wait_until(lambda: one.known().committed, 10.0)
 
 
 @pytest.fixture
 def guarded(monkeypatch: pytest.MonkeyPatch) -> GuardedPorts:
-    """Loopback is a network like any other; the plan knows 127.0.0.5 alone."""
+    """Return guarded ports that treat loopback like any network. The plan knows only 127.0.0.5."""
     monkeypatch.setattr(peer_filter, "LOOPBACK", ())
     return GuardedPorts(["127.0.0.5"])
 
 
 def tell(meshes: Meshes, line: bytes, host: str = "n2") -> bytes:
-    """As `speak`, with the run's token, so that it begins a handshake from any address."""
+    """Call `speak` with the token of the run, which allows a handshake from any address."""
     return speak(
         meshes, meshes.certs[host], line, handshake_gate.token(meshes.certs["n1"]["ca"], "n1")
     )

@@ -1,7 +1,7 @@
-"""Joining what minders know is commutative, associative, idempotent and monotone, whatever their
-messages say.
+"""Test that joining the knowledge of minders is commutative, associative, idempotent and monotone,
+for any messages.
 
-2,000 generated pairs and triples here, TFDEPLOY_SOAK_MERGES of them in `make soak`.
+The test generates 2,000 pairs and triples, or TFDEPLOY_SOAK_MERGES of them in `make soak`.
 TFDEPLOY_MERGE_SEED repeats one series.
 """
 
@@ -33,14 +33,16 @@ PART = wire.HostPart(
     release="c",
     peers=list(PEERS.values()),
 )
-TIMES = [0, 0.0, -0.0, 1, 1.0, 2.5, 1e9, 1763719000.123]  # few, so that they meet
+# There are few times, so that equal times occur often.
+TIMES = [0, 0.0, -0.0, 1, 1.0, 2.5, 1e9, 1763719000.123]
 COUNTS = [0, 1, 2, 10**6]
 TEXTS = ["", "a", "b", "\u8bad", "x" * 400, "\ud800", "[{"]
 
 
 def generated(chance: random.Random) -> dict[str, Any]:
-    """A message's `known`: valid, but for what a host may leave out, write in another type of
-    number, or add."""
+    """Return the `known` of a message. It is valid, but a host may omit a field, use another number
+    type or add a field.
+    """
     some = chance.choice
     said: dict[str, Any] = {"committed": some([True, False, None]), "later": [1]}
     if some([True, False]):
@@ -77,7 +79,7 @@ def heard(said: dict[str, Any]) -> Knowledge:
 
 
 def same(one: Knowledge, other: Knowledge) -> bool:
-    """To the last letter: by their digests two hosts tell whether they know the same."""
+    """Return whether two values also have the same text: hosts compare the digests of the texts."""
     return one == other and shared_state._text(one.as_json()) == shared_state._text(other.as_json())
 
 

@@ -1,5 +1,6 @@
-"""What minders tell each other: what one knows all others hear, whoever comes late, leaves, or runs
-out of threads."""
+"""Test that all minders learn what one minder knows, also if a minder joins late, leaves, or cannot
+start threads.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def test_a_peer_that_comes_late_hears_it_from_whoever_is_left(three: Meshes) -> 
 
 def test_who_goes_says_so_to_those_where_nothing_runs_any_more(three: Meshes) -> None:
     one, other = three.join("n1", ended("worker:2")), three.join("n3")
-    one.share(ended("worker:0"))  # as far as n1 knows, nobody of n3 needs to hear it
+    # In the knowledge of n1, no task of n3 is alive.
+    one.share(ended("worker:0"))
     one.send_last_update()
     assert "worker:0" in other.known().ended
 
@@ -48,7 +50,8 @@ def test_who_takes_over_takes_nobody_for_silent_before_it_listened(three: Meshes
 
 def test_threads_do_not_pile_up(three: Meshes) -> None:
     before = threading.active_count()
-    one = three.join("n1")  # its peers are not there
+    # The peers of n1 do not exist.
+    one = three.join("n1")
     one.share(Knowledge(committed=True))
     three.wait_until(lambda: one._peers["n2"].failures >= 3, 10.0)
     assert threading.active_count() <= before + 2 + 2
@@ -60,7 +63,7 @@ def test_who_left_before_it_was_told_is_not_waited_for(three: Meshes) -> None:
     one.share(Knowledge(committed=True))
     three.wait_until(lambda: two.known().committed, 5.0)
     two.close()
-    # n2 and n3 have tasks as far as n1 knows, and nobody listens there
+    # In the knowledge of n1, n2 and n3 have live tasks, but no mesh listens on these hosts.
     one.share(ended("worker:0"))
     assert not one.all_know()
     three.wait_until(one.all_know, 20.0)
@@ -87,7 +90,8 @@ def test_no_thread_for_a_moment_makes_it_neither_deaf_nor_mute(
 def test_who_does_not_take_all_that_it_hears_is_not_told_again_at_once(three: Meshes) -> None:
     one, two = three.join("n1"), three.join("n2")
     join = two.share
-    two.share = lambda other: join(other._replace(decided=None))  # as an older version does
+    # An older version ignores this field.
+    two.share = lambda other: join(other._replace(decided=None))
     one.share(Knowledge(committed=True, decided=1.0))
     three.wait_until(
         lambda: (
@@ -147,7 +151,9 @@ print(two.known().committed)
 def test_once_it_listens_it_speaks_without_importing_anything(
     three: Meshes, agent_dir: str
 ) -> None:
-    """What cannot be imported for want of memory is never tried again: "unknown encoding: idna"."""
+    """After a module fails to import for lack of memory, Python never tries again and reports
+    "unknown encoding: idna".
+    """
     ports = {name: three.hosts[name].mesh_port for name in ("n1", "n2")}
     given = json.dumps([three.certs, ports])
     command = [AGENT_PYTHON, "-S", "-E", "-c", WITHOUT_IMPORTS, agent_dir]
@@ -179,4 +185,5 @@ def test_no_exception_ends_a_conversation_for_good(
     monkeypatch.setattr(target, name, fail)
     one.share(Knowledge(committed=True))
     three.wait_until(lambda: len(failed) == 3 and two.known().committed, 20.0)
-    assert capfd.readouterr().err.count("Traceback") <= 1  # of each kind it is told once
+    # Each kind of error is reported once.
+    assert capfd.readouterr().err.count("Traceback") <= 1

@@ -1,4 +1,6 @@
-"""What minders tell each other joins to the same, whoever tells whom, how often, in which order."""
+"""Test that minders reach the same joined knowledge, whichever minder informs which, how often and
+in which order.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The word that a run is over, as one host tells it and another takes it."""
+"""Test the message that a run has ended: one host sends it, and another host accepts it."""
 
 from __future__ import annotations
 

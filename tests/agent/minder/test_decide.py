@@ -1,5 +1,6 @@
-"""The rules of a run's life on one host, as rows: what is known and how late it is -> what to
-do."""
+"""Test the rules for the life of a run on one host. Each case has the known facts, the time and the
+expected actions.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ STOP = {"kind": "stop", "reason": STOPPED_BY_OPERATOR, "host": "n1", "time": 1.0
 
 
 def view(phase: str, known: Knowledge | None = None, words: Any = None, **given: Any) -> View:
-    """now is 100 s; `ps`, `w1`: (state, supervised, quiet_s) of the two tasks of this host."""
+    """Return a view at 100 s. `ps` and `w1` are (state, supervised, quiet_s) of the two tasks of
+    this host.
+    """
     rows = {
         "ps:0": given.pop("ps", ("running", True, 0.0)),
         "worker:1": given.pop("w1", ("running", True, 0.0)),
@@ -235,8 +238,8 @@ CASES = {
 }
 
 
-# Other modes: peers by name, with "!" for deciding and "+" for serving; this host has the tasks
-# given in `own`.
+# Other modes. Each value lists the peers, with "!" for a deciding task and "+" for a serving task.
+# The argument `own` lists the tasks of this host.
 MODES = {
     "mirrored": "worker:0! worker:1! evaluator:0",
     "coordinator": "ps:0+ chief:0! worker:0+ worker:1+ evaluator:0",
@@ -247,7 +250,7 @@ EARLIER = dict(GOOD, time=45.0)
 
 
 def mode_view(mode: str, own: dict[str, tuple[str, bool, float]], ended: dict[str, Any]) -> View:
-    """Committed, decided 70 s ago where it is."""
+    """Return a view of a committed run. If the run is decided, that was 70 s ago."""
     words = [(word.rstrip("!+"), "!" in word, "+" in word) for word in MODES[mode].split()]
     peers = [
         Peer(
@@ -374,7 +377,9 @@ IN_MODES = {
 
 
 def test_a_worker_that_waits_for_one_that_has_ended_gets_no_grace() -> None:
-    """TensorFlow makes no session before all have answered; one that starts again may yet do so."""
+    """TensorFlow creates no session before all tasks have answered. A task that restarts may still
+    answer.
+    """
     waiting = view(
         "committed",
         Knowledge(committed=True, abort=None, ended={"worker:0": GOOD}),

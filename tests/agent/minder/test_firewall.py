@@ -1,4 +1,6 @@
-"""The run's nftables table: real nft, real kernels' namespaces, and who gets through."""
+"""Test the nftables table of a run with real nft in network namespaces: which connections are
+accepted.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ TESTS = Path(__file__).parents[2]
 
 
 def scene(folder: Path, name: str) -> Any:
-    """What a function of support/agent/firewalled.py found, in a network namespace of its own."""
+    """Run a function of support/agent/firewalled.py in a separate network namespace and return its
+    result.
+    """
     require("nftables", "links", "other accounts")
     words = [
         "unshare",
@@ -42,8 +46,10 @@ def scene(folder: Path, name: str) -> Any:
 
 
 def test_what_is_closed_where() -> None:
-    """All ports here, and those of other hosts at each of their addresses, but for addresses that
-    this host has too."""
+    """The table closes all ports of the run on this host, and the ports of the other hosts at each
+    of their addresses. It skips addresses that this host has too. t 85 of 200 t 86 of 10,000, over
+    IPv4 and IPv6 t 89 of 5,000 t 90 of 5,000
+    """
     mesh = [
         wire.MeshHost("n1", "10.0.0.1", 2299, ["10.0.0.1", "172.17.0.1"]),
         wire.MeshHost("n2", "10.0.0.2", 2298, ["10.0.0.2", "172.17.0.1", "fd00::2"]),
@@ -136,7 +142,8 @@ def test_why_a_host_can_make_no_table_is_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(nft_program, "_FOLDERS", ())
-    monkeypatch.setattr(os, "geteuid", lambda: 0)  # where nobody says that there is no sudo
+    # For root, the error does not mention sudo.
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert nft_program.read(nft_program.start()) == (None, "nft is not installed")
     for output, code, why in (
@@ -167,8 +174,9 @@ def test_why_a_host_can_make_no_table_is_said(
 def test_an_nft_that_crashes_is_asked_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It does where tables come and go meanwhile: a launch with `protect: firewall` failed by
-    it."""
+    """nft can crash if tables are created or removed at the same time. A launch with `protect:
+    firewall` failed for this reason.
+    """
     monkeypatch.setattr(nft_program, "_FOLDERS", ())
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     program, crashes = tmp_path / "nft", tmp_path / "crashes"
@@ -184,7 +192,7 @@ def test_an_nft_that_crashes_is_asked_again(
 
 
 def test_nft_itself_says_that_it_may_not(tmp_path: Path) -> None:
-    """As an ordinary user."""
+    """The test runs nft as an ordinary user."""
     require("nftables", "other accounts")
     as_user = ["setpriv", "--reuid=4711", "--clear-groups", sys.executable, "-c"]
     env = {**os.environ, "PYTHONPATH": str(TESTS.parent)}

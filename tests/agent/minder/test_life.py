@@ -1,5 +1,6 @@
-"""A run from prepare to its end, on one host and on several, with real processes and nobody
-attached."""
+"""Test a run from prepare to its end, on one host and on several hosts, with real processes and
+without a client.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +92,8 @@ def test_started_and_not_committed_ends(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}
     cluster.prepare("r1", tasks, commit_within_s=2.0)
-    # the word alone: the limit may pass between two calls of the verb
+    # The test writes the request directly, because the limit may pass between two calls of the
+    # verb.
     for host in cluster.hosts.values():
         host.paths("r1").leave_word("start")
     states = cluster.wait_ended("r1")
@@ -162,7 +164,7 @@ def test_abort_reaches_a_host_that_the_control_machine_does_not(hosts: NewCluste
 
 
 def test_a_long_reason_is_the_same_everywhere(hosts: NewCluster) -> None:
-    """Two that never come to know the same would tell each other for ever."""
+    """Two minders whose knowledge never becomes equal would exchange messages forever."""
     cluster = hosts("n1", "n2")
     cluster.launch("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)})
     cluster.hosts["n1"].call(
@@ -179,9 +181,11 @@ def test_purge_leaves_nothing(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)})
     for answer in cluster.each("run.abort", "r1", reason="rolled back", purge=True).values():
-        # {}: it heard so from the other host, and has removed what never began
+        # The answer is {} if the host has learned of the abort from its peer and has removed the
+        # run.
         assert answer in ({"survivors": []}, {})
-    for host in cluster.hosts.values():  # its minder may still be removing it, when it has heard so
+    # The minder may still be removing the run when it has learned of the abort from its peer.
+    for host in cluster.hosts.values():
         cluster.wait_until(
             lambda host=host: not os.path.exists(host.paths("r1").run_dir), what="it is removed"
         )
@@ -289,7 +293,7 @@ def test_files_left_outside_keep_are_named_and_secrets_are_gone(hosts: NewCluste
 
 
 def test_a_host_that_falls_silent_keeps_no_ps_alive(hosts: NewCluster) -> None:
-    """worker:1's host dies without a word after the deciding task is done."""
+    """The host of worker:1 dies without a message after the deciding task has finished."""
     cluster = hosts("n1", "n2", "n3")
     cluster.launch(
         "r1",
@@ -320,8 +324,9 @@ def test_a_host_that_falls_silent_keeps_no_ps_alive(hosts: NewCluster) -> None:
 def test_a_minder_whose_files_are_removed_ends_and_makes_no_new_ones(
     hosts: NewCluster, left: str
 ) -> None:
-    """`rm -rf` takes the files before their folder: a minder that looks between the two finds its
-    task without a supervisor."""
+    """`rm -rf` removes the files before their folder. A minder that checks in between finds its
+    task without a supervisor.
+    """
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", FOREVER)})
     paths = cluster.hosts["n1"].paths("r1")
@@ -333,7 +338,8 @@ def test_a_minder_whose_files_are_removed_ends_and_makes_no_new_ones(
         cluster.wait_until(lambda: remove(paths.run_dir))
     cluster.wait_until(lambda: not processes.is_alive(minder))
     assert not os.path.lexists(paths.file("tasks"))
-    with suppress(VerbError):  # unknown_run: its supervisor has ended the task already
+    # The error is unknown_run if the supervisor has already ended the task.
+    with suppress(VerbError):
         cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)
     cluster.wait_until(lambda: not cluster.alive("r1"))
 

@@ -1,4 +1,4 @@
-"""What a minder does with what the monitor says."""
+"""Test how a minder reacts to the results of the monitor."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Who starts again, when and in which order, as rows: own tasks, what is known, how late it is ->
-what to do."""
+"""Test which tasks restart, when and in which order. Each case has the tasks of this host, the
+known facts, the time and the expected actions.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +48,8 @@ ERROR = "TypeError: only integers (train.py:88)"
 FAILED: dict[str, Any] = {"state": "ended", "outcome": "failed", "exit_code": 1, "reason": ERROR}
 TWICE = dict(COUNT, error="TypeError (train.py:88)", same=2)
 DONE: dict[str, Any] = {"state": "ended", "outcome": "succeeded", "exit_code": 0, "up": True}
-# sync: a ps breaks the gang of all, workers recover alone. n1 has the ps and a worker, n2 the chief
-# and a worker.
+# Mode sync: the death of a ps breaks the gang of all tasks, and a worker recovers alone. n1 has the
+# ps and a worker, n2 the chief and a worker.
 PEERS = [
     Peer(
         task="ps:0", role="ps", host="n1", deciding=False, serves=True, on_death="gang", gang=True
@@ -90,7 +91,9 @@ def view(
     same_error_ends: bool = True,
     **known: Any,
 ) -> View:
-    """Host n1 at 100 s. A task that ended has no supervisor any more."""
+    """Return the view of host n1 at 100 s. A task that has ended has no supervisor. t 260 the
+    attempt made steps, or another task was the cause t 261 an older version wrote this count
+    """
     part = HostPart(
         run="r1",
         job="j",
@@ -279,7 +282,7 @@ def test_an_attempt_in_between_that_another_task_ended_may_have_worked() -> None
 
 
 def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_believe() -> None:
-    """A host that lies may have said it."""
+    """The large number may come from a host that lies."""
     last = dict(ROUND, n=MAX_ROUND, count=MAX_ROUND, quick=MAX_ROUND)
     seen = view(
         ps=dict(DEAD, round=MAX_ROUND, attempt=2),
@@ -325,7 +328,7 @@ def test_words_for_what_starts_again() -> None:
         "; waits for n2, where nobody minds it, as long as restart.wait allows"
     )
     assert reasons(view(w1=DONE)) == {}
-    # by the attempts before: this death is not counted yet
+    # The count includes only the earlier attempts: this death is not counted yet.
     used_up = dict(COUNT, attempt=0, count=3)
     assert reasons(view(w1=DEAD, counts={"worker:1": used_up})) == {}
     assert reasons(view(w1=DEAD, counts={"worker:1": dict(COUNT, count=4)})) == {}

@@ -1,5 +1,6 @@
-"""The minder and its supervisors: between the start of one and its first word, and where the system
-refuses a start."""
+"""Test a minder and its supervisors: the time from the start of a supervisor to its first status,
+and a start that the system refuses.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(
     paths = cluster.hosts["n1"].paths("r1")
     supervisors = Supervisors(paths, paths.part())
     assert supervisors.start("worker:0", 2, 2)
-    own = supervisors.observe_tasks()  # its supervisor has hardly begun
+    # The supervisor has not written its status yet.
+    own = supervisors.observe_tasks()
     assert (own["worker:0"].status.attempt, own["worker:0"].status.round) == (2, 2) and own[
         "worker:0"
     ].supervised
@@ -65,8 +67,9 @@ def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(
 
 
 def test_words_about_waiting_are_no_sign_of_life_once_the_run_is_decided(hosts: NewCluster) -> None:
-    """TensorFlow says them every 10 s, for ever: the grace of 60 s without a word would never be
-    over."""
+    """TensorFlow prints such a line every 10 s without end. If the lines counted, the grace period
+    of 60 s without output would never end.
+    """
     cluster = hosts("n1")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER)})
     paths = cluster.hosts["n1"].paths("r1")
@@ -102,10 +105,13 @@ def test_programs_are_told_when_the_run_is_decided(hosts: NewCluster) -> None:
 
 
 def test_who_only_looks_at_a_lock_keeps_nobody_from_taking_it(tmp_path: Path) -> None:
-    """A supervisor that finds its lock taken goes, and its task counts as lost."""
+    """A supervisor that finds its lock held exits, and its task counts as lost. So a short check of
+    the lock must not look like a holder.
+    """
     path = str(tmp_path / "lock")
     looks = os.open(path, os.O_RDWR | os.O_CREAT)
-    fcntl.flock(looks, fcntl.LOCK_SH)  # it has no processor just now
+    # The check of another process holds the lock for a moment.
+    fcntl.flock(looks, fcntl.LOCK_SH)
     later = threading.Timer(0.5, os.close, (looks,))
     later.start()
     held = FileLock(path)

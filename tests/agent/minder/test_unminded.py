@@ -1,5 +1,6 @@
-"""Hosts where minder and supervisors were killed together: the others say so, take it back, and
-give up in the end."""
+"""Test hosts whose minder and supervisors are killed together: the other hosts report that, accept
+the host again, and give up in the end.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ DIED = {"outcome": "killed", "time": 40.0, "attempt": 2, "final": False}
 
 
 def view(known: Knowledge, phase: str = "committed", marks: Any = None, **given: Any) -> View:
-    """now is 5,000 s."""
+    """Return a view at 5,000 s."""
     own = {
         "ps:0": OwnTask(
             status=TaskStatus(run="r1", task="ps:0", host="n1", state="running"), supervised=True
@@ -124,7 +125,8 @@ def test_what_is_given_up_fails_the_run_in_words() -> None:
         "(restart.wait)"
     )
     assert abort == AbortRun("failed", words)
-    # when it went: the first death, if others died of it
+    # The time of the loss is when the host disappeared, so it is the first death if others died
+    # from it.
     assert known.ended["worker:1"]["time"] == 50.0
     assert shared_state.from_json(json.loads(json.dumps(known.as_json())), PART) == known
 
@@ -134,7 +136,7 @@ def test_after_what_a_host_that_lies_has_counted_the_others_still_believe_us() -
     lie = {"n1": (most - 1, 50.0), "n2": (most, 50.0), "n3": (most - 1, 50.0)}
     known = Knowledge(committed=True, unminded=lie, ended={"worker:1": {**DIED, "attempt": most}})
     actions = decide(view(known, refused_s={"n2": 99.0}, marks={"unminded n3": 1000.0}))
-    # of n2 nothing can be said any more
+    # The counter of n2 is at its maximum, so nothing more can be reported about n2.
     assert actions == [ReportUnminded("n1", most), ReportLost("n3")]
     for action in actions:
         assert isinstance(action, (ReportUnminded, ReportLost))
@@ -179,7 +181,7 @@ QUICK: dict[str, Any] = {"unminded_after_s": 1.5, "restart_backoff_s": [0.1, 0.4
 
 
 def kill_all(cluster: Cluster, run: str, host: str) -> None:
-    """kill -9 of the minder, of the supervisors and so of the tasks of one host, in one moment."""
+    """Kill the minder, the supervisors and the tasks of one host at the same moment."""
     paths = cluster.hosts[host].paths(run)
     tasks = [spec.task for spec in paths.part().tasks]
     ours = {
@@ -192,7 +194,8 @@ def kill_all(cluster: Cluster, run: str, host: str) -> None:
         for pid in ours | task_processes.members(paths, tasks)[0]
         if (who := processes.identity(pid))
     ]
-    for number in (signal.SIGSTOP, signal.SIGKILL):  # none of them must see another end
+    # All are stopped before the kills, so that no process can react to the end of another.
+    for number in (signal.SIGSTOP, signal.SIGKILL):
         for who in everyone:
             processes.send(who, number)
     cluster.wait_until(lambda: not any(map(processes.is_alive, everyone)))
@@ -243,7 +246,8 @@ def test_after_the_wait_the_run_has_failed_and_says_why(hosts: NewCluster, kind:
     start(cluster, kind, restart_wait_s=2.0)
     kill_all(cluster, "r1", "n3")
     if kind == "gang":
-        os.kill(cluster.status("r1", "worker:1").pid, signal.SIGKILL)  # as its peers die of it
+        # The loss of a peer also ends the other members.
+        os.kill(cluster.status("r1", "worker:1").pid, signal.SIGKILL)
     states = cluster.wait_ended("r1", "n1", "n2")
     words = (
         "worker:2 on n3 lost: nobody minds it, and its host has refused the run's port for 2 s "

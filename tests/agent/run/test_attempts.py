@@ -1,4 +1,4 @@
-"""What the journal of a task tells of its attempts, whatever else lies in it."""
+"""Test which attempts are read from the journal of a task, whatever else the journal contains."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A task that fills the disk and dies of it: its end is written, told and acted upon while the disk
-stays full."""
+"""Test a task that fills the disk and dies from it: its end is recorded, reported and handled while
+the disk stays full.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ FOREVER = ["sleep", "1000"]
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 2 MB and 200 files, where the workdir of n1 is going to lie."""
+    """Mount a file system of 2 MB and 200 files at the future workdir of n1."""
     place = tmp_path / "n1"
     place.mkdir()
     require("mounts")
@@ -44,8 +45,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def is_full(disk: Path) -> bool:
-    """But for the secrets, which are deleted at the end, and what the minder gives back of the room
-    it had set aside."""
+    """Return whether the disk is almost full.
+
+    Some blocks may be free: the secrets are deleted at the end, and the minder gives back reserved
+    space.
+    """
     about = os.statvfs(disk)
     return about.f_bavail <= 8 or about.f_ffree <= 4
 
@@ -118,7 +122,7 @@ def test_a_stop_is_written_though_the_disk_is_full(small_disk: Path, hosts: NewC
 def test_a_pid_is_looked_at_before_it_is_believed(
     small_disk: Path, hosts: NewCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that cannot be written to at all, and no room is left."""
+    """The disk cannot be written to at all, and no reserved space is left."""
     monkeypatch.setattr(unwritten_ends, "PATIENCE_S", 0.5)
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", FOREVER)})
@@ -140,7 +144,7 @@ def test_a_pid_is_looked_at_before_it_is_believed(
     assert run_status.task_status(paths, "worker:0").outcome == "killed"
 
 
-# --- the room itself
+# --- the reserved space
 
 
 def filled(disk: Path) -> None:
@@ -170,9 +174,11 @@ def test_one_that_was_killed_in_between_leaves_its_room(small_disk: Path) -> Non
     reserved_space.write_json(path, {"n": 0})
     os.link(path, path + ".old")
     filled(small_disk)
-    reserved_space.write_json(path, {"n": 1})  # killed before the room had become the file
+    # The state after a kill, before the reserved file has replaced the old one.
+    reserved_space.write_json(path, {"n": 1})
     os.rename(path + reserved_space.ROOM, path + ".old")
-    reserved_space.write_json(path, {"n": 2})  # and after that
+    # The state after a kill that came after the rename.
+    reserved_space.write_json(path, {"n": 2})
     reserved_space.write_json(path, {"n": 3})
     assert atomic.read_json(path) == {"n": 3} and sorted(os.listdir(small_disk)) == [
         "filler",

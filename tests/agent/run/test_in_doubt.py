@@ -1,4 +1,6 @@
-"""What a launch that is cut short leaves on a host: nothing, whoever dies, and when."""
+"""Test that a launch that is cut short leaves nothing on a host, whichever process dies and
+when.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ BEFORE = (
     "import sys; sys.path.insert(0, %r); from tfdeploy.agent import frames, main; %s; "
     "main.main(sys.argv[1:])"
 )
-# Each stops a prepare at one point, until the file `go` is there (beside the workdir).
+# Each entry stops a prepare at one point until the file `go` exists next to the workdir.
 STOP = (
     "import os, time; go = %r; wait = lambda: [time.sleep(0.01) for _ in iter(lambda: "
     "os.path.exists(go), True)]; "
@@ -47,7 +49,7 @@ STOPS = {
 
 
 class Host:
-    """One host, and sessions with it that stop at one point of a prepare."""
+    """One host, with sessions that stop at one point of a prepare."""
 
     def __init__(self, cluster: Cluster, agent_dir: str) -> None:
         self.cluster, self.agent_dir = cluster, agent_dir
@@ -73,7 +75,7 @@ class Host:
         return self.clients[-1]
 
     def begin(self, stop: str, **fields: Any) -> Client:
-        """A prepare that has come to that point."""
+        """Start a prepare, and return its session when the prepare has reached that point."""
         session = self.session(stop)
         part = self.cluster.parts("r1", TASKS, **fields)["n1"]
         session.ask(
@@ -83,10 +85,10 @@ class Host:
         return session
 
     def left(self) -> list[str]:
-        """Files of the run, and its minder."""
+        """Return the remaining files of the run and the command of its minder."""
         paths_left = [
             str(path)
-            # which goes on where a folder is gone meanwhile
+            # os.walk continues if a folder disappears meanwhile.
             for base, _, names in os.walk(self.workdir)
             for path in (Path(base, name) for name in names)
             if path.is_file() and ("r1" in path.parts or SECRET["TOKEN"] in text(path))
@@ -103,7 +105,8 @@ class Host:
 
     def nothing_left(self) -> None:
         self.cluster.wait_until(lambda: not self.left(), what=f"nothing is left of {self.left()}")
-        folder = self.cluster.hosts["n1"].paths("r1").run_dir  # its files go before it does
+        # The files are removed before their folder.
+        folder = self.cluster.hosts["n1"].paths("r1").run_dir
         self.cluster.wait_until(lambda: not os.path.exists(folder), what="the folder is gone")
 
 
@@ -144,7 +147,8 @@ def test_the_next_session_sweeps_what_a_serve_that_was_killed_left(host: Host, s
     session.process.kill()
     session.process.wait()
     assert host.left()
-    if stop == "before its minder answers":  # it ends by itself, with nobody coming
+    # The minder ends the run by itself, without another session.
+    if stop == "before its minder answers":
         host.nothing_left()
     else:
         host.session()
@@ -190,8 +194,9 @@ def test_what_is_prepared_ends_by_itself_and_nothing_of_it_stays(host: Host) -> 
 
 
 def test_what_a_dead_machine_left_started_is_ended_and_forgets_its_secrets(host: Host) -> None:
-    """Minder and supervisor killed together, as a power cut does: nobody minds it, and it was never
-    committed."""
+    """The minder and the supervisor are killed together, as in a power cut, before the commit. So
+    no process looks after the run.
+    """
     session = host.session()
     part = host.cluster.parts("r1", TASKS)["n1"]
     session.call("run.prepare", part=part, plan={}, secrets=SECRET, certs=host.cluster.certs["n1"])

@@ -1,5 +1,6 @@
-"""`launch --fresh`: what lies in keep is set aside with the run, and put back where the launch is
-rolled back, whoever dies."""
+"""Test `launch --fresh`: the files in keep are set aside with the run, and restored if the launch
+is rolled back, whichever process dies.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ OLD = {"ck/checkpoint": "old", "deep/logs/a": "old"}
 
 
 def kept(workdir: str | Path) -> dict[str, str]:
-    """path in keep -> content, without files that are moved while they are read."""
+    """Return {path in keep: content}. Files that are moved during the call are left out."""
     root = Path(workdir, "digits", "keep")
     texts: dict[str, str] = {}
     for path in sorted(root.rglob("*")):
@@ -123,7 +124,8 @@ def test_a_serve_that_is_killed_meanwhile_is_made_good_by_the_next_session(
 ) -> None:
     fill(tmp_path, OLD)
     paths = begun(tmp_path, "n1")
-    rename, left = os.rename, [renames]  # the first one is that of aside.json
+    # The first rename writes aside.json.
+    rename, left = os.rename, [renames]
 
     def dying(*words: Any) -> None:
         if not left[0]:
@@ -197,7 +199,8 @@ def test_a_host_without_a_part_of_the_run_sets_its_own_aside(tmp_path: Path) -> 
     set_aside_without_task(tmp_path, "r1")
     fill(tmp_path, {"ck/checkpoint": "new"})
     write_part(begun(tmp_path, "n2", run="r2"))
-    set_aside_without_task(tmp_path, "r2")  # n2, which has a part of r2, shares this workdir
+    # n2 has a part of r2 and shares this workdir.
+    set_aside_without_task(tmp_path, "r2")
     assert kept(tmp_path) == {**aside(), "ck/checkpoint": "new"}
 
 

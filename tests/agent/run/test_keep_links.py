@@ -1,5 +1,6 @@
-"""Programs that put something else in place of a link to `keep`: what they saved is there for the
-next attempt and run."""
+"""Test programs that replace a link to `keep` by something else: the next attempt and the next run
+find what they saved.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ WIPES = {
     "renames it": "mv out/logs out/before && mkdir out/logs",
 }
 SAVES = "echo new > out/logs/model"
-COMMITTED = "until [ -e go ]; do sleep 0.02; done"  # what dies before it fails the launch
+# A task that dies before the commit would fail the launch.
+COMMITTED = "until [ -e go ]; do sleep 0.02; done"
 
 
 def keep_of(cluster: Cluster, host: str = "n1") -> Path:
@@ -38,7 +40,7 @@ def keep_of(cluster: Cluster, host: str = "n1") -> Path:
 
 
 def seeded(cluster: Cluster, host: str = "n1") -> Path:
-    """`keep` with what an earlier run saved."""
+    """Return the `keep` folder `logs`, with a file of an earlier run."""
     logs = keep_of(cluster, host) / "logs"
     logs.mkdir(parents=True)
     (logs / "model").write_text("old\n")
@@ -90,8 +92,9 @@ def test_what_was_saved_there_is_kept_and_the_next_attempt_finds_the_link(
 
 
 def kill_all(cluster: Any, run: str) -> list[int]:
-    """Kill the run's processes and return their pids: one that begins meanwhile is seen by the next
-    call."""
+    """Kill the run's processes and return their pids. A process that starts meanwhile is found by
+    the next call.
+    """
     pids = list(cluster.alive(run))
     for pid in pids:
         with suppress(ProcessLookupError):
@@ -118,11 +121,12 @@ def test_it_is_kept_also_when_the_supervisor_is_killed(hosts: NewCluster, who: s
     if who == "supervisor":
         cluster.wait_ended("r1")
         assert cluster.log("r1", "worker:0").endswith("it is a link to `keep` again\nnew\n")
-    else:  # nobody minds it any more: the next launch of the job finds it
+    # No process looks after the run, so the next launch of the job finds the files.
+    else:
         cluster.wait_until(lambda: not kill_all(cluster, "r1"))
         host = cluster.hosts["n1"]
         asked = {"job": cluster.job, "keep": ["out/logs"], "gpus": "none"}
-        # who does not hold the lock changes nothing
+        # Without the lock, a probe changes nothing.
         assert probe.probe_host(Call(host.context, asked))["keep"][0]["newest"] == 10**9
         lock.acquire_lock(Call(host.context, {"job": cluster.job}))
         facts = probe.probe_host(Call(host.context, asked))
@@ -166,7 +170,8 @@ def test_a_gang_starts_again_from_what_the_chief_saved_in_its_place(
     cluster = hosts("n1", "n2")
     logs = {name: seeded(cluster, name) for name in cluster.hosts}
     first = f"{WIPES['removes it']} && {SAVES} && {COMMITTED}; exit 1"
-    # A chief that is done before the other one has started again would end the run without it.
+    # If the chief finished before the other task has restarted, the run would end without that
+    # task.
     has_read = tmp_path / "has-read"
     wait = f"until [ -e {has_read} ]; do sleep 0.05; done"
     chief = f"[ $TFDEPLOY_TASK_ATTEMPT = 1 ] && {{ {first}; }}; cat out/logs/model; {wait}"
@@ -197,11 +202,11 @@ def test_two_tasks_in_one_folder_that_both_replace_it(hosts: NewCluster) -> None
     assert "old\n" in found(logs.parent).values()
 
 
-# --- what else may stand there, and a death between two steps
+# --- other things in place of a link, and a death between two steps
 
 
 class Left:
-    """A run whose task has ended, with what the program left."""
+    """A run whose task has ended, with the files that the program has left."""
 
     def __init__(self, root: Path) -> None:
         self.paths = run_folder.RunPaths(layout.host_dir(str(root), "job", "r1", "n1"))
@@ -295,7 +300,7 @@ def test_a_folder_above_that_is_a_link_is_not_followed(left: Left, tmp_path: Pat
 
 
 def dies_at(step: int, far: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step is a change of the disk. What lies at `far` is on a file system of its own."""
+    """Make the process die at the given change of the disk. `far` is on another file system."""
     steps = iter(range(100))
 
     def dying(change: Any) -> Any:

@@ -1,9 +1,9 @@
-"""Each small file on a host, as version 0.1.0 wrote it, is read by today's one reader
-with the values in it.
+"""Test that the present readers understand each small file that version 0.1.0 wrote on a host, with
+all its values.
 
-`files_of_0_1_0/running`: a mirrored run on n3 whose gang had started again and in which a task then
-stood still, recorded on hosts, and what lies beside runs; `stopped`: the same run after `stop`. A
-reader has a default for what a file lacks, and takes a file of another shape for damaged.
+`files_of_0_1_0/running` was recorded on hosts: a mirrored run on n3 whose gang had restarted and in
+which a task then stood still, and the files outside runs. `stopped` is the same run after `stop`. A
+reader uses a default for a missing field, and treats a file of another shape as damaged.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def stopped() -> RunPaths:
 
 
 def damage(paths: RunPaths, file: str, **fields: Any) -> None:
-    """Fields of that file get these values; None: they are gone."""
+    """Set these fields of a file of the run. None removes a field. t 137 an empty reserved file is
+    no request
+    """
     path = Path(paths.file(file))
     said = {**json.loads(path.read_text()), **fields}
     path.write_text(json.dumps({name: value for name, value in said.items() if value is not None}))
@@ -193,7 +195,7 @@ def test_what_lies_beside_runs(workdir: str) -> None:
     assert find.read_origin(workdir + "/.indoubt/house@house-2@n3")["place"] == "9534e39d0cace374"
 
 
-# --- what a file lacks, or has in another shape
+# --- files with missing or wrong fields
 
 
 @pytest.mark.parametrize(
@@ -205,14 +207,14 @@ def test_what_lies_beside_runs(workdir: str) -> None:
             "state.json: health is wrong",
         ),
         ("state.json", {"restarts": {"worker:1": {"attempt": 1}}}, "state.json: restarts is wrong"),
-        # of before `how` and `round`
+        # Written before the fields `how` and `round` existed.
         ("state.json", {"restarts": {"worker:1": {**SINCE, "attempt": 1}}}, None),
         (
             "state.json",
             {"round": {**SINCE, "n": "2", "time": 1.0, "task": "worker:1"}},
             "state.json: round is wrong",
         ),
-        # of before restarts
+        # Written before restarts existed.
         ("state.json", {"ended_tasks": {"worker:1": {"outcome": "killed", "time": 1.0}}}, None),
         (
             "state.json",
@@ -286,7 +288,7 @@ def test_a_manifest_of_another_shape_is_none(tmp_path: Path) -> None:
         assert (release_manifest.load_manifest(str(path)) is not None) == whole
 
 
-# --- the check knows the shapes
+# --- the check knows the shapes of all files
 
 
 @pytest.mark.parametrize("name", sorted(check_files.NEEDED))

@@ -1,4 +1,4 @@
-"""Event files that grow, are damaged, are large, follow each other, or are no event files."""
+"""Test event files that grow, are damaged, are large, follow each other, or have another format."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HISTOGRAM = record(event(length_delimited(1, b"weights") + length_delimited(5, b
 
 
 class Reader:
-    """An event file, and what a look finds in it once more of it was written."""
+    """An event file. `look` appends to the file and returns the values that the next read finds."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.one = path, EventFile()
@@ -109,7 +109,9 @@ def test_a_length_that_is_not_written_yet_is_waited_for(reader: Reader) -> None:
 
 
 def test_images_are_passed_over_unread(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies before, between and behind them is read: 1 GB of them costs as much as none."""
+    """Only the records before, between and after the images are read, so 1 GB of images costs
+    nothing. t 126 a hole in the file
+    """
     read: list[int] = []
     real = os.pread
 
@@ -171,7 +173,7 @@ def test_a_file_that_took_the_place_of_the_one_that_was_found_is_not_read(reader
     assert reader.one.read() == {}
 
 
-# --- all files of a host
+# --- all event files of a host
 
 
 @pytest.fixture
@@ -196,7 +198,9 @@ def write(paths: RunPaths, folder: str, born: int, *records: bytes) -> Path:
 
 
 def test_the_file_of_a_later_attempt_has_the_last_word(paths: RunPaths) -> None:
-    """Whichever was looked at before: the first one has been, the second one never."""
+    """The order of reading does not matter: here the first file was read before, and the second was
+    not.
+    """
     metrics = EventMetrics(paths, PART)
     write(paths, "logs", 100, scalar("loss", 1))
     assert metrics.read_new_values() == {"logs/loss": 1}

@@ -1,4 +1,4 @@
-"""Which files of a host are event files of the run, and what their folders are called."""
+"""Test which files of a host are event files of the run, and how their folders are named."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def write(
 
 
 def names(folders: EventFolders) -> dict[str, str]:
-    """Path below the working directory -> name."""
+    """Return {path below the working directory: name}."""
     return {
         os.path.relpath(path, folders._paths.cwd): event_file.name
         for path, event_file in folders.find_files().items()
@@ -149,7 +149,8 @@ def test_a_folder_that_becomes_a_link_amid_a_walk_is_not_followed(
     write(Path(paths.cwd).parent / "outside")
     write(Path(paths.cwd).parent / "outside" / "train")
     one = EventFolders(paths, part())
-    one.find_files()  # has the folder in its list
+    # The folder is now in the list of known folders.
+    one.find_files()
     Path(paths.cwd, "logs").rename(Path(paths.cwd, "..", "away"))
     Path(paths.cwd, "logs").symlink_to("../outside")
     for _ in range(10):
@@ -157,8 +158,9 @@ def test_a_folder_that_becomes_a_link_amid_a_walk_is_not_followed(
 
 
 def test_on_hosts_that_share_a_disk_each_file_counts_once(paths: RunPaths) -> None:
-    """What another machine wrote is the deciding task's, but where this one writes to the same
-    folder."""
+    """A file of another machine counts for the deciding task, unless this host writes to the same
+    folder.
+    """
     write(paths.cwd, host="elsewhere")
     assert len(EventFolders(paths, part()).find_files()) == 1
     assert EventFolders(paths, part(decides="n2")).find_files() == {}
@@ -184,7 +186,7 @@ def test_on_hosts_that_share_a_disk_each_file_counts_once(paths: RunPaths) -> No
     ],
 )
 def test_which_machine_wrote_a_file(paths: RunPaths, rest: str, own: bool) -> None:
-    """As TensorFlow 1 and 2, PyTorch and those name it that give a suffix."""
+    """The names are those of TensorFlow 1 and 2, of PyTorch, and of writers that add a suffix."""
     write(paths.cwd, host=HERE + rest)
     assert [event_file.own for event_file in EventFolders(paths, part()).find_files().values()] == [
         own

@@ -1,4 +1,4 @@
-"""Records of event files: what TensorFlow wrote, what nobody writes, and the CRC."""
+"""Test records of event files: records of TensorFlow, invalid records, and the CRC."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ SAYS = {
     "lists": {**TYPES, "zero": 0},
     "version2": {**TYPES, "epoch_loss": pytest.approx(1 / 3)},
 }
-CRCS = {"": 2726488792, "a": 686059128, "123456789": 3347755237}  # by TensorFlow
+# TensorFlow computed these CRCs.
+CRCS = {"": 2726488792, "a": 686059128, "123456789": 3347755237}
 
 
 def read(path: Path) -> dict[str, float]:
@@ -56,7 +57,9 @@ def read(path: Path) -> dict[str, float]:
 
 @pytest.mark.parametrize("name", SAYS)
 def test_what_tensorflow_2_21_wrote(name: str) -> None:
-    """Histograms, images, texts, graphs, vectors and what is not finite lie between them."""
+    """The files also contain histograms, images, texts, graphs, vectors and values that are not
+    finite.
+    """
     assert read(WRITTEN / f"{name}.tfevents") == SAYS[name]
 
 
@@ -109,11 +112,13 @@ def test_data_of_another_crc_or_without_one() -> None:
 
 
 TAG = length_delimited(1, b"t")
-TENSOR = {  # the tensor -> its value
+# {tensor: its value} t 114 two values
+TENSOR = {
     b"\x08\x01" + length_delimited(4, struct.pack("<f", 2.5)): 2.5,
     b"\x08\x01" + length_delimited(4, struct.pack("<ff", 1, 2)): None,  # two
     b"\x08\x01" + length_delimited(5, struct.pack("<ff", 1, 2)): None,
-    # it has a dimension
+    # The tensor has a dimension. t 120 a float cannot be a varint, so the list is empty and means
+    # zero t 121 bfloat16 t 122 an unknown type t 123 a text
     b"\x08\x01"
     + length_delimited(2, length_delimited(2, b"\x08\x01"))
     + length_delimited(4, struct.pack("<f", 1)): None,
@@ -172,7 +177,7 @@ def test_what_is_no_event(data: bytes) -> None:
 
 
 def messages(inner: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
-    """Fields by chance, of any kind, with `inner` messages in them."""
+    """Return a strategy of random fields of all kinds, some of which contain `inner` messages."""
     number = st.integers(0, 20)
     fields = st.one_of(
         st.builds(lambda n, data: length_delimited(n, data), number, inner),

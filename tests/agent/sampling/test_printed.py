@@ -1,4 +1,4 @@
-"""The metrics at the end of a log that grows, is rotated, or ends amid a line."""
+"""Test the metrics at the end of a log that grows, is rotated, or ends within a line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATTERNS = compile_all(
 
 
 def looked(one: PrintedMetrics, ended: bool = False) -> dict[str, float]:
-    """What this look found."""
+    """Read the new lines and return the new metrics."""
     one.read_new(ended)
     return one.take_new()
 

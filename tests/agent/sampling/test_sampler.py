@@ -1,4 +1,4 @@
-"""A run's samples, taken by the real process beside real tasks, with nobody attached."""
+"""Test the samples of a run. The real sampler process observes real tasks, without a client."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def taken(cluster: Cluster, task: str = "worker:0", host: str = "n1") -> list[di
 
 
 def known_now(cluster: Cluster) -> dict[str, Any]:
-    """As `status` gets it: the newest sample of each task."""
+    """Return the newest sample of each task, as `status` receives it."""
     said: Any = run_status.run_status(
         Call(cluster.hosts["n1"].context, {"run": "r1", "job": cluster.job})
     )["samples"]
@@ -50,7 +50,7 @@ def of_host(cluster: Cluster) -> list[dict[str, Any]]:
 
 
 def samplers(cluster: Cluster) -> list[int]:
-    """The living samplers of the run."""
+    """Return the pids of the live samplers of the run."""
     folder = os.fsencode(cluster.hosts["n1"].paths("r1").host_dir)
     words = {
         one.pid: processes.command_line(one.pid).split(b"\0")
@@ -265,7 +265,8 @@ def test_the_minder_takes_a_death_by_cpu_time_as_a_pattern_that_does_not_end(
     one._child.send_signal(signal.SIGPROF)
     pid, status = os.waitpid(one._child.pid, 0)
     one.keep(1001.0, {pid: status})
-    assert len(started) == 1  # not at once
+    # The sampler is not restarted at once.
+    assert len(started) == 1
     one.keep(1000.0 + sampling.AGAIN_S, {})
     assert [words[-1] == "unread" for words in started] == [False, True]
     one._child.send_signal(signal.SIGTERM)
@@ -275,7 +276,7 @@ def test_the_minder_takes_a_death_by_cpu_time_as_a_pattern_that_does_not_end(
 def test_gpus_by_nvidia_smi(
     hosts: NewCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The nvidia-smi is a fixture for its text: this machine may have no GPU."""
+    """A script prints the output of nvidia-smi, because this machine may have no GPU."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "nvidia-smi").write_text(SMI)

@@ -1,4 +1,4 @@
-"""Samples on disk: which stay, for how long, and in how many bytes."""
+"""Test which samples are kept on disk, for how long, and in how many bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tests that every verb's real answer has exactly the fields of its type on the control side."""
+"""Test that the real answer of every verb has exactly the fields of its type on the control
+machine.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +49,16 @@ exec {sys.executable} -m http.server --bind 127.0.0.1 "$2"
 
 
 class Listener:
-    """Collects the items of a verb that runs in a thread, until it cancels the verb."""
+    """Collects the items of a verb that runs in a thread, until a condition cancels the verb."""
 
     def __init__(self) -> None:
         self.items: list[dict[str, Any]] = []
         self.cancelled = threading.Event()
 
     def cancel_once(self, *wanted: dict[str, Any]) -> None:
-        """Cancel when an item with each of these fields has come."""
+        """Cancel the verb when, for each of these sets of fields, an item with the fields has
+        arrived.
+        """
         wait_for(
             lambda: all(
                 any(each.items() <= item.items() for item in self.items) for each in wanted
@@ -75,8 +79,10 @@ def asked(
     listener: Listener | None = None,
     **args: Any,
 ) -> Any:
-    """Call a host's real verb, and compare its answer with its type. `enough`: cancel after this
-    many items."""
+    """Call a real verb of a host, and compare its answer with the type of the answer.
+
+    The verb is cancelled after `enough` items.
+    """
     kind, listener = VERBS[verb], listener or Listener()
 
     def item(fields: dict[str, Any], content: bytes) -> None:
@@ -161,7 +167,8 @@ def test_a_run_that_fails(hosts: NewCluster) -> None:
     )
     asked(one, "clean.workdir", things=[["half", "none"]])
     asked(one, "unlock", job=cluster.job)
-    with contextlib.suppress(VerbError):  # a minder may still be there
+    # The verb is refused while a minder is alive.
+    with contextlib.suppress(VerbError):
         asked(two, "clean.everything", holder={"user": "me"})
 
 

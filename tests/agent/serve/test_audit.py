@@ -1,5 +1,6 @@
-"""Tests what `audit` reports as left on a host: each entry that should not be there, and nothing of
-a run that is alive or has ended well."""
+"""Test what `audit` reports as left on a host: each leftover, and nothing of a run that is alive or
+has ended well.
+"""
 
 from __future__ import annotations
 
@@ -146,7 +147,8 @@ def test_secrets_of_a_run_that_nobody_minds_are_named_and_go_with_the_next_commi
     assert names == {"env.json", "mesh.json"}
     cluster.prepare("r2", TASKS, secrets=SECRETS)
     cluster.each("run.start", "r2")
-    assert old_secrets.secret_files(paths)  # it may still go on, where this launch is rolled back
+    # If this launch is rolled back, the old run may continue.
+    assert old_secrets.secret_files(paths)
     cluster.each("run.commit", "r2")
     assert left(cluster) == set() and old_secrets.secret_files(cluster.hosts["n1"].paths("r2"))
 

@@ -1,5 +1,6 @@
-"""Tests that a program that is bound to a session ends with it, and all processes that the program
-started."""
+"""Test that a program that is bound to a session ends with the session, together with all processes
+that it has started.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ RUN = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); from tfdeploy.agent.serve.bound import "
     "main; sys.exit(main(sys.argv[1:]))"
 )
-# starts one that left its session and ignores TERM, says both pids (each line at one stroke: both
-# have one pipe), and waits
+# The program starts a child that leaves its session and ignores TERM, prints both pids and waits.
+# Each pid is one write, because both processes share one pipe.
 PROGRAM = """
 import os, signal, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", '''
@@ -64,7 +65,8 @@ def test_all_of_it_ends_with_its_input(tmp_path: Path, how: str) -> None:
     assert all(map(alive, pids))
     assert (folder / "trace").exists()
     if how == "terminated first":
-        os.killpg(keeper.pid, signal.SIGTERM)  # only the end of its input counts for the keeper
+        # The keeper ignores TERM: it ends its program only when its input is closed.
+        os.killpg(keeper.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             keeper.wait(0.3)
             assert not any(map(alive, pids))

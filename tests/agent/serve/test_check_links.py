@@ -1,5 +1,6 @@
-"""Tests hosts that check whether they reach each other, with real sockets and all causes that one
-machine can show."""
+"""Test how hosts check whether they reach each other, with real sockets and all causes that one
+machine can produce.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ TOKEN, KEY = "a" * 32, "b" * 32
 
 @contextmanager
 def listening(*ports: int, token: str = TOKEN, key: str = KEY) -> Iterator[dict[str, Any]]:
-    """Run a host that listens as its verb does, and yield what it reported about its ports."""
+    """Run a host that listens as its verb does. Yield what it reports about its ports."""
     items_sent: list[dict[str, Any]] = []
     begun, cancelled = threading.Event(), threading.Event()
 
@@ -64,7 +65,7 @@ def knock(*links: tuple[str, int, str]) -> dict[int, str]:
 
 @contextmanager
 def server(answer: Callable[[socket.socket], object]) -> Iterator[int]:
-    """Run a program that answers each client in its own way."""
+    """Run a server that calls `answer` for each client. Yield its port."""
     with socket.create_server(("127.0.0.1", 0)) as open_port:
 
         def serve() -> None:
@@ -86,7 +87,8 @@ def test_who_listens_is_reached_by_many_at_once(address: str) -> None:
     with listening(port) as items_sent:
         assert items_sent == {"ports": [port], "taken": {}}
         assert knock(*[(address, port, TOKEN)] * 300) == {}
-    assert host_ports.is_free(port)  # at once: nothing of it is left in TIME_WAIT
+    # The port is free at once: no connection is in TIME_WAIT.
+    assert host_ports.is_free(port)
 
 
 def test_a_port_that_is_taken_is_said_and_the_others_serve() -> None:
@@ -137,8 +139,9 @@ def test_each_failure_has_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_answer_to_a_connection_is_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A queue of connections that is full, which nobody accepts: the kernel drops what comes, as a
-    firewall does."""
+    """The queue of a server that never accepts is full. So the kernel drops packets, as a firewall
+    does.
+    """
     monkeypatch.setattr(link_knock, "CONNECT_S", 0.4)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         waiting = []
@@ -160,7 +163,8 @@ def test_a_connection_that_is_still_open_does_not_keep_the_port_from_a_task() ->
         client = socket.create_connection(("127.0.0.1", port))
         assert client.recv(len(TOKEN)) == TOKEN.encode()
     with client, socket.socket() as task:
-        task.bind(("", port))  # without SO_REUSEADDR
+        # The bind does not set SO_REUSEADDR.
+        task.bind(("", port))
 
 
 def test_strangers_take_no_room_from_hosts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
-"""Tests what `clean` removes of a workdir, and what it never removes, on real folders with real
-runs."""
+"""Test what `clean` removes from a workdir and what it never removes, on real folders with real
+runs.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +37,14 @@ def asked(context: Context, verb: str, **args: Any) -> list[dict[str, Any]]:
 
 
 def listed(context: Context, **args: Any) -> dict[tuple[str, str], str]:
-    """Return (kind, name) -> why it is kept."""
+    """Return {(kind, name): why it is kept, or ""}."""
     return {
         (row["kind"], row["name"]): row["stays"] for row in asked(context, "clean.list", **args)
     }
 
 
 def removed(context: Context, *things: tuple[str, str], **args: Any) -> dict[str, str]:
-    """Return name -> why it was not removed."""
+    """Return {name: why it was not removed, or ""}."""
     return {
         row["name"]: row["stays"]
         for row in asked(context, "clean.remove", job=JOB, things=things, **args)
@@ -58,7 +59,7 @@ def write(path: Path, text: str = "x") -> Path:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Context:
-    """Make a workdir with a job that was locked once."""
+    """Return a host whose workdir has a job with empty folders and one checkpoint."""
     workdir = tmp_path / "w"
     for name in ("locks", "fences", "runs", "releases", "data", "keep/ckpt"):
         (workdir / JOB / name).mkdir(parents=True, mode=0o700)
@@ -74,7 +75,7 @@ def a_run(
     ended: float = 1.0,
     **fields: Any,
 ) -> Path:
-    """Make a run that another boot of that host left, and return its folder."""
+    """Write a run that an earlier boot of a host has left. Return its folder."""
     folder = Path(layout.host_dir(context.workdir, JOB, run, on))
     part = wire.HostPart(
         run=run,
@@ -115,7 +116,8 @@ def test_a_live_run_stays_and_goes_on_and_once_ended_it_goes(cluster: Cluster) -
     assert row["stays"] == "" and row["bytes"] > 0 and row["ended"] > 0
     assert removed(context, ("run", "r1")) == {"r1": ""}
     assert not Path(cluster.hosts["n1"].paths("r1").run_dir).exists()
-    cluster.launch("r1", TASKS)  # its name is free
+    # The name of the removed run is free.
+    cluster.launch("r1", TASKS)
 
 
 def test_a_run_that_is_launched_between_list_and_removal_stays(cluster: Cluster) -> None:
@@ -310,7 +312,8 @@ def test_halves_go_but_not_what_a_session_holds(host: Context) -> None:
     staging = write(Path(host.workdir, JOB, "releases/.staging-n1-c0ffee/a")).parent
     run = a_run(host, "r1")
     write(run / "gone-0123/x")
-    a_run(host, "gone-1", "committed")  # a name like any other
+    # A run may have this name too.
+    a_run(host, "gone-1", "committed")
     assert {name for kind, name in listed(host) if kind == "half"} == {
         "releases/.staging-n1-c0ffee",
         "runs/r1/gone-0123",
@@ -438,7 +441,7 @@ def test_files_with_names_elsewhere_free_nothing(tmp_path: Path) -> None:
 def test_what_is_mounted_inside_stays_also_from_the_same_file_system(
     host: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bind mount has the st_dev of its source."""
+    """A bind mount has the st_dev of its source, so st_dev does not show the mount."""
     folder = a_run(host, "r1")
     precious = write(folder / "cwd/in side/precious").parent
     row = ["/dev/sda1", str(precious), "ext4", "rw"]
@@ -450,12 +453,12 @@ def test_what_is_mounted_inside_stays_also_from_the_same_file_system(
     assert removed(host, ("run", "r1")) == {"r1": ""} and not folder.exists()
 
 
-# --- everything
+# --- everything in a workdir
 
 
 @pytest.fixture
 def full(host: Context) -> Context:
-    """Make a workdir with everything that tfdeploy puts into one."""
+    """Return a host whose workdir has everything that tfdeploy may write there."""
     a_run(host, "r1")
     write(Path(host.workdir, JOB, "releases/r0/a"))
     write(Path(host.workdir, ".agent/0123/tfdeploy/agent/main.py"))
@@ -486,7 +489,8 @@ def test_everything_leaves_nothing(full: Context) -> None:
     }
     assert set(everything(full).values()) == {""}
     assert not os.path.exists(full.workdir) and full.closing == {}
-    assert everything(full) == {}  # of another host that shares the workdir
+    # The second call stands for another host that shares the workdir.
+    assert everything(full) == {}
 
 
 def test_everything_leaves_what_is_foreign(full: Context) -> None:

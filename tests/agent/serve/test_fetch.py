@@ -1,5 +1,6 @@
-"""Tests what a host reports about the files of a fetch: consistent lists, hashes of the first
-bytes, hashes of rotated logs."""
+"""Test what a host reports about the files of a fetch: consistent lists, hashes of the first bytes,
+and hashes of rotated logs.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ from tfdeploy.agent.serve.call import Call, Context
 
 @pytest.fixture
 def ask(tmp_path: Path) -> Callable[..., tuple[list[Any], Any]]:
-    """ask(verb, **args): (items, value), of a host whose workdir is tmp_path."""
+    """Return ask(verb, **args), which returns (items, value) of a host whose workdir is
+    tmp_path.
+    """
 
     def call(verb: str, **args: Any) -> tuple[list[Any], Any]:
         items: list[Any] = []
@@ -47,7 +50,7 @@ def keep(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """The folder of a run of one task on host n1; the release has `code.py`."""
+    """Return the folder of a run of one task on host n1. The release has `code.py`."""
     host = Path(layout.host_dir(str(tmp_path), "j", "r", "n1"))
     (host / "tasks" / "worker-0").mkdir(parents=True)
     specs = [wire.TaskSpec(task="worker:0", role="worker", index=0, argv=["true"], env={})]
@@ -104,7 +107,8 @@ def test_a_record_that_is_replaced_during_the_look_is_looked_at_again(
 
     def replacing(root: str, path: str) -> Any:
         row = real_row_of(root, path)
-        # the saver comes in between: a new one, the record, the old one goes
+        # The saver runs at this moment: it writes a new checkpoint, updates the record and removes
+        # the old checkpoint.
         if path.endswith("model-1") and not seen:
             seen.append(path)
             (keep / "model-2").write_text("2")

@@ -1,5 +1,6 @@
-"""Tests receiving files of another host's keep folders: complete or not at all, records last.
-Nothing is deleted, and no path leads out."""
+"""Test that a host receives files of another host's keep folders completely or not at all, the
+records last. Nothing is deleted, and no path leads out of the folder.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class Host:
         return find_verb(verb)(Call(self.context, dict(args, job="job")))
 
     def send(self, files: dict[str, str]) -> list[Any]:
-        """Write the files as rsync would, and return the arguments of keep.place."""
+        """Write the files as rsync does. Return the arguments of keep.place."""
         folder = Path(self.call("keep.begin", bytes=10)["folder"])
         rows = []
         for path, text in files.items():

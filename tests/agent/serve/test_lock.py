@@ -1,4 +1,4 @@
-"""Tests the locks of a job: one holder, whom errors name. Locks end with their session."""
+"""Test the locks of a job: one holder, whom errors name. A lock ends with its session."""
 
 from __future__ import annotations
 
@@ -116,12 +116,13 @@ def test_a_lock_of_a_life_before_this_one_goes_and_that_of_a_clone_stays(
     for name in ("n1", "n2"):
         died = serve(clone=name)
         assert died.call("lock", **lock)["value"]["held"]
-        # While its namespace is open, no later one has its number, which is in the lock's file
-        # name.
+        # The name of the lock file contains the number of the namespace. While this descriptor is
+        # open, no later namespace gets the same number.
         held.callback(
             os.close, os.open(f"/proc/{died.process.pid}/ns/pid_for_children", os.O_RDONLY)
         )
-        died.process.kill()  # as in a power cut
+        # A power cut ends the process in this way.
+        died.process.kill()
         died.process.wait(WITHIN_S)
     folder = Path(layout.locks_dir(str(tmp_path), "job"))
     wait_for(
@@ -157,7 +158,8 @@ def test_a_lock_that_is_let_go_while_it_is_taken_is_not_taken_twice(
 
     def after_the_holder_left(fd: int, how: int) -> None:
         if how & fcntl.LOCK_EX and first.context.closing:
-            # between the second one's open and its flock: that file has no name any more
+            # The holder leaves between the open and the flock of the second session, so the opened
+            # file has no name any more.
             serve_lock.release_lock(first)
         flock(fd, how)
 
@@ -169,7 +171,7 @@ def test_a_lock_that_is_let_go_while_it_is_taken_is_not_taken_twice(
     serve_lock.release_lock(second)
 
 
-# --- its number
+# --- the number of a lock (its fence)
 
 BOB = {"user": "bob", "machine": "laptop", "pid": 9, "time": 2.0}
 
@@ -187,7 +189,7 @@ def gone(client: Client) -> None:
 
 
 def writes(client: Client, fence: int | None = None, verb: str = "data.begin", **args: Any) -> Any:
-    """Return the error code with which a write is refused, or None."""
+    """Return the error code that refuses a write, or None."""
     return (
         client.call(verb, **{"job": "job", "name": "d", "fence": fence, **args})
         .get("error", {})
@@ -215,7 +217,8 @@ def test_who_lost_the_lock_to_another_is_refused_and_told_whose_it_is(
         == "the lock of job job was lost here, and has since been taken for the sync of "
         "bob@laptop (pid 9)"
     )
-    assert writes(bob, his) is None  # it goes on, or takes its own again
+    # bob continues with his own lock.
+    assert writes(bob, his) is None
 
 
 @pytest.mark.parametrize(
@@ -229,7 +232,8 @@ def test_each_verb_that_changes_files_is_refused(serve: NewClient, verb: str) ->
     args = {"part": {"job": "job"}} if verb == "run.prepare" else {}
     again = serve()
     assert writes(again, mine, verb, **args) == "lock_lost"
-    if verb == "run.prepare":  # the job may stand in the part alone
+    # For run.prepare, the job may be only in the part.
+    if verb == "run.prepare":
         assert again.call(verb, part={"job": "job"}, fence=mine)["error"]["code"] == "lock_lost"
 
 
@@ -277,7 +281,7 @@ def test_of_a_session_before_that_never_ends_it_is_said_who_it_is(
 
 
 def test_without_a_number_it_may_while_nobody_else_holds_the_lock(serve: NewClient) -> None:
-    """An older tfdeploy, and whoever only looks."""
+    """An older tfdeploy and a client that only reads send no fence."""
     ann, other = serve(), serve()
     assert writes(other) is None
     taken(ann)
@@ -286,7 +290,8 @@ def test_without_a_number_it_may_while_nobody_else_holds_the_lock(serve: NewClie
     assert other.call("run.stop", job="job", run="r1")["error"]["code"] == "unknown_run"
     assert other.call("run.abort", job="job", run="r1")["value"] == {}
     gone(ann)
-    assert writes(other) is None  # what it left is not a lock
+    # The file of a dead session is not a lock.
+    assert writes(other) is None
 
 
 def test_no_number_comes_twice_also_where_the_file_was_lost(

@@ -1,4 +1,4 @@
-"""Tests the verb that sends logs: stored and new output, and when a follower is done."""
+"""Test the verb that sends logs: stored and new output, and when a follower has everything."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tfdeploy.agent.serve.call import Call, Context
 
 
 class Host:
-    """A run's folder as minder and supervisors leave it, with locks that we hold in their place."""
+    """The folder of a run as a minder and a supervisor leave it. The test holds their locks."""
 
     def __init__(self, workdir: Path, tasks: list[str]) -> None:
         self.context = Context(str(workdir), "")
@@ -116,8 +116,9 @@ def test_the_verb_sends_what_is_there_and_where_it_ended(host: Host) -> None:
 
 
 def test_times_are_sent_by_the_run_s_clock(host: Host) -> None:
-    """A host 3 s ahead stores a line at 5.0 by its own clock: that is 2.0 of the run's, also for
-    `since`."""
+    """The host's clock is 3 s ahead. A line at 5.0 of that clock has the time 2.0 of the run, also
+    for `since`.
+    """
     part = json.loads((host.folder / "part.json").read_text())
     (host.folder / "part.json").write_text(json.dumps({**part, "ahead_s": 3.0}))
     writer = LogWriter(str(host.task_dir("worker:0")), 1 << 20)

@@ -1,5 +1,7 @@
-"""Tests the facts that only a preflight asks for. What this machine cannot show is given as text:
-quotas, groups, logind's settings."""
+"""Test the facts that only a preflight requests.
+
+Files replace what this machine does not have: quotas, groups, settings of logind.
+"""
 
 from __future__ import annotations
 

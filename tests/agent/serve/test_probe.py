@@ -1,5 +1,4 @@
-"""Tests what a probe reports: programs, ports and their owners, keep folders, names, the
-machine."""
+"""Test what a probe reports: programs, ports and their owners, keep folders, names, the machine."""
 
 from __future__ import annotations
 
@@ -151,7 +150,7 @@ def test_an_interpreter_that_cannot_say_which_modules_it_finds_says_nothing(
     tmp_path: Path, path_with: Path
 ) -> None:
     (tmp_path / "site" / "importlib").mkdir(parents=True)
-    # as in Python 2: no importlib.util
+    # As in Python 2, importlib has no module util. t 201 forms that the inventory allows
     (tmp_path / "site" / "importlib" / "__init__.py").write_text("")
     program(path_with, "python9", f'PYTHONPATH={tmp_path}/site exec {sys.executable} -S "$@"\n')
     host_facts = facts(tmp_path, python="python9", modules=["json", "pandas"])
@@ -207,7 +206,7 @@ def test_gpus(tmp_path: Path, path_with: Path) -> None:
 
 
 CARDS = [
-    # as drivers of different years write it: index, uuid, name, memory in MiB, used
+    # Drivers of different years write these forms: index, uuid, name, memory in MiB, used memory.
     ("GeForce GTX TITAN X, 12206, 802", ("GeForce GTX TITAN X", 12206, 802)),
     ("Tesla V100-SXM2-16GB, 16384, 5", ("Tesla V100-SXM2-16GB", 16384, 5)),
     ("NVIDIA GeForce RTX 3080, 20480, 18307", ("NVIDIA GeForce RTX 3080", 20480, 18307)),
@@ -290,8 +289,9 @@ def test_a_taken_port_is_seen_and_named(
     ],
 )
 def test_a_port_that_only_waits_out_its_last_connection(reuse: list[int], free: bool) -> None:
-    """As TensorFlow or the mesh leaves it, it is free; as a careless server leaves it, the run's
-    holder could not have it."""
+    """A port in TIME_WAIT is free if the server set SO_REUSEADDR, as TensorFlow and the mesh do.
+    Otherwise the holder of a run could not bind it.
+    """
     with bound(socket.AF_INET, True, reuse) as server:
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)) as client:
@@ -343,7 +343,7 @@ def test_keep_folders(tmp_path: Path) -> None:
     }
     assert keep_rows == [expected]
     (folder / "workertemp_1").mkdir()
-    # of a worker that is not the chief: nobody reads it
+    # A worker that is not the chief wrote this record, and no program reads it.
     (folder / "workertemp_1" / "checkpoint").write_text(text % 9999)
     assert facts(tmp_path, job="job", keep=["out/checkpoints"])["keep"] == [expected]
     for path in ("../x", "/etc", "", "a/../../b"):
@@ -367,7 +367,7 @@ def test_a_checkpoint_may_be_named_by_the_time(name: str, step: int | None, tmp_
 def test_a_disk_may_be_very_large(
     free: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """EFS has 8 EiB, s3fs 16 EiB."""
+    """EFS reports 8 EiB, and s3fs 16 EiB."""
     disk_stat = SimpleNamespace(f_bavail=free, f_frsize=1, f_favail=free, f_files=free)
     with monkeypatch.context() as patched:
         patched.setattr(os, "statvfs", lambda path: disk_stat)
@@ -425,5 +425,6 @@ def test_a_program_asked_in_vain_is_not_waited_for_by_its_children(
     question = installed.Asked(["sh", "-c", f"sleep 60 & echo $! > {pid_file}; exec sleep 60"])
     code, _, words = question.answer()
     child = int(pid_file.read_text())
-    os.kill(child, signal.SIGKILL)  # it is still there: nobody waited for its end
+    # The child is still alive: the call did not wait for its end.
+    os.kill(child, signal.SIGKILL)
     assert code is None and "no answer within" in words

@@ -1,4 +1,4 @@
-"""Tests `agent serve` as a real process on its own pipes: frames, streams, errors, silence."""
+"""Test `agent serve` as a real process with its own pipes: frames, streams, errors, silence."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Tests which interpreter TensorBoard uses if the control side does not know it: the one in the
-plan on this host."""
+"""Test which interpreter TensorBoard uses if the control machine does not know it: the interpreter
+in the plan on this host.
+"""
 
 from __future__ import annotations
 

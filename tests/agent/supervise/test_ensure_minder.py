@@ -1,4 +1,4 @@
-"""A supervisor's second duty: which run it may start a minder of."""
+"""Test for which run a supervisor may start a minder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tfdeploy.agent.supervise.ensure_minder import MinderWatch
 
 @pytest.fixture
 def cluster(hosts: NewCluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    # pytest is not a supervisor
+    # pytest is not a supervisor and must not become a subreaper.
     monkeypatch.setattr(processes, "become_subreaper", lambda on=True: None)
     made = hosts("n1")
     made.prepare("r1", {"worker:0": ("n1", ["true"])})
@@ -40,8 +40,9 @@ def test_a_killed_minder_is_replaced(cluster: Cluster) -> None:
 
 
 def test_a_later_run_of_the_same_name_is_left_alone(cluster: Cluster) -> None:
-    """The minder that its own prepare starts would find the lock taken, and the launch would
-    fail."""
+    """The minder that the later prepare starts would find its lock held, and the launch would
+    fail.
+    """
     paths = cluster.hosts["n1"].paths("r1")
     watch = MinderWatch(paths, paths.part())
     kill_minder(cluster)

@@ -1,4 +1,6 @@
-"""Whether the next attempt would fail as this one did: not where this one made steps."""
+"""Test whether the next attempt would fail in the same way. An attempt that made steps does not
+count.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a task is up. This process stands for the task."""
+"""Test when a task is up. This process plays the task."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def test_the_socket_that_closes_its_port_is_not_its_server(tmp_path: Path) -> No
 
 
 def _listens(activity: TaskActivity, now: float) -> bool | None:
-    """It looks at sockets only while nothing else shows that the task lives."""
+    """Return whether the third observation reports a listening socket.
+
+    Sockets are checked only if nothing else shows that the task lives.
+    """
     collected = [
         activity.observe(
             now + 1000.0 * number, lambda: {os.getpid()}, tcp_diag.read_traffic

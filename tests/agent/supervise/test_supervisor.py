@@ -1,4 +1,6 @@
-"""One task and its supervisor: ready, output, environment, how it ended, what its watcher sees."""
+"""Test one task and its supervisor: readiness, output, environment, the end of the task, and what a
+watcher receives.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ s.bind(("::", int(sys.argv[1])))
 s.listen(1)
 time.sleep(1000)
 """
-# A file named like it, mapped: enough to look like a program that loads TensorFlow.
+# A mapped file with this name is enough to look like a program that loads TensorFlow.
 MAPS = """
 import mmap, sys, time
 file = open("libtensorflow.so", "r+b")
@@ -268,7 +270,7 @@ def test_a_supervisor_and_its_minder_are_small_and_idle(hosts: NewCluster) -> No
         words = dict(
             line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
         )
-        # kB; goal 20 MB with the hosts' own bare interpreter
+        # In kB. The goal is 20 MB with the bare interpreter of a host.
         assert int(words["VmRSS"].split()[0]) < 40_000
 
 
@@ -323,7 +325,7 @@ def test_watch_ends_when_nobody_is_left(hosts: NewCluster) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Any:
-    """A file system of 2 MB, where the workdir of n1 is going to lie."""
+    """Mount a file system of 2 MB at the future workdir of n1."""
     place = tmp_path / "n1"
     place.mkdir()
     require("mounts")

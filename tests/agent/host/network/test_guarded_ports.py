@@ -1,5 +1,6 @@
-"""Ports that the kernel closes to strangers: here 127.0.0.2 and ::1 are peers, and 127.0.0.1 is
-everybody else."""
+"""Test ports that the kernel closes to strangers. Here 127.0.0.2 and ::1 are peers, and 127.0.0.1
+is a stranger.
+"""
 
 from __future__ import annotations
 
@@ -52,15 +53,17 @@ def guard(port: int) -> Iterator[Guard]:
 
 
 def serve(port: int) -> socket.socket:
-    """As a task does."""
+    """Bind and listen as a task does."""
     one = sockets.hold(port, may_be_bound=True)
     one.listen(64)
-    one.settimeout(0.05)  # who reaches it is there when connect() returns
+    # A client that is let in is in the queue when its connect() returns, so a short timeout is
+    # enough.
+    one.settimeout(0.05)
     return one
 
 
 def is_let_in(server: socket.socket, port: int, source: str) -> bool:
-    """Whether each of several connections reaches the server."""
+    """Return whether connections from `source` reach the server. All six attempts must agree."""
     reached = set()
     for _ in range(6):
         to = ("::1", port) if ":" in source else (STRANGER, port)
@@ -88,7 +91,8 @@ def closed_to_strangers(server: socket.socket, port: int) -> bool:
 
 def test_a_peer_reaches_the_task_and_a_stranger_does_not(guard: Guard, port: int) -> None:
     guard()
-    for _ in range(2):  # the second is its next attempt
+    # The second iteration is the task's next attempt.
+    for _ in range(2):
         with serve(port) as server:
             assert closed_to_strangers(server, port)
 
@@ -131,7 +135,8 @@ def test_one_that_only_the_task_has_keeps_the_port_shut_and_the_next_minder_come
         assert closed_to_strangers(server, port)
         second = guard(may_be_bound=True, first=inode(kept))
         assert closed_to_strangers(server, port)
-        os.close(kept)  # that process has ended, another of the task goes on
+        # One process of the task has ended, and another one continues.
+        os.close(kept)
         assert closed_to_strangers(server, port)
     second.before_start(port)
     with serve(port) as server:
@@ -196,7 +201,10 @@ def test_what_was_learned_is_known_to_the_next_minder(port: int) -> None:
 
 
 def leave_time_wait(port: int, server: socket.socket, reuse: bool = False) -> None:
-    """Connections that the server ends first, by IPv4 and IPv6. `reuse`: like TensorFlow's."""
+    """Make connections over IPv4 and IPv6 that the server closes first.
+
+    With `reuse`, the server sets SO_REUSEADDR, as TensorFlow does.
+    """
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(reuse))
     for source, to in ((PEER, STRANGER), ("::1", "::1")):
         with socket.create_connection((to, port), timeout=5.0, source_address=(source, 0)) as one:
@@ -218,24 +226,30 @@ def test_connections_that_have_ended_hinder_neither_a_minder_nor_the_task(
 ) -> None:
     with serve(port) as server:
         leave_time_wait(port, server, reuse=True)
-    first = guard()  # the next run
+    # The guard of the next run.
+    first = guard()
     assert time_waits(port) > 0
-    with serve(port) as server:  # its task
+    # The task of that run.
+    with serve(port) as server:
         assert closed_to_strangers(server, port)
         leave_time_wait(port, server)
         kept = os.dup(first.descriptors()[port])
         first.close()
-        second = guard(may_be_bound=True, first=inode(kept))  # takes over behind what the task has
+        # The new guard takes over while the task still has a socket of the first guard.
+        second = guard(may_be_bound=True, first=inode(kept))
         os.close(kept)
-    with serve(port) as server:  # the task's next attempt
+    # The task's next attempt.
+    with serve(port) as server:
         assert closed_to_strangers(server, port)
         leave_time_wait(port, server)
     second.close()
-    third = guard(may_be_bound=True)  # takes over where nobody listens
+    # The new guard takes over while no process listens.
+    third = guard(may_be_bound=True)
     with serve(port) as server:
         third.close()
         leave_time_wait(port, server)
-        guard(may_be_bound=True)  # takes over behind the task
+        # The new guard takes over while the task listens.
+        guard(may_be_bound=True)
         assert closed_to_strangers(server, port)
     assert time_waits(port) > 0
 

@@ -1,5 +1,4 @@
-"""The text of a run's table: one line, in which nothing but numbers and parsed addresses
-appears."""
+"""Test the text of a run's table: one line that contains only numbers and parsed addresses."""
 
 from __future__ import annotations
 

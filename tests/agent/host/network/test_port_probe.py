@@ -1,5 +1,6 @@
-"""What one try at many ports tells of each: connected, what was read, closed by the other side, an
-error."""
+"""Test the result of one probe of many ports: connected, the bytes read, closed by the peer, or an
+error. t 35 the port does not listen
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The addresses that names of the cluster have on this host, whatever its name server does."""
+"""Test how a host resolves the names of the cluster, whatever its name server does."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Event files as TensorFlow writes them, in the folder of its first argument; then the CRCs that
-TensorFlow has for some texts.
+"""Write event files with TensorFlow to the folder of the first argument, then print TensorFlow's
+CRCs of some texts.
 
-python write.py FOLDER
+Usage: python write.py FOLDER
 """
 
 import glob
@@ -39,8 +39,9 @@ def value_of(kind):
 
 
 def write_version1(folder):
-    """As programs for TensorFlow 1 do: `simple_value` in merged summaries, beside histograms,
-    images and texts."""
+    """Write events as programs for TensorFlow 1 do: `simple_value` in merged summaries, together
+    with histograms, images and texts.
+    """
     with tf.Graph().as_default(), V1.Session() as session:
         loss = V1.placeholder(tf.float32, [])
         V1.summary.scalar("loss", loss)
@@ -57,8 +58,9 @@ def write_version1(folder):
 
 
 def write_lists(folder):
-    """Tensors with their values in `float_val`, `int_val` and the other lists; some are no
-    scalars."""
+    """Write tensors with their values in `float_val`, `int_val` and the other lists. Some are not
+    scalars.
+    """
     with tf.Graph().as_default():
         writer = V1.summary.FileWriter(folder)
         tensors = {kind: tf.make_tensor_proto(value_of(kind), kind) for kind in (*TYPES, "bool")}

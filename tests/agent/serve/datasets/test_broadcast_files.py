@@ -1,5 +1,6 @@
-"""Tests which files of a release and of `keep` a broadcast may write on a host, and which are
-already there."""
+"""Test which files of a release and of `keep` a broadcast may write on a host, and which files the
+host already has.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def test_empty_files_are_made_and_what_changed_in_part_lies_in_the_newest_releas
     host: Host,
 ) -> None:
     begun = host.begin("r2", CHANGED)
-    assert sorted(begun["missing"]) == ["new/full", "train.py"]  # an empty one is lent
+    # The empty file is not missing, because the host creates it.
+    assert sorted(begun["missing"]) == ["new/full", "train.py"]
     files = of_release(host, begun["staging"], ["new/full", 4, NS], ["train.py", 9, NS])
     assert (files.old, files.new) == (str(host.releases / "r1"), begun["staging"])
     assert [(each.path, each.lacking, each.partial, each.old) for each in files.files] == [

@@ -1,5 +1,6 @@
-"""Tests a data set in parts on one host: what it reports, what it records, and the folders that a
-run's tasks get."""
+"""Test a data set in parts on one host: what the host reports and records, and which folders the
+tasks of a run get.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def bring(host: Host, source: Path, owners: list[int], mine: set[int]) -> None:
-    """Store the files of these parts on the host, copied from the source."""
+    """Store the files of these parts on the host. They are copied from the source."""
     listed = read_data(source)
     parts = row_owners(listed.rows, owners)
     files = bytearray(len(listed.rows))
@@ -141,7 +142,7 @@ def test_a_host_that_has_nothing_says_so_and_nothing_is_made(host: Host, source:
     assert not host.data.parent.exists()
 
 
-# --- data that begins on a host
+# --- data that starts on a host
 
 
 def looked(host: Host, path: Path) -> tuple[list[str], dict[str, Any]]:

@@ -1,5 +1,6 @@
-"""Tests a data set that a broadcast brings: what a host lacks, where it is staged, how it is
-installed. Files that a run reads do not change."""
+"""Test a data set that arrives by a broadcast: which pieces a host lacks, where it stages them, and
+how it installs the data set. Files that a run reads do not change.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ OLD_NS = 1_400_000_000_123_456_789
 
 
 class Host:
-    """A host without a session; the test is the control machine."""
+    """A host without a session. The test plays the control machine."""
 
     def __init__(self, context: Context, job: str = "job") -> None:
         self.context, self.job = context, job
@@ -44,7 +45,7 @@ class Host:
         return [os.fsdecode(self.rows.path(row)) for row in self.lacking]
 
     def bring(self, most: int = 1 << 30) -> int:
-        """Send the pieces that the host lacks, and return how many were sent."""
+        """Send the pieces that the host lacks. Return how many were sent."""
         moved = [row for row in self.lacking if self.rows.size(row)]
         cut = pieces.Pieces([self.rows.size(row) for row in moved])
         texts = [(self.root / os.fsdecode(self.rows.path(row))).read_bytes() for row in moved]
@@ -128,7 +129,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def same(source: Path, folder: Path) -> bool:
-    """Return whether the content is equal, and everything that rsync -aH compares."""
+    """Return whether two folders are equal in content and in everything that rsync -aH compares."""
     one, other = (listing.walk(str(each)) for each in (source, folder))
     rows = [[row._replace(allocated=0) for row in each if row.path] for each in (one, other)]
     texts = [
@@ -205,7 +206,8 @@ def test_a_sync_that_ended_half_way_goes_on(host: Host, source: Path) -> None:
     host.lack(source)
     assert host.bring(most=5) == 5
     assert not host.commit()
-    assert host.call("data.state")["digest"] == digest  # the old content is there, and whole
+    # The old data set is still complete.
+    assert host.call("data.state")["digest"] == digest
     host.lack(source)
     assert host.bring() == 12 - 5
     assert host.commit() and same(source, host.folder)
@@ -235,7 +237,8 @@ def test_a_commit_that_was_killed_goes_on(
 
     def killed(*names: Any) -> None:
         calls.append(names)
-        if len(calls) == 3:  # 1: the record is no part of this
+        # The first call writes the record, which does not count.
+        if len(calls) == 3:
             raise KeyboardInterrupt
         replace(*names)
 
@@ -252,7 +255,8 @@ def test_a_commit_that_was_killed_goes_on(
 @pytest.mark.parametrize("kept", [0, 1 << 60])
 def test_the_disk_is_looked_at_first(host: Host, source: Path, kept: int) -> None:
     if not kept:
-        os.truncate(source / "holes", 1 << 42)  # takes no room
+        # The hole uses no disk space.
+        os.truncate(source / "holes", 1 << 42)
         assert "holes" in host.lack(source)
         return
     with pytest.raises(VerbError) as caught:
@@ -284,7 +288,7 @@ def test_a_live_run_keeps_what_it_reads(hosts: NewCluster, source: Path) -> None
     host.sync(source)
     assert {path: path.lstat() for path in host.folder.rglob("*")}.keys() == before.keys()
     assert (host.folder / "-x").stat().st_size == 600_000 and not same(source, host.folder)
-    # nothing more is to be sent
+    # The host has everything, so nothing more is sent.
     assert host.call("data.state")["digest"] == listing.walk(str(source)).digest()
     cluster.each("run.stop", "r1")
     assert host.call("data.state")["digest"] == listing.walk(str(source)).digest()

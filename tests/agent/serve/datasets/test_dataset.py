@@ -1,5 +1,7 @@
-"""Tests data sets on a host: they are complete only after their commit, and never in a folder that
-is not ours."""
+"""Test data sets on a host: they are complete only after their commit, and never in a folder that
+is not ours. t 74 the first sync t 77 also after a sync that was cut off t 80 the data set does not
+change
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,7 @@ def test_names_are_checked_again_on_the_host(tmp_path: Path, name: Any) -> None:
 
 
 def data_of(cluster: Cluster, text: str = "old") -> Path:
-    """Make the data set `digits` of the cluster's job, complete on n1."""
+    """Create the complete data set `digits` of the cluster's job on n1. Return its folder."""
     host = cluster.hosts["n1"]
     folder = Path(
         find_verb("data.begin")(Call(host.context, {"job": cluster.job, "name": "digits"}))[
@@ -162,7 +164,8 @@ def test_data_is_not_changed_while_a_run_reads_it(hosts: NewCluster) -> None:
     folder = data_of(cluster)
     assert refusal(cluster) is None
     cluster.prepare("r1", FOREVER)
-    assert refusal(cluster) == WORDS  # it is about to start
+    # The run is about to start.
+    assert refusal(cluster) == WORDS
     cluster.each("run.start", "r1")
     cluster.each("run.commit", "r1")
     assert (
@@ -199,12 +202,13 @@ def test_processes_whose_minder_and_supervisor_were_killed_still_read_it_and_a_d
     cluster.launch("r1", FOREVER)
     paths = cluster.hosts["n1"].paths("r1")
     tasks = cluster.alive("r1")
-    # it would end its task
+    # The supervisor is stopped first, because it would end its task.
     os.kill(task_processes.supervisor(paths, "worker:0").pid, signal.SIGSTOP)
     for who in (task_processes.minder(paths), task_processes.supervisor(paths, "worker:0")):
         processes.send(who, signal.SIGKILL)
     said = refusal(cluster)
-    if cluster.alive("r1"):  # they may have ended between the kills and the question
+    # The processes may have ended between the kills and the call.
+    if cluster.alive("r1"):
         assert said == WORDS
     for pid in tasks:
         with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Tests releases on a host: which files are asked for, linked, refused or left."""
+"""Test releases on a host: which files are requested, linked, refused or kept."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_an_interrupted_sync_goes_on(host: Host) -> None:
     assert again["missing"] == ["train.py"] and partial.exists()
     assert (Path(begun["staging"]) / layout.PARTIAL / "train.py").read_bytes() == b"half"
     assert not (Path(begun["staging"]) / ".train.py.Ab12Cd").exists()
-    # the longer one is where it goes on
+    # The longer partial file is resumed.
     for written, kept in ((b"ha", b"half"), (b"half and more", b"half and more")):
         (Path(begun["staging"]) / ".train.py.x1Y2z3").write_bytes(written)
         again = host.begin("r1", TREE)
@@ -85,7 +85,8 @@ def test_a_staging_of_code_that_has_changed_since_is_taken_over(host: Host) -> N
     second = {"lent.py": ("exec", b"lent"), "same.py": b"same", "new.py": b"22"}
     begun = host.begin("b", second)
     assert begun["missing"] == ["lent.py", "new.py"]
-    for path in begun["missing"]:  # as rsync does: a new file under the old name
+    # As rsync does, the test writes a new file under the old name.
+    for path in begun["missing"]:
         Path(begun["staging"], path).unlink(missing_ok=True)
     host.send(begun, second)
     assert host.commit("b", begun) == []
@@ -173,7 +174,7 @@ def test_no_room_is_said_before_anything_is_made(
         host.begin("r1", TREE)
 
 
-# rsync leaves it there on a disk that is full
+# rsync leaves a partial file at either of these paths if the disk is full.
 @pytest.mark.parametrize("name", [f"{layout.PARTIAL}/a.bin", "a.bin"])
 def test_halves_of_files_go_where_they_take_the_room_of_the_whole(
     host: Host, monkeypatch: pytest.MonkeyPatch, name: str

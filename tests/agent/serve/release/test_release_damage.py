@@ -1,5 +1,6 @@
-"""Tests that a damaged release, or one that others may write to, is noticed, and repaired or
-refused."""
+"""Test that a damaged release, or a release that others may write to, is detected and repaired or
+refused.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def test_what_is_not_what_the_manifest_says_is_asked_for_again(host: Host, spoil
 
 
 def test_what_a_broken_sync_left_counts_by_its_content(host: Host) -> None:
-    """A power cut may leave a file of the right size with other content."""
+    """A power cut may leave a file with the right size and wrong content."""
     begun = host.begin("r1", TREE)
     host.send(begun, TREE)
     (Path(begun["staging"]) / "train.py").write_bytes(b"print(9)\n")
@@ -55,7 +56,7 @@ def test_what_a_broken_sync_left_counts_by_its_content(host: Host) -> None:
 
 
 def rewritten(path: Path) -> None:
-    """Other content of the same size, at another time."""
+    """Replace the content by other content of the same size, with another time."""
     path.write_bytes(bytes(len(path.read_bytes())))
     os.utime(path, ns=(1, 1))
 
@@ -93,7 +94,8 @@ def test_a_damaged_release_is_noticed_and_mended(host: Host, damage: Any) -> Non
     damage(host.releases / "r1")
     assert host.call("release.state", "r1")["present"] is False
     begun = host.sync("r1", TREE)
-    assert len(begun["missing"]) <= 1 or damage is shutil.rmtree  # the rest is still there
+    # The other files are not sent again.
+    assert len(begun["missing"]) <= 1 or damage is shutil.rmtree
     assert host.tree("r1") == TREE and host.call("release.state", "r1") == {"present": True}
     assert damage is shutil.rmtree or (host.releases / "r1/lib/same.py").stat().st_ino == before
     assert sorted(os.listdir(host.releases)) == ["r1", "r1.json"]
@@ -107,8 +109,10 @@ def test_new_times_alone_damage_nothing_and_are_looked_at_once(
         os.utime(host.releases / "r1" / path, ns=(5, 5))
     assert host.call("release.state", "r1") == {"present": True}
     monkeypatch.setattr(
-        "tfdeploy.agent.serve.release.state.of_first", lambda path, size, whole: None
-    )  # from now on it would be damaged
+        "tfdeploy.agent.serve.release.state.of_first",
+        lambda path, size, whole: None,
+        # If a file were read again now, it would count as damaged.
+    )
     assert host.call("release.state", "r1") == {"present": True}
 
 

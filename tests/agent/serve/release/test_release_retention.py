@@ -1,4 +1,4 @@
-"""Tests that old releases are removed, but not those in use."""
+"""Test that old releases are removed, except releases in use."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def test_old_releases_go_but_not_those_in_use(host: Host) -> None:
     part_of_a_run(host, "over", "r1", "ended")
     stale = host.begin("r8", {"a": b"8"})["staging"]
     other = str(host.releases / ".staging-elsewhere-r8")
-    Path(stale + ".json").write_text("{}")  # as older agents left it
+    # An older agent left this file.
+    Path(stale + ".json").write_text("{}")
     for end in ("", ".json"):
         os.rename(stale + end, other + end)
     fresh = host.begin("r9", {"a": b"9"})["staging"]

@@ -1,5 +1,6 @@
-"""Tests a plan of a thousand hosts, made by `make_plan` and prepared on one of them by the real
-verbs over real frames."""
+"""Test a plan of a thousand hosts: `make_plan` makes it, and the real verbs prepare it on one host
+over real frames.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ KNOWN |= {"cores": 2, "free_disk_bytes": 1 << 40, "free_inodes": 1_000_000, "rsy
 
 def large_plan(workdir: str, ports: tuple[int, ...]) -> Plan:
     hosts = [Host(name="n1", address="127.0.0.1", ports=(ports[0], ports[-1]))]
-    # loopback addresses share their ports: none of tests/support/ports.py
+    # All loopback addresses share this machine's ports, so no port of tests/support/ports.py may be
+    # used.
     for number in range(2, HOSTS + 1):
         hosts.append(
             Host(

@@ -1,6 +1,8 @@
-"""Tests that this version lists, reads and stops runs that other versions wrote.
-`tests/golden/runs` was recorded on a host by the version before restarts: recorded-1 had succeeded,
-recorded-2 was running when the host lost power."""
+"""Test that this version lists, reads and stops runs that other versions wrote.
+
+`tests/golden/runs` was recorded on a host by the version before restarts. recorded-1 had succeeded,
+and recorded-2 was running when the host lost power.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,11 @@ FILES = ("part.json", "state.json", "knowledge.json", "status.json", "plan.json"
 
 
 def with_unknown(value: Any, named: bool = False) -> Any:
-    """Return the value as a later version may write it: with further fields everywhere, and a
-    higher version. `named`: values whose keys are no fields."""
+    """Return the value as a later version may write it: with additional fields everywhere and a
+    higher version.
+
+    `named` marks a value whose keys are names and not fields.
+    """
     if isinstance(value, list):
         return [with_unknown(one) for one in value]
     if not isinstance(value, dict):

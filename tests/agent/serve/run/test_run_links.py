@@ -1,4 +1,4 @@
-"""Tests what a host of a prepared run reports about the ports of the other hosts."""
+"""Test what a host of a prepared run reports about the ports of the other hosts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_host_where_the_run_has_ended_says_that_and_blames_no_way(hosts: NewCl
         cluster.wait_until(
             lambda: shut(cluster.hosts["n1"], "r1", cluster.job) is None, what="n1 has heard of it"
         )
-    # The latter once its minder has removed what never began, perhaps while the verb ran.
+    # The code is unknown_run if the minder has removed the run, perhaps while the verb ran.
     assert failure_answer(caught.value)["code"] in ("ended", "unknown_run")
 
 
@@ -74,7 +74,8 @@ def test_a_name_that_leads_to_another_host_is_found(hosts: NewCluster) -> None:
     with socket.create_server(("127.0.0.1", 0)) as web:
 
         def serve() -> None:
-            for _ in range(2):  # the look at the port, and the question who it is
+            # One connection checks the port, and one asks for the identity of the host.
+            for _ in range(2):
                 connection = web.accept()[0]
                 with connection, contextlib.suppress(OSError):
                     connection.sendall(b"HTTP/1.0 400 no\r\n\r\n")
@@ -96,7 +97,8 @@ def test_a_port_of_a_task_may_be_closed_but_must_answer() -> None:
         for one in (held, deaf):
             one.bind(("127.0.0.1", 0))
         deaf.listen(0)
-        with socket.create_connection(deaf.getsockname()):  # it never takes this one
+        # The server never accepts this connection, so its queue is full.
+        with socket.create_connection(deaf.getsockname()):
             ports = [
                 run_links._Port("n2", "worker:1", f"127.0.0.1:{one.getsockname()[1]}")
                 for one in (held, deaf)

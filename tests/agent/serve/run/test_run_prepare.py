@@ -1,5 +1,6 @@
-"""Tests run.prepare: it prepares completely or not at all, once, and refuses with the right
-error."""
+"""Test run.prepare: it prepares completely or not at all, and only once, and a refusal has the
+right error.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +107,8 @@ def test_the_same_asked_again_waits_for_the_first_however_slow(
     threads[0].start()
     assert begun.wait(120)
     threads[1].start()
-    assert refused(cluster, "r2").code == "locked"  # of another launch there is less patience
+    # The wait for the prepare of another launch is shorter.
+    assert refused(cluster, "r2").code == "locked"
     assert threads[1].is_alive()
     go_on.set()
     for thread in threads:
@@ -320,7 +322,8 @@ def test_the_minder_holds_nothing_of_ours_open(hosts: NewCluster) -> None:
     os.set_inheritable(writing, True)
     cluster.launch("r1", TASKS)
     os.close(writing)
-    assert os.read(reading, 1) == b""  # would wait for ever
+    # The read would block forever if the minder had the pipe open.
+    assert os.read(reading, 1) == b""
     os.close(reading)
     minder = cluster.state("r1", "n1").minder_pid
     files = {os.readlink(f"/proc/{minder}/fd/{number}") for number in range(3)}
@@ -353,7 +356,8 @@ def test_a_keep_folder_that_another_user_made_is_not_used(
     cluster = hosts("n1")
     keep = Path(layout.keep_dir(cluster.hosts["n1"].context.workdir, cluster.job, "checkpoints"))
     keep.mkdir(parents=True)
-    keep.chmod(0o777)  # a program may do that
+    # A program may set this mode.
+    keep.chmod(0o777)
     cluster.prepare("r1", TASKS, keep=["checkpoints"])
     cluster.hosts["n1"].call("run.abort", run="r1", job=cluster.job, reason="x", purge=True)
     if how == "a link":

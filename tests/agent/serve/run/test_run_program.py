@@ -1,5 +1,6 @@
-"""Tests whether the program of a command is found on the task's own PATH or in its code, and may be
-executed."""
+"""Test whether the program of a command is found on the task's PATH or in its code, and is
+executable.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +17,10 @@ from tfdeploy.model.advice import next_of
 
 @pytest.fixture
 def wrong(tmp_path: Path) -> Callable[..., str | None]:
-    """wrong(word, ..., env=...): what is told of the command, where bin/ and env/bin hold a program
-    each."""
+    """Return wrong(word, ..., env=...), which returns the problem of a command.
+
+    The folders bin/ and env/bin have one program each.
+    """
     for path in ("bin/there", "env/bin/python", "code/run.sh", "code/bin/train"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("#!/bin/sh\n")

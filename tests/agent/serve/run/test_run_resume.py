@@ -1,5 +1,6 @@
-"""Tests that a host that lost all processes of a run, by a reboot, resumes it on request. A run
-that is over elsewhere stays over."""
+"""Test that a host that lost all processes of a run, for example by a reboot, resumes the run on
+request. A run that has ended on the other hosts is not resumed.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +33,9 @@ QUICKLY: dict[str, Any] = {"restart_backoff_s": [0.1, 0.4]}
 
 
 def power_cut(cluster: Cluster, run: str, host: str) -> None:
-    """End all processes of the run on that host, and make its files look as if an earlier boot
-    wrote them."""
+    """End all processes of the run on that host, and change its files as if an earlier boot had
+    written them.
+    """
     paths = cluster.hosts[host].paths(run)
     tasks = [spec.task for spec in paths.part().tasks]
     ours = {
@@ -46,7 +48,8 @@ def power_cut(cluster: Cluster, run: str, host: str) -> None:
         for pid in ours | task_processes.members(paths, tasks)[0]
         if (who := processes.identity(pid))
     ]
-    for number in (signal.SIGSTOP, signal.SIGKILL):  # none of them must see another end
+    # All are stopped before the kills, so that no process can react to the end of another.
+    for number in (signal.SIGSTOP, signal.SIGKILL):
         for who in everyone:
             processes.send(who, number)
     cluster.wait_until(lambda: not any(map(processes.is_alive, everyone)))
@@ -103,9 +106,11 @@ def test_a_gang_starts_again_together(hosts: NewCluster) -> None:
     for task in tasks:
         cluster.wait_state("r1", task, "running")
     power_cut(cluster, "r1", "n3")
-    os.kill(cluster.status("r1", "worker:0").pid, signal.SIGKILL)  # as its peers die of it
+    # The loss of a peer also ends the other members.
+    os.kill(cluster.status("r1", "worker:0").pid, signal.SIGKILL)
     cluster.wait_until(lambda: cluster.state("r1", "n2").again)
-    assert stands(cluster, "r1", "worker:1")[0] == 1  # nobody starts before n3 is back
+    # No task restarts before n3 is back.
+    assert stands(cluster, "r1", "worker:1")[0] == 1
     resumed(cluster, "r1", "n3")
     for task in tasks:
         cluster.wait_until(lambda task=task: stands(cluster, "r1", task) == (2, "running"))
@@ -165,7 +170,8 @@ def test_what_was_stopped_meanwhile_does_not_start_again(hosts: NewCluster) -> N
     power_cut(cluster, "r1", "n2")
     cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=5.0)
     cluster.wait_until(lambda: not is_locked(cluster.hosts["n1"].paths("r1").file("minder.lock")))
-    resumed(cluster, "r1", "n2")  # nobody is left who could tell it
+    # No live minder can inform n2 about the stop.
+    resumed(cluster, "r1", "n2")
     cluster.wait_until(
         lambda: "once another host" in cluster.state("r1", "n2").again.get("worker:0", "")
     )
@@ -211,7 +217,8 @@ def test_a_run_that_came_later_is_not_disturbed(hosts: NewCluster) -> None:
         assert (refused.value.code, told) == ("superseded", "tfdeploy status r2")
         Path(cluster.hosts["n1"].paths("r2").cwd, "go").touch()
         cluster.wait_ended("r2")
-    assert stands(cluster, "r1", "worker:0") == (1, "running")  # as it was written down
+    # The recorded status stays as it was.
+    assert stands(cluster, "r1", "worker:0") == (1, "running")
 
 
 def test_a_port_that_somebody_took_meanwhile_is_named(hosts: NewCluster) -> None:
@@ -248,7 +255,8 @@ def test_a_host_that_was_up_for_long_starts_with_a_fresh_count(hosts: NewCluster
         )
         paths = cluster.hosts["n1"].paths("r1")
         if number == 1:
-            os.kill(paths.status("worker:0").pid, signal.SIGKILL)  # its one restart is used up
+            # This death uses up the only restart.
+            os.kill(paths.status("worker:0").pid, signal.SIGKILL)
     power_cut(cluster, "r1", "n1")
     status = paths.status("worker:0")
     status.started -= 3600.0

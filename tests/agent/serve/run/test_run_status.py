@@ -1,4 +1,7 @@
-"""Tests what a host reports about its runs, whichever of their processes are dead."""
+"""Test what a host reports about its runs, whichever of their processes are dead. t 71 the death of
+an older attempt t 73 this death began the round t 74 the task died after the round began t 75 the
+gang began its round without this task t 76 a round that has ended
+"""
 
 from __future__ import annotations
 
@@ -153,7 +156,8 @@ def test_a_task_that_starts_again_while_it_is_looked_at_did_not_die_twice(
 
     def then(read: Callable[..., Any]) -> Callable[..., Any]:
         def status_of_new_attempt(*words: Any) -> Any:
-            # the new attempt begins between the first read and the second, and the minder sees it
+            # Between the first and the second read, the new attempt begins and the minder records
+            # it.
             if looks:
                 begun = wire.TaskStatus(
                     run="run", task="worker:0", host="n1", attempt=2, state="starting"
@@ -191,7 +195,7 @@ def test_runs_of_all_jobs_newest_first_and_their_plans(serve: NewClient, tmp_pat
 
 
 def test_an_answer_about_very_many_past_runs_stays_small(tmp_path: Path) -> None:
-    """Of 1,000 tasks each, of which 185 runs were more than one answer may be."""
+    """Each run has 1,000 tasks. Without a limit, 185 such runs exceeded the size of one answer."""
     ended = {
         f"worker:{number}": {"outcome": "succeeded", "time": 1.0, "host": "n1", "attempt": 1}
         for number in range(1000)
@@ -258,8 +262,10 @@ def _state(workdir: Path, host: str, **said: Any) -> None:
 
 
 def test_clones_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None:
-    """One hostname, one machine id: in this life by the boot, after a reboot by what the session's
-    inventory calls them."""
+    """The clones have the same hostname and machine id. Before a reboot, the boot id identifies a
+    host's part; after a reboot, the host's name in the inventory of the session does. t 267 the
+    boot id overrides the inventory t 274 one machine has two names
+    """
     own_origin = find.origin()
     _state(tmp_path, "n1", **{**own_origin, "boot_id": "b1", "place": "p1"})
     _state(tmp_path, "n2", **own_origin)

@@ -1,4 +1,4 @@
-"""Tests the ends of attempts that a watcher receives beside the statuses."""
+"""Test the ends of attempts that a watcher receives in addition to the statuses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from tfdeploy.agent.serve.run.watch import AttemptEnds
 
 
 def lines(*attempts: tuple[int, float | None]) -> str:
-    """The journal of attempts that began at ten times their number: number, end."""
+    """Return the journal of attempts, given as (number, end). An attempt begins at ten times its
+    number. t 42 the status has this end
+    """
     sent_lines: list[dict[str, Any]] = []
     for number, ended in attempts:
         sent_lines.append({"what": "started", "attempt": number, "time": 10.0 * number, "pid": 7})

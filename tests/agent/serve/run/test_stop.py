@@ -1,4 +1,6 @@
-"""Tests stop (TERM, grace, KILL, verify) on programs that resist it. No other process is harmed."""
+"""Test stop (TERM, grace period, KILL, verification) with programs that resist it. No other process
+is affected.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def bystander() -> Iterator[Any]:
 
 
 def launch_stubborn(cluster: Cluster, run: str = "r1") -> int:
-    """Launch a program that resists TERM, and return the pid of its supervisor."""
+    """Launch a program that resists TERM. Return the pid of its supervisor."""
     cluster.write("stubborn.py", STUBBORN)
     cluster.launch(run, {"worker:0": ("n1", [sys.executable, "stubborn.py"])})
     cluster.wait_until(lambda: "ready" in cluster.log(run, "worker:0"))
@@ -133,7 +135,8 @@ def test_stop_works_with_its_helpers_dead(
         }
         processes.send(supervisor, signal.SIGKILL)
         everyone = [who for who in everyone if who.pid not in hidden]
-        for pid in hidden:  # without supervisor, minder and marker nothing says that it was ours
+        # Without supervisor, minder and marker, nothing identifies these processes.
+        for pid in hidden:
             who = processes.identity(pid)
             assert who is not None and processes.send(who, signal.SIGKILL)
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
@@ -167,7 +170,7 @@ def test_a_stop_ends_what_stayed_of_a_dead_task_whose_supervisor_is_frozen(
 
 
 def stop_at_once(cluster: Cluster) -> list[int]:
-    """Stop r1 and return what is alive of it afterwards."""
+    """Stop r1 and return the pids of its processes that are still alive."""
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
     assert answer["survivors"] == [] and not liveness.is_live(cluster.hosts["n1"].paths("r1"))
     return list(cluster.alive("r1"))
@@ -176,7 +179,7 @@ def stop_at_once(cluster: Cluster) -> list[int]:
 def test_what_is_seen_while_it_ends_is_no_survivor(
     hosts: NewCluster, bystander: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process gives its memory back before it is gone: on a busy host that takes a while."""
+    """A process frees its memory before it disappears, which takes time on a busy host."""
     cluster = hosts("n1")
     launch_stubborn(cluster)
     members, looks = task_processes.members, [0]
@@ -209,7 +212,9 @@ def test_what_a_killed_supervisor_left_to_the_minder_is_ended(
 
 
 def remove_run(cluster: Cluster) -> None:
-    """Its supervisor may be writing there meanwhile."""
+    """Remove the folder of r1. Its supervisor may still write to the folder, so the removal is
+    repeated.
+    """
     cluster.wait_until(lambda: remove(cluster.hosts["n1"].paths("r1").run_dir))
 
 
@@ -256,7 +261,9 @@ def test_another_run_on_the_same_host_is_untouched(
 
 
 def test_an_identity_that_is_not_ours_is_not_touched(hosts: NewCluster, bystander: Any) -> None:
-    """The status names a living pid with another start time: a reboot, or a pid used again."""
+    """The status names a live pid with another start time, as after a reboot or when the pid is
+    used again.
+    """
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"])})
     paths = cluster.hosts["n1"].paths("r1")
@@ -316,19 +323,22 @@ def test_what_a_supervisor_had_half_written_goes_with_it(hosts: NewCluster) -> N
         path.write_text("{")
     os.kill(task_processes.supervisor(paths, "worker:0").pid, signal.SIGKILL)
     cluster.wait_ended("r1")
-    assert not partial.exists() and other.exists()  # that may be somebody's who writes it now
+    # Another process may be writing the other file now.
+    assert not partial.exists() and other.exists()
 
 
 def test_a_supervisor_that_is_being_started_is_no_orphan(
     hosts: NewCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within exec it shows no words for a moment; and another control machine may spell the workdir
-    another way."""
+    """During exec a process shows no command line for a moment, and another control machine may
+    write the path of the workdir in another way.
+    """
     cluster = hosts("n1")
     launch_stubborn(cluster)
     paths = cluster.hosts["n1"].paths("r1")
     supervisor = task_processes.supervisor(paths, "worker:0").pid
-    monkeypatch.setattr(task_processes, "supervisor", lambda *_: None)  # it has not signed yet
+    # The supervisor has not written its status yet.
+    monkeypatch.setattr(task_processes, "supervisor", lambda *_: None)
     real, looks = processes.command_line, []
 
     def late_command_line(pid: int) -> bytes:
