@@ -1,9 +1,9 @@
-"""Measure the CPU of a start of serve, minder and supervise against another checkout of tfdeploy.
+"""Compare the CPU time to start serve, minder and supervise with another checkout of tfdeploy.
 
     python benchmarks/agent_starts.py --against ../before --pairs 300
 
-The two checkouts start in alternating pairs. The time is user and system time of the process and of
-the process that starts it. Waiting does not count.
+The two checkouts are started in pairs, in random order. The time is the user and system time of the
+process and of the process that starts it. Waiting time does not count.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Checkout:
         self.serve()
 
     def serve(self) -> float:
-        """Run `serve` until it has sent its greeting and its input has ended."""
+        """Run `serve` until it has sent its greeting and its input has ended. Return its CPU time
+        in ms."""
         command = [
             sys.executable,
             "-S",
@@ -87,9 +88,11 @@ class Checkout:
         return spent(process)
 
     def minder(self) -> float:
+        """Start a minder for the ended run. Return its CPU time in ms."""
         return self._start("minder", str(self.host_dir))
 
     def supervise(self) -> float:
+        """Start a supervisor for the ended run. Return its CPU time in ms."""
         return self._start("supervise", str(self.host_dir), "worker:0", "1")
 
     def _start(self, *args: str) -> float:

@@ -1,9 +1,10 @@
 """Measure what the agent costs on a host.
 
-It measures memory and CPU of an idle supervisor and minder, the CPU of the sampler during a run
-that prints its metrics, and how fast output is drained. The drain is compared with `cat >file` of
-the same bytes through a pipe, in the same turns. Memory is PSS: what would be free without the
-process, so pages that several processes share count once.
+It measures the memory and CPU of an idle supervisor and an idle minder, the CPU of the sampler
+while a program prints metrics, and the rate at which output is drained into the log. In the same
+rounds, the drain is compared with `cat >file` of the same bytes through a pipe. Memory is PSS: the
+memory that would be free without the process. Pages that several processes share are divided among
+them.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Measure `tfdeploy sync` of a data set to all hosts over links with a rate.
+"""Measure `tfdeploy sync` of a data set to all hosts over links of limited rate.
 
     small     64 MB in 16 files to 8 hosts at 100 Mbit/s, compared with `xargs -P8 rsync`
-    16, 32    256 MB to so many hosts at 50 Mbit/s, compared with the same bytes down a chain of
-              socat, which is the least time possible on this machine
-    killed    the same to 16 hosts, with a relay killed half way: its agent, and its host's power
+    16, 32    256 MB to 16 or 32 hosts at 50 Mbit/s, compared with the same bytes through a chain of
+              socat, which takes the shortest time possible on this machine
+    killed    256 MB to 16 hosts; half way, a relay's agent is killed, or its host loses power
     sites     64 MB to two sites of 4 hosts, with 20 Mbit/s between them
-    calm      64 MB to --hosts at --mbit, slow enough for a calm machine: for comparing with a
-              simulator; only run by hand
+    calm      64 MB to --hosts at --mbit, slow enough to keep the machine calm, for a comparison with
+              a simulator; only run by hand
 
-Seconds are compared with the wire: the bytes of the set at the link's rate. Bytes are those of the
-kernel's counters. Each round has new content, and ends with checksums of it on every host. Compare
-with a simulator only if the machine was busy for less than 60 %. `--tree ../before` measures
-another checkout.
+Seconds are compared with the wire: the time that the bytes of the set take at the link's rate.
+Bytes are read from the kernel's counters. Each round has new content, and ends with checksums of
+that content on every host. Compare with a simulator only if the machine was busy for less than
+60 %. `--tree ../before` measures another checkout.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MB = 1_000_000
 FILES = 16
 PARTS = "small,16,32,killed,sites"
 SUM = "find . -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum"
-COMPARABLE = 0.6  # of the machine busy
+COMPARABLE = 0.6  # if the machine was busier, do not compare with a simulator
 POLL_S = 0.05
 HALF_A_PIECE = 128 << 10
 HALF_WAY_S = 300.0
@@ -49,7 +49,7 @@ HALF_WAY_S = 300.0
 
 @dataclass(frozen=True)
 class Case:
-    """One data set sent to one lab. `rate_mbit`: the rate of the link that limits it."""
+    """One data set that is sent to one lab. `rate_mbit`: the rate of the slowest link."""
 
     place: BenchLab
     megabytes: int
@@ -74,8 +74,8 @@ class Round:
     seconds: float
     meter: Meter
     spent: Spent
-    complete_s: float  # until the last host that lives had its last file in place
-    began: float = 0.0  # by the wall clock
+    complete_s: float  # until the last living host had its last file in place
+    began: float = 0.0  # UTC seconds
 
 
 def main() -> None:
@@ -105,7 +105,7 @@ def main() -> None:
 def a_case(
     figures: Figures, tree: str, hosts: int, megabytes: int, rate_mbit: int, **wishes: object
 ) -> Iterator[Case]:
-    """Yield a case whose hosts have the agent, the code, and a small data set."""
+    """Yield a case whose hosts have the agent, the code, and a tiny data set."""
     with open_bench_lab(hosts, **{"rate": f"{rate_mbit}mbit", **wishes}) as bench:
         case = Case(
             bench.with_checkout(Path(tree).resolve()) if tree else bench,
@@ -122,14 +122,15 @@ def a_case(
 
 
 def renew(case: Case, of_bytes: int | None = None) -> None:
-    """Write new content to the same files."""
+    """Write new content to the same files. `of_bytes`: the total size; None: the size of the
+    case."""
     size = (of_bytes or case.megabytes * MB) // FILES
     for number in range(FILES):
         (case.source / f"shard-{number:05}").write_bytes(os.urandom(size))
 
 
 def ours(case: Case, *, may_fail: bool = False, lost: str | None = None) -> Round:
-    """Sync by tfdeploy and return its cost. `lost`: a host whose copy is not checked."""
+    """Sync with tfdeploy and return the cost. `lost`: a host whose copy is not checked."""
     renew(case)
     began = time.time()
     with metered(case.place.lab) as meter:
@@ -145,7 +146,7 @@ def ours(case: Case, *, may_fail: bool = False, lost: str | None = None) -> Roun
 
 
 def check(case: Case, folder: str, *, lost: str | None = None) -> None:
-    """Check by checksum that each host has the source's content."""
+    """Check by checksum that each host but `lost` has the source's content."""
     wanted = case.place.run(["sh", "-c", f"cd {case.source} && {SUM}"]).output.decode().strip()
     bound = ["--exclude", lost] if lost else []
     answer = json.loads(
@@ -159,7 +160,8 @@ def check(case: Case, folder: str, *, lost: str | None = None) -> None:
 
 
 def completed(case: Case, lost: str | None) -> float:
-    """Return when the last file was put in place, which its ctime tells because it was renamed."""
+    """Return when the last file was put in place, in UTC seconds. A file's ctime is the time at
+    which it was renamed into place."""
     sets = (
         case.place.lab.root / "hosts" / host / "home/tfdeploy/bench/data/set"
         for host in case.place.lab.hosts
@@ -189,7 +191,7 @@ def small(case: Case, rounds: int) -> None:
 
 
 def large(case: Case, rounds: int, goal: float) -> list[float]:
-    """Measure 256 MB to many hosts. Returns the seconds of the chain."""
+    """Measure 256 MB to many hosts. Return the seconds of the chain in each round."""
 
     def chained() -> Round:
         renew(case)
@@ -218,7 +220,8 @@ def large(case: Case, rounds: int, goal: float) -> list[float]:
 
 
 def killed(case: Case, rounds: int, floor_s: float) -> None:
-    """Kill a host in the middle when it has half of the bytes. The next sync then completes it."""
+    """Kill the middle host when it has half of the bytes. The next sync completes
+    the host."""
     victim = case.place.lab.hosts[len(case.place.lab.hosts) // 2 - 1]
 
     def kill_agent() -> None:
@@ -246,8 +249,8 @@ def killed(case: Case, rounds: int, floor_s: float) -> None:
 
 
 def agents(bench: BenchLab, host: str) -> list[int]:
-    """Return the pids of `agent serve` in each SSH session: the Python processes below the host's
-    sshd."""
+    """Return the pids of `agent serve` in each SSH session of a host: the Python processes below
+    its sshd."""
     (first,) = (row["pid"] for row in bench.lab.status() if row["host"] == host)
     below = processes.with_descendants([first or 0]) - {first}
     pids = [pid for pid in below if Path(f"/proc/{pid}/comm").read_text().startswith("python")]
@@ -258,9 +261,9 @@ def agents(bench: BenchLab, host: str) -> list[int]:
 
 @contextmanager
 def half_way(case: Case, host: str, act: Callable[[], None]) -> Iterator[None]:
-    """Act once the host has received half of the bytes.
+    """Call `act` when the host has received half of the bytes.
 
-    Checking starts no process, which would slow down the measurement.
+    The check for this starts no process, because that would slow down the measurement.
     """
     (first,) = (row["pid"] for row in case.place.lab.status() if row["host"] == host)
     before = received(first or 0)
@@ -285,7 +288,7 @@ def half_way(case: Case, host: str, act: Callable[[], None]) -> Iterator[None]:
 
 
 def received(pid: int) -> int:
-    """Return the bytes received on a host's interface. `pid` is its first process."""
+    """Return the bytes received on a host's interface. `pid`: the first process of the host."""
     (line,) = (
         line
         for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines()
@@ -295,7 +298,7 @@ def received(pid: int) -> int:
 
 
 def two_sites(case: Case, rounds: int) -> None:
-    """Measure two sites. The link from the router to the second site is the slow one."""
+    """Measure two sites. The slow link is the one from the router to the second site."""
     timings = turns({"tfdeploy": lambda: ours(case)}, rounds)["tfdeploy"]
     against_wire(case, f"{case.what} between two sites", [each.seconds for each in timings], None)
     thin = median(each.meter.from_bytes["router2"] for each in timings)
@@ -311,7 +314,7 @@ def two_sites(case: Case, rounds: int) -> None:
 
 
 def calm(case: Case, rounds: int) -> None:
-    """Measure from the first piece on, because a simulator has no start-up."""
+    """Measure the time from the first piece on, because a simulator has no start-up."""
     begins: list[float] = []
 
     def watched() -> Round:
@@ -331,7 +334,7 @@ def calm(case: Case, rounds: int) -> None:
 
 @contextmanager
 def beginning(case: Case, begins: list[float]) -> Iterator[None]:
-    """Append the time at which some host had received half a piece. It starts no process."""
+    """Append the UTC time at which any host had received half a piece. This starts no process."""
     pids = [row["pid"] or 0 for row in case.place.lab.status()]
     before = {pid: received(pid) for pid in pids}
     deadline = time.monotonic() + HALF_WAY_S
@@ -384,7 +387,7 @@ def against_set(case: Case, what: str, count: float, goal: float | None) -> None
 
 
 def bytes_and_load(case: Case, rounds: list[Round]) -> None:
-    """Return bytes and load of the round with the most bytes on a link."""
+    """Add the figures of bytes and load, each from the round in which it is highest."""
     hosts = case.place.lab.hosts
     against_set(
         case,

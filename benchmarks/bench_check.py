@@ -1,7 +1,7 @@
-"""Measure `tfdeploy check` on 64 hosts, every host to every other.
+"""Measure `tfdeploy check` on 64 hosts, with the links from every host to every other.
 
-It is compared with `tfdeploy exec -- true` in the same turns. The hosts run on this machine, so the
-same cores also pay for what their agents and kernels do for each other.
+In the same rounds, it is compared with `tfdeploy exec -- true`. The hosts run on this machine, so
+the same cores also do the work of their agents and kernels.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Measure steps per second of the crnn example under tfdeploy and by hand over ssh, in turns.
+"""Compare steps per second of the crnn example under tfdeploy and by hand over ssh, in turns.
 
-There is one ps and one or two workers, asynchronous. Steps count while all workers train: from the
-latest worker's first line of progress to the earliest worker's last one. Start and end do not
-count, except in the CPU of the hosts. All hosts and the client share this machine's cores.
+There are one ps and one or two workers, asynchronous. Only steps made while all workers train are
+counted: from the latest worker's first line of progress to the earliest worker's last one. The
+start and the end do not count, except in the CPU of the hosts. All hosts and the client share this
+machine's cores.
 
-On a machine whose speed changes from minute to minute, a difference of a percent is lost in noise.
-So both also train at the same time on the same hosts, each with one worker. This shows whether a
-step under tfdeploy costs the same as one by hand. There, the cost of tfdeploy's own processes falls
-on both; it is part of the figures of the turns.
+On a machine whose speed changes from minute to minute, a difference of one percent is lost in
+noise. So both also train at the same time on the same hosts, each with one worker. This shows
+whether a step costs the same under tfdeploy and by hand. In that case the cost of tfdeploy's own
+processes slows down both; the figures of the turns include it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import rivals
 from figures import Figures, options, say
 from place import REPOSITORY, USER, BenchLab, open_bench_lab
 
-PORT = 3330  # outside of what tfdeploy may take
+PORT = 3330  # outside the range from which tfdeploy takes ports
 RUN_S = 300.0
 STEP = re.compile(r"step (\d+) loss")
 SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
@@ -40,8 +41,8 @@ Progress = dict[str, list[tuple[float, int]]]
 
 @dataclass(frozen=True)
 class Trained:
-    """One run: steps per second, and the CPU of all processes of the hosts (training, agent,
-    sshd)."""
+    """The result of one run: steps per second, and the CPU seconds of all processes on the hosts
+    (training, agent, sshd)."""
 
     rate: float
     hosts_cpu_s: float
@@ -75,7 +76,7 @@ def measure(bench: BenchLab, steps: int, rounds: int, figures: Figures) -> None:
                 trained(bench, lambda: by_hand(bench, steps, f"by-hand-{number}"))
             ),
         ]
-        # a machine that slows down does so for both
+        # The order alternates, so that a change of the machine's speed affects both alike.
         for turn in turns if number % 2 else turns[::-1]:
             turn()
         say(f"round {number + 1}: {ours[-1].rate:.1f} and {theirs[-1].rate:.1f} steps/s")
@@ -131,13 +132,14 @@ def measure_at_once(bench: BenchLab, steps: int, rounds: int, figures: Figures) 
 
 
 def common_span(*runs: Progress) -> tuple[float, float]:
-    """Return the begin and end (UTC seconds) of the time in which all workers of all runs train."""
+    """Return (begin, end) in UTC seconds of the time during which all workers of all runs train."""
     lines = [lines for progress in runs for lines in progress.values()]
     return max(each[0][0] for each in lines), min(each[-1][0] for each in lines)
 
 
 def rate(progress: Progress, span: tuple[float, float]) -> float:
-    """Return the global steps per second within that span."""
+    """Return the global steps per second within the span. Raises SystemExit if the span has fewer
+    than two lines."""
     within = [line for line in progress["worker:0"] if span[0] <= line[0] <= span[1]]
     if len(within) < 2:
         raise SystemExit(f"they hardly trained at the same time: {progress}; take more --steps")
@@ -156,7 +158,7 @@ def under_tfdeploy(bench: BenchLab) -> Progress:
 
 
 def by_hand(bench: BenchLab, steps: int, folder: str) -> Progress:
-    """Run it as one would by hand: the code by rsync, then one ssh per task."""
+    """Train as a user would by hand: copy the code by rsync, then start each task by ssh."""
     addresses = bench.addresses
     bench.run(rivals.rsync(bench, bench.work, folder), stdin="\n".join(addresses).encode())
     flags = [

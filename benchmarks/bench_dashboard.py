@@ -1,9 +1,9 @@
 """Measure what the dashboard costs.
 
-It measures while lines arrive from 4 hosts, with 256 tasks on the screen, and after 28.8 million
-lines. A real run on a lab prints the lines; the dashboard is `tfdeploy status --watch` on a
-terminal of its own. The 256 tasks and the 28.8 million lines come from events in one process, as
-fast as it can read them.
+Three cases: lines that arrive from 4 hosts, 256 tasks on the screen, and 28.8 million lines. In the
+first case a real run in a lab prints the lines, and the dashboard is `tfdeploy status --watch` on
+its own terminal. In the other cases events come from within one process, as fast as the dashboard
+reads them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def main() -> None:
 
 @dataclass
 class Watched:
-    """What a watched dashboard costs. `late_s`: from writing a line to seeing it on the screen."""
+    """What a watched dashboard costs. `late_s`: seconds from writing a line to its appearance on
+    the screen."""
 
     cpu_s: float
     seconds: float
@@ -83,7 +84,7 @@ class Watched:
 def arriving(
     bench: BenchLab, rate: int, hosts: int, seconds: float, figures: Figures, goal: float
 ) -> None:
-    """Run tasks that write `rate` lines a second in all."""
+    """Measure the dashboard while tasks write `rate` lines a second in total."""
     run = f"talk-{rate}"
     (bench.work / "talk.py").write_text(PROGRAM)
     (bench.work / "tfdeploy.yaml").write_text(JOB.replace("RATE", str(rate / hosts)))
@@ -106,9 +107,9 @@ def arriving(
 
 
 def watched(args: list[str], env: dict[str, str], cwd: Path, seconds: float) -> Watched:
-    """Run a program on a terminal.
+    """Run a program on a terminal for some seconds after its start.
 
-    Return its cost after its start, and how late lines with `sent=TIME` appear.
+    Return its CPU during that time, and the delays with which lines with `sent=TIME` appear.
     """
     control, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
@@ -134,7 +135,7 @@ def watched(args: list[str], env: dict[str, str], cwd: Path, seconds: float) -> 
             now = time.time()
             if standing is None and SENT.search(shown) and time.monotonic() - begun > 5:
                 standing, before = time.monotonic(), spent(process.pid)
-                # what stood there already is not late
+                # Lines that were already on the screen do not count as late.
                 newest = max(float(sent) for sent in SENT.findall(shown))
             for match in SENT.finditer(shown) if standing is not None else ():
                 sent = float(match[1])
@@ -149,7 +150,7 @@ def watched(args: list[str], env: dict[str, str], cwd: Path, seconds: float) -> 
 
 
 def spent(pid: int) -> float:
-    """Return the CPU seconds of the dashboard among the processes below `pid`."""
+    """Return the CPU seconds of `pid` and of the processes below it."""
     ticks = 0
     for each in [pid, *below(pid)]:
         try:
@@ -171,8 +172,8 @@ def below(pid: int) -> list[int]:
 
 
 def many(seconds: float, figures: Figures) -> None:
-    """Draw 256 tasks, each with a new line and with a sample every tenth second, at the dashboard's
-    frame rate."""
+    """Measure 256 tasks, each with a new line every second and a sample every tenth second, at the
+    dashboard's frame rate."""
     done = alone("many", seconds)
     figures.add(
         f"{TASKS} tasks at {done['frames'] / done['seconds']:.1f} frames/s",
@@ -190,7 +191,7 @@ def memory(millions: int, figures: Figures) -> None:
 
 
 def alone(part: str, amount: float) -> dict[str, float]:
-    """Run one part in its own process, so that nothing else counts."""
+    """Run one part in its own process, so that its CPU and memory include nothing else."""
     out = subprocess.run(
         [sys.executable, str(HERE), "--alone", part, str(amount)],
         stdout=subprocess.PIPE,
@@ -206,7 +207,7 @@ def in_this_process(part: str, amount: float) -> dict[str, float]:
 
     control, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    os.dup2(end, 2)  # it draws on stderr
+    os.dup2(end, 2)  # the dashboard draws on stderr
     os.environ["TERM"] = "xterm-256color"
     board = Dashboard(in_fd=end)
     return {"many": _many, "memory": _memory}[part](board, control, amount)
@@ -301,7 +302,7 @@ def line_of(task: TaskPlan, time: float, text: bytes) -> LogLine:
 
 
 def drain(control: int) -> None:
-    """Read what the terminal gets, in a process of its own."""
+    """Read the terminal's output in a separate process."""
     if os.fork() == 0:
         os.closerange(0, 3)
         parent = os.getppid()

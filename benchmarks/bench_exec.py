@@ -1,6 +1,7 @@
-"""Measure `tfdeploy exec -- true` on 64 hosts, cold and as a whole process, against clush with ssh.
+"""Compare `tfdeploy exec -- true` on 64 hosts, cold and as a whole process, with clush over ssh.
 
-The hosts run on this machine: the CPU time of their sshds on all cores is a minimum for any client.
+The hosts run on this machine. So the CPU time of their sshds, divided by the number of cores, is
+the shortest time possible for any client.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def main() -> None:
 
 def measure(bench: BenchLab, hosts: int, rounds: int, figures: Figures) -> None:
     other = rivals.clush(bench, "true", hosts=bench.addresses)
-    libraries = [sys.executable, "-c", "import fabric, paramiko"]  # what all hosts share
+    libraries = [sys.executable, "-c", "import fabric, paramiko"]  # a cost once for all hosts
     runs = {
         "tfdeploy": lambda: bench.tfdeploy("exec", "--", "true"),
         "import": lambda: bench.run(libraries),

@@ -1,6 +1,7 @@
 """Measure `tfdeploy logs` of 4 tasks on 4 hosts, 250,000 lines each, to a pipe.
 
-It is compared with `clush cat` of the same files. All lines must arrive once, each task's in order.
+It is compared with `clush cat` of the same files. Every line must arrive exactly once, and the
+lines of each task in order.
 """
 
 from __future__ import annotations
@@ -29,9 +30,8 @@ MOST_BYTES = 150 << 20
 
 def main() -> None:
     args = options(__doc__, rounds=5, hosts=4, lines=250_000)
-    with open_bench_lab(
-        args.hosts + 1
-    ) as bench:  # n1 holds the parameter server, which says nothing
+    # n1 runs the parameter server, which prints nothing.
+    with open_bench_lab(args.hosts + 1) as bench:
         measure(bench, args.lines, args.rounds, Figures("logs", args.json))
 
 
@@ -72,7 +72,7 @@ def measure(bench: BenchLab, lines: int, rounds: int, figures: Figures) -> None:
 
 
 def check(output: bytes, tasks: list[str], lines: int) -> None:
-    """Check that each task's lines are complete and in order. The lines are numbered."""
+    """Check that the lines of each task are complete and in order, by the numbers in them."""
     seen = dict.fromkeys(tasks, 0)
     for line in output.splitlines():
         label, _, text = line.decode().partition(" | ")

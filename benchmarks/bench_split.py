@@ -1,12 +1,12 @@
-"""Measure a data set in parts (`split: worker`) to 8 workers, then to 6.
+"""Measure a sync of a data set in parts (`split: worker`) to 8 workers, then to 6.
 
     first     64 MB in 240 files of unequal size to 8 workers: the bytes that leave the operator,
-              against the size of the set
-    8 to 6    two workers leave: the bytes that all hosts receive, against the least possible, which
-              is a quarter of the set
+              compared with the size of the set
+    8 to 6    two workers leave: the bytes that all hosts receive, compared with the least possible,
+              which is a quarter of the set
 
-Bytes are those of the kernel's counters. It also measures how even the parts are. Each round has
-new content. Every part is compared with the source by checksum.
+Bytes are read from the kernel's counters. The benchmark also measures how even the parts are. Each
+round has new content. Every part is compared with the source by checksum.
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ SUMS = "cd tfdeploy/bench/data/set && sha256sum *"
 def main() -> None:
     args = options(__doc__, rounds=1, mbit=100, small=64)
     figures = Figures("split", args.json)
-    with open_bench_lab(
-        WORKERS + 1, rate=f"{args.mbit}mbit"
-    ) as bench:  # the first host is no worker
+    # The first host runs no worker.
+    with open_bench_lab(WORKERS + 1, rate=f"{args.mbit}mbit") as bench:
         (bench.work / "tfdeploy.yaml").write_text(
             "name: bench\nmode: plain\ncommand: [python, train.py]\n"
         )
@@ -78,7 +77,7 @@ def main() -> None:
 
 
 def renew(bench: BenchLab, megabytes: int, seed: int) -> int:
-    """Write new content and return its bytes."""
+    """Write new content. Return its size in bytes."""
     source = bench.home / "set"
     source.mkdir(exist_ok=True)
     weights = [random.Random(seed).uniform(0.3, 1.7) for _ in range(FILES)]
@@ -93,7 +92,8 @@ def biggest(bench: BenchLab) -> int:
 
 
 def sync(bench: BenchLab, workers: int, *, received: bool = False) -> int:
-    """Return the bytes that left the operator, or with `received` those that all hosts received."""
+    """Sync, and return the bytes that left the operator. With `received`, return the bytes that all
+    hosts received."""
     (bench.work / "tfdeploy.yaml").write_text(JOB.format(workers=workers))
     with metered(bench.lab) as meter:
         bench.tfdeploy("sync", "--json")
@@ -107,7 +107,7 @@ def sync(bench: BenchLab, workers: int, *, received: bool = False) -> int:
 def check(bench: BenchLab, workers: int) -> list[int]:
     """Return the bytes of each part.
 
-    All parts together must be the source, and no file may be in two.
+    All parts together must be equal to the source, and no file may be in two parts.
     """
     answer = json.loads(
         bench.tfdeploy("exec", "--json", "--limit", LIMIT.format(workers + 1), "--", SUMS).output

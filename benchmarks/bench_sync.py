@@ -1,8 +1,7 @@
 """Measure `tfdeploy sync` of 2,000 files to 32 hosts as a cold process.
 
-The cases are a fresh sync, one changed file, and no change. It is compared with
-`xargs -P32 rsync -a --delete`, with ssh's defaults, and with ssh's quickest key exchange and
-cipher.
+The cases are a first sync, one changed file, and no change. It is compared with `xargs -P32 rsync
+-a --delete`, once with ssh's defaults and once with ssh's fastest key exchange and cipher.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from place import BenchLab, open_bench_lab
 from turns import Spent, in_turns, median, ratio
 
 JOB = "name: bench\nmode: async\ncommand: [python, package000/module00.py]\n"
-CASES = {"fresh": 0.35, "one file changed": 0.4, "nothing changed": 0.3}  # -> goal against stock
+# case -> the goal: the ratio to rsync with ssh's defaults
+CASES = {"fresh": 0.35, "one file changed": 0.4, "nothing changed": 0.3}
 FRESH_ROUNDS = 2
 
 
@@ -43,9 +43,9 @@ def measure(bench: BenchLab, files: int, rounds: int, figures: Figures) -> None:
         return bench.run(rivals.rsync(bench, bench.work, "rsynced", tuned=tuned), stdin=addresses)
 
     def clear() -> None:
-        """Move the releases away.
+        """Move the releases away instead of removing them.
 
-        After removing as many files, ext4 creates files ten times slower for a minute.
+        After the removal of so many files, ext4 creates files ten times more slowly for a minute.
         """
         bench.run_everywhere(
             "for each in tfdeploy rsynced; do [ ! -e $each ] || mv $each old.$$.$each; done"
@@ -90,7 +90,8 @@ def show(
 
 
 def check(bench: BenchLab, files: int, name: str, lines: int) -> None:
-    """Check that every host has the complete release that tfdeploy names, with the last change."""
+    """Check that every host has the complete release that tfdeploy reports, with the last
+    change."""
     hosts = json.loads(bench.tfdeploy("sync", "--json").output)["hosts"]
     script = (
         f"cd tfdeploy/bench/releases/{hosts[0]['release']} && find . -type f | wc -l && wc -l < "

@@ -1,8 +1,9 @@
-"""Measure steps per second of the digits with one parameter server and one worker on two hosts.
+"""Measure steps per second of the digits example with one parameter server and one worker on two
+hosts.
 
-It compares tfdeploy with a start by hand. Steps count between the program's own lines of step 100
-and of the last step, so the start does not count. There are no checkpoints: by hand they fail on
-two hosts without a shared disk.
+It compares a run under tfdeploy with a start by hand. Steps are counted between the program's own
+lines of step 100 and of the last step, so the start does not count. There are no checkpoints,
+because by hand they fail on two hosts without a shared disk.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def by_tfdeploy(bench: BenchLab, run: str) -> float:
 
 
 def by_hand(bench: BenchLab, release: str, steps: int) -> float:
-    """Run what one would type into two terminals. The parameter server is also ended by hand."""
+    """Run the commands that a user would type into two terminals, and then stop the parameter
+    server. Return steps per second."""
     ps, worker = bench.addresses
     command = [
         f"--ps_hosts={ps}:3330",

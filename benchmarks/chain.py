@@ -1,7 +1,7 @@
-"""Measure the least time of a chain on this machine.
+"""Measure the shortest time in which a chain of hosts can pass on bytes on this machine.
 
-Each host receives the bytes, writes them and sends them on by plain TCP. The chain is made of
-`socat` and `tee` if socat is installed, else of a relay of our own that does nothing else.
+Each host receives the bytes, writes them and sends them on by plain TCP. The chain consists of
+`socat` and `tee` if socat is installed, else of a small relay that does nothing else.
 """
 
 from __future__ import annotations
@@ -50,19 +50,20 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as child:
 
 
 def name() -> str:
-    """Return the program of which the chain consists on this machine."""
+    """Return the program that the chain uses on this machine."""
     return "socat" if shutil.which("socat") else "recv, write, send"
 
 
 def send(bench: BenchLab, files: Sequence[Path]) -> Spent:
-    """Send the bytes from the operator to the first host and on to the last.
+    """Send the files' bytes from the operator to the first host and on to the last.
 
-    The time ends when the last host has all.
+    The time ends when the last host has received all bytes.
     """
     rows = bench.lab.status()
     relays = []
     with ExitStack() as stack:
-        for number in range(len(rows), 0, -1):  # each finds the one behind it listening
+        # From the last host to the first, because each relay connects to the relay behind it.
+        for number in range(len(rows), 0, -1):
             row, following = (
                 rows[number - 1],
                 [behind["address"] for behind in rows[number : number + 1]],
@@ -105,7 +106,7 @@ def _feed(address: str, files: Sequence[Path]) -> list[str]:
 
 
 def _kept(bench: BenchLab, host: str) -> Path:
-    """Return the file on the host's disk, as a path on this machine."""
+    """Return the file that a host writes, as a path on this machine."""
     return bench.lab.root / "hosts" / host / "home" / KEPT
 
 

@@ -1,11 +1,11 @@
-"""Measure the command line against another checkout of tfdeploy, in alternating pairs.
+"""Compare the command line with that of another checkout of tfdeploy, in pairs.
 
     python benchmarks/client_pairs.py --against ../before --pairs 300 --execs 7 --hosts 64
 
-It measures the CPU (user and system) of `--version` and `--help`, and CPU and seconds of
-`exec -- true` over isolated hosts (needs root; --execs 0 leaves it out). Both use one interpreter.
-The interval is that of the median of the differences within pairs, by ranks, so it assumes nothing
-about their distribution.
+It measures the CPU time (user and system) of `--version` and `--help`, and the CPU time and seconds
+of `exec -- true` on isolated hosts (needs root; --execs 0 leaves it out). Both checkouts use the
+same interpreter. The printed interval is of the median of the differences within pairs. It is
+computed by ranks, so it assumes nothing about their distribution.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ Pairs = list[tuple[Spent, Spent]]
 
 
 def pairs(before: Callable[[], Spent], after: Callable[[], Spent], count: int) -> Pairs:
-    """Return (before, after) of each pair, in random order. Two more pairs warm the caches."""
+    """Return (before, after) of each pair. The order within a pair is random. One run of each
+    before that warms the caches."""
     in_turns({"before": before, "after": after}, 1)
     return [_pair(before, after) for _ in range(count)]
 

@@ -1,10 +1,10 @@
-"""Measure peak threads, descriptors and memory of the command line for many hosts.
+"""Measure the peak threads, file descriptors and memory of the command line for many hosts.
 
     python benchmarks/client_peaks.py --hosts 200
 
 It samples `exec -- true`, a `sync` of code, and a `sync` with a data set by broadcast, each also
-with a soft limit of 256 descriptors. Hosts are sshds on loopback, so all of them and their agents
-share this machine, whose memory limits their number.
+with a soft limit of 256 descriptors. The hosts are sshds on loopback. They and their agents share
+this machine, so its memory limits the number of hosts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from place import TFDEPLOY
 from tfdeploy import lab
 
 SAMPLE_S = 0.02
-FEW = 256  # descriptors
+FEW = 256  # the soft limit of file descriptors in the limited runs
 JOB = "name: peaks\nmode: async\ncommand: [python, package000/module00.py]\n"
 DATA = "data: {set: ./set}\n"
 SET_BYTES = 4 << 20

@@ -1,10 +1,10 @@
-"""Measure what a task costs others if its lines are costly to match.
+"""Measure what a task costs others if its lines are expensive to match.
 
-The task writes 10,000 lines of 4 KiB a second, in every form of tests/lab/programs/costly_lines.py
-in turn, and the job has a regular expression that never ends. The same run is measured first
-without those lines, then with them. Measured are `status`, `logs -n 100`, the time from `q` to the
-end of the dashboard, and on the host the samples taken and the CPU of the sampler and of the task's
-supervisor.
+The task writes 10,000 lines of 4 KiB a second, in each form of tests/lab/programs/costly_lines.py
+in turn. The job has a regular expression whose matching never ends. The same run is measured first
+without those lines, then with them. The figures are the time and CPU of `status` and `logs -n 100`,
+the time from `q` to the end of the dashboard, and on the host the samples taken and the CPU of the
+sampler and of the task's supervisor.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ command: [python, costly_lines.py, --rate=RATE, --floods=FLOODS]
 metrics: {endless: '(.+)+!'}
 ready: {after: 1s}
 """
-WATCHED_S = 25.0  # two samples and more
+WATCHED_S = 25.0  # long enough for at least two samples
 LEFT = b"\x1b[?1049l"
 
 
@@ -63,7 +63,7 @@ def measure(bench: BenchLab, figures: Figures, name: str, rounds: int) -> None:
 
 
 def q_answered(bench: BenchLab, name: str, wait_s: float) -> float:
-    """Return the seconds from `q` until the ordinary screen is back."""
+    """Return the seconds from pressing `q` until the dashboard has restored the ordinary screen."""
     control, end = pty.openpty()
     command = bench.lab.operator([TFDEPLOY, "status", name, "--watch"])
     env = {**bench.env, "TERM": "xterm-256color"}
@@ -83,7 +83,7 @@ def q_answered(bench: BenchLab, name: str, wait_s: float) -> float:
 
 
 def read_for(control: int, seconds: float, until: bytes) -> bool:
-    """Read for some seconds and return whether `until` came."""
+    """Read until `until` appears, for at most `seconds`. Return True if it appeared."""
     came, end = b"", time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         if select.select([control], [], [], left)[0]:
@@ -99,8 +99,8 @@ def read_for(control: int, seconds: float, until: bytes) -> bool:
 def on_host(bench: BenchLab, name: str) -> tuple[float, int, float, float, int]:
     """Return figures of worker:0 on its host.
 
-    They are monotonic seconds, samples, CPU seconds of samplers and of its supervisor, and bytes of
-    its log.
+    They are monotonic seconds, number of samples, CPU seconds of the samplers, CPU seconds of the
+    task's supervisor, and bytes of the task's log.
     """
     (task,) = bench.lab.root.glob(f"hosts/*/home/tfdeploy/bench/runs/{name}/hosts/*/tasks/worker-0")
     samples = (task / "samples").read_text().count("\n") if (task / "samples").exists() else 0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Figures:
-    """Prints each figure as soon as it is known."""
+    """Print each figure as soon as it is known."""
 
     benchmark: str
     as_json: bool = False
@@ -30,8 +30,9 @@ class Figures:
     ) -> None:
         """Print one figure.
 
-        `ratio` is relative to `against`, measured in the same turns. `goal` is compared with the
-        ratio, or with the value if there is no ratio. With `at_least`, the goal is a minimum.
+        `ratio` is relative to `against`, measured in the same rounds. `goal` is compared with the
+        ratio, or with the value if there is no ratio. With `at_least`, the goal is a minimum,
+        otherwise a maximum.
         """
         judged = value if ratio is None else ratio
         met = None if goal is None else (judged >= goal if at_least else judged <= goal)
@@ -74,8 +75,8 @@ def say(text: str) -> None:
 def options(
     doc: str | None, *, rounds: int, hosts: int | None = None, **more: int | str
 ) -> argparse.Namespace:
-    """Parse --json and --rounds N, and --hosts N and others if the benchmark has them, each of its
-    default's type."""
+    """Parse the options of a benchmark: --json, --rounds N, and --hosts N and those of `more` if
+    given. Each value has the type of its default."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,10 +1,10 @@
-"""Measure TLS handshakes of strangers at a minder's port, from loopback.
+"""Measure what TLS handshakes of strangers cost at a minder's port, from loopback.
 
     python benchmarks/handshakes.py [A_SECOND] [SECONDS]     default: 1,000 and 10
 
-One host's mesh runs in a process of its own, a peer in another one sends it twenty messages
-meanwhile, and eight strangers begin handshakes. Goals: at most 10 % of a core, and every message
-arrives within 2 s.
+The mesh of one host runs in its own process. A peer in another process sends it twenty messages,
+while eight strangers begin handshakes. Goals: the mesh uses at most 10 % of a core, and every
+message arrives within 2 s.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def mesh_of(name: str, ports: dict[str, int], certs: dict[str, dict[str, str]]) 
 
 
 def listen(ports: dict[str, int], certs: dict[str, Any], told: int, seconds: float) -> None:
-    """Run the mesh of host n1. Write when each message arrived, and at the end its CPU."""
+    """Run the mesh of host n1. Write to the descriptor `told` when each message arrived, and the
+    CPU seconds used."""
     threading.stack_size(1 << 20)
     mesh, heard, until = mesh_of("n1", ports, certs), 0, time.monotonic() + seconds
     begun = time.process_time()
@@ -71,7 +72,8 @@ def listen(ports: dict[str, int], certs: dict[str, Any], told: int, seconds: flo
 
 
 def knock(where: tuple[str, int], certs: dict[str, str], a_second: float, seconds: float) -> None:
-    """Be one stranger: send the first message of a handshake, read the answer, hang up."""
+    """Act as one stranger: repeatedly send the first message of a handshake, read the answer, and
+    disconnect."""
     hello = first_message(certs)
     begun, made, answered = time.monotonic(), 0, 0
     while time.monotonic() < begun + seconds:
@@ -129,7 +131,8 @@ def main(a_second: float, seconds: float) -> int:
 
 
 def speak(mesh: Mesh, seconds: float) -> dict[int, float]:
-    """Send so many messages with pauses, and return when each was sent."""
+    """Send the messages with pauses between them. Return message number -> monotonic time at which
+    it was sent."""
     said = {}
     for number in range(1, WORDS + 1):
         fields = {

@@ -1,6 +1,6 @@
 """Measure what a run used of a lab's links and of the machine, by the kernel's counters.
 
-What the tools report of themselves is not used.
+The figures that the tools report about themselves are not used.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from pathlib import Path
 from tfdeploy.lab import Lab
 from tfdeploy.lab.network import Carried
 
-IDLE = (3, 4)  # of the numbers behind "cpu": idle, iowait
+IDLE = (3, 4)  # positions of idle and iowait in the "cpu" line of /proc/stat
 
 
 @dataclass
 class Meter:
-    """What a run used. It is filled when the run is over."""
+    """What a run used. The fields are set when the run is over."""
 
-    busy: float = 0.0  # share of all cores, whoever used them
-    # by link: a host's name, operator, router1, router2
+    busy: float = 0.0  # the fraction of all cores' time that any process used
+    # bytes by link; a link is a host's name, operator, router1 or router2
     to_bytes: dict[str, int] = field(default_factory=dict)
     from_bytes: dict[str, int] = field(default_factory=dict)
 
@@ -40,6 +40,6 @@ def metered(lab: Lab) -> Iterator[Meter]:
 
 
 def _cpu() -> tuple[int, int]:
-    """Return ticks since boot: (idle, all)."""
+    """Return (idle ticks, all ticks) since boot."""
     numbers = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return sum(numbers[at] for at in IDLE), sum(numbers)

@@ -1,4 +1,4 @@
-"""Make the lab of isolated hosts in which benchmarks run, and an operator with its own home.
+"""Create the lab of isolated hosts in which benchmarks run, and an operator with its own home.
 
 Both are removed at the end.
 """
@@ -34,8 +34,8 @@ BURIAL_S = 3.0
 @dataclass(frozen=True)
 class BenchLab:
     lab: Lab
-    home: Path  # of the operator
-    work: Path  # where its commands run
+    home: Path  # the operator's home folder
+    work: Path  # the folder in which the operator's commands run
     env: dict[str, str]
 
     @property
@@ -43,7 +43,7 @@ class BenchLab:
         return [row["address"] for row in self.lab.status()]
 
     def with_checkout(self, tree: Path) -> BenchLab:
-        """Return the same place with the tfdeploy of another checkout."""
+        """Return the same lab with the tfdeploy of another checkout."""
         return replace(self, env={**self.env, "PYTHONPATH": str(tree)})
 
     def tfdeploy(self, *args: str, piped: bool = False, may_fail: bool = False) -> Spent:
@@ -57,7 +57,8 @@ class BenchLab:
         piped: bool = False,
         may_fail: bool = False,
     ) -> Spent:
-        """Run a command as the operator, and measure also the CPU of the hosts' own processes."""
+        """Run a command as the operator and return its cost, also the CPU of the hosts' own
+        processes."""
         before = self.served()
         command = self.lab.operator(argv)
         spent = spend(
@@ -72,7 +73,7 @@ class BenchLab:
         )
 
     def run_everywhere(self, script: str) -> list[str]:
-        """Run a script on every host at the same time, without SSH, and return the outputs."""
+        """Run a script on all hosts at the same time, without SSH. Return the outputs."""
         started = [
             subprocess.Popen(
                 self.lab.on(host, ["sh", "-c", script]), stdout=subprocess.PIPE, text=True
@@ -85,20 +86,20 @@ class BenchLab:
         return output
 
     def served(self) -> float:
-        """Return CPU seconds of the hosts' first processes and their children, once their sshds
-        have no session left."""
+        """Return the CPU seconds of each host's first process and its children. Wait until the
+        hosts' sshds have no sessions, for at most BURIAL_S."""
         first = [row["pid"] for row in self.lab.status() if row["pid"] is not None]
         servers = [child for pid in first for child in _children(pid)]
         listeners = [pid for pid in servers if _name(pid) == "sshd"]
         deadline = time.monotonic() + BURIAL_S
         while any(_children(pid) for pid in listeners) and time.monotonic() < deadline:
             time.sleep(0.01)
-        # parents last: they have what their dead children cost
+        # Parents come last, because they include the cost of their dead children.
         return sum(map(_ticks, [*servers, *first])) / TICKS
 
 
 def _name(pid: int) -> str:
-    """Return the name of the program, empty if the process has ended."""
+    """Return the name of the process's program; "" if the process has ended."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except (FileNotFoundError, ProcessLookupError):
@@ -106,7 +107,7 @@ def _name(pid: int) -> str:
 
 
 def _children(pid: int) -> list[int]:
-    """Return the children of a process; none if it has ended."""
+    """Return the pids of the process's children; [] if it has ended."""
     try:
         return [
             int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -116,9 +117,9 @@ def _children(pid: int) -> list[int]:
 
 
 def _ticks(pid: int) -> int:
-    """Return the ticks of the process and of its dead children.
+    """Return the CPU ticks of the process and of its dead children; 0 if it has ended.
 
-    Those of a process that has ended count with its parent.
+    The ticks of a process that has ended count with its parent.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -129,9 +130,10 @@ def _ticks(pid: int) -> int:
 
 @contextmanager
 def open_bench_lab(hosts: int, **wishes: Any) -> Iterator[BenchLab]:
-    """Yield isolated hosts n1..nN.
+    """Yield a lab of isolated hosts n1..nN, with an operator.
 
-    `wishes` are options of `lab.up`. Needs root. Start and end are never part of a figure.
+    `wishes` are options of `lab.up`. Needs root. The time to start and remove the lab is not part
+    of any figure.
     """
     if os.geteuid() != 0:
         raise SystemExit("isolated hosts need root: sudo make bench")
@@ -151,7 +153,7 @@ def open_bench_lab(hosts: int, **wishes: Any) -> Iterator[BenchLab]:
 
 
 def _leave(number: int, _: object) -> None:
-    """Exit once:
+    """Exit on the first signal and ignore the second one.
 
     `timeout` sends its signal twice, and the second one must not interrupt the cleanup.
     """

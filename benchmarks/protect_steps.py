@@ -1,14 +1,15 @@
-"""Measure steps per second under `protect: peers` against `none`.
+"""Compare steps per second under `protect: peers` with those under `none`.
 
     python benchmarks/protect_steps.py --swaps 10 --seconds 20
-    python benchmarks/protect_steps.py --protect none       both without: the error of the measure
+    python benchmarks/protect_steps.py --protect none       both unprotected: the error of the measurement
 
 Both runs train at the same time on the same two hosts. Each has a ps and a worker of real
-TensorFlow, and so small a model that a step is little more than an exchange between them. All four
-share one core: what a step of one run costs more, the other run gains, and other load slows both
-alike. In each swap both are started anew; which is protected, which starts first and which host is
-the ps change. A swap's ratio is the mean (of logarithms) over windows of the same seconds. The
-interval is Student's over the swaps. Exit code 1: the goal is missed.
+TensorFlow, with a model so small that a step is little more than an exchange between them. All four
+processes share one core: if a step of one run costs more, the other run gains that time, and other
+load slows both alike. For each swap both runs are started again, and the swaps vary which run is
+protected, which starts first and which host is the ps. A swap's ratio is the geometric mean over
+windows of the same seconds. The interval is Student's over the swaps. Exit code 1: the goal is
+missed.
 """
 
 from __future__ import annotations
@@ -91,9 +92,9 @@ def main() -> int:
 
 
 def swap(sides: list[Tfdeploy], number: int, args: argparse.Namespace) -> float:
-    """Return the ratio of one pair of runs, protected to open.
+    """Return the ratio of steps per second of one pair of runs, protected to unprotected.
 
-    Eight swaps have all orders, sides and roles of the hosts.
+    Eight swaps in a row cover all orders, sides and roles of the hosts.
     """
     protected, plain = sides[::-1] if number // 2 % 2 else sides
     run, ways = f"run-{number}", {protected: args.protect, plain: "none"}
@@ -111,8 +112,8 @@ def swap(sides: list[Tfdeploy], number: int, args: argparse.Namespace) -> float:
 
 
 def write(side: Tfdeploy, place: int, protect: str, turned: bool) -> None:
-    """Write its job, and an inventory with its own ports, because both runs are launched at
-    once."""
+    """Write the side's job, and an inventory with separate ports, because both runs are launched at
+    the same time."""
     ps, worker = side.lab.hosts[:: -1 if turned else 1]
     set_inventory(side, defaults={"ports": PORTS[place]}, roles={"ps": [ps], "worker": [worker]})
     (side.cwd / "tfdeploy.yaml").write_text(
@@ -121,7 +122,7 @@ def write(side: Tfdeploy, place: int, protect: str, turned: bool) -> None:
 
 
 def launch(sides: list[Tfdeploy], run: str, ways: dict[Tfdeploy, str]) -> None:
-    """Launch in this order and return when both train."""
+    """Launch the runs in this order. Return when both train."""
     for process in [side.start("launch", "--detach", "--name", run) for side in sides]:
         code, output = wait_for_end(process, WITHIN_S)
         assert code == 0, output
@@ -144,7 +145,7 @@ def share_one_core(sides: list[Tfdeploy], run: str) -> None:
 
 
 def windows(args: argparse.Namespace) -> list[tuple[float, float]]:
-    """Wait, and return the begin and end of each window in UTC seconds."""
+    """Wait for the measured time. Return the begin and end of each window in UTC seconds."""
     cuts = [time.time()]
     for _ in range(round(args.seconds / args.window)):
         time.sleep(args.window)
@@ -170,15 +171,15 @@ def compare(protected: Progress, plain: Progress, spans: list[tuple[float, float
 
 
 def rate(progress: Progress, span: tuple[float, float]) -> float:
-    """Return steps per second within that span.
+    """Return steps per second within the span.
 
-    The last line may be a little older than its end.
+    The last line may be slightly older than the span's end.
     """
     return (_step_at(progress, span[1]) - _step_at(progress, span[0])) / (span[1] - span[0])
 
 
 def _step_at(progress: Progress, when: float) -> float:
-    """Return the step at that time, interpolated between two lines."""
+    """Return the step at that time, interpolated between the two lines around it."""
     after = min(max(1, bisect_left(progress, (when, 0))), len(progress) - 1)
     (earlier, low), (later, high) = progress[after - 1 : after + 1]
     return low + (high - low) * (when - earlier) / (later - earlier)

@@ -1,5 +1,5 @@
-"""Return the command lines of other tools, as anybody would type them, with only what the lab needs
-to reach and trust hosts."""
+"""Return the command lines of other tools, as a user would type them. They contain only the
+settings with which the lab's hosts can be reached and trusted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ssh(bench: BenchLab, where: str, script: str) -> list[str]:
 def rsync(
     bench: BenchLab, source: Path, destination: str, *, parallel: int = 32, tuned: bool = False
 ) -> list[str]:
-    """Return a command with which xargs starts one rsync per address on its standard input."""
+    """Return a command that starts one rsync, by xargs, for each address on its standard input."""
     shell = shlex.join(["ssh", *_settings(bench), *(TUNED if tuned else ())])
     to = f"{USER}@{{}}:{destination}/"
     return [

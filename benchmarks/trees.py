@@ -1,4 +1,4 @@
-"""Write trees of source-like files for benchmarks: many small files, the same ones each time."""
+"""Write trees of many small source-like files for benchmarks. The files are the same each time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PER_FOLDER = 50
 
 
 def write(root: Path, files: int) -> Path:
-    """Write `files` files of 0.2 to 4 KiB in folders of 50. Return one of them."""
+    """Write `files` files of 0.2 to 4 KiB in folders of 50. Return the path of the last file."""
     words = random.Random(files)
     for number in range(files):
         path = root / f"package{number // PER_FOLDER:03}" / f"module{number % PER_FOLDER:02}.py"

@@ -1,6 +1,6 @@
 """Measure whole processes from outside, in turns: A B A B, so that other load affects all of them.
 
-It knows nothing of what the processes do.
+This module knows nothing about what the processes do.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _SHOWN_BYTES = 2000
 
 @dataclass(frozen=True)
 class Spent:
-    """What one process cost. cpu_s: of the process and its children on this machine. peak_bytes:
-    its own memory, known if it is piped."""
+    """What one process cost. `cpu_s`: of the process and its children on this machine.
+    `peak_bytes`: memory of the process itself; measured only if its output is piped."""
 
     seconds: float
     cpu_s: float
@@ -43,8 +43,8 @@ def spend(
 ) -> Spent:
     """Run a process to its end and return its cost.
 
-    Its standard output goes to a file, or with `piped` through a pipe that is read at once. Raises
-    SystemExit with the output if it fails, because a failed run measures nothing.
+    Its standard output is written to a file, or, with `piped`, to a pipe that is read at once.
+    Raises SystemExit with the output if the process fails, because a failed run measures nothing.
     """
     with (
         tempfile.TemporaryFile() as words,
@@ -64,7 +64,8 @@ def spend(
         )
         try:
             blocks, peak_bytes = _blocks(process) if piped else ([], 0)
-            _, status, usage = os.wait4(process.pid, 0)  # with what it cost, its children included
+            # The usage includes the children of the process.
+            _, status, usage = os.wait4(process.pid, 0)
             seconds = time.monotonic() - began
         except BaseException:
             process.kill()
@@ -83,8 +84,8 @@ def spend(
 
 
 def _blocks(process: subprocess.Popen[bytes]) -> tuple[list[bytes], int]:
-    """Return its output and its peak memory. rusage's value is not used: it includes our size at
-    the fork."""
+    """Return the output and the peak memory of the process. The peak of rusage is not used, because
+    it includes this program's size at the fork."""
     assert process.stdout is not None
     blocks, peak_kib = [], 0
     with process.stdout as pipe:
@@ -96,7 +97,8 @@ def _blocks(process: subprocess.Popen[bytes]) -> tuple[list[bytes], int]:
 
 
 def in_turns(rivals: Mapping[str, Callable[[], Spent]], rounds: int) -> dict[str, list[Spent]]:
-    """Run each once to warm caches, then `rounds` times in turns, and return the costs."""
+    """Run each once to warm the caches, then `rounds` times in turns. Return the costs of the turns
+    by name."""
     for run in rivals.values():
         run()
     spent_by_tool: dict[str, list[Spent]] = {name: [] for name in rivals}
@@ -113,14 +115,14 @@ def median(
 
 
 def ratio(ours: Sequence[Spent], theirs: Sequence[Spent]) -> float:
-    """Return the median of the ratios within each round, so that a slowdown of both counts for
-    neither."""
+    """Return the median of the ratios of seconds within each round. A slowdown that affects a whole
+    round does not change its ratio."""
     return statistics.median(a.seconds / b.seconds for a, b in zip(ours, theirs, strict=True))
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % interval of the median, by ranks; the whole range if there are fewer than six
-    values."""
+    """Return the 95 % interval of the median, by ranks. With fewer than six values, this is the
+    whole range."""
     ordered, count = sorted(values), len(values)
     below = max(0, math.floor((count - 1.96 * math.sqrt(count)) / 2) - 1) if count > 5 else 0
     return ordered[below], ordered[count - 1 - below]

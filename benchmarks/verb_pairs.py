@@ -1,11 +1,12 @@
-"""Measure `status`, `sync` and `launch` against another checkout of tfdeploy, in alternating pairs.
+"""Compare `status`, `sync` and `launch` with another checkout of tfdeploy, in pairs.
 
     python benchmarks/verb_pairs.py --against ../before --pairs 20 --hosts 8
 
 Each checkout has its own job on the same isolated hosts (needs root), with 200 files of code.
-`status` is of a live run of one task per host. Before each `sync` one file changes. `launch`
-returns once all tasks are up; the stop of the run does not count. Each figure is the median of the
-ratios within pairs and its 95 % interval by ranks: seconds, CPU of the client, CPU of all hosts.
+`status` shows a live run with one task per host. Before each `sync`, one file changes. `launch`
+returns when all tasks are up; stopping the run does not count. The figures are seconds, CPU of the
+client and CPU of all hosts. Each is the median of the ratios within pairs, with its 95 % interval
+by ranks.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ FIGURES: dict[str, Callable[[Spent], float]] = {
 
 @dataclass(frozen=True)
 class Side:
-    """One checkout with its job. `name` is the name of the job and of its live run."""
+    """One checkout with its job. `name`: of the job and of its live run."""
 
     name: str
     place: BenchLab
@@ -58,7 +59,7 @@ class Side:
 
 
 def begin(bench: BenchLab, tree: Path, name: str) -> Side:
-    """Write the job and launch the run that `status` shows."""
+    """Write the job, and launch the run that `status` will show."""
     work = bench.home / name
     work.mkdir()
     file = trees.write(work, FILES)

@@ -1,6 +1,6 @@
 """Draw the dashboard as SVG from recorded events: python scripts/dashboard_svg.py EVENTS OUT.svg
 
-The events are what `tfdeploy launch --events FILE` wrote.
+EVENTS is a file that `tfdeploy launch --events FILE` wrote.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tfdeploy.ui.errors import show_error
 from tfdeploy.ui.screen import Picture
 from tfdeploy.ui.tables import cells
 
-# nothing is loaded from the network
+# Parts of rich's SVG that are removed: fonts from the network, and the comment about its generator.
 _FOREIGN = re.compile(r"\s*@font-face \{.*?\}|\s*<!-- Generated.*?-->", re.DOTALL)
 
 
 def line_of(event: Event) -> LogLine:
-    """Return the line of a task that `launch --events` has recorded as an event."""
+    """Return the task's line that `launch --events` has recorded as this event."""
     text = event.data["line"].encode("utf-8", "surrogateescape")
     stream = event.data.get("stream", "out")
     return LogLine(
@@ -38,9 +38,10 @@ def line_of(event: Event) -> LogLine:
 
 
 def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None = None) -> str:
-    """Return the SVG of the frame after all events, or after those of the first `upto_s` seconds.
+    """Return the SVG of the frame after all events, or after the events of the first `upto_s`
+    seconds.
 
-    Raises UsageError.
+    Raises UsageError if a line is not an event.
     """
     clock = [0.0]
     dashboard = Dashboard(clock=lambda: clock[0])
@@ -66,7 +67,7 @@ def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None
 
 
 def as_svg(rows: list[Row], *, title: str = "tfdeploy launch") -> str:
-    """Return rows of equal width as a picture that loads nothing."""
+    """Return rows of equal width as an SVG that loads nothing from the network."""
     width = sum(cells(piece.text) for piece in rows[0])
     console = Console(
         file=io.StringIO(),

@@ -1,8 +1,9 @@
 """Train once on three throw-away hosts of this machine: sync, launch, logs, stop, clean up.
 
-Each step is a public command of tfdeploy. It prints one line with its seconds, and its output goes
-to build/demo.log. On a terminal, the dashboard shows the run while it trains.
-Exit code 0 means that the test accuracy is at least 0.93 and no process of the lab remains.
+Each step is a public command of tfdeploy. The demo prints one line for each step with its seconds.
+The output of the step goes to build/demo.log. On a terminal, the dashboard shows the run while it
+trains. Exit code 0 means that the test accuracy is at least 0.93 and that no process of the lab
+remains.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 EXAMPLE = REPOSITORY / "examples/digits"
-# Each checkout has a lab of its own, so that two demos can run at once.
+# Each checkout has its own lab, so that demos of two checkouts can run at the same time.
 LAB = "demo-" + hashlib.sha256(str(REPOSITORY).encode()).hexdigest()[:8]
 RUN = time.strftime("demo-%Y%m%d-%H%M%S", time.gmtime())
 MIN_ACCURACY = 0.93
@@ -62,13 +63,14 @@ def tfdeploy(*arguments: str, dashboard: bool = False) -> str:
 
 
 def tail_of(log: str) -> list[str]:
-    """Return the last lines, without those that say what to type next: the lab is removed."""
+    """Return the last lines of the log, without lines that say what to type next: those do not
+    apply, because the lab is removed."""
     lines = log.splitlines(keepends=True)
     return [line for line in lines if not line.lstrip().startswith("next: ")][-TAIL_LINES:]
 
 
 def remove_lab() -> None:
-    """Remove the lab, also one from an earlier demo that was killed."""
+    """Remove the lab, even if an earlier demo that was killed created it."""
     argv = [sys.executable, "-m", "tfdeploy", "lab", "down", "--name", LAB]
     subprocess.run(argv, check=False, cwd=REPOSITORY, capture_output=True)
 
@@ -89,7 +91,7 @@ def find_processes(root: Path) -> list[str]:
 
 
 def train(inventory: str) -> float:
-    """Train the example. Return the accuracy that worker 0 printed, or 0.0 if it printed none."""
+    """Train the example. Return the accuracy that worker 0 printed; 0.0 if it printed none."""
     os.environ.update(TFDEPLOY_INVENTORY=inventory, TFDEPLOY_JOB=str(EXAMPLE / "tfdeploy.yaml"))
     tfdeploy("sync")
     tasks = ("--mode", "async", "--ps", "1", "--workers", "2")

@@ -1,6 +1,6 @@
-"""Write docs/json/NAME.schema.json for all that verbs print with --json.
+"""Write docs/json/NAME.schema.json for every output that verbs print with --json.
 
-A test compares the files with this output.
+A test compares the files with the output of this script.
 """
 
 from __future__ import annotations

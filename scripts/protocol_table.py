@@ -1,7 +1,7 @@
 """Write the sections of verbs and answers in docs/agent-protocol.md.
 
-A test compares the page with this output. The docstring of a verb's function on the host says what
-it takes and does. The control side's type says what it answers.
+A test compares the page with this output. The docstring of a verb's function on the host describes
+its arguments and its effect. The type on the control side describes its answer.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tfdeploy.model import facts
 from tfdeploy.model.answers.verb import Flow, Nothing, Verb
 
 PAGE = Path(__file__).parents[1] / "docs" / "agent-protocol.md"
-FIRST = "### `audit`"  # the first verb, where the generated part begins
-END = "\n## Who calls\n"  # the section behind the generated part
+FIRST = "### `audit`"  # the heading at which the generated part begins
+END = "\n## Who calls\n"  # the heading after the generated part
 _WIDTH = 100
 
 
 def verbs() -> dict[str, Verb[Any] | Flow[Any, Any]]:
-    """Return {name: verb} of every verb that the control side asks."""
+    """Return {name: verb} of every verb that the control side calls."""
     collected = [
         each
         for module in (*_modules(tfdeploy.model.answers), facts)
@@ -43,7 +43,7 @@ def verbs() -> dict[str, Verb[Any] | Flow[Any, Any]]:
 
 
 def agent_verbs() -> dict[str, call.Verb]:
-    """Return {name: function} of every verb that the agent answers."""
+    """Return {name: function} of every verb that the agent implements."""
     tables = [vars(each).get("VERBS", {}) for each in _modules(tfdeploy.agent.serve)]
     return {name: verb for table in tables for name, verb in table.items()}
 
@@ -54,7 +54,7 @@ def _modules(package: types.ModuleType) -> list[types.ModuleType]:
 
 
 def sections() -> str:
-    """Return a section for each verb, then a list of the types of their answers."""
+    """Return a section for each verb, then a list of the types in their answers."""
     answering, answers = agent_verbs(), verbs()
     kinds = sorted(
         {kind for verb in answers.values() for kind in _kinds(verb)} - {Nothing},
@@ -106,7 +106,7 @@ def _one_line(text: str) -> str:
 
 
 def _split_docstring(text: str) -> tuple[str, str, str]:
-    """Split a docstring into what the verb does, its arguments, and its errors in brackets."""
+    """Return (what the verb does, its arguments, its errors) from a docstring."""
     parts = [_one_line(part) for part in text.split("\n\n")]
     args = next(
         (part.removeprefix("Args: ").rstrip(".") for part in parts if part.startswith("Args: ")), ""
@@ -138,7 +138,7 @@ def _structs(hint: Any) -> Iterator[type[msgspec.Struct]]:
 
 
 def _shown(hint: Any) -> str:
-    """Return a type as JSON has it; an object by the name of its type."""
+    """Return a type as JSON has it. An object is shown by the name of its type."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return _shown(inner[0])
@@ -159,7 +159,7 @@ _NAMES = {str: "text", int: "number", float: "number", Nothing: "{}"}
 
 
 def with_sections(page: str) -> str:
-    """Return the page with its generated part made anew."""
+    """Return the page with its generated part replaced."""
     start, end = page.index(FIRST), page.index(END)
     return page[:start] + sections() + page[end:]
 

@@ -1,10 +1,10 @@
-"""Print how many tokens the package has, by folder.
+"""Print the number of tokens of the package, by folder.
 
     python scripts/weight.py
 
-A token is a name, a number, a string or an operator outside of comments, docstrings and imports.
-So neither the width of a line nor the length of a name counts. Every version of Python counts the
-same: an f-string is one token, whatever stands in its braces.
+A token is a name, a number, a string or an operator outside comments, docstrings and imports. So
+neither the width of a line nor the length of a name counts. An f-string is one token, including the
+expressions in its braces, so every version of Python gives the same number.
 
 `make check` fails when the package has more tokens than the first line of "Weight" in CHANGELOG.md
 allows.
