@@ -1,7 +1,7 @@
 """Compare steps per second under `protect: peers` with those under `none`.
 
     python benchmarks/protect_steps.py --swaps 10 --seconds 20
-    python benchmarks/protect_steps.py --protect none       both unprotected: the error of the measurement
+    python benchmarks/protect_steps.py --protect none       both unprotected: measurement error
 
 Both runs train at the same time on the same two hosts. Each has a ps and a worker of real
 TensorFlow, with a model so small that a step is little more than an exchange between them. All four

@@ -1,7 +1,8 @@
-"""Labs that tests share, one of each kind per pytest worker, and what they say when a test fails.
+"""Provide the labs that tests share, one of each kind per pytest worker, and show the hosts' logs
+when a test fails.
 
-Tests of one worker share hosts: each uses a job name of its own. Labs are always taken down, and
-those of a killed session by the next one.
+The tests of one worker share hosts, so each test uses its own job name. Labs are always removed at
+the end. The next session removes the labs of a session that was killed.
 """
 
 from __future__ import annotations
@@ -38,13 +39,14 @@ FAILED = pytest.StashKey[bool]()
 _TEST_LAB = re.compile(r"test-(\d+)-(\d+)-")
 
 
-# Machines are noisy, so no example has a deadline. `make soak` asks for more examples.
+# Machines are noisy, so no example has a deadline. `make soak` sets a larger number of examples.
 EXAMPLES = int(os.environ.get("TFDEPLOY_SOAK_EXAMPLES", "15"))
 settings.register_profile("suite", deadline=None, max_examples=EXAMPLES)
 settings.load_profile("suite")
 
-# `nohup make test &` ignores these signals, and what tests start would ignore them too. Handlers
-# are not inherited. That of SIGHUP does nothing: this process outlives the terminal.
+# `nohup make test &` ignores these signals, and processes that tests start would inherit that.
+# Handlers are not inherited. The handler of SIGHUP does nothing, so this process outlives the
+# terminal.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -53,7 +55,8 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 def pytest_configure(config: pytest.Config) -> None:
     is_worker = hasattr(config, "workerinput")
-    if is_worker:  # it ends with the process that started it
+    # A worker ends with the process that started it, so it need not react to SIGHUP.
+    if is_worker:
         signal.signal(signal.SIGHUP, lambda *_: None)
     if is_worker or not config.getoption("numprocesses", None):
         config.pluginmanager.register(TestMeter(), "core-seconds-of-tests")
@@ -64,8 +67,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`make faults` imports only the files that have such tests: a third of them, and each worker
-    imports them all."""
+    """Under `make faults`, import only the files with fault tests: a third of all files. Each
+    worker imports every collected file."""
     wanted = (
         _asks_for_faults(config)
         and collection_path.name.startswith("test_")
@@ -78,7 +81,7 @@ def _asks_for_faults(config: pytest.Config) -> bool:
     return str(config.option.markexpr).startswith("fault")
 
 
-@pytest.hookimpl(trylast=True)  # what `-m` leaves
+@pytest.hookimpl(trylast=True)  # after `-m` has selected the tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     collected(items)
     if _asks_for_faults(config):
@@ -90,7 +93,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items
         if any(item.iter_markers("tensorflow")) or any(item.iter_markers("long"))
     }
-    # so that no worker begins one when the others are done
+    # The longest files come first, so that no worker begins one when the others are done.
     items.sort(key=lambda item: item.path not in longest)
 
 
@@ -100,8 +103,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _is_alive(pid: int, start: int) -> bool:
-    """False for another process with that pid: a container's first processes have the same few pids
-    each time."""
+    """Return True if the process still runs. Another process with the same pid does not count: in a
+    container, the first processes have the same few pids each time."""
     process = identify(pid)
     return process is not None and process.start_ticks == start
 
@@ -110,14 +113,14 @@ def _sweep_dead_sessions() -> None:
     for name in lab.names():
         session = _TEST_LAB.match(name)
         if session and not _is_alive(int(session[1]), int(session[2])):
-            with suppress(UsageError):  # another worker was quicker
+            with suppress(UsageError):  # another worker has removed it already
                 lab.down(name)
 
 
 @pytest.fixture(scope="session")
 def new_lab() -> Iterator[Callable[..., Lab]]:
-    """new_lab(kind, count, **wishes): a lab of its own for a test that breaks things. Taken down at
-    the end."""
+    """Return new_lab(kind, count, **wishes), which creates a separate lab for a test that breaks
+    things. The lab is removed at the end."""
     _sweep_dead_sessions()
     made: list[Lab] = []
     process = identify(os.getpid())
@@ -157,22 +160,24 @@ def isolated_lab(new_lab: Callable[..., Lab]) -> Lab:
 
 @pytest.fixture(scope="session")
 def few_hosts(new_lab: Callable[..., Lab]) -> Lab:
-    """An isolated lab for what one ps and two workers show as well: each verb costs as much CPU as
-    it has hosts."""
+    """Return an isolated lab for tests that need only one ps and two workers, because the CPU time
+    of each verb grows with the hosts."""
     return new_lab("isolated", FEW_HOSTS)
 
 
 @pytest.fixture(scope="session")
 def pair(new_lab: Callable[..., Lab]) -> Lab:
-    """An isolated lab for what one ps and one worker show as well."""
+    """Return an isolated lab for tests that need only one ps and one worker."""
     return new_lab("isolated", 2)
 
 
 @pytest.fixture
 def tfdeploy(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[Lab], Tfdeploy]]:
-    """tfdeploy(lab): the real command line, as an operator with a home of its own. What it left
-    running is ended; after a test that failed also its runs, which would be in the way of the next
-    test of that lab."""
+    """Return tfdeploy(lab), the real command line for an operator with a separate home.
+
+    At the end, processes that it left running are ended. After a failed test its runs are also
+    stopped, because they would disturb the next test of that lab.
+    """
     made: list[Tfdeploy] = []
 
     def make(where: Lab) -> Tfdeploy:
@@ -206,7 +211,7 @@ def _host_words(where: Lab, host: str) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """A failed test shows what the hosts of its labs said."""
+    """Add the output of the labs' hosts to the report of a failed test."""
     report = yield
     if call.when == "call" and report.failed:
         item.stash[FAILED] = True
@@ -215,15 +220,16 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             for host in where.hosts:
                 try:
                     text = _host_words(where, host)
-                except Exception as error:  # noqa: BLE001 - a host that is off has nothing to say, and must not hide the failure
+                # An error here, as for a host that is off, must not hide the test's failure.
+                except Exception as error:  # noqa: BLE001
                     text = str(error)
                 report.sections.append((f"{where.kind} host {host}", text))
     return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Each reason for which tests were skipped, once: how many they are, and what to type to have
-    them."""
+    """Print each reason for which tests were skipped once, with their number and what to type to
+    run them."""
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
     for reason, count in reasons.most_common():

@@ -1,11 +1,11 @@
-"""Cut hosts off at random during a run that is watched.
+"""Cut random hosts off the network during a run that is watched.
 
     python benchmarks/faults/cuts.py --cuts 200                 cuts of 1 to 60 s: nearly two hours
     python benchmarks/faults/cuts.py --cuts 200 --scale 0.1     of 0.1 to 6 s
 
-It counts runs lost, log bytes lost or doubled, and seconds until a host is seen again. One host of
-three with workers (or n1) is cut off from all others and healed, repeatedly. The watcher is
-`launch --wait --events`.
+It counts lost runs and lost or duplicated log bytes, and measures the seconds until a host is seen
+again. Repeatedly, one of the hosts n2 to n4, which run workers, is cut off from all others and
+reconnected. The watcher is `launch --wait --events`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from support.lab.jobs import write_job  # isort: skip
 JOB, RUN = "cuts", "cuts-1"
 SHORTEST_S, LONGEST_S, PAUSE_S = 1.0, 60.0, 3.0
 SEEN_S = 60.0
-LOST_S = 15.0  # within which a lost host must be shown
+LOST_S = 15.0  # the watcher must show a host as unreachable within this time
 POLL_S = 0.05
 
 
@@ -73,7 +73,7 @@ def main() -> int:
 
 
 class Story:
-    """The events file, read while it grows."""
+    """The events file, read while it grows: lines and host states by host."""
 
     def __init__(self, path: Path) -> None:
         self._events = Events(path)
@@ -94,9 +94,9 @@ class Story:
 
 
 def cut(operator: Tfdeploy, story: Story, host: str, length: float) -> float | None:
-    """Cut the host off.
+    """Cut the host off for `length` seconds.
 
-    Return the seconds until it was shown as unreachable, or None if the cut ended before.
+    Return the seconds until it was shown as unreachable; None if the cut ended first.
     """
     before = len(story.news)
     began = time.monotonic()
@@ -113,7 +113,7 @@ def cut(operator: Tfdeploy, story: Story, host: str, length: float) -> float | N
 
 
 def heal(operator: Tfdeploy, story: Story, host: str) -> float:
-    """Heal the host. Return the seconds until a new line of it is seen."""
+    """Reconnect the host. Return the seconds until a new line from it is seen."""
     before = story.count(host)
     operator.lab.heal(host)
     began = time.monotonic()
@@ -123,8 +123,8 @@ def heal(operator: Tfdeploy, story: Story, host: str) -> float:
 
 
 def compare(operator: Tfdeploy, story: Story) -> int:
-    """Return bytes that differ between the hosts' logs and what was followed, and steps out of
-    order."""
+    """Return the number of bytes that differ between the hosts' logs and the followed lines, plus
+    the number of steps out of order."""
     story.read()
     wrong = 0
     for host, task in (("n2", "worker:0"), ("n3", "worker:1"), ("n4", "worker:2")):

@@ -1,12 +1,12 @@
-"""Kill a task repeatedly, per mode and role, with real TensorFlow.
+"""Kill a task repeatedly, for each mode and role, with real TensorFlow.
 
     python benchmarks/faults/deaths.py --deaths 10            all cases, one after the other
     python benchmarks/faults/deaths.py --deaths 2 --only mirrored
 
-Each time training must continue from its checkpoint. It runs on four isolated hosts, with no
-tfdeploy attached while a task dies. "Went on" means that the deciding task's steps pass what they
-were before the death, and that none of them is below the last multiple that had been saved by then
-(nothing began at zero again).
+Each time, training must continue from its checkpoint. The run uses four isolated hosts, and no
+tfdeploy is attached while a task dies. "Went on" means that the shown task's steps pass the step
+before the death, and that no step after the death is more than two checkpoints older (so the
+training did not start from zero).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOOK_S = 0.5
 
 
 class Case(NamedTuple):
-    """`shown`: the task whose steps are read.
+    """One case. `shown`: the task whose steps are read.
 
     `saved_every`: steps between two checkpoints. `words`: arguments of `launch`.
     """
@@ -238,7 +238,7 @@ class Watch:
         )
 
     def is_back(self) -> bool:
-        """Return whether the killed task, or all tasks of its gang, run again."""
+        """Return True if the killed task runs again. In mode mirrored, all tasks must run again."""
         back = self.tasks() if self.case.mode == "mirrored" else [self.victim()]
         return all(task["attempt"] > self.attempt and task["state"] == "running" for task in back)
 

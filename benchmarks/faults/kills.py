@@ -5,8 +5,8 @@
                                                                     not a minute
 
 It counts what is left on the hosts 90 s later, while no client connects. Many operators use one
-lab, each with its own workdirs, so that no session of another cleans up. A launch whose commit had
-reached a host may live, but then on all hosts.
+lab, each with its own workdirs, so that no session of another operator cleans up. A run whose
+commit had reached a host may be alive, but then on all hosts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ WAITS_S, SLACK_S = 60.0, 30.0
 
 
 def hasty(wait_s: float) -> str:
-    """Return a tfdeploy whose hosts wait this long for a launch."""
+    """Return a program that runs tfdeploy such that the hosts wait only `wait_s` seconds for a
+    launch."""
     return f"""import sys
 from tfdeploy.agent.record import replace
 from tfdeploy.cli.main import main
@@ -48,14 +49,14 @@ class Killed:
     run: str
     slot: int
     at: float  # monotonic
-    step: str  # the last that it said
+    step: str  # the last step that the launch reported, with its state
 
 
 Step = tuple[str, str, float]  # name, begin or done, UTC seconds
 
 
 def _steps(events: Events) -> list[Step]:
-    """Return the steps since the last call."""
+    """Return the steps that were reported since the last call."""
     return [
         (each["data"]["step"], each["data"]["state"], each["time"])
         for each in events.fresh()
@@ -64,18 +65,18 @@ def _steps(events: Events) -> list[Step]:
 
 
 class Field(Slots):
-    """One operator's launches, which are killed."""
+    """The launches that are killed, by many operators."""
 
     def __init__(self, first: Tfdeploy, slots: int, wait_s: float, seed: int) -> None:
         super().__init__(first, JOB, slots, hasty(wait_s))
-        self.took_s: dict[str, float] = {}  # step -> seconds, lately
+        self.took_s: dict[str, float] = {}  # step -> moving average of its seconds
         self.chance = random.Random(seed)
         self.number = 0
 
     def launch_and_kill(self) -> Killed | None:
         """Kill a launch at a random moment of a random step.
 
-        Return None if it had committed before.
+        Return None if the launch ended before the kill.
         """
         with self.lock:
             slot = self.free.pop()

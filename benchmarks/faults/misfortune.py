@@ -1,6 +1,6 @@
-"""Provide what the benchmarks of faults share: isolated hosts, operators, and one line per figure.
+"""Provide code that the fault benchmarks share: isolated hosts, operators, and one line per figure.
 
-Their figures are counts that must be 0, and times. Nothing is compared, so they are not part of
+Their figures are counts that must be 0, and times. They compare nothing, so they are not part of
 `make bench`.
 """
 
@@ -19,13 +19,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from place import REPOSITORY, BenchLab, open_bench_lab
 
-sys.path.insert(0, str(REPOSITORY / "tests"))  # the tests' own hands do here what they do there
+sys.path.insert(0, str(REPOSITORY / "tests"))  # for the tests' support modules
 
 from support.lab.commandline import Tfdeploy
 
 
 def options(doc: str | None, **numbers: int) -> argparse.Namespace:
-    """Parse --seed and one number for each default.
+    """Parse --seed, --scale, and one number for each item of `numbers`, which gives its default.
 
     The seed is printed, so that a failure can be repeated.
     """
@@ -45,7 +45,8 @@ def options(doc: str | None, **numbers: int) -> argparse.Namespace:
 
 @contextmanager
 def operators(hosts: int, count: int = 1) -> Iterator[list[Tfdeploy]]:
-    """Yield so many operators of one lab. Whatever they left running is ended."""
+    """Yield `count` operators of one lab. At the end, processes that they left running are
+    stopped."""
     with open_bench_lab(hosts) as bench:
         made = [_operator(bench, number) for number in range(count)]
         try:
@@ -60,13 +61,13 @@ def _operator(bench: BenchLab, number: int) -> Tfdeploy:
 
 
 class Events:
-    """A file of `--events`, read while it grows."""
+    """The file of `--events`, read while it grows."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._at, self._half = path, 0, b""
 
     def fresh(self) -> list[dict[str, Any]]:
-        """Return the events since the last call; none while there is no file."""
+        """Return the events since the last call; [] as long as there is no file."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
@@ -82,7 +83,7 @@ def figure(what: str, value: object) -> None:
 
 
 def spread(seconds: list[float]) -> str:
-    """Return median and worst as text."""
+    """Return the median and the maximum as text."""
     if not seconds:
         return "none"
     ordered = sorted(seconds)

@@ -2,8 +2,8 @@
 
     python benchmarks/faults/pids.py --reuses 200
 
-The kernel gives them the pids that tasks, supervisors and minders of a run had. Then the run is
-stopped.
+The kernel gives these processes the pids that tasks, supervisors and minders of a run had. Then
+the run is stopped.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Measure how soon a death is shown to a watcher, and how soon the task restarts.
+"""Measure how soon a watcher sees a death, and how soon the task restarts.
 
     python benchmarks/faults/recovery.py --deaths 20
 
 The cases are a single task, and a gang of three with no client attached. Programs without
-TensorFlow are killed on isolated hosts under the default `restart`, whose first pause is 1 s. Each
-lives over 10 s before it is killed, so that the pause stays the first one.
+TensorFlow are killed on isolated hosts, with the default backoff of `restart`, whose first pause is
+1 s. Each program lives longer than 10 s before it is killed, so that the pause does not grow.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def main() -> int:
 
 
 def alone(operator: Tfdeploy, deaths: int) -> tuple[list[float], list[float]]:
-    """Return the seconds from the kill of worker:1 until the watcher's events have its end and its
-    next attempt."""
+    """Return the seconds from each kill of worker:1 until the watcher's events show its end, and
+    until they show its next attempt."""
     run, task, host = f"{JOB}-alone", "worker:1", "n3"
     write_job(operator, JOB, "quick.py", "--steps=1000000000", "--pause=0.2", restart={"max": 1000})
     path = operator.home / "events"
@@ -62,8 +62,8 @@ def alone(operator: Tfdeploy, deaths: int) -> tuple[list[float], list[float]]:
 
 
 def gang(operator: Tfdeploy, deaths: int) -> list[float]:
-    """Return the seconds from the kill of worker:1 until all new attempts have begun, by the hosts'
-    journals."""
+    """Return the seconds from each kill of worker:1 until all new attempts have begun, by the
+    hosts' journals."""
     run, host = f"{JOB}-gang", "n3"
     write_job(
         operator, JOB, "any_mode.py", "--steps=1000000000", mode="mirrored", restart={"max": 1000}
@@ -92,7 +92,7 @@ def _wait_lived(
             messages = [
                 task_status(operator, run, JOB, host, task) for host, task in places.items()
             ]
-        except AssertionError:  # nothing is written down yet
+        except AssertionError:  # the status file does not exist yet
             return False
         return all(
             one["attempt"] == attempt

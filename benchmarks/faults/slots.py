@@ -1,6 +1,6 @@
 """Give each of many operators of one lab its own workdir and ports.
 
-So no session of one operator cleans up after another.
+So a session of one operator cannot clean up after another one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from support.lab.jobs import write_job  # isort: skip
 
 SECRET = "a-secret-that-no-file-may-keep"
 GRACE_S = 2.0
-PORTS = 8  # of each slot
+PORTS = 8  # per slot
 LOOK = r"""
 import json, os, sys
 found = {}
@@ -68,9 +68,9 @@ print(json.dumps(found))
 
 
 class Slots:
-    """Operators with workdirs and ports of their own.
+    """Operators with separate workdirs and ports.
 
-    `program`: what their interpreter runs as tfdeploy.
+    `program`: the Python program that they run as tfdeploy.
     """
 
     def __init__(self, first: Tfdeploy, job: str, count: int, program: str) -> None:
@@ -97,7 +97,8 @@ class Slots:
         return f"~/k{slot}"
 
     def look(self, slots: Mapping[str, int]) -> dict[str, dict[str, dict[str, Any]]]:
-        """Return {run: {host: {"left": files of the run, "tasks": number of running tasks}}}.
+        """Return {run: {host: {"left": what is left of the run, "tasks": number of its task
+        processes}}}.
 
         `slots`: {run: its slot}.
         """

@@ -4,9 +4,9 @@
                                                                     times in proportion
     python benchmarks/faults/slow.py --launches 20                  delays of 0 to 120 s
 
-The run must be up on all hosts with exit code 0, or on none with another code. The agent of the
-slow host waits before a verb, before it answers, or before it starts the minder of what it
-prepares.
+After exit code 0 the run must be up on all hosts, and after another code on none. The agent of the
+slow host waits before a verb, before the answer to a verb, or before it starts the minder of a run
+that it prepares.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ def find_verb(name):
 
 
 def program(scale: float) -> str:
-    """Return a tfdeploy with slow agents and with all times of a launch in proportion."""
+    """Return a program that runs tfdeploy with slow agents, and with all times of a launch
+    multiplied by `scale`."""
     return f"""import sys
 from tfdeploy.agent.record import replace
 from tfdeploy.cli.main import main
@@ -101,7 +102,7 @@ sys.exit(main())
 
 
 class Field(Slots):
-    """One operator's launches, each with one slow host."""
+    """The launches of several operators, each with one slow host."""
 
     def __init__(self, first: Tfdeploy, slots: int, scale: float, seed: int) -> None:
         super().__init__(first, JOB, slots, program(scale))
@@ -130,8 +131,8 @@ class Field(Slots):
             self.free.append(slot)
 
     def _judge(self, run: str, slot: int, code: int, how: str, message: str) -> None:
-        """Check the result: after exit code 0 every host has its task; after another one soon none
-        has."""
+        """Check and count the result. After exit code 0, every host must have its task. After
+        another code, no host may have one once the hosts have stopped waiting."""
         give_up = time.monotonic() + WAITS_S * self.scale + SLACK_S + GRACE_S
         running = self._running(run, slot)
         while code and running and time.monotonic() < give_up:

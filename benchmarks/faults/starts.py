@@ -1,9 +1,9 @@
-"""Count how many sets of processes come of duplicate launches and of lost answers.
+"""Count double starts: launches of which more than one set of processes runs.
 
     python benchmarks/faults/starts.py --launches 500
 
-The cases, in turn: one launch given twice, five at once by two operators, one whose agent dies on
-one host after a random verb.
+The cases, in turn: the same launch twice, five launches at the same time by two operators, and one
+launch during which the agent on one host dies after a random verb, so that its answer is lost.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Tally:
         return f"{JOB}-{self._number}"
 
     def _settle(self, names: list[str], codes: list[int]) -> None:
-        """Count the running processes, then stop them."""
+        """Count the launches, the runs that came up and the double starts. Then stop the runs."""
         self.launches += len(codes)
         self.came_up += codes.count(0)
         there = {
@@ -95,7 +95,7 @@ class Tally:
             self.both[1].run("stop", name, "--now", exit_code=0)
         if not running:
             for each in self.both:
-                # goes on from where one was cut short, and leaves no half of it
+                # This sync resumes a sync that was interrupted, and leaves no partial release.
                 each.run("sync", exit_code=0)
         self.left += sum(1 for name in names if self._remains(name))
         for each in self.both:

@@ -1,9 +1,9 @@
-"""Launch, kill a process, stop, and look for what is left, with programs that fork and do not end.
+"""Launch, kill processes, stop, and search for remains, also with programs that fork and resist.
 
     python benchmarks/faults/stops.py --cycles 1000
 
-Each cycle kills a random task, supervisor or minder at a random moment, and then stops the run,
-sometimes twice at once.
+Each cycle kills up to two random tasks, supervisors or minders at random moments. Then it stops the
+run, sometimes with two stops at the same time.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def strike(operator: Tfdeploy, run: str, job: str, chance: random.Random) -> bool:
-    """Kill one process of the run. Return False if it was gone."""
+    """Kill one process of the run. Return False if the process had ended already."""
     host = chance.choice(tuple(PLACES))
     status = task_status(operator, run, job, host, PLACES[host])
     pid = chance.choice(
@@ -85,6 +85,7 @@ def strike(operator: Tfdeploy, run: str, job: str, chance: random.Random) -> boo
 
 
 def left_of(operator: Tfdeploy, run: str, job: str) -> bool:
+    """Return True if anything of the run remains LEFT_S after its stop."""
     try:
         return not wait_for(lambda: not find_remains(operator, run, job), LEFT_S, "nothing is left")
     except AssertionError:

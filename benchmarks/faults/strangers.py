@@ -3,12 +3,13 @@
     python benchmarks/faults/strangers.py --connects 10000 --mode async --protect peers
     python benchmarks/faults/strangers.py --connects 200 --protect none     shows open ports
 
-The run has n1 and n2, which a second network joins; n3 is no host of it. Strangers connect to each
-port by IPv4 and IPv6, all the time: from n3; under `firewall` also from n1 and n2 as another user
-and as root; as another user at TensorBoard. They greet as HTTP/2, TLS (the mesh's port) or HTTP. A
-connect counts as let in if it is answered or stays open. At the end minders are killed while the
-hosts of the run connect to all tasks by each of their networks: all of these must be let in. Exit
-code 1: a stranger was let in, or a host was not.
+The run uses n1 and n2, which also share a second network; n3 is not a host of the run. Strangers
+continuously connect to each port by IPv4 and IPv6: from n3, and under `firewall` also from n1 and
+n2 as another user and as root. Another user also connects to TensorBoard. A stranger's greeting is
+that of HTTP/2, TLS (at the mesh's port) or HTTP. A connection counts as let in if it is answered or
+stays open. At the end minders are killed while the hosts of the run connect to all tasks over each
+of their networks; all these connections must be let in. Exit code 1: a stranger was let in, or a
+host of the run was not.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ ROLES = {
     "mirrored": {"worker": ["n1", "n2"]},
     "coordinator": {"ps": ["n1"], "chief": ["n1"], "worker": ["n2"]},
 }
-# What is killed, one after the other is up again; a gang starts again as a whole. "both": the
-# task's process and its minder; "agent": its supervisor and its minder, where another supervisor of
-# the host starts the next minder.
+# What is killed. Each kill waits until the processes of the previous one are up again; a gang
+# restarts as a whole. "both": the task's process and its minder. "agent": the task's supervisor and
+# its minder; another supervisor of the host then starts the next minder.
 STRIKES = {
     "async": (
         "task worker:0",
@@ -77,13 +78,14 @@ ready: {{timeout: 300s}}
 """
 HOSTS, STRANGER, OTHER_USER = ("n1", "n2"), "n3", 4712
 MAY_USE_NFT = "setcap cap_net_admin+ep $(readlink -f /usr/sbin/nft)"
-Group = tuple[str, dict[End, str], Knocking]  # who knocks, where, and what listens there
+# (who connects, address -> what listens there, the connecting processes)
+Group = tuple[str, dict[End, str], Knocking]
 WITHIN_S, LAUNCH_S, KNOCK_S = 180, 400, 1800.0
 
 
 @dataclass(frozen=True)
 class Port:
-    """One port of the run and its host. `hello`: see knocker.py."""
+    """One port of the run and its host. `hello`: the greeting, see knocker.py."""
 
     what: str
     host: str
@@ -130,7 +132,7 @@ def main() -> int:
 
 
 def networks(operator: Tfdeploy) -> None:
-    """Give each host an IPv6 address, and n1 and n2 a second interface on a network without n3."""
+    """Give each host an IPv6 address. Give n1 and n2 a second interface on a network without n3."""
     lab = operator.lab
     for host in lab.hosts:
         on_host(
@@ -148,8 +150,8 @@ def networks(operator: Tfdeploy) -> None:
 
 
 class Knocked:
-    """One run, the clients that connect to its ports, and the processes that are killed
-    meanwhile."""
+    """One run, the clients that connect to its ports, and the processes that are killed at the same
+    time."""
 
     def __init__(
         self, operator: Tfdeploy, mode: str, protect: str, args: argparse.Namespace
@@ -166,9 +168,9 @@ class Knocked:
         self.main = {str(row["host"]): str(row["address"]) for row in self.lab.status()}
 
     def count(self) -> int:
-        """Return how many strangers were let in and how many peers were not.
+        """Return how many strangers were let in plus how many peers were not.
 
-        Prints a line for each client and port.
+        It prints a line for each client and port.
         """
         began = time.monotonic()
         self._launch()
@@ -201,7 +203,7 @@ class Knocked:
 
     def _launch(self) -> None:
         program, flag = PROGRAMS[self.mode]
-        # its workers run another program than its chief
+        # The workers of the coordinator example run another program than its chief.
         for source in (ROOT / "examples" / "coordinator").glob("*.py"):
             shutil.copy(source, self.operator.cwd / source.name)
         shutil.copy(ROOT / program, self.operator.cwd / "train.py")
@@ -231,7 +233,7 @@ class Knocked:
 
     @contextmanager
     def _tensorboard(self) -> Iterator[Port]:
-        """Return TensorBoard's port on n1."""
+        """Run TensorBoard on n1 and yield its port."""
         process = self.operator.start("tensorboard", self.run, "-q", "--host", "n1")
         assert process.stdout is not None and process.stdout.readline().startswith(
             "http://127.0.0.1:"
@@ -275,14 +277,15 @@ class Knocked:
     def _minder(self, host: str) -> int:
         return int(host_state(self.operator, self.run, self.job, host)["minder_pid"])
 
-    # --- those who knock
+    # --- the clients
 
     def _ends(
         self, ports: list[Port], *, second: bool = False, loopback: str = ""
     ) -> dict[End, str]:
-        """Return {address of these ports: what listens there}.
+        """Return {address of a port: what listens there}.
 
-        `loopback`: the host whose loopback counts too.
+        `second`: with the addresses on the second network. `loopback`: the host of which loopback
+        addresses are included.
         """
         results = {}
         for port in ports:
@@ -320,7 +323,7 @@ class Knocked:
         )
 
     def _print(self, who: str, ends: dict[End, str], knocking: Knocking, *, peers: bool) -> int:
-        """Print a line for each end, and how many results were wrong."""
+        """Print a line for each address. Return how many results were wrong."""
         seen, wrong = knocking.ended(KNOCK_S), 0
         for end, what in ends.items():
             counts = seen.at(end)

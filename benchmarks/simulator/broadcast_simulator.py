@@ -3,9 +3,10 @@ r"""Simulate a broadcast to many hosts with the product's own planner and pieces
     python benchmarks/simulator/broadcast_simulator.py \
         --hosts 100 1000 --bytes 10G --rate 1000 --slow 10 --json
 
-Links have the given rates. With few pieces each of them is moved (`simulated_pieces`), with more
-they flow (`simulated_flow`); `--by` selects one. `--standard` is what benchmarks/README.md shows,
-and `--plot FILE` draws it. Rates are Mbit/s, times milliseconds.
+Links have the given rates. A case with few pieces is simulated piece by piece (`simulated_pieces`),
+a larger one as a flow of bytes (`simulated_flow`); `--by` selects one of the two. `--standard` runs
+the cases that benchmarks/README.md shows, and `--plot FILE` draws the results. Rates are in Mbit/s,
+times in milliseconds.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from simulated_plot import plot
 
 from tfdeploy.planning.broadcast.first_plan import PIECE_BYTES
 
-MOST_PIECES = 1_000_000  # hosts times pieces that are moved one by one
-LONGEST = 4.0  # times the wire, of the slowest host
+MOST_PIECES = 1_000_000  # hosts times pieces; a larger case is simulated as a flow
+LONGEST = 4.0  # a simulation ends after this multiple of the slowest host's wire time
 STANDARD_HOSTS = (10, 30, 100, 300, 1000, 3000, 10_000)
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 10**9}
 
@@ -114,7 +115,7 @@ def as_asked(plain: Scenario, asked: argparse.Namespace) -> Scenario:
 def standard(plain: Scenario, seed: int) -> dict[str, Scenario]:
     """Return the standard cases.
 
-    One of 100 hosts is slow, dies or hangs; with fewer hosts, also one.
+    In each faulty case, one of 100 hosts is slow, dies or hangs, and at least one host.
     """
     some = max(1, plain.hosts // 100)
     return {
@@ -127,7 +128,7 @@ def standard(plain: Scenario, seed: int) -> dict[str, Scenario]:
 
 
 def befallen(scenario: Scenario, counts: dict[str, int], slower: float, seed: int) -> Scenario:
-    """Return the scenario with the hosts that each fault hits, drawn by the seed."""
+    """Return the scenario with the hosts that each fault affects, drawn at random by the seed."""
     chance = random.Random(seed)
     hosts = chance.sample(range(scenario.hosts), sum(counts.values()))
     chosen = {fate: [hosts.pop() for _ in range(count)] for fate, count in counts.items()}
@@ -171,8 +172,8 @@ def chosen(scenario: Scenario, by: str) -> type[Pieces] | type[Flow]:
 
 
 def times(scenario: Scenario, outcome: Outcome) -> dict[str, float | None]:
-    """Return the seconds until the last host was complete, of all hosts and of the undisturbed
-    ones, and their multiples of the wire's time."""
+    """Return the seconds until the last host was complete, and multiples of the wire's time: for
+    all hosts, for the hosts that are not slow, and for the median of those."""
     quick = sorted(at for host, at in outcome.completed.items() if host not in scenario.slow_in)
     last = max(outcome.completed.values(), default=None)
     return {

@@ -1,10 +1,10 @@
-"""Simulate what grows with the number of hosts besides bytes: connects and gossip.
+"""Simulate connects and gossip, whose cost grows with the number of hosts.
 
     python benchmarks/simulator/fanout_simulator.py --hosts 100 300 1000 [--dead N] [--json]
 
-Connects: 32 threads, each using the client's processor (one at a time) and then waiting for its
-host. Gossip: one minder learns something, and all others hear of it by
-`agent/mesh/gossip_schedule.py` itself; dead hosts do not answer.
+Connects: each of 32 threads uses the client's processor, which serves one thread at a time, and
+then waits for its host. Gossip: one minder learns something, and all others learn it by the
+product's `agent/mesh/gossip_schedule.py`; dead hosts do not answer.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from tfdeploy.agent.mesh.gossip_schedule import GossipSchedule, MeshPeer  # noqa
 
 THREADS = 32
 OLD, NEW = "old", "new"
-SETTLE_S = 0.01  # a minder waits so long between two looks
-GIVEN_UP_S = 120.0
+SETTLE_S = 0.01  # the shortest pause of a minder between two checks of its schedule
+GIVEN_UP_S = 120.0  # the simulation ends after this simulated time
 
 
 @dataclass(frozen=True)
 class Costs:
-    client_s: float = 0.0035  # the client's processor per connect
-    host_s: float = 0.03  # until the host has answered: handshakes, the agent's start
-    exchange_s: float = 0.01  # one conversation of two minders: TLS and a message each way
-    timeout_s: float = 3.0  # until a dead host is held to be silent
+    client_s: float = 0.0035  # time of the client's processor per connect
+    host_s: float = 0.03  # until the host has answered: handshakes, start of the agent
+    exchange_s: float = 0.01  # one exchange between two minders: TLS and a message each way
+    timeout_s: float = 3.0  # until a connect to a dead host fails
 
 
 def connects_s(hosts: int, costs: Costs) -> float:
@@ -51,13 +51,13 @@ def connects_s(hosts: int, costs: Costs) -> float:
 
 
 class News:
-    """The spread of one message.
+    """The spread of one message by gossip.
 
-    Time begins when one minder learns something; before, all minders knew the same.
+    At time 0 one minder learns the message. Before, all minders have the same state.
     """
 
     def __init__(self, hosts: int, dead: int, costs: Costs, seed: int) -> None:
-        random.seed(seed)  # the schedule draws from it
+        random.seed(seed)  # the schedule uses the global generator
         self._costs = costs
         self._hosts, self._alive = range(hosts), hosts - dead
         address = wire.MeshHost("", "", 0)
@@ -71,12 +71,12 @@ class News:
         self._schedules = [GossipSchedule(peers, -30.0) for peers in self._peers]
         self._knows: dict[int, float] = {}
         self._due = [float("inf")] * hosts
-        # when, which, host, its peer or -1 (the host looks)
+        # (time, order, host, peer), a heap; the peer is -1 if the host checks its schedule
         self._events: list[tuple[float, int, int, int]] = []
         self.exchanges = 0
 
     def run(self) -> dict[int, float]:
-        """Return {host: when it learned the message}."""
+        """Return {host: the time at which it learned the message}."""
         self._learn(0, 0.0)
         while self._events and len(self._knows) < self._alive and self._events[0][0] < GIVEN_UP_S:
             now, _, host, other = heapq.heappop(self._events)

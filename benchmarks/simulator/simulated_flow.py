@@ -1,8 +1,9 @@
-"""Simulate a broadcast as flowing bytes, for cases that are too large to simulate piece by piece.
+"""Simulate a broadcast as a flow of bytes, for cases that are too large to simulate piece by piece.
 
-Such a case is 10,000 hosts with 40,000 pieces each. In each short step every link is shared between
-its users, from the sources down. A child is behind its parent by one hop: the time of a piece on
-the shared wire, and of checking it. A test compares it with `simulated_pieces`.
+Such a case is 10,000 hosts with 40,000 pieces each. In each short step, every link is shared among
+its users, from the sources down. A child lags behind its parent by one hop: the time that a piece
+takes on the shared wire, plus the time to check it. A test compares the results with those of
+`simulated_pieces`.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ from simulated_hosts import Scenario
 
 from tfdeploy.planning.broadcast.first_plan import PIECE_BYTES
 
-# of the time that one link needs for everything; of so many hosts fewer steps
+# The time that one link needs for all bytes is divided into STEPS, or, from MANY hosts on, into
+# STEPS_OF_MANY.
 STEPS, STEPS_OF_MANY, MANY = 1000, 400, 2000
 LONGEST_STEP_S = 0.25
-# what is kept for a user of a link: so much more than it took last, and so much of its share
+# A link reserves for each user GROWTH times what the user took last, plus LEAST of the user's
+# share, but at most the share.
 GROWTH, LEAST = 1.25, 0.05
 
 
 class Link:
-    """One direction of a host's link in one step.
+    """One direction of a host's link during one step.
 
-    A user that takes less than its share leaves the rest to the others.
+    A user that takes less than its share leaves the rest to the other users.
     """
 
     __slots__ = ("_claims", "_kept", "_left", "_room", "_share", "rate", "users")
@@ -38,7 +41,7 @@ class Link:
         self._kept, self._claims = self._claims, 0.0
 
     def offer(self, before: float) -> float:
-        """Return the share of the next user, which took `before` in the step before."""
+        """Return how much the next user may take. `before`: what it took in the previous step."""
         self._kept -= min(self._share, GROWTH * before + LEAST * self._share)
         fair, free = self._room / max(1, self._left), self._room - max(0.0, self._kept)
         self._left -= 1
@@ -54,22 +57,24 @@ class Flow:
         self._scenario, self._hosts, self._stripes = scenario, scenario.hosts, stripes
         self.now, self.crossed_bytes, self.from_here_bytes = 0.0, 0.0, 0.0
         steps = STEPS if scenario.hosts < MANY else STEPS_OF_MANY
-        # a second is a number of steps
+        # A second consists of a whole number of steps.
         self._step_s = 1 / ceil(max(steps / scenario.wire_s, 1 / LONGEST_STEP_S))
         self._wanted = scenario.total_bytes / stripes
         self._have = [[0.0] * scenario.hosts + [self._wanted] for _ in range(stripes)]
-        self._grown = [[0.0] * (scenario.hosts + 1) for _ in range(stripes)]  # in the last step
-        # child -> parent, from when
+        # by stripe and host: bytes received in the last step
+        self._grown = [[0.0] * (scenario.hosts + 1) for _ in range(stripes)]
+        # by stripe: child -> (parent, time from which it feeds the child)
         self._feeds: list[dict[int, tuple[int, float]]] = [{} for _ in range(stripes)]
-        # of each stripe: parents with their children, from the top
+        # by stripe: parents with their children, from the sources down
         self._order: list[list[tuple[int, list[int]]]] = []
-        self._is_stale = True  # the order
+        self._is_stale = True  # True if `_order` must be computed again
         self._ended: set[int] = set()
         self._completed: dict[int, float] = {}
         self._up = [Link(scenario.up(host)) for host in range(scenario.hosts + 1)]
         self._down = [Link(scenario.down(host)) for host in range(scenario.hosts)]
         self._used: list[Link] = []
-        self._lines: dict[tuple[int, int], float] = {}  # what is left of this step
+        # (site, site) -> bytes that the line between them can still carry in this step
+        self._lines: dict[tuple[int, int], float] = {}
         self._turn = 0
 
     def feed(self, child: int, stripe: int, parent: int, at: float) -> None:
@@ -99,7 +104,7 @@ class Flow:
         for link in self._used:
             link.begin(step_s)
         self._lines = {}
-        # the stripes take turns to be the first at a shared link
+        # The stripes take turns as the first user of a shared link.
         self._turn = (self._turn + 1) % self._stripes
         for stripe in (*range(self._turn, self._stripes), *range(self._turn)):
             for parent, children in self._order[stripe]:
@@ -134,7 +139,7 @@ class Flow:
                 self._finish(child, stripe)
 
     def _known(self, parent: int, stripe: int, step_s: float) -> float:
-        """Return what the parent had one hop ago."""
+        """Return the bytes that the parent had one hop ago, which it can send now."""
         have = self._have[stripe][parent]
         if parent == self._hosts or have >= self._wanted:
             return have

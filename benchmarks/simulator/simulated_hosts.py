@@ -1,7 +1,7 @@
-"""Simulate hosts and their links, faults, and the control machine that asks the planner.
+"""Simulate hosts and their links, faults, and the control machine that calls the planner.
 
-Numbers stand for hosts, the last one for the control machine. Rates are bytes a second, times
-seconds.
+Hosts are numbers; the highest number is the control machine. Rates are in bytes per second, times
+in seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tfdeploy.planning.broadcast.feeds import HERE, FeedPlan, Intake, Member  # 
 from tfdeploy.planning.broadcast.first_plan import first_plan  # noqa: E402
 from tfdeploy.planning.broadcast.next_plan import next_plan  # noqa: E402
 
-WINDOW_S = 3  # a rate is that of the last seconds
+WINDOW_S = 3  # a rate is averaged over this many seconds
 
 
 @dataclass(frozen=True)
@@ -28,20 +28,22 @@ class Scenario:
     hosts: int
     total_bytes: int
     rate: float  # of every link, in each direction
-    sites: int = 1  # host n stands in site n % sites
-    line: float | None = None  # from one site to another
-    # host -> what it receives, of `rate`
+    sites: int = 1  # host n is in site n % sites
+    line: float | None = None  # the rate from one site to another; None: no limit
+    # host -> the fraction of `rate` at which it receives
     slow_in: Mapping[int, float] = field(default_factory=dict)
-    slow_out: Mapping[int, float] = field(default_factory=dict)  # host -> what it sends
-    deaths: Mapping[int, float] = field(default_factory=dict)  # host -> when
-    # host -> when it begins to do nothing, and nobody says so
+    # host -> the fraction of `rate` at which it sends
+    slow_out: Mapping[int, float] = field(default_factory=dict)
+    deaths: Mapping[int, float] = field(default_factory=dict)  # host -> time of its death
+    # host -> the time from which it hangs, without a report of that to the control machine
     stops: Mapping[int, float] = field(default_factory=dict)
-    closed: frozenset[int] = frozenset()  # hosts that nobody reaches
-    process_s: float = 0.002  # from a piece's last byte until it is sent on: checked, written, read
-    # until a child that changes its parent gets its first piece: TCP, TLS, leaves, bitmap
+    closed: frozenset[int] = frozenset()  # hosts to which no other host can connect
+    # from a piece's last byte until the piece is sent on: it is checked, written and read
+    process_s: float = 0.002
+    # until a child with a new parent gets its first piece: TCP, TLS, leaves, bitmap
     connect_s: float = 0.05
     rtt_s: float = 0.0005
-    noticed_s: float = 1.0  # until the control machine knows of a death
+    noticed_s: float = 1.0  # until the control machine notices a death
 
     @property
     def wire_s(self) -> float:
@@ -58,19 +60,19 @@ class Scenario:
 
 
 class Transfer(Protocol):
-    """The bytes in flight:
+    """The bytes in flight.
 
     `simulated_pieces` moves each piece, `simulated_flow` lets bytes flow.
     """
 
     now: float
-    crossed_bytes: float  # from site to site
-    from_here_bytes: float
+    crossed_bytes: float  # sent from one site to another
+    from_here_bytes: float  # sent by the control machine
 
     def feed(self, child: int, stripe: int, parent: int, at: float) -> None: ...
 
     def end(self, host: int) -> None:
-        """End a host: it neither sends nor receives any more."""
+        """End a host: from now on it neither sends nor receives."""
 
     def advance(self, until: float) -> None: ...
 
@@ -86,17 +88,17 @@ class MakesTransfer(Protocol):
 @dataclass(frozen=True)
 class Outcome:
     stripes: int
-    completed: Mapping[int, float]  # host -> when
-    lacking: int  # hosts alive that are not complete
+    completed: Mapping[int, float]  # host -> time at which it was complete
+    lacking: int  # living hosts that are not complete
     moves: int
     crossed_bytes: float
     from_here_bytes: float
-    # (second, of all bytes that hosts want, how much they have)
+    # (second, the fraction of all wanted bytes that the hosts have)
     shares: tuple[tuple[float, float], ...]
 
 
 class Control:
-    """Asks the planner each second, as the product does, and tells the hosts what changed."""
+    """Call the planner each second, as the product does, and pass its changes on to the hosts."""
 
     def __init__(self, scenario: Scenario, transfer: MakesTransfer) -> None:
         self._scenario = scenario
@@ -108,9 +110,10 @@ class Control:
             [self._member(host, ()) for host in range(scenario.hosts)], scenario.total_bytes
         )
         self._transfer = transfer(scenario, self._plan.stripes)
-        self._history: list[list[list[float]]] = []  # of each second: bytes by host and stripe
-        self._fed = [[0.0] * self._plan.stripes for _ in self._names]  # when each last received,
-        # and since when without a break
+        self._history: list[list[list[float]]] = []  # for each second: bytes by host and stripe
+        # by host and stripe: the second in which it last received bytes
+        self._fed = [[0.0] * self._plan.stripes for _ in self._names]
+        # by host and stripe: the second since which it receives without a break
         self._flows = [[0.0] * self._plan.stripes for _ in self._names]
         self._complete: dict[int, Member] = {}
         self._out: set[int] = set()
@@ -149,7 +152,7 @@ class Control:
         ]
 
     def _befall(self, second: float) -> None:
-        """Apply the faults that are due until this second, in order."""
+        """Apply the faults that are due before this second, in the order of their times."""
         due = [
             (at, host)
             for fates in (self._scenario.deaths, self._scenario.stops)

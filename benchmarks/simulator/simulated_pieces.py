@@ -1,7 +1,8 @@
 """Simulate a broadcast piece by piece, as the product sends it.
 
-Each parent sends its children in turns the lowest piece that they lack. A child has a few pieces
-under way, so a slow child delays no other. Children wait for pieces that their parent lacks.
+Each parent sends its children, in turns, the lowest piece that they lack. A child has only a few
+pieces in flight, so a slow child does not delay the others. Children wait for pieces that their
+parent lacks.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ from simulated_hosts import Scenario
 
 from tfdeploy.planning.broadcast.first_plan import PIECE_BYTES
 
-WINDOW = 8  # pieces under way to one child in one stripe
+WINDOW = 8  # pieces in flight to one child in one stripe
 
 
 class Pieces:
-    """Stripe by stripe in order: so what a host has of a stripe is a number of pieces."""
+    """A transfer that moves each piece.
+
+    The pieces of a stripe are sent in order, so the state of a host in a stripe is a number of
+    pieces.
+    """
 
     def __init__(self, scenario: Scenario, stripes: int) -> None:
         self._scenario, self._hosts, self._stripes = scenario, scenario.hosts, stripes
@@ -34,7 +39,8 @@ class Pieces:
         self._down_free = [0.0] * scenario.hosts
         self._line_free: dict[tuple[int, int], float] = {}
         self._completed: dict[int, float] = {}
-        # when, host, stripe or -1 (it may send), parent, which feed
+        # (time, host, stripe, parent, number of the feed), a heap; the stripe is -1 if the event
+        # is that the host may send
         self._events: list[tuple[float, int, int, int, int]] = []
         self._second_s = [PIECE_BYTES / scenario.up(host) for host in range(scenario.hosts + 1)]
 
@@ -75,9 +81,9 @@ class Pieces:
             self._completed[host] = self.now
 
     def _send(self, parent: int) -> None:
-        """Send the next piece to the next child that may get one.
+        """Send the next piece to the next child that can receive one.
 
-        Called again when that piece has left, and when more arrives.
+        This is called again when that piece has left, and when more pieces arrive.
         """
         if self._is_sending[parent] or parent in self._ended:
             return
@@ -100,7 +106,7 @@ class Pieces:
                 return
 
     def _arrival(self, parent: int, child: int, left: float) -> float:
-        """Return when the child may send the piece on.
+        """Return the time at which the child may send the piece on.
 
         Each link on the way carries one piece after the other.
         """

@@ -1,5 +1,4 @@
-"""Plot rows of the simulator as an SVG for dark and light pages, with the standard library
-alone."""
+"""Plot rows of the simulator as an SVG for dark and light pages, with only the standard library."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from typing import Any
 
 WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 64, 24, 56, 64
-LEAST, MOST = 1.0, 1.5  # times the wire
+LEAST, MOST = 1.0, 1.5  # ends of the vertical axis, in multiples of the wire's time
 COLOURS = ("#2f81f7", "#d4491e", "#8957e5", "#2da44e")
 GOALS = ((1000, 1.15), (10_000, 1.3))
 STYLE = """text { font: 13px system-ui, sans-serif; fill: #57606a } .title { font-size: 15px; fill: #1f2328 }
@@ -19,10 +18,10 @@ STYLE = """text { font: 13px system-ui, sans-serif; fill: #57606a } .title { fon
 
 
 def plot(rows: Sequence[dict[str, Any]]) -> str:
-    """Plot the time of the undisturbed hosts over the number of hosts.
+    """Plot the time of the hosts that are not slow, by the number of hosts.
 
-    Time is a multiple of the wire's time. Cases in which the link between sites is the wire are
-    left out.
+    The time is a multiple of the wire's time. Cases in which bytes cross sites are left out,
+    because there the link between the sites is the limit.
     """
     rows = [row for row in rows if not row["crossed"] and row["quick_times"] is not None]
     hosts = sorted({row["hosts"] for row in rows})

@@ -1,4 +1,4 @@
-"""The limit of one test's core-seconds."""
+"""Test the limit on the core-seconds of one test."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from support.core_seconds import LIMIT_S, MARKS_OF_HEAVY_TESTS, TestMeter
 
-HEAVY_S = 100 * LIMIT_S  # also on a machine that is much slower than others
+HEAVY_S = 100 * LIMIT_S  # above the limit also on a machine that is much slower than others
 
 
 @pytest.mark.parametrize(

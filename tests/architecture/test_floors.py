@@ -1,8 +1,8 @@
-"""The house keeps its floors: who may import whom, which names are banned, who prints, how long a
-file may be.
+"""Check the rules of the architecture: allowed imports, banned names, who may print, the length of
+a file.
 
-The rules are in `tests/support/floors.py`; here they are held against the tree, in
-`test_planted.py` against planted violations.
+The rules are in `tests/support/floors.py`. This module applies them to the tree; `test_planted.py`
+applies them to planted violations.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def test_the_tree_is_seen():
 
 @pytest.fixture(scope="module")
 def faults():
-    """rule -> its faults. One look at each file: to parse it costs more than all rules."""
+    """Return rule -> its faults. Each file is read once, because parsing it costs more than all
+    rules."""
     faults_by_rule = {rule: [] for rule in RULES}
     for path in sources():
         text = (ROOT / path).read_text(encoding="utf-8")

@@ -1,4 +1,5 @@
-"""Each rule of the floors finds what breaks it, and lets pass what does not."""
+"""Each rule of the architecture finds a source that breaks it, and accepts a source that does
+not."""
 
 from __future__ import annotations
 

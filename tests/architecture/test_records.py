@@ -1,5 +1,7 @@
-"""Records of more than four fields are built by the fields' names in tests and benchmarks: eleven
-values in a row say nothing."""
+"""Check that tests and benchmarks build records of more than four fields by the fields' names.
+
+A reader cannot tell the meaning of eleven values in a row.
+"""
 
 import ast
 
@@ -9,7 +11,7 @@ from support.floors import ROOT, sources
 
 MOST_FIELDS = 4
 HELD = ("tests/", "benchmarks/")
-# the latter is about how records are built
+# test_record.py tests how records are built.
 EXEMPT = ("tests/lab/programs/", "tests/agent/test_record.py")
 RECORDS = ("dataclass", "record")  # decorators
 BASES = ("NamedTuple", "Struct")
@@ -20,7 +22,7 @@ def last_step(node):
 
 
 def records(source, module):
-    """(module, class) of every record with more than MOST_FIELDS fields."""
+    """Yield (module, class) of every record with more than MOST_FIELDS fields."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.ClassDef):
             continue
@@ -37,8 +39,8 @@ def records(source, module):
 
 
 def positional(source, module, known):
-    """(line, name) of each call of a record with values that have no names. `known`: (module,
-    class) of records."""
+    """Yield (line, name) of each call that builds a record with positional arguments. `known`:
+    (module, class) of records."""
     tree = ast.parse(source)
     imported = {
         alias.asname or alias.name: (node.module, alias.name)

@@ -1,4 +1,4 @@
-"""The package does not grow unless CHANGELOG.md says for what."""
+"""Check that the package does not grow unless CHANGELOG.md gives a reason."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from weight import tokens_by_folder, tokens_of  # noqa: E402
 
 LINE = re.compile(r"^- ([0-9,]+) tokens: .+", re.MULTILINE)
-UNUSED = 1_000  # of the tokens that the last line allows
+UNUSED = 1_000  # the most tokens below the allowed number
 
 
 def allowed(changelog: str) -> int:
-    """The figure in the first line of its section "Weight"."""
+    """Return the number in the first line of the changelog's section "Weight"."""
     section = changelog.partition("\n### Weight\n")[2]
     match = LINE.search(section)
     assert match is not None, 'CHANGELOG.md has no section "### Weight" with "- N tokens: what for"'

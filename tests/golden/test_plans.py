@@ -129,7 +129,7 @@ def drop_defaults(value: Any, encoded: Any) -> Any:
 
 
 def has_default(value: Any, field: dataclasses.Field[Any]) -> bool:
-    """Return whether this field of a dataclass has its default."""
+    """Return True if this field of a dataclass has its default value."""
     if field.default_factory is not dataclasses.MISSING:
         return bool(getattr(value, field.name) == field.default_factory())
     return bool(getattr(value, field.name) == field.default)

@@ -1,7 +1,7 @@
-"""What verbs print with --json has a JSON Schema in docs/json and an example in docs/json.md, and
-all three agree.
+"""Check that each output of --json has a JSON Schema in docs/json and an example in docs/json.md,
+and that all three agree.
 
-Lab tests hold what is really printed against the schemas: `Tfdeploy.json`.
+Lab tests compare the real output with the schemas: `Tfdeploy.json`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def test_the_page_has_each_with_its_schema() -> None:
     assert {name: words for words, name, file in rows if name == file} == {
         name: printed_by(name) for name in PRINTED
     }
-    assert set(EXAMPLES) == set(PRINTED) - {"launch-dry-run"}  # docs/reference-plan.md has that one
+    # docs/reference-plan.md has the example of launch-dry-run.
+    assert set(EXAMPLES) == set(PRINTED) - {"launch-dry-run"}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -113,7 +114,7 @@ def test_errors_have_a_schema_too(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_host_of_the_inventory_has_a_key_for_each_setting() -> None:
-    settings = Host.__annotations__.keys() - {"places"}  # "from" has the places
+    settings = Host.__annotations__.keys() - {"places"}  # the row has the places as "from"
     assert set(InventoryHostRow.__annotations__) == {*settings, "roles", "from"}
 
 

@@ -1,4 +1,4 @@
-"""The sections of verbs and answers in docs/agent-protocol.md are what the code says today."""
+"""Check that the generated sections of docs/agent-protocol.md agree with the code."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from protocol_table import PAGE, with_sections
 
 
 def test_the_page_is_current() -> None:
-    """If not: python scripts/protocol_table.py."""
+    """If this fails, run python scripts/protocol_table.py."""
     page = PAGE.read_text(encoding="utf-8")
     assert with_sections(page) == page

@@ -1,7 +1,7 @@
-"""Screens of the dashboard as a terminal shows them, through a terminal emulator.
+"""Compare the dashboard's screens, as a terminal emulator shows them, with recorded ones.
 
-`PYTHONPATH=scripts:tests python tests/golden/test_screens.py --write` writes them anew, and the
-pictures of docs/dashboard.md: look at each before it is committed.
+`PYTHONPATH=scripts:tests python tests/golden/test_screens.py --write` writes the screens and the
+pictures of docs/dashboard.md. Look at each of them before you commit it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ PICTURES = ("straggler", "crash-loop-task", "cut-host", "waiting", "keras-curves
 
 
 def shown(scene: Scene) -> str:
-    """The text of the screen; a character that takes two columns stands once."""
+    """Return the text of the screen. A character that takes two columns occurs once."""
     screen = pyte.Screen(scene.width, scene.height)
-    # as a terminal driver does
+    # A terminal driver also converts newlines.
     pyte.Stream(screen).feed(terminal_bytes(scene).replace("\n", "\r\n"))
     return "\n".join(row.rstrip() for row in screen.display) + "\n"
 
