@@ -1,8 +1,8 @@
-"""Parse JSON that another host sent: finite numbers, bounded depth, bounded size. Raises ValueError
-and nothing else.
+"""Parse and check JSON that another host sent. Numbers must be finite; depth and size are bounded.
+Every error is a ValueError.
 
-The depth is counted before anything is parsed, because the parser recurses in C on a thread with a
-small stack.
+The depth is checked before the text is parsed, because the C parser recurses and the thread's stack
+is small.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
 
 MAX_DEPTH = 16
-MAX_VALUES = 1 << 17  # a message of a thousand tasks has 12,000
-_MAX_DIGITS = 20
+# Limits the commas and colons of one message. A message about a thousand tasks has 12,000.
+MAX_VALUES = 1 << 17
+_MAX_DIGITS = 20  # of one integer
 _LATEST = 253402300799.0  # the end of the year 9999, in UTC seconds
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 Check = Callable[[Any], Any]
 
 
 def parse(text: bytes, most_values: int = MAX_VALUES) -> Any:
-    """Parse the text. Raises ValueError."""
+    """Return the parsed text. Raises ValueError, also if the text is nested too deeply or has more
+    than `most_values` commas and colons."""
     parts = text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-    outside = b"".join(parts[::2])  # of strings
+    # Every second part lies outside the string literals.
+    outside = b"".join(parts[::2])
     if outside.count(b",") + outside.count(b":") > most_values:
         raise ValueError("too many values")
     depth = 0
@@ -53,11 +56,12 @@ def _finite(digits: str) -> float:
 _DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_finite, parse_constant=_finite)
 
 
-# --- checks of one value: each returns it in one type, or raises ValueError
+# --- checks: each returns the value converted to one type, or raises ValueError
 
 
 def number(least: float, most: float) -> Check:
-    """Return a check for a float, which is never -0.0: equal values have the same JSON."""
+    """Return a check for a number from `least` to `most`. The check returns a float that is never
+    -0.0, so that equal values have the same JSON."""
 
     def check(value: Any) -> float:
         if (
@@ -90,7 +94,7 @@ def word(allowed: Collection[str]) -> Check:
 
 
 def text(most_chars: int) -> Check:
-    """Return a check for a text, which truncates a longer one."""
+    """Return a check for a string. The check truncates the string to `most_chars`."""
 
     def check(value: Any) -> str:
         if not isinstance(value, str):
@@ -119,15 +123,18 @@ _instant = number(-1e12, 1e12)
 
 
 def time(value: Any) -> float:
-    """Return UTC seconds, clamped to the years 1970 to 9999: a message with a wrong clock still
-    counts."""
+    """Return UTC seconds, clamped to the years 1970 to 9999, so that a message from a host with a
+    wrong clock still counts."""
     return float(min(max(_instant(value), 0.0), _LATEST))
 
 
 def fields(value: Any, checks: Mapping[str, Check], needed: Tuple[str, ...]) -> Any:
-    """Return the checked fields of an object that `checks` names. A field with null counts as
-    missing, and other fields are left out, because a later version may add fields. `needed`: the
-    fields that must be present."""
+    """Return the checked fields of a JSON object. `checks`: field name -> check. `needed`: the
+    fields that must be present. Raises ValueError.
+
+    A field that is null counts as missing. Fields without a check are dropped, because a later
+    version may add fields.
+    """
     received = mapping(value)
     checked = {
         name: check(received[name])
@@ -146,7 +153,7 @@ def mapping(value: Any) -> Unchecked:
 
 
 def table(value: Any, names: Collection[str]) -> Unchecked:
-    """Return a check for an object whose keys are among `names`."""
+    """Return the JSON object if all its keys are in `names`. Raises ValueError."""
     if not all(name in names for name in mapping(value)):
         raise ValueError("not a table of these names")
     return mapping(value)

@@ -1,9 +1,10 @@
-"""Decide which peer a minder talks to next, and when. Pure, by a given clock (monotonic seconds);
-opens no connection.
+"""Decide which peer a minder talks to next, and when. Pure: the caller passes the time (monotonic
+seconds), and no connection is opened here.
 
-A change is sent to peers at once, and again with growing pauses to those that do not answer. With
-many peers each minder sends it to a few, which pass it on: 4n handshakes for n hosts instead of n *
-n. In addition, one random peer is asked now and then.
+A change is sent to peers at once, and again with growing pauses to peers that do not answer. With
+many peers, a minder sends the change to a few of them, and these pass it on: 4n handshakes for n
+hosts instead of n * n. In addition, the minder exchanges states with one random peer every few
+seconds.
 """
 
 from __future__ import annotations
@@ -13,32 +14,41 @@ import random
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Dict, List, Optional
 
-FEW = 8  # up to so many peers: news is sent to all of them at once
-FANOUT = 4  # with more peers: so many at once, the others slowly
-SLOW_S = 2.0  # the first pause between these; it grows, since other hosts pass the news on too
-# per peer: with many peers, endings after the run's end are batched, and sent to one peer at a time
+# A minder with at most FEW peers sends an update to all of them at once. With more peers, it sends
+# the update to FANOUT of them at once, and to the others one by one.
+FEW = 8
+FANOUT = 4
+# The first pause between two of the other peers, in seconds. The pause grows, because other hosts
+# pass the update on too.
+SLOW_S = 2.0
+# With many peers, an update after the run's end is delayed by about LATE_S seconds per peer, so
+# that the endings of several tasks travel together. It is then sent to one peer at a time.
 LATE_S = 0.01
-AT_ONCE = 16  # connections that this minder has opened
-EXCHANGE_S = 10.0
-SELDOM_S = 60.0  # the exchange interval and the longest pause after `ask_seldom`
-_BACKOFF_S = (0.2, 8.0)
+AT_ONCE = 16  # limits the open connections that this minder has started
+EXCHANGE_S = 10.0  # the pause between two exchanges with a random peer
+SELDOM_S = 60.0  # the same pause, and the longest pause after a failure, after `ask_seldom`
+_BACKOFF_S = (0.2, 8.0)  # the first and the longest pause after a failure
 
 
 class MeshPeer:
     def __init__(self, address: wire.MeshHost, digest: str) -> None:
         self.address = address
-        self.digest = digest  # of its shared state in its last message
+        # The digest of the shared state in the peer's last message.
+        self.digest = digest
         self.last_message: Optional[float] = None
         self.failures = 0
         self.not_before = 0.0
         self.busy = False
         self.tried = 0.0
-        self.refused: Optional[float] = None  # since when its host has refused connections,
-        self.refused_until = 0.0  # and when it last did
+        # The times of the first and the last of the connections in a row that the peer's host has
+        # refused. `refused` is None if the host did not refuse the last connection.
+        self.refused: Optional[float] = None
+        self.refused_until = 0.0
 
 
 class GossipSchedule:
-    """The schedule. `peers`: by host. Each method is called by one thread at a time."""
+    """The times of all exchanges of one minder. `peers`: by host. The caller holds a lock around
+    each call."""
 
     def __init__(
         self, peers: Dict[str, MeshPeer], now: float, unminded_after_s: float = float("inf")
@@ -47,8 +57,8 @@ class GossipSchedule:
         self._refused_s, self._refused_again_s = 2 * unminded_after_s, unminded_after_s / 6
         self._are_few = len(peers) <= FEW
         self.fanout = FEW if self._are_few else FANOUT
-        self._at_once = 0  # to how many more peers news may be sent now
-        self._not_before = 0.0  # news is not sent before; 0: at once
+        self._at_once = 0  # the number of peers that may still get the update without a pause
+        self._not_before = 0.0  # the earliest time to send the update; 0: now
         self._slow_s = SLOW_S
         self._next_slow = 0.0 if self._are_few else now + SLOW_S
         self._ask_every_s: Optional[float] = None
@@ -59,8 +69,8 @@ class GossipSchedule:
         self._next_exchange = now + self._exchange_s * random.random()
 
     def note_change(self, late: bool, now: float) -> None:
-        """Note that the shared state has changed. `late`: only because a task ended after the run's
-        end."""
+        """Schedule an update, because the shared state has changed. `late`: the run was over
+        already, and only the ending of a task is new."""
         late = late and not self._are_few
         self._at_once = max(self._at_once, 1 if late else self.fanout)
         self._slow_s = SLOW_S
@@ -72,19 +82,20 @@ class GossipSchedule:
             peer.failures, peer.not_before = 0, 0.0
 
     def ask_every(self, every_s: float) -> bool:
-        """Ask each peer with running tasks at least so often from now on. Return False if that was
-        set already."""
+        """Ask each peer with running tasks at least once every `every_s` seconds from now on.
+        Return False if this interval was set already."""
         changed = self._ask_every_s != every_s
         self._ask_every_s = every_s
         return changed
 
     def ask_seldom(self) -> None:
-        """Ask peers that do not answer less often from now on."""
+        """Talk to peers less often from now on: SELDOM_S becomes the pause between two exchanges,
+        and the longest pause after a failure."""
         self._ask_every_s, self._exchange_s, self.longest_pause_s = None, SELDOM_S, SELDOM_S
 
     def due(self, concerned: List[MeshPeer], digest: str, now: float) -> List[MeshPeer]:
-        """Return the peers to talk to now. `concerned`: those with running tasks. `digest`: of our
-        shared state."""
+        """Return the peers to connect to now. `concerned`: the peers with running tasks. `digest`:
+        the digest of this minder's shared state."""
         room = AT_ONCE - self._busy()
         free = [peer for peer in concerned if not peer.busy]
         random.shuffle(free)
@@ -110,8 +121,8 @@ class GossipSchedule:
         return chosen[: max(room, 0)]
 
     def pause_s(self, concerned: List[MeshPeer], digest: str, now: float) -> float:
-        """Return the seconds until the next peer is due if nothing happens; infinity: not before a
-        connection ends."""
+        """Return the seconds until the next peer is due if nothing changes. Infinity: no peer is
+        due before an open connection ends."""
         if self._busy() >= AT_ONCE:
             return float("inf")
         free = [peer for peer in concerned if not peer.busy]
@@ -128,7 +139,8 @@ class GossipSchedule:
         return max(0.01, soonest - now)
 
     def missed(self, peer: MeshPeer, refused: bool, now: float) -> None:
-        """Note that the peer did not answer. `refused`: its host refused the connection."""
+        """Record that an exchange with the peer failed, and schedule the retry. `refused`: the
+        peer's host refused the connection."""
         peer.failures += 1
         peer.refused, peer.refused_until = ((peer.refused or now), now) if refused else (None, 0.0)
         pause = min(_BACKOFF_S[0] * 2 ** min(peer.failures, 10), self.longest_pause_s)
@@ -138,8 +150,8 @@ class GossipSchedule:
         return sum(peer.busy for peer in self._peers.values())
 
     def _ask_again_at(self, peer: MeshPeer) -> float:
-        """Return when the peer must be asked again. A peer that refuses connections is asked soon,
-        because its host may have no minder."""
+        """Return the time at which to ask the peer again. A peer that has begun to refuse
+        connections is asked soon, because its host may have no minder."""
         if peer.refused is not None and peer.refused_until - peer.refused < self._refused_s:
             return peer.tried + self._refused_again_s
         if self._ask_every_s is None:

@@ -1,9 +1,10 @@
-"""Decide by their first bytes which connections may begin a TLS handshake at the mesh's port. A
-handshake costs a thousand times more than this check.
+"""Decide, by the first bytes of a connection to the mesh's port, whether it may begin a TLS
+handshake. A handshake costs a thousand times more than this check.
 
-A member's first message has as its server name (SNI) a token that only members of the run can
-compute. Members come first. Of other clients a few each second are admitted, because the handshake
-tells a host that a wrong name led here who answers (run.links). Nothing is sent from here.
+A member puts a token into the server name (SNI) of its first message. Only members of the run can
+compute the token, and their connections have a limit of their own. Of the other clients, a few are
+admitted each second: the handshake tells a host that reached this port by a wrong name which host
+answers (run.links). This module sends nothing.
 """
 
 from __future__ import annotations
@@ -18,19 +19,21 @@ from tfdeploy.agent.annotations import Callable, Dict, Optional
 from tfdeploy.agent.host import thread_errors
 from tfdeploy.agent.limit import TokenBucket
 
-# handshakes a second, and how many of them at once
+# (handshakes a second, size of a burst)
 MEMBERS, STRANGERS = (100.0, 300.0), (10.0, 20.0)
-MOST_WAITING = 256  # connections whose first message is incomplete; of more, the oldest is closed
-WAIT_S = 5.0
+# Limits the connections whose first message is incomplete. If there are more, the oldest is closed.
+MOST_WAITING = 256
+WAIT_S = 5.0  # a first message that is incomplete for longer is too late
 _HELLO_BYTES = 4096
 _HANDSHAKE = b"\x16\x03"
-_PAUSE_S = 0.01  # between two looks while strangers are refused, so that many are handled together
-_AT_ONCE = 256
+# The pause between two polls while connections are refused, so that one poll handles many of them.
+_PAUSE_S = 0.01
+_AT_ONCE = 256  # limits the connections that are accepted in one poll
 
 
 def token(authority: str, host: str) -> str:
     """Return the SNI by which `host` recognises members of the run. `authority`: the PEM of the
-    run's CA certificate, which is never sent and which strangers do not have."""
+    run's CA certificate. It is never sent, and strangers do not have it."""
     return "m" + hashlib.sha256(("mesh %s %s" % (host, authority)).encode("utf-8")).hexdigest()[:40]
 
 
@@ -42,11 +45,11 @@ def _address_of(plain: socket.socket) -> str:
 
 
 class Gate:
-    """Admits connections of `listener`, which is closed here.
+    """Admits connections of `listener`. The gate closes the listener.
 
-    `admit(connection)` is called from the gate's thread, must not block, and owns the connection
-    from then on. `is_known`: true for an address of the run's hosts; members may come from any
-    address.
+    `admit(connection)` is called from the gate's thread, must not block, and owns the connection.
+    `is_known`: returns True for an address of the run's hosts. It is asked only about clients
+    without the token; a member may come from any address.
     """
 
     def __init__(
@@ -72,7 +75,7 @@ class Gate:
     def close(self) -> None:
         self._closed = True
         try:
-            self._listener.shutdown(socket.SHUT_RDWR)  # it wakes up
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
         except OSError:
             pass
 
@@ -113,7 +116,7 @@ class Gate:
             self._decide(plain)
 
     def _decide(self, plain: socket.socket) -> None:
-        """Admit the connection, close it, or wait for more of its first message."""
+        """Admit the connection, close it, or wait until its first message is complete."""
         bucket = self._bucket_for(plain)
         if bucket is None:
             self._wait_for(plain)
@@ -127,7 +130,8 @@ class Gate:
             plain.close()
 
     def _bucket_for(self, plain: socket.socket) -> Optional[TokenBucket]:
-        """Return the token bucket for the connection; None: its first message is incomplete."""
+        """Return the token bucket that limits such connections; None: the first message is
+        incomplete."""
         try:
             first_bytes = plain.recv(_HELLO_BYTES, socket.MSG_PEEK)
         except BlockingIOError:
@@ -146,7 +150,8 @@ class Gate:
         return self._strangers if self._is_known(_address_of(plain)) else self._refused
 
     def _wait_for(self, plain: socket.socket) -> None:
-        if plain.fileno() in self._waiting:  # its first message is longer, and still incomplete
+        if plain.fileno() in self._waiting:
+            # More bytes came, and the first message is still incomplete.
             self._crowded = True
             return
         self._waiting[plain.fileno()] = plain, time.monotonic()
@@ -161,7 +166,8 @@ class Gate:
     def _drop_oldest(self) -> None:
         self._crowded = True
         for descriptor in list(self._waiting)[:1]:
-            self._waiting.pop(descriptor)[0].close()  # epoll forgets what is closed
+            # The kernel removes a closed socket from the epoll set.
+            self._waiting.pop(descriptor)[0].close()
 
     def _drop_late(self, began: float) -> None:
         while self._waiting and next(iter(self._waiting.values()))[1] <= began:

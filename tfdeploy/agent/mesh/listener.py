@@ -1,7 +1,7 @@
-"""Accept connections of the run's members at the mesh's port, a few at a time, with one message on
-each.
+"""Accept connections of the run's members at the mesh's port, and let a handler answer the one
+message of each connection.
 
-A peer without a certificate of this run gets no answer.
+The number of open connections is limited. A peer without a certificate of this run gets no answer.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from tfdeploy.agent.host import thread_errors
 from tfdeploy.agent.mesh import bounded_json, handshake_gate, tls
 
 MAX_MESSAGE_BYTES = wire.MAX_KNOWN_BYTES
-TIMEOUT_S = 5.0
-MOST_OF_ONE = 16  # connections of one member
-MAX_STRANGERS = 32  # connections without a finished handshake
+TIMEOUT_S = 5.0  # of one operation on a connection, and of one message
+MOST_OF_ONE = 16  # limits the open connections of one member
+MAX_STRANGERS = 32  # limits the open connections without a finished handshake
 
 
 class MeshListener:
-    """Serves the mesh's port. `listener` is bound, and is closed here.
+    """Serves the mesh's port. `listener`: a bound socket, which this object closes.
 
-    `answer(host, channel)` is called for each connection of `members`, on its own thread, and may
-    raise OSError and ValueError. For `wanted` (the members' token) and `is_known` (true for an
-    address of the run's hosts) see handshake_gate.py.
+    `answer(host, channel)` is called for each connection of `members`, on its own thread. It may
+    raise OSError and ValueError. For `wanted` (the members' token) and `is_known` see
+    handshake_gate.py.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class MeshListener:
         self._answer = answer
         self._lock = threading.Lock()
         self._open: Dict[int, socket.socket] = {}  # oldest first
-        # descriptor -> member: these may stay open long, for a checkpoint
+        # descriptor -> member. Such a connection may stay open long, to transfer a checkpoint.
         self._of_members: Dict[int, str] = {}
         listener.listen(1024)
         self._gate = handshake_gate.Gate(listener, wanted, self._accept, is_known)
@@ -53,8 +53,8 @@ class MeshListener:
         self._gate.close()
 
     def _accept(self, plain: socket.socket) -> None:
-        """Start the handshake on its own thread. Without a descriptor or thread for it, close the
-        connection: members try again."""
+        """Start the handshake on its own thread. If no descriptor or thread is left for it, close
+        the connection; a member retries."""
         number = None
         try:
             number = self._register(plain)
@@ -70,9 +70,10 @@ class MeshListener:
             self._open.pop(number).close()
 
     def _register(self, plain: socket.socket) -> int:
-        """Count a connection. If there are too many, close the oldest one without a finished
-        handshake."""
-        guard = plain.dup()  # still open here when TLS takes over the socket
+        """Register a connection and return its number. If there are too many without a finished
+        handshake, shut down the oldest one of these."""
+        # The duplicate stays open when TLS takes over the original descriptor.
+        guard = plain.dup()
         with self._lock:
             self._open[guard.fileno()] = guard
             strangers = [
@@ -109,11 +110,12 @@ class MeshListener:
 
 
 def message(part: wire.HostPart, **fields: object) -> bytes:
-    """Return one line from this host to another host of the run."""
+    """Return a message from this host to another host of the run, as one line of JSON."""
     body = dict({"v": wire.VERSION, "run": part.run, "from": part.host}, **fields)
     return json.dumps(body, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def receive(channel: ssl.SSLSocket) -> Any:
-    """Return one JSON line, received within TIMEOUT_S. Raises OSError, ValueError."""
+    """Return the JSON value of one line. Raises OSError, also if the line does not arrive within
+    TIMEOUT_S, and ValueError."""
     return bounded_json.parse(tls.read_line(channel, MAX_MESSAGE_BYTES, TIMEOUT_S))

@@ -1,10 +1,10 @@
 """Share the state of one minder with all minders of the run: mutual TLS, one port per host, one
 idempotent message.
 
-A message is one JSON line with all that the sender knows. The answer is the same from the other
-side. A change is sent to peers with running tasks, again with growing pauses until they acknowledge
-it, and each receiver passes it on. In addition, one random peer is asked every ten seconds. Only
-peers with a certificate of this run are accepted. Decides nothing.
+A message is one JSON line with the whole state of the sender, and so is the answer. A change is
+sent to peers with running tasks, again with growing pauses until they acknowledge it, and each
+receiver passes it on. In addition, the minder exchanges states with one random peer every ten
+seconds. Peers without a certificate of this run are rejected. This module decides nothing.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ if TYPE_CHECKING:
     from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
     from tfdeploy.agent.shapes import Certificates
 
-SETTLE_S = 0.02  # news of one moment is sent together
-# a port refused for so long: no minder is there any more, and none was started again (that takes 2
-# to 5 s)
+SETTLE_S = 0.02  # the pause between two rounds of sending, so that changes are sent together
+# A peer whose port has refused connections for GONE_S seconds has no minder. A restart of the
+# minder takes 2 to 5 seconds.
 GONE_S = 6.0
-LAST_UPDATE_S = 1.0  # at most, for the last update before the minder ends
+LAST_UPDATE_S = 1.0  # limits the time that `send_last_update` takes
 
 
 class WrongPeer(ValueError):
-    """The process that listens there is not that host's minder of this run."""
+    """The process that listens at the peer's address is not that host's minder of this run."""
 
 
 class Mesh:
-    """The connections of one minder. `listener` is bound, and is closed here.
+    """The connections of one minder. `listener`: a bound socket, which this object closes.
 
-    `changed` is called from any thread when a peer sent something new. `offers(host, question,
-    channel)` answers questions of peers: see `ask`.
+    `changed` is called from any thread when a peer has sent something new. `offers(host, question,
+    channel)` answers the questions that peers send with `ask`.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Mesh:
         offers: Optional[Callable[[str, Any, ssl.SSLSocket], None]] = None,
         guarded: Optional[GuardedPorts] = None,
     ) -> None:
-        import encodings.idna  # noqa: F401 - sockets need it, and once it has failed for want of memory it is never tried again
+        import encodings.idna  # noqa: F401 - sockets import it lazily, and never retry an import that failed for lack of memory
 
         self._part = part
         server, self._client = tls.contexts(certs)
@@ -102,8 +102,8 @@ class Mesh:
             return self._known
 
     def share(self, known: Knowledge) -> bool:
-        """Join `known` to the shared state, and send what is new to peers. Return False if nothing
-        is new."""
+        """Join `known` to the shared state, and send the changes to peers. Return False if nothing
+        changed."""
         with self._lock:
             joined = self._known.join(known)
             if joined == self._known:
@@ -115,16 +115,16 @@ class Mesh:
             return True
 
     def all_know(self) -> bool:
-        """True if every peer with running tasks and a living minder knows all that this minder
-        knows."""
+        """True if every peer with running tasks and a living minder has the same state as this
+        minder."""
         with self._lock:
             return all(
                 peer.digest == self._digest or self._is_gone(peer) for peer in self._concerned()
             )
 
     def _is_gone(self, peer: MeshPeer) -> bool:
-        """True if the peer's minder has ended. Before the commit, a peer that never sent a message
-        may just be late."""
+        """True if the peer's minder has ended. Before the run is committed, a peer that never sent
+        a message may only be late."""
         refused = peer.refused is not None and peer.refused <= time.monotonic() - GONE_S
         return refused and (peer.last_message is not None or self._known.committed)
 
@@ -136,16 +136,19 @@ class Mesh:
             )
 
     def silent_s(self, now: float, since: Optional[float]) -> Dict[str, float]:
-        """Return host -> seconds since its last message, counted from `since` at the earliest."""
+        """Return host -> seconds since its last message, counted from `since` or this minder's
+        start if that is later."""
         with self._lock:
-            begin = max(self._begun, since or 0.0)  # a minder that takes over has no messages yet
+            # A minder that takes over has received no messages yet, so count from its start.
+            begin = max(self._begun, since or 0.0)
             return {
                 host: now - max(begin, peer.last_message or begin)
                 for host, peer in self._peers.items()
             }
 
     def refused_s(self) -> Dict[str, float]:
-        """Return hosts that refuse connections -> for how many seconds, up to the last attempt."""
+        """Return host -> seconds between the first and the last connection in a row that it
+        refused. Hosts that accepted the last connection are missing."""
         with self._lock:
             refused = {host: peer for host, peer in self._peers.items() if peer.refused is not None}
             return {
@@ -153,14 +156,13 @@ class Mesh:
             }
 
     def ask_every(self, every_s: float) -> None:
-        """Ask each peer with running tasks at least so often from now on."""
+        """Ask each peer with running tasks at least once every `every_s` seconds from now on."""
         with self._lock:
             if self._schedule.ask_every(every_s):
                 self._lock.notify_all()
 
     def ask_seldom(self) -> None:
-        """Ask peers that do not answer less often from now on. Their own questions are answered as
-        before."""
+        """Talk to peers less often from now on. Their own questions are answered as before."""
         with self._lock:
             self._schedule.ask_seldom()
 
@@ -169,9 +171,9 @@ class Mesh:
         self._changed()
 
     def send_last_update(self) -> None:
-        """Send the state once more to some peers without running tasks: they may wait for this
-        host's end, and its minder is about to end. A peer that does not answer at once finds the
-        port refused later."""
+        """Send the state to some peers whose state differs, although they may have no running
+        tasks: they may wait for this host's end, and its minder is about to end. A peer that does
+        not answer in time later finds the port closed."""
         with self._lock:
             untold = [
                 peer
@@ -187,7 +189,7 @@ class Mesh:
         try:
             for call in calls:
                 call.start()
-        except (RuntimeError, MemoryError):  # no more threads for this user now
+        except (RuntimeError, MemoryError):  # this user can start no more threads now
             return
         for call in calls:
             call.join(max(0.0, until - time.monotonic()))
@@ -198,10 +200,10 @@ class Mesh:
             self._lock.notify_all()
         self._listener.close()
 
-    # --- what is known
+    # --- the shared state
 
     def _concerned(self) -> List[MeshPeer]:
-        """Return the peers with a task that has not ended as far as this minder knows."""
+        """Return the peers with a task that may still run, as far as this minder knows."""
         running = {peer.host for peer in self._part.peers if self._may_change(peer)}
         return [peer for host, peer in self._peers.items() if host in running]
 
@@ -209,8 +211,8 @@ class Mesh:
         fields = self._known.ended.get(peer.task)
         if fields is None or not shared_state.is_final(fields):
             return True
-        # The gang may need its host until the run is over; a task that was stopped shows that its
-        # host knows.
+        # A gang may restart a task that has ended, as long as the run is not over. If the task was
+        # stopped, its host knows that the run is over.
         return peer.gang and self._part.restart_max > 0 and fields["outcome"] != "stopped"
 
     def _receive(self, host: str, value: Any) -> None:
@@ -240,7 +242,8 @@ class Mesh:
                 time.sleep(1.0)
 
     def _send_due(self) -> None:
-        """Connect to the peers that are due, or wait until one is."""
+        """Connect to the peers that are due. If none is due, wait until one is or the state
+        changes."""
         with self._lock:
             now = time.monotonic()
             concerned = self._concerned()
@@ -258,7 +261,7 @@ class Mesh:
         for peer in chosen:
             try:
                 threading.Thread(target=self._send_to, args=(peer,), daemon=True).start()
-            except (RuntimeError, MemoryError):  # no more threads for this user now
+            except (RuntimeError, MemoryError):  # this user can start no more threads now
                 self._missed(peer, refused=False)
         time.sleep(SETTLE_S)
 
@@ -272,7 +275,7 @@ class Mesh:
                     error, (ConnectionRefusedError, ssl.SSLCertVerificationError, WrongPeer)
                 ),
             )
-        except Exception:  # noqa: BLE001 - no memory, say: it is tried again
+        except Exception:  # noqa: BLE001 - for example no memory is left: the exchange is retried
             thread_errors.report_once("a word to a peer")
             self._missed(peer, refused=False)
         finally:
@@ -294,13 +297,15 @@ class Mesh:
             value = mesh_listener.receive(channel)
         self._receive(peer.address.host, self._body(value, peer.address.host))
         with self._lock:
-            # it received all and does not know all: another version, say
+            # The peer got this state, and its answer still differs. It may be of another version,
+            # so do not repeat the exchange at once.
             if sent == self._digest != peer.digest:
                 peer.not_before = time.monotonic() + self._schedule.longest_pause_s
 
     @contextmanager
     def call(self, address: wire.MeshHost) -> Iterator[ssl.SSLSocket]:
-        """Open a connection to that host's minder, and to no other. Raises OSError, ValueError."""
+        """Open a connection to the minder of the host at `address`. Raises WrongPeer if another
+        process answers; OSError, ValueError."""
         with socket.create_connection(
             (address.address, address.port), timeout=mesh_listener.TIMEOUT_S
         ) as plain:
@@ -321,8 +326,8 @@ class Mesh:
         )
 
     def _message(self, addresses: Iterable[str] = ()) -> bytes:
-        """Return the message. `addresses`: own addresses that this host states; none in an
-        answer."""
+        """Return the message with this minder's state. `addresses`: own addresses that this host
+        states; an answer states none."""
         with self._lock:
             known = self._known.as_json()
         return mesh_listener.message(self._part, known=known, addresses=list(addresses))
@@ -350,9 +355,9 @@ class Mesh:
             channel.sendall(self._message())
 
     def _admit(self, host: str, channel: ssl.SSLSocket, addresses: Any) -> Tuple[str, bool]:
-        """Return (the member's source address, whether the tasks' ports of this host admit it).
+        """Return (the member's source address, True if the tasks' ports of this host admit it).
 
-        From now on they admit it if the member states the address as its own.
+        If the member states the address as its own, the ports admit it from now on.
         """
         source, is_its_own = stated.source_address(channel, addresses)
         if self._guarded is None or self._guarded.is_admitted(source):
@@ -363,7 +368,7 @@ class Mesh:
                 if is_its_own
                 else self._guarded.turn_away(source, host)
             )
-        except OSError:  # no room in the filter: the mesh goes on
+        except OSError:  # the filter is full; the mesh works without it
             changed = is_its_own = False
         if changed:
             self._changed()

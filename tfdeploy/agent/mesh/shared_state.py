@@ -1,8 +1,8 @@
-"""Define what a minder knows of its run on all hosts: committed, how tasks ended, the gang's round,
-abort. Values only.
+"""Define the state that all minders of a run share: whether it is committed, how tasks ended, the
+gang's round, an abort. Values only.
 
-Joining the states of two minders is idempotent, commutative and monotone, so the order and number
-of messages do not matter.
+Joining two states is idempotent, commutative and monotone, so the order and number of messages do
+not matter.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ from tfdeploy.agent.record import NamedTuple
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Abort, Death, Ending, GangRound, SharedState
 
-# of any text that is sent: a receiver truncates a longer one, and the states would never be equal
+# Limits the characters of each text in the state. A receiver truncates a longer text, so the states
+# of sender and receiver would never be equal.
 MAX_TEXT = 300
 ABORT_KINDS = ("abort", "failed", "stop")
-MAX_ROUND = 10**6  # of any count that is sent: a receiver rejects a larger one
+MAX_ROUND = 10**6  # limits each count in the state; a receiver rejects a larger one
 RoundStage = Tuple[int, int]
 Absence = Tuple[int, float]
 
 
 class Knowledge(NamedTuple):
-    """What a minder knows.
+    """The shared state, as one minder knows it.
 
-    `ended`: task -> how its latest ended attempt ended; not `final`: the task restarts. `round`:
-    the gang's latest restart; None: there was none. `stands`: host -> (round, stage) of that
-    restart. `decided`: when the deciding tasks had succeeded (UTC seconds), as one host found; no
-    later round undoes it. `unminded`: host -> (n, since, UTC seconds); the host has no minder while
-    n is odd, and has one again while n is even.
+    `ended`: task -> how its latest ended attempt ended; if that is not `final`, the task restarts.
+    `round`: the gang's latest restart; None: the gang has not restarted. `stands`: host -> (round,
+    stage) that it has reached in that restart. `decided`: when all deciding tasks had succeeded
+    (UTC seconds); no later round changes it. `unminded`: host -> (n, since), `since` in UTC
+    seconds; the host has no minder if n is odd, and has one again if n is even.
     """
 
     committed: bool = False
@@ -113,7 +114,8 @@ def _earlier(one: Optional[Abort], other: Abort) -> Abort:
 
 
 def _later_attempt(one: Optional[Ending], other: Ending) -> Ending:
-    """Return the ending of the later attempt; of one attempt the final ending, then the earlier."""
+    """Return the ending of the later attempt. Of two endings of one attempt, a final one wins, then
+    the earlier one."""
     if one is None:
         return other
     return min(
@@ -124,7 +126,7 @@ def _later_attempt(one: Optional[Ending], other: Ending) -> Ending:
 
 
 def _later_round(one: Optional[GangRound], other: Optional[GangRound]) -> Optional[GangRound]:
-    """Return the later round; of two reports of one round, the earlier death."""
+    """Return the later round. Of two reports of one round, the one with the earlier death wins."""
     if one is None or other is None:
         return one or other
     return min(one, other, key=lambda fields: (-fields["n"], fields["time"], _text(fields)))
@@ -168,7 +170,7 @@ _ROUND = {
 
 
 def from_json(value: Any, part: wire.HostPart) -> Knowledge:
-    """Return the state in a peer's message, or in this host's own file. Raises ValueError if it is
+    """Return the state in a peer's message or in this host's own file. Raises ValueError if it is
     not a state of this run."""
     tasks = {peer.task: peer for peer in part.peers}
     hosts = {peer.host for peer in part.peers} | {one.host for one in part.mesh}
@@ -201,20 +203,20 @@ def from_json(value: Any, part: wire.HostPart) -> Knowledge:
 
 
 def next_count(number: int) -> int:
-    """Return the next number of a count that is sent, at most MAX_ROUND."""
+    """Return `number` + 1, but at most MAX_ROUND, because a receiver rejects a larger count."""
     return min(number + 1, MAX_ROUND)
 
 
 def next_attempt(known: Knowledge, task: str) -> int:
-    """Return the number after the latest known attempt; 1 if none is known."""
+    """Return the number of the attempt after the latest one in `known`; 1 if `known` has none."""
     ending = known.ended.get(task)
     return next_count(0 if ending is None else ending.get("attempt", 0))
 
 
 def ending_of(status: wire.TaskStatus, final: bool = True, again: bool = False) -> Ending:
-    """Return what other hosts must know of an attempt that ended. Not `final`: the task restarts.
-    `again`: it would have restarted if the run had not been over, so this death is no failure of
-    the run."""
+    """Return the ending of an attempt as the shared state holds it. `final`: False if the task
+    restarts. `again`: the task would have restarted if the run had not been over, so its death is
+    no failure of the run."""
     ending: Ending = {
         "attempt": min(max(1, status.attempt), MAX_ROUND),
         "round": status.round,
@@ -236,7 +238,7 @@ def ending_of(status: wire.TaskStatus, final: bool = True, again: bool = False) 
 
 
 def decided(peers: List[wire.Peer], known: Knowledge) -> Optional[float]:
-    """Return when all deciding tasks had succeeded (UTC seconds); None: they have not."""
+    """Return when all deciding tasks had succeeded (UTC seconds); None: not all have."""
     if known.decided is not None:
         return known.decided
     times: List[float] = []
@@ -255,8 +257,8 @@ def decided(peers: List[wire.Peer], known: Knowledge) -> Optional[float]:
 
 
 def end_of(peers: List[wire.Peer], known: Knowledge) -> Knowledge:
-    """Return the part of `known` that says why the run is over. Another host needs no more to end
-    its part."""
+    """Return the part of `known` that says why the run is over. Another host can end its part of
+    the run with this alone."""
     death = first_death(peers, known)
     needed = {peer.task for peer in peers if peer.deciding} | ({death["task"]} if death else set())
     ended = {task: fields for task, fields in known.ended.items() if task in needed}
@@ -264,7 +266,7 @@ def end_of(peers: List[wire.Peer], known: Knowledge) -> Knowledge:
 
 
 def first_death(peers: List[wire.Peer], known: Knowledge) -> Optional[Death]:
-    """Return the earliest ending that fails the run, if there is one."""
+    """Return the earliest ending that makes the run fail; None: there is none."""
     limit = decided(peers, known)
     deaths: List[Death] = []
     for peer in peers:
@@ -275,7 +277,7 @@ def first_death(peers: List[wire.Peer], known: Knowledge) -> Optional[Death]:
             or fields.get("again")
             or (limit is not None and fields["time"] >= limit)
         ):
-            continue  # after the training was decided no end is a failure
+            continue  # no ending after the training was decided is a failure
         if is_death(peer, fields):
             deaths.append(death_of(fields, peer.task, peer.host))
     return min(deaths, key=lambda death: (death["time"], death["task"]), default=None)
@@ -291,18 +293,18 @@ def is_outdated(peer: wire.Peer, ending: Ending, known: Knowledge) -> bool:
 
 
 def is_death(peer: wire.Peer, ending: Ending) -> bool:
-    """True if the task failed by this ending. A task that was stopped has not died."""
+    """True if the task failed with this ending. A task that was stopped has not failed."""
     return ending["outcome"] in ("failed", "killed", "gave_up", "lost") or too_early(peer, ending)
 
 
 def too_early(peer: wire.Peer, ending: Ending) -> bool:
-    """True if exit code 0 is no success: a server never ends by itself, and any other task must
-    have been up."""
+    """True if the task exited with code 0 and that is no success: a server must not end by itself,
+    and any other task must have been up."""
     return ending["outcome"] == "succeeded" and (serves(peer) or not ending.get("up"))
 
 
 def serves(task: Union[wire.Peer, wire.TaskSpec]) -> bool:
-    """True if the task never ends by itself: a server, and every ps."""
+    """True if the task never ends by itself: a server, or any ps."""
     return task.serves or task.role == "ps"
 
 

@@ -1,7 +1,7 @@
 """Compare the addresses that a member states inside TLS with the source address of its connection.
 
-TLS proves who the member is, not that the source address is the member's: it may belong to a relay
-or a NAT. A member that lies may state any address through which its connections can come.
+TLS proves the member's identity, but not that the source address is its own: the address may belong
+to a relay or a NAT. A member that lies may state any address from which its connections can arrive.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from tfdeploy.agent import peer_filter
 from tfdeploy.agent.annotations import List, Tuple
 from tfdeploy.agent.host.network.addresses import own_addresses
 
-MOST_STATED = 64
-# run.links asks {"ask": {"seen_as": true}} for its source address, as the peer sees it
+MOST_STATED = 64  # limits the addresses in one message
+# The key of a question: run.links sends {"ask": {"seen_as": true}} to learn the source address that
+# the peer sees.
 SEEN_AS = "seen_as"
 
 
 def addresses_to_state(channel: socket.socket) -> List[str]:
-    """Return this host's addresses, the connection's own address first."""
+    """Return this host's addresses, the connection's local address first."""
     try:
         local = [str(peer_filter.address(channel.getsockname()[0]))]
     except OSError:
@@ -27,7 +28,7 @@ def addresses_to_state(channel: socket.socket) -> List[str]:
 
 
 def source_address(channel: socket.socket, stated: object) -> Tuple[str, bool]:
-    """Return (the connection's source address, whether the peer's list `stated` has it).
+    """Return (the connection's source address, True if the peer's list `stated` contains it).
 
     Raises OSError if the connection has ended.
     """

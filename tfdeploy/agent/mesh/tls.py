@@ -1,5 +1,5 @@
-"""Use mutual TLS with the certificates of one run. A peer without a certificate of its CA is
-rejected."""
+"""Create TLS contexts from the certificates of one run, and read from TLS channels with a deadline.
+Both sides need a certificate of the run's CA."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ def contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER),
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
     )
-    # names are the run's own, compared by peer_name: addresses mean nothing here
+    # Certificates name hosts of the run, not network addresses. Callers compare them by peer_name.
     client.check_hostname = False
-    server.num_tickets = 0  # unread tickets turn a close into a reset
+    # A client that closes with unread session tickets sends a reset instead of an end.
+    server.num_tickets = 0
     for context in (server, client):
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.verify_mode = ssl.CERT_REQUIRED
@@ -36,8 +37,8 @@ def contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
 
 @contextmanager
 def _file(text: str) -> Iterator[str]:
-    """Return a path with this content for load_cert_chain: in memory if the kernel can, else a
-    temporary file of mode 0600."""
+    """Yield a path that load_cert_chain can read `text` from: a memory file if the kernel supports
+    it, otherwise a temporary file of mode 0600."""
     content = text.encode("ascii")
     try:
         descriptor = os.memfd_create("certs")
@@ -55,7 +56,7 @@ def _file(text: str) -> Iterator[str]:
 
 
 def peer_name(channel: ssl.SSLSocket) -> Optional[str]:
-    """Return the host that the other side's certificate names."""
+    """Return the host name in the other side's certificate; None: the certificate has none."""
     certificate: Any = channel.getpeercert() or {}
     for names in certificate.get("subject", ()):
         for key, text in names:
@@ -65,8 +66,8 @@ def peer_name(channel: ssl.SSLSocket) -> Optional[str]:
 
 
 def wait_until(channel: ssl.SSLSocket, deadline: float) -> None:
-    """Set the timeout of the next operation to `deadline` (monotonic seconds). Raises
-    socket.timeout if it has passed."""
+    """Set the timeout of the next operation so that it ends at `deadline` (monotonic seconds).
+    Raises socket.timeout if the deadline has passed."""
     left_s = deadline - time.monotonic()
     if left_s <= 0.0:
         raise socket.timeout("too slow")
@@ -76,10 +77,11 @@ def wait_until(channel: ssl.SSLSocket, deadline: float) -> None:
 def read_line(
     channel: ssl.SSLSocket, most_bytes: int, within_s: float, block_bytes: int = 1 << 16
 ) -> bytes:
-    """Read one line, within `within_s` in all. Raises OSError, ValueError.
+    """Read one line within `within_s` seconds. Raises OSError, and ValueError if the line is longer
+    than `most_bytes`.
 
-    Nothing may follow the line before it is answered, unless `block_bytes`, which are read at once,
-    is 1.
+    Up to `block_bytes` are read at once. With more than 1, the other side must send nothing after
+    the line until it has an answer.
     """
     patience_s, deadline = channel.gettimeout(), time.monotonic() + within_s
     text = bytearray()

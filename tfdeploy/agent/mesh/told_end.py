@@ -1,7 +1,7 @@
-"""Learn why the run is over from the control machine, which carries the reason to a host that the
-other minders cannot reach.
+"""Pass the reason why the run is over from the control machine to this host's minder. The control
+machine uses this for a host that the other minders cannot reach.
 
-The reason counts like a message over the mesh, and is checked like one.
+The reason is checked and joined to the shared state like a message of the mesh.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from tfdeploy.agent.run.folder import RunPaths
 
 
 def take_told_end(paths: RunPaths, part: wire.HostPart) -> Knowledge:
-    """Read and remove what was left since the last call."""
+    """Return the state that the control machine has left since the last call, and remove its file.
+    An empty state: it has left none, or an invalid one."""
     path = paths.file(layout.TOLD)
     received = read_json(path)
     if received is None:
@@ -29,6 +30,7 @@ def take_told_end(paths: RunPaths, part: wire.HostPart) -> Knowledge:
 
 
 def tell(paths: RunPaths, run_end: Knowledge) -> None:
-    """Leave the reason for the minder, and wake it up. Raises OSError."""
+    """Leave the part of the shared state that says why the run is over, and wake the minder. Raises
+    OSError."""
     write_json(paths.file(layout.TOLD), run_end.as_json())
     paths.wake()
