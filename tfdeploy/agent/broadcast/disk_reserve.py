@@ -1,4 +1,4 @@
-"""Keep space free on a disk that a broadcast fills."""
+"""Keep the configured reserve of disk space free while a broadcast writes."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import threading
 
 from tfdeploy.agent.host.disk import free_space
 
-LOOK_BYTES = 16 << 20  # written between two looks at the disk
+LOOK_BYTES = 16 << 20  # bytes written between two checks of the free space
 
 
 class DiskReserve:
-    """`reserve`: bytes that stay free on the disk of `folder`; 0: only a full disk ends the
-    writing."""
+    """`reserve`: the bytes that stay free on the disk of `folder`; 0: write until the disk is
+    full."""
 
     def __init__(self, folder: str, reserve: int) -> None:
         self._folder, self._reserve = folder, reserve
         self._lock = threading.Lock()
-        self._unlooked = LOOK_BYTES  # bytes that were taken since the last look
+        self._unlooked = LOOK_BYTES  # bytes reserved since the last check
 
     def reserve(self, count: int) -> None:
-        """Raise OSError (ENOSPC) if `count` more bytes are more than what is free besides the
-        reserve."""
+        """Reserve `count` bytes before they are written. Raises OSError (ENOSPC) if fewer than
+        `reserve` bytes would stay free. Checks the disk only once per LOOK_BYTES."""
         if not self._reserve:
             return
         with self._lock:

@@ -1,7 +1,9 @@
-"""Know which pieces of a broadcast this host has, and their hashes. All threads of the member share
-it.
+"""Record which pieces of a broadcast this host has, and check pieces against their hashes. All
+threads of the member share one Holdings.
 
-Leaves are accepted only if they match their root, which came over this host's own SSH session.
+A segment is a group of pieces. Its leaves are the hashes of its pieces, and its root is the hash of
+its leaves. Leaves are accepted only if they match the root, which this host receives over its own
+SSH session.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ from tfdeploy.agent.broadcast.offered_files import OfferedFiles
 from tfdeploy.agent.broadcast.piece_files import PieceFiles
 from tfdeploy.agent.pieces import Piece, Pieces
 
-KEPT_SEGMENTS = 8  # whose pieces' extents are kept in memory
+KEPT_SEGMENTS = 8  # limits the segments whose piece extents are cached
 
 
 class WrongSum(ValueError):
-    """What was sent does not match its hash."""
+    """Received content does not match its hash, or the hash to check it against is missing."""
 
 
 class BroadcastEnded(Exception):
@@ -32,10 +34,11 @@ class Holdings:
         self._changed = threading.Condition()
         self._roots: Dict[int, bytes] = {}
         self._leaves: Dict[int, bytes] = {}
-        # segments whose leaves are known, in the order in which they came; it only grows
+        # The segments whose leaves are known, in the order of arrival. The list only grows.
         self.known: List[int] = []
         self._have: List[int] = [0] * cut.segments
-        self._looking: Dict[int, bool] = {}  # segments whose pieces are looked for on the disk now
+        # segment -> True while the disk is searched for its pieces
+        self._looking: Dict[int, bool] = {}
         self._writing: Set[Tuple[int, int]] = set()
         self._extents: Dict[int, List[Piece]] = {}
         self._listeners: List[Callable[[], None]] = []
@@ -44,7 +47,7 @@ class Holdings:
         self.received_bytes = 0
         self.ended = False
 
-    # --- sums
+    # --- hashes
 
     def add_roots(self, first: int, roots: List[bytes]) -> None:
         with self._changed:
@@ -52,8 +55,8 @@ class Holdings:
             self._changed.notify_all()
 
     def root(self, segment: int, within_s: float) -> bytes:
-        """Wait for the root hash of the segment and return it. Raises BroadcastEnded; WrongSum if
-        it did not come in time."""
+        """Return the root hash of the segment. Waits for it up to `within_s` seconds, then raises
+        WrongSum. Raises BroadcastEnded."""
         deadline = time.monotonic() + within_s
         with self._changed:
             while segment not in self._roots:
@@ -71,11 +74,11 @@ class Holdings:
             return sorted(self._roots)
 
     def accept(self, segment: int, leaves: bytes, within_s: float, *, own: bool = False) -> None:
-        """Accept the leaves of a segment, then find which of its pieces this host has: all of them
-        if the leaves are its `own`.
+        """Accept the leaves of a segment, then search this host's files for its pieces. `own`: the
+        leaves were computed from this host's files, so it has all pieces.
 
-        Children may have the leaves before that, so that all members of a chain search at the same
-        time. Raises WrongSum, BroadcastEnded, OSError.
+        Children may read the leaves before the search ends, so that all members of a chain search
+        at the same time. Raises WrongSum, BroadcastEnded, OSError.
         """
         if (
             pieces.root_of(leaves) != self.root(segment, within_s)
@@ -109,7 +112,7 @@ class Holdings:
         self._tell()
 
     def leaves_here(self, segment: int) -> Optional[bytes]:
-        """Return the leaves of this host's content; None: some of it cannot be read."""
+        """Return the leaves of this host's own content; None: some of it cannot be read."""
         try:
             return b"".join(
                 [pieces.leaf_of(self._files.read(piece)) for piece in self.pieces_of(segment)]
@@ -118,8 +121,8 @@ class Holdings:
             return None
 
     def knows(self, segment: int) -> bool:
-        """True if the leaves of the segment are known, so that its pieces were or are being
-        searched."""
+        """True if the leaves of the segment are known. The search for its pieces has begun, and may
+        have ended."""
         return segment in self._leaves
 
     def leaves(self, segment: int) -> bytes:
@@ -128,15 +131,15 @@ class Holdings:
     # --- pieces
 
     def lacking(self, segment: int) -> int:
-        """Return the bitmap of the pieces that are missing here."""
+        """Return the bitmap of the segment's pieces that this host lacks."""
         return ((1 << self.cut.count_in(segment)) - 1) & ~self._have[segment]
 
     def have(self, segment: int) -> int:
         return self._have[segment]
 
     def put(self, segment: int, index: int, content: memoryview) -> None:
-        """Check a piece and put it in place. A piece that this host has is dropped. Raises
-        WrongSum, OSError."""
+        """Check a received piece and write it. A piece that this host already has is dropped.
+        Raises WrongSum, OSError."""
         leaves = self._leaves.get(segment)
         if leaves is None or not 0 <= index < self.cut.count_in(segment):
             raise WrongSum("piece %d of segment %d was not asked for" % (index, segment))
@@ -162,7 +165,8 @@ class Holdings:
         self._tell()
 
     def set_stripes(self, stripes: int) -> None:
-        """Set the stripes of the whole broadcast. They do not change once a piece has come."""
+        """Set the number of stripes of the broadcast. It must not change once a piece has
+        arrived."""
         with self._changed:
             if len(self.have_by_stripe) != stripes:
                 self.have_by_stripe = [0] * stripes
@@ -188,10 +192,11 @@ class Holdings:
                 self._extents[segment] = pieces
         return pieces
 
-    # --- those who wait for a change
+    # --- listeners
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Call `changed` after each change, from any thread. It must not block."""
+        """Register `changed`, which is called after each change, from any thread. It must not
+        block."""
         with self._changed:
             self._listeners.append(changed)
 

@@ -1,9 +1,10 @@
-"""Copy the chief's keep to the other hosts of the gang before it restarts, from minder to minder,
-over the mesh. Otherwise the tasks of a gang would restore different steps, each from its own disk.
+"""Copy the chief's `keep` to the other hosts of the gang before the gang restarts, from minder to
+minder over the mesh. Without this, each task would restore the step that its own disk has.
 
-The question on one connection is {"ask": {"keep": round}}. The answer is a line with [path, size,
-mtime_ns] of every file. Then a line names the missing ones, and their pieces follow, each behind
-its leaf (agent/pieces.py). Nothing is put in place before all have come.
+A connection begins with the question {"ask": {"keep": round}}. The answer is one line with [path,
+size, mtime_ns] of every file. The asking side replies with one line that lists the files it lacks.
+Then the pieces of these files follow, each after its leaf (agent/pieces.py). The files are put in
+place only after all of them have arrived.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from tfdeploy.agent.run import keep_receive
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.keep_folders import RECORD, keep_rows
 
-AGAIN_S = 1.0
-PATIENCE_S = 120.0  # while the other side lists its keep
-LISTING_S = 600.0  # for the whole of it
-MOST_LINE_BYTES = 64 << 20  # of a listing: several hundred thousand files
-_MOST_VALUES = 1 << 22
-# where TensorFlow lets workers other than the chief write; never read
+AGAIN_S = 1.0  # the pause before a retry
+PATIENCE_S = 120.0  # limits each operation on the connection, while the other side lists its keep
+LISTING_S = 600.0  # limits the time to receive a whole listing
+MOST_LINE_BYTES = 64 << 20  # limits a listing; enough for several hundred thousand files
+_MOST_VALUES = 1 << 22  # limits the JSON values of a listing
+# TensorFlow lets workers other than the chief write below these folders, and never reads them.
 _OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")
 File = Tuple[str, int, int]  # path, size, mtime_ns
 
@@ -45,8 +46,8 @@ class KeepOffer:
         self._paths, self._part = paths, part
 
     def answer(self, question: Any, channel: ssl.SSLSocket) -> None:
-        """Answer one question. Raises OSError, ValueError; then the connection ends, and the other
-        side asks again."""
+        """Answer one question. Raises OSError, ValueError; the connection then ends, and the other
+        side retries."""
         if not isinstance(question, dict) or "keep" not in question:
             raise ValueError("an unknown question")
         root = layout.keep_dir(self._paths.workdir, self._paths.job, "")
@@ -67,18 +68,19 @@ class KeepFetch:
         self.error = ""  # why the last try failed
 
     def has_arrived(self, number: int) -> bool:
-        """True if the keep for that round has arrived. The first call for a round begins to fetch
-        it."""
+        """True if the keep for round `number` has arrived. The first call for a round starts the
+        transfer."""
         with self._lock:
             self._wanted = max(self._wanted, number)
             if self._arrived < number and not self._fetching:
-                threading.Thread(target=self._fetch, daemon=True).start()  # it waits for the lock
+                # The thread waits for the lock that is held here.
+                threading.Thread(target=self._fetch, daemon=True).start()
                 self._fetching = True
             return self._arrived >= number
 
     def give_up(self) -> None:
-        """Put nothing in place from now on: the run is over here, and another run may write
-        there."""
+        """Put no more files in place: the run is over on this host, and another run may now use the
+        folders."""
         with self._lock:
             self._wanted = 0
 
@@ -91,7 +93,7 @@ class KeepFetch:
                     return
             try:
                 self._fetch_round(number)
-            except Exception as error:  # noqa: BLE001 - tried again, whatever the error: the gang waits
+            except Exception as error:  # noqa: BLE001 - always retried, because the gang waits
                 self.error = str(error)
                 time.sleep(AGAIN_S)
                 continue
@@ -101,7 +103,7 @@ class KeepFetch:
 
     @contextmanager
     def _while_wanted(self, number: int) -> Iterator[None]:
-        """Hold off `give_up` while that round is wanted. Raises ValueError if it is no longer
+        """Hold the lock, so that `give_up` waits. Raises ValueError if round `number` is no longer
         wanted."""
         with self._lock:
             if self._wanted != number:
@@ -177,8 +179,8 @@ _count = bounded_json.integer(0, (1 << 63) - 1)
 def _received(
     channel: ssl.SSLSocket, folder: str, files: List[File]
 ) -> Iterator[Tuple[Piece, memoryview, PieceFiles]]:
-    """Yield each piece, and where in `folder` it is written. Raises ValueError if its hash differs,
-    EOFError."""
+    """Yield (piece, content, the files below `folder` to write it to). Raises ValueError if a hash
+    differs; EOFError."""
     moved = [Moved(os.fsencode(path), size, at) for path, size, at in files]
     target = PieceFiles(moved, folder, folder)
     leaf, room = memoryview(bytearray(pieces.LEAF_BYTES)), memoryview(bytearray(pieces.PIECE_BYTES))
@@ -195,7 +197,7 @@ def _received(
 
 
 def _send(channel: ssl.SSLSocket, root: str, files: List[File]) -> None:
-    """Send the pieces. Raises OSError if a file has become shorter."""
+    """Send the pieces of the files. Raises OSError if a file has become shorter."""
     source = OfferedFiles([os.fsencode(path) for path, _, _ in files], root)
     for piece in Pieces([size for _, size, _ in files]):
         content = source.read(piece)

@@ -1,8 +1,8 @@
-"""Take part in one broadcast: what this host has, its parents and its children. Lives as long as
-its SSH session.
+"""Take part in one broadcast: hold this host's pieces, receive from parents and send to children. A
+member lives as long as its SSH session.
 
-The control side decides who feeds whom, and may change that at any time. This host reports what it
-has and which parent fails.
+The control machine decides which host feeds which, and may change that at any time. A member
+reports which pieces it has and which parent fails.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ from tfdeploy.agent.mesh.listener import MeshListener
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Certificates
 
-HERE = ""  # the control machine, as a parent: its pieces come over the SSH session
+# The control machine's name as a parent. Its pieces arrive over the SSH session.
+HERE = ""
 
 
 class Failure(Exception):
-    """This host cannot continue."""
+    """This host cannot continue with the broadcast."""
 
 
 class Member:
@@ -50,7 +51,7 @@ class Member:
         certs: Certificates,
         rate: int,
     ) -> None:
-        """`rate`: bytes a second in each direction, 0 for no limit."""
+        """`rate`: limit in bytes per second for each direction; 0: no limit."""
         self.id, self.name, self.holdings = id_, name, holdings
         self._members, self._certs = members, certs
         self._server, self._client = tls.contexts(certs)
@@ -60,8 +61,9 @@ class Member:
         self._here: FrozenSet[int] = frozenset()
         self._stripes = 1
         self._listener: Optional[MeshListener] = None
-        self._alone = False  # nobody feeds it: it looks at what it has by itself
-        # parent, word, why; None: all is here
+        # True if no parent feeds this host, so that it hashes its own files.
+        self._alone = False
+        # (parent, kind of failure, reason); None: this host has all pieces
         self.reports: "queue.Queue[Optional[Tuple[str, str, str]]]" = queue.Queue()
 
     @property
@@ -71,8 +73,10 @@ class Member:
     # --- children
 
     def listen(self, first: int, last: int) -> Optional[int]:
-        """Return the port of the range on which it listens now; None: all are taken."""
-        for port in range(last, first - 1, -1):  # a run's ports begin at the other end
+        """Listen on a free port from `first` to `last`, and return the port; None: all are
+        taken."""
+        # Runs use the ports from the low end of the range, so try from the high end.
+        for port in range(last, first - 1, -1):
             try:
                 bound = sockets.claim(port)
             except OSError:
@@ -87,14 +91,15 @@ class Member:
         try:
             Sender(self.holdings, channel, self._to).run(self.id)
         except EOFError:
-            pass  # it has hung up
+            pass  # the child has closed the connection
 
     # --- parents
 
     def set_feeds(
         self, stripes: int, parents: Mapping[str, Parent], control_stripes: FrozenSet[int]
     ) -> None:
-        """Set who feeds this host from now on. Connections that stay the same continue."""
+        """Set the parents that feed this host from now on. `control_stripes`: the stripes that come
+        from the control machine. Unchanged connections continue."""
         self.holdings.set_stripes(stripes)
         with self._lock:
             self._stripes, self._here = stripes, control_stripes
@@ -117,8 +122,8 @@ class Member:
         self.reports.put((parent, word, why))
 
     def _look_here(self) -> None:
-        """Hash this host's files if it seems complete by size and time, so that it can feed others.
-        Reports a segment that differs. Received pieces were hashed when they came."""
+        """Hash this host's files, which seem complete by size and time, so that this host can feed
+        others. Report the first segment that differs. Segments with known leaves are skipped."""
         segment = 0
         while self._alone and segment < self.holdings.cut.segments:
             if self.holdings.knows(segment):
@@ -138,8 +143,8 @@ class Member:
     # --- fed from the control machine
 
     def accept_from_here(self, segment: int, leaves: bytes) -> int:
-        """Accept leaves from the control machine. Return the bitmap of the pieces that are wanted
-        from it. Raises WrongSum, BroadcastEnded, OSError."""
+        """Accept leaves from the control machine. Return the bitmap of the pieces that it must
+        send. Raises WrongSum, BroadcastEnded, OSError."""
         self.holdings.accept(segment, leaves, ROOT_S)
         return self.holdings.lacking(segment) & messages.in_stripes(
             self._stripes, self._here, segment

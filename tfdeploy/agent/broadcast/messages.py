@@ -1,8 +1,8 @@
-"""Encode what a child and its parent send over their connection: a head of 13 bytes, then content.
+"""Encode the messages between a child and its parent: a head of 13 bytes, then the content.
 
-The child begins with one JSON line: {"broadcast": id, "stripes": of how many, "wants": which of
-them}. Then LEAVES (parent): the leaves of a segment · WANT (child): the bitmap of the pieces of
-that segment that it lacks · PIECE (parent).
+The child begins with one JSON line: {"broadcast": id, "stripes": number of stripes, "wants": the
+stripes that it wants}. Then the parent sends LEAVES (the leaves of a segment), the child answers
+with WANT (the bitmap of the segment's pieces that it lacks), and the parent sends a PIECE for each.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from tfdeploy.agent.annotations import Any, Tuple
 
 HEAD = struct.Struct("!cIII")  # type, segment, index, bytes of content
 LEAVES, WANT, PIECE = b"L", b"W", b"P"
+# Limits the content of each type, in bytes.
 MOST = {
     LEAVES: pieces.SEGMENT * pieces.LEAF_BYTES,
     WANT: pieces.SEGMENT // 8,
     PIECE: pieces.PIECE_BYTES,
 }
-HELLO_BYTES = 4096
+HELLO_BYTES = 4096  # limits the child's first line
 
 
 class NotOurs(ValueError):
@@ -44,7 +45,7 @@ def read_head(content: bytes) -> Tuple[bytes, int, int, int]:
 
 
 def receive_into(channel: Any, room: memoryview) -> None:
-    """Fill the buffer. Raises EOFError at the end of the connection, OSError."""
+    """Fill the buffer. Raises OSError; EOFError if the connection ends first."""
     at = 0
     while at < len(room):
         count = channel.recv_into(room[at:])
@@ -54,8 +55,8 @@ def receive_into(channel: Any, room: memoryview) -> None:
 
 
 def in_stripes(stripes: int, wanted: "frozenset[int]", segment: int) -> int:
-    """Return the bitmap of a segment's pieces in these stripes. Piece p, counted over all segments,
-    is in stripe p % stripes."""
+    """Return the bitmap of the segment's pieces that are in the `wanted` stripes. Piece number p,
+    counted over all segments, is in stripe p % stripes."""
     if stripes <= 1:
         return (1 << pieces.SEGMENT) - 1
     first = segment * pieces.SEGMENT

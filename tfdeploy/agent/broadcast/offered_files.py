@@ -1,4 +1,4 @@
-"""Read the files of a broadcast that begins on this host. They are never written."""
+"""Read pieces from the files that this host offers to others. The files are never written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tfdeploy.agent.pieces import Piece
 
 
 class OfferedFiles:
-    """`paths`: of the files that are sent, in order, below `root`."""
+    """`paths`: the files to send, in order, relative to `root`."""
 
     def __init__(self, paths: List[bytes], root: str) -> None:
         self._places = [os.path.join(os.fsencode(root), path) for path in paths]
@@ -19,11 +19,12 @@ class OfferedFiles:
         pass
 
     def read(self, piece: Piece) -> bytes:
-        """Return a piece. Raises OSError, also if a file is shorter than it should be."""
+        """Return the content of a piece. Raises OSError, also if a file is shorter than it should
+        be."""
         return b"".join([pieces.read_extent(self._places[extent[0]], extent) for extent in piece])
 
     def find_in(self, segment: List[Piece], leaves: bytes) -> int:
-        """Return the bitmap of the pieces whose content is right."""
+        """Return the bitmap of the segment's pieces whose content matches their leaves."""
         return sum(
             1 << index
             for index, piece in enumerate(segment)

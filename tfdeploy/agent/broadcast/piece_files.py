@@ -1,7 +1,7 @@
-"""Read the pieces of a broadcast from this host's files, check them, and write received ones.
+"""Read the pieces of a broadcast from this host's files, check them, and write received pieces.
 
-New content grows in a staging folder beside the data set, under the same relative paths. Nothing in
-the data set changes. A file that this host already has is only read.
+New content is written to a staging folder beside the data set, under the same relative paths. The
+data set itself does not change: a file that this host already has is only read.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tfdeploy.agent.broadcast.write_back import WriteBack
 from tfdeploy.agent.pieces import Extent, Piece
 
 _BLOCK = 4096
-_PROBES = 4  # pieces of a file in a segment that are compared first with the old file
+_PROBES = 4  # how many pieces of a file are compared first, to skip the others if all differ
 _ZEROS = bytes(_BLOCK)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Moved:
-    """One file of the broadcast. `path`: relative. `lacking`: this host must receive it. `half`: an
-    earlier broadcast left a part of it in the staging folder. `old`: bytes of the file that the
-    data set has at that path."""
+    """One file of the broadcast. `path`: relative. `lacking`: this host must receive it. `partial`:
+    an earlier broadcast left a part of it in the staging folder. `old`: size in bytes of the data
+    set's current file at that path."""
 
     __slots__ = ("lacking", "mtime_ns", "old", "partial", "path", "size", "sparse")
 
@@ -45,8 +45,8 @@ class Moved:
 
 class PieceFiles:
     """The files of a broadcast. `old`: the folder with the earlier content. `new`: the staging
-    folder. `placed`: folders to which files go from there while this host still serves them.
-    `make_room(bytes)` is called before so many bytes are written, and may raise OSError."""
+    folder. `placed`: the folders to which finished files move while this host still serves them.
+    `make_room(bytes)` is called before that many bytes are written, and may raise OSError."""
 
     def __init__(
         self,
@@ -60,9 +60,10 @@ class PieceFiles:
         self._old, self._new = os.fsencode(old), os.fsencode(new)
         self._placed = [os.fsencode(folder) for folder in placed]
         self._lock = threading.Lock()
-        # of files of which some pieces have come: bytes of the others
+        # file -> missing bytes, for files with some but not all pieces
         self._left: Dict[int, int] = {}
-        self._differing: Set[int] = set()  # files that seemed unchanged, and are not
+        # Files that seemed unchanged by size and time, and whose content differs.
+        self._differing: Set[int] = set()
         self._zero_leaf = pieces.zero_leaf()
         self._write_back = WriteBack()
 
@@ -70,7 +71,8 @@ class PieceFiles:
         self._write_back.close()
 
     def read(self, piece: Piece) -> bytes:
-        """Return a piece. Raises OSError, also if a file is shorter than it should be."""
+        """Return the content of a piece. Raises OSError, also if a file is shorter than it should
+        be."""
         return b"".join([self._read_moved(self._moved(extent[0]), extent) for extent in piece])
 
     def _read_moved(self, moved: Moved, extent: Extent) -> bytes:
@@ -79,7 +81,7 @@ class PieceFiles:
             try:
                 return pieces.read_extent(os.path.join(folder, moved.path), extent)
             except FileNotFoundError:
-                continue  # it was put in place
+                continue  # the file has moved to its final place
         return pieces.read_extent(os.path.join(folders[-1], moved.path), extent)
 
     def _moved(self, file: int) -> Moved:
@@ -89,7 +91,7 @@ class PieceFiles:
         return moved
 
     def find_in(self, segment: List[Piece], leaves: bytes) -> int:
-        """Return the bitmap of the pieces that this host already has."""
+        """Return the bitmap of the segment's pieces that this host already has."""
         new, present_pieces = self._changed_throughout(segment, leaves), 0
         for index, piece in enumerate(segment):
             if self.find(piece, pieces.leaf(leaves, index), in_old=piece[0][0] not in new):
@@ -97,9 +99,9 @@ class PieceFiles:
         return present_pieces
 
     def _changed_throughout(self, segment: List[Piece], leaves: bytes) -> Set[int]:
-        """Return the files of which some pieces, far apart, all differ from the old file. The rest
-        of such a file is not compared: reading and hashing content that is all new would delay the
-        first piece for all hosts."""
+        """Return the files of which several pieces, spread over the segment, all differ from the
+        old file. The other pieces of such a file are not compared: reading and hashing content that
+        is all new would delay the first piece for all hosts."""
         of_file: Dict[int, List[int]] = {}
         for index, piece in enumerate(segment):
             moved = self._moved(piece[0][0])
@@ -122,7 +124,8 @@ class PieceFiles:
 
     def find(self, piece: Piece, leaf: bytes, *, in_old: bool = True) -> bool:
         """True if this host already has the piece: in a partial file, as a hole, or in the old file
-        at the same position, from which it is copied. `in_old`: compare the old files."""
+        at the same position. In the last case the piece is copied. `in_old`: also compare the old
+        files."""
         moved = [self._moved(extent[0]) for extent in piece]
         if not any(each.lacking for each in moved):
             return self._check_old(piece, leaf)
@@ -145,8 +148,8 @@ class PieceFiles:
         return False
 
     def _check_old(self, piece: Piece, leaf: bytes) -> bool:
-        """True if files that seem unchanged by size and time really are. If not, they are received
-        like the others."""
+        """True if files that seem unchanged by size and time have the right content. Otherwise they
+        are copied to the staging folder, and received like the others."""
         if self._content_if_right(piece, self._path_of, leaf) is not None:
             self._count(piece)
             return True
@@ -157,19 +160,20 @@ class PieceFiles:
             try:
                 shutil.copyfile(self._path_of(moved), partial, follow_symlinks=False)
             except FileNotFoundError:
-                pass  # it has gone
+                pass  # the file was removed meanwhile
             self._differing.add(file)
         return False
 
     def _hole(self, piece: Piece) -> bool:
-        """True for a piece of zeros: in a sparse file it takes no space."""
+        """Create the files of a piece of zeros, and return True. In a sparse file such a piece
+        takes no space."""
         for file, _, _ in piece:
             os.close(self._open(file))
         self._count(piece)
         return True
 
     def write(self, piece: Piece, content: memoryview) -> None:
-        """Write a checked piece. Raises OSError."""
+        """Write a piece that was checked. Raises OSError."""
         at = 0
         for file, offset, length in piece:
             if self._moved(file).lacking:
@@ -188,7 +192,8 @@ class PieceFiles:
     def _content_if_right(
         self, piece: Piece, places: Callable[[Moved], bytes], leaf: bytes
     ) -> Optional[bytes]:
-        """Return the content at these places if it has the right hash."""
+        """Return the piece's content from the files at `places(file)`; None: it cannot be read, or
+        does not match `leaf`."""
         try:
             content = b"".join(
                 [pieces.read_extent(places(self._moved(extent[0])), extent) for extent in piece]
@@ -210,7 +215,7 @@ class PieceFiles:
             os.close(opened)
 
     def _open(self, file: int) -> int:
-        """Open the file for writing, with its final size."""
+        """Open the file for writing, and set its final size."""
         moved = self._moved(file)
         path = self._path_of(moved)
         try:
@@ -227,8 +232,8 @@ class PieceFiles:
         return opened
 
     def _count(self, piece: Piece) -> None:
-        """Count the piece. A file whose last piece came gets its modification time, which marks it
-        as complete."""
+        """Count the piece as present. A complete file gets its modification time, which marks it as
+        complete."""
         for file, _, length in piece:
             moved = self._moved(file)
             with self._lock:
@@ -244,7 +249,8 @@ class PieceFiles:
 
 
 def islands(content: memoryview) -> "List[tuple[int, int]]":
-    """Return (start, length) of what is not zeros, in blocks."""
+    """Return (start, length) of the ranges that contain other bytes than zeros, in units of
+    blocks."""
     islands: "List[tuple[int, int]]" = []
     for start in range(0, len(content), _BLOCK):
         block = content[start : start + _BLOCK]

@@ -1,5 +1,4 @@
-"""Receive from a parent: connect to it, tell it which pieces are missing, check what comes and put
-it in place."""
+"""Receive from a parent: connect, request the missing pieces, check what arrives, and write it."""
 
 from __future__ import annotations
 
@@ -17,15 +16,17 @@ from tfdeploy.agent.mesh import tls
 from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.agent.record import NamedTuple
 
-CONNECT_S = 3.0  # a host that drops packets is found in this time
-ROOT_S = 60.0  # roots come over another connection, and may come later
-AGAIN_S = 0.3
+CONNECT_S = 3.0  # limits the connect; a host that drops packets never answers
+ROOT_S = 60.0  # limits the wait for a root, which arrives over another connection
+AGAIN_S = 0.3  # the pause before the second connection
 
+# The kinds of failure in a report.
 UNREACHED, LOST, WRONG, DISK = "unreached", "lost", "wrong", "disk"
 
 
 class Parent(NamedTuple):
-    """A parent. `token`: its SNI, see mesh/handshake_gate.py."""
+    """A parent. `token`: its SNI, see mesh/handshake_gate.py. `stripes`: the number of stripes of
+    the broadcast."""
 
     name: str
     address: str
@@ -36,8 +37,8 @@ class Parent(NamedTuple):
 
 
 class Receiver:
-    """One thread for one parent. `report(parent, word, why)` is called once, when the thread ends
-    by itself: UNREACHED, LOST, WRONG or DISK."""
+    """Receives from one parent on its own thread. `report(parent, kind, reason)` is called once if
+    the thread fails; kind: UNREACHED, LOST, WRONG or DISK."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class Receiver:
         threading.Thread(target=self._run, daemon=True).start()
 
     def close(self) -> None:
-        """End the thread. May be called from any thread. Nothing is reported any more."""
+        """End the thread without a report. May be called from any thread."""
         self._closed = True
         plain = self._plain
         if plain is not None:
@@ -118,7 +119,8 @@ class Receiver:
         return channel
 
     def _receive(self, channel: ssl.SSLSocket) -> None:
-        channel.settimeout(None)  # the control side sees who stands still
+        # No timeout here: the control machine detects a parent that sends nothing.
+        channel.settimeout(None)
         start, room = memoryview(bytearray(messages.HEAD.size)), memoryview(bytearray(PIECE_BYTES))
         while not self._closed:
             messages.receive_into(channel, start)

@@ -1,7 +1,8 @@
-"""Send to a child: the leaves of each segment, and the pieces that it wants as they come.
+"""Send the leaves of each segment to a child, then the pieces that it wants, as soon as this host
+has them.
 
-There is one thread for each child, so that a slow child delays no other. A child does not want what
-it already has.
+Each child has its own thread, so that a slow child delays no other. A child does not request pieces
+that it already has.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from tfdeploy.agent.broadcast.holdings import Holdings
 from tfdeploy.agent.limit import Limit
 from tfdeploy.agent.mesh import tls
 
-HELLO_S = 5.0
-STALLED_S = 20.0  # a child that takes nothing for so long connects again, when it can
-_LOOK_S = 1.0
+HELLO_S = 5.0  # limits the time until the child's first line
+STALLED_S = 20.0  # a child that accepts no data for so long is disconnected, and may reconnect
+_LOOK_S = 1.0  # the longest wait for a change
 
 
 class Sender:
     def __init__(self, holdings: Holdings, channel: ssl.SSLSocket, limit: Limit) -> None:
         self._holdings, self._channel, self._limit = holdings, channel, limit
         self._wanted: Dict[int, int] = {}  # segment -> bitmap
-        self._told = 0  # of holdings.known
+        self._told = 0  # how many segments of holdings.known the child has the leaves of
         self._seen, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._seen, False)
@@ -56,7 +57,7 @@ class Sender:
         try:
             os.write(self._wake, b"x")
         except (BlockingIOError, OSError):
-            pass  # it will look anyway, or it has ended
+            pass  # the pipe is full, so run() wakes anyway; or run() has ended
 
     def _step(self) -> None:
         known = self._holdings.known
@@ -87,7 +88,8 @@ class Sender:
             del self._wanted[segment]
 
     def _wait_for_requests(self, within_s: float) -> None:
-        """Read the child's requests, or wait until something changes."""
+        """Read one request of the child. Return without one if something else changes or `within_s`
+        seconds pass."""
         if not self._channel.pending():
             waiting: List[Any] = [self._channel, self._seen]
             ready, _, _ = select.select(waiting, [], [], within_s)

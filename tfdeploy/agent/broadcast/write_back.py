@@ -1,5 +1,4 @@
-"""Write received content to the disk while the rest still comes, so that little is left to wait for
-at the end."""
+"""Write received content to the disk while more arrives, so that the flush at the end is short."""
 
 from __future__ import annotations
 
@@ -9,13 +8,13 @@ import threading
 
 from tfdeploy.agent.annotations import Dict, Optional
 
-EVERY_BYTES = 32 << 20  # of one file
-SMALL_BYTES = 1 << 20  # files below it are flushed at the end, all at once
+EVERY_BYTES = 32 << 20  # a file is flushed each time so many bytes were written to it
+SMALL_BYTES = 1 << 20  # smaller files are flushed only at the end, all at once
 
 
 class WriteBack:
-    """One thread, which ends with `close`. An error is left for the flush at the end, which meets
-    it again."""
+    """Flushes files on one thread, which ends with `close`. Errors are ignored, because the flush
+    at the end meets them again."""
 
     def __init__(self) -> None:
         self._due: "queue.SimpleQueue[Optional[bytes]]" = queue.SimpleQueue()
