@@ -67,7 +67,7 @@ class Mesh:
         offers: Optional[Callable[[str, Any, ssl.SSLSocket], None]] = None,
         guarded: Optional[GuardedPorts] = None,
     ) -> None:
-        import encodings.idna  # noqa: F401 - a later import by socket could fail for lack of memory, and is not retried
+        import encodings.idna  # noqa: F401 - a later, implicit import could fail for lack of memory
 
         self._part = part
         server, self._client = tls.contexts(certs)

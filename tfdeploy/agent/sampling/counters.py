@@ -1,4 +1,5 @@
-"""What this machine has used so far, from /proc: counters, whose growth is a use."""
+"""Read the usage counters of this machine from /proc. The use in an interval is the difference of
+two readings."""
 
 from __future__ import annotations
 
@@ -12,15 +13,15 @@ _SECTOR = 512
 
 
 class Machine(NamedTuple):
-    """Of the whole machine. None: the kernel does not say."""
+    """The counters of the whole machine. None: the kernel does not report the value."""
 
-    busy_s: Optional[float]  # of all cores together
-    memory: Optional[int]  # bytes in use: all but what is available
-    memory_total: Optional[int]
-    received: Optional[int]  # bytes, over all interfaces but loopback
-    sent: Optional[int]
+    busy_s: Optional[float]  # CPU seconds of all cores together
+    memory: Optional[int]  # bytes that are not available to new processes
+    memory_total: Optional[int]  # bytes
+    received: Optional[int]  # bytes, over the network cards; without cards, all but loopback
+    sent: Optional[int]  # bytes, likewise
     read: Optional[int]  # bytes, from all disks
-    written: Optional[int]
+    written: Optional[int]  # bytes, to all disks
 
 
 def of_machine() -> Machine:
@@ -34,7 +35,7 @@ def _busy() -> Optional[float]:
     for columns in _split_lines("/proc/stat", 1):
         try:
             ticks = list(map(int, columns[1:9]))
-            # without idle and waiting for disks
+            # Columns 3 and 4 are the time idle and the time waiting for disks.
             return (sum(ticks) - ticks[3] - ticks[4]) / _TICKS_S
         except (ValueError, IndexError):
             pass
@@ -53,7 +54,8 @@ def _memory() -> Tuple[Optional[int], Optional[int]]:
 
 
 def _network() -> Tuple[Optional[int], Optional[int]]:
-    """Of the cards, where there are any: what goes over a bridge goes over one of them too."""
+    """Return (received, sent) bytes of the network cards; of all interfaces but loopback if there
+    are no cards. Traffic over a bridge also passes a card, so it must not count twice."""
     rows = {}
     for columns in _split_lines("/proc/net/dev"):
         name, _, first = columns[0].partition(b":")
@@ -85,7 +87,8 @@ def _disks() -> Tuple[Optional[int], Optional[int]]:
 
 
 def _split_lines(path: str, most: int = 10_000) -> List[List[bytes]]:
-    """Of each line that is not empty, of the first `most`."""
+    """Return the columns of each non-empty line among the first `most` lines of the file. [] if the
+    file cannot be read."""
     try:
         with open(path, "rb") as file:
             return [

@@ -1,9 +1,9 @@
-"""The metrics in the TensorBoard event files of a run on this host: those that were written since
-the last look.
+"""Read the metrics in the TensorBoard event files of a run on this host that were written since the
+last read.
 
-A file is never read twice. Where more was written than the bounds below allow, short records come
-first, since scalars have such, and the newest of them; the others are passed over. What is damaged
-is left out, and that is told once for each file.
+No part of a file is read twice. If more was written than the bounds below allow, short records are
+read first, since scalars are short, and the newest of them before older ones; the rest is skipped.
+Damaged records are skipped too, with one message per file.
 """
 
 from __future__ import annotations
@@ -33,36 +33,38 @@ if TYPE_CHECKING:
     from tfdeploy.agent.run.folder import RunPaths
     from tfdeploy.agent.sampling.event_folders import FoundEventFile
 
-    Record = Tuple[int, int]  # where its data begin, and their bytes
-    Written = Tuple[float, int, float]  # a value, its step, and when it was written
+    Record = Tuple[int, int]  # offset and size of its data in the file
+    Written = Tuple[float, int, float]  # (value, step, UTC seconds when it was written)
 
-# of CPU: a look that has used more begins with no further file; the next look does
+# Once a read has used this many CPU seconds, it leaves the remaining files to the next read.
 LOOK_CPU_S = 0.01
-FILE_BYTES, FILE_RECORDS = 1 << 16, 256  # that are read of one file in one look
-RECORD_BYTES = 1 << 16  # a larger record (an image, a graph) is passed over
+FILE_BYTES, FILE_RECORDS = 1 << 16, 256  # limits what one read decodes of a file
+RECORD_BYTES = 1 << 16  # a larger record (an image, a graph) is skipped
 SHORT_BYTES = 512  # a record of one scalar is shorter
-HOPS = 512  # over records of one file, in one look
-WINDOW_BYTES = 1 << 14  # of the newest: where to go on after too many hops
-# for the next record in one file, in one look; tries in one part
+HOPS = 512  # limits the record heads that one read visits in a file
+WINDOW_BYTES = 1 << 14  # after HOPS heads, continue in the last WINDOW_BYTES of the file
+# Limits for one search for a record head: bytes before the file's end, bytes per block, and
+# candidates per block.
 SEARCH_BYTES, PART_BYTES, TRIES = 1 << 22, 1 << 16, 16
-MOST_TOLD = 8  # damaged files
-_ZEROS = re.compile(rb"\0\0\0\0\0+")  # in the length of every record below 16 MiB
+MOST_TOLD = 8  # limits the damaged files that are reported
+# The length of every record below 16 MiB ends with five zero bytes.
+_ZEROS = re.compile(rb"\0\0\0\0\0+")
 
 
 class EventFile:
-    """One file that grows: where the next record begins in it; where it is `lost`, that is still to
-    be found."""
+    """The read position in one event file that grows."""
 
     def __init__(self) -> None:
-        self.looked = 0  # number of the last look that read it
+        self.looked = 0  # number of the last read that included this file
         self.damaged = False
         self._path, self._at, self._size = "", 0, 0
         self._inode = (0, 0)
-        self._lost = self._waits = False  # `_waits`: for the rest of a record
+        # `_lost`: the offset is not at a record head. `_waits`: the next record is incomplete.
+        self._lost = self._waits = False
 
     def grown(self, path: str, inode: Tuple[int, int]) -> bool:
-        """Whether there is more to read. A file that is smaller or another one is read from its
-        beginning."""
+        """Return True if the file has unread content. A file that has become smaller or was
+        replaced is read from its beginning."""
         try:
             size = os.lstat(path).st_size
         except OSError:
@@ -75,7 +77,7 @@ class EventFile:
         return size > self._at and not self._waits
 
     def read(self) -> Dict[str, Written]:
-        """The newest value of each tag."""
+        """Return tag -> newest value among the unread records."""
         file = open_file(self._path)
         if file is None:
             return {}
@@ -104,7 +106,8 @@ class EventFile:
         return scalars
 
     def _hop(self, file: int, end: int) -> List[Record]:
-        """The next whole records, HOPS at most. Only their heads are read."""
+        """Return up to HOPS complete records from the current position on. Reads only their
+        heads."""
         records: List[Record] = []
         while not self._lost and not self._waits and len(records) < HOPS:
             self._waits = end - self._at < HEAD_BYTES
@@ -129,12 +132,12 @@ class EventFile:
         try:
             step, when = moment(content[:size])
             return {tag: (value, step, when) for tag, value in scalars(content[:size]).items()}
-        except ValueError:  # no Event
+        except ValueError:  # the data are not an Event
             self.damaged = True
             return {}
 
     def _search(self, file: int, end: int) -> None:
-        """Goes to the first head from `at` on, where it is lost."""
+        """If the position is lost, move it to the next record head."""
         if not self._lost:
             return
         self._at = max(self._at, end - SEARCH_BYTES)
@@ -153,13 +156,15 @@ class EventFile:
 
 
 def _possible(part: bytes) -> Iterator[int]:
-    """Where a head may begin: its length has at most three bytes before five zeros. Some TRIES."""
+    """Yield offsets in `part` at which a record head may begin: its length has at most three bytes
+    before five zeros. Examines the first TRIES runs of zeros."""
     for zeros in islice(_ZEROS.finditer(part), TRIES):
         yield from range(max(0, zeros.start() - 3), zeros.start())
 
 
 def _chosen(records: List[Record]) -> List[Record]:
-    """Those that are read."""
+    """Return the records to read: short ones first, then the newest, within FILE_BYTES and
+    FILE_RECORDS."""
     left = FILE_BYTES
     chosen_records: List[Record] = []
     for at, size in sorted(records, key=lambda record: (record[1] > SHORT_BYTES, -record[0])):
@@ -170,14 +175,15 @@ def _chosen(records: List[Record]) -> List[Record]:
 
 
 class EventMetrics:
-    """Of one host. Names are `FOLDER/TAG`: see event_folders.py."""
+    """The metrics in the event files of one host. A metric is named `FOLDER/TAG`: see
+    event_folders.py."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._folders = EventFolders(paths, part)
         self._files: Dict[str, EventFile] = {}
         self._looks = 0
         self._told = 0
-        self.scalars: Dict[str, Scalar] = {}  # name -> the newest
+        self.scalars: Dict[str, Scalar] = {}  # name -> newest value
         self._priorities: Dict[str, int] = {}
 
     @property
@@ -185,8 +191,7 @@ class EventMetrics:
         return {name: each.value for name, each in self.scalars.items()}
 
     def read_new_values(self) -> Dict[str, float]:
-        """The newest value of each metric; without those that were not written since the last
-        look."""
+        """Return name -> newest value of each metric that was written since the last call."""
         began = time.process_time()
         self._looks += 1
         at = self._folders.find_files()
@@ -198,7 +203,7 @@ class EventMetrics:
             self._files[path].looked = self._looks
             read.append((at[path].born, path, self._read(path)))
         figures: Dict[str, float] = {}
-        # a later attempt's file has the last word
+        # Files of later attempts come last, so their values replace earlier ones.
         for _, path, values in sorted(read, key=lambda each: each[:2]):
             for tag, written in values.items():
                 name = "%s/%s" % (at[path].name, tag)
@@ -208,8 +213,8 @@ class EventMetrics:
         return {name: value for name, value in figures.items() if name in self.scalars}
 
     def _make_room(self, name: str) -> bool:
-        """Return True if the metric is kept. It takes the place of one that readers want less,
-        where there are MOST_METRICS."""
+        """Return True if the metric is kept. If there are MOST_METRICS already, it replaces one of
+        lower priority."""
         if name in self._priorities:
             return True
         own = priority(name)
@@ -222,7 +227,7 @@ class EventMetrics:
         return True
 
     def _grown(self, at: Dict[str, FoundEventFile]) -> List[str]:
-        """Those that were read longest ago first."""
+        """Return the files with unread content, those that were read longest ago first."""
         grown = [path for path in at if self._files[path].grown(path, at[path].inode)]
         return sorted(grown, key=lambda path: (self._files[path].looked, at[path].born, path))
 
@@ -232,7 +237,7 @@ class EventMetrics:
         scalars = file.read()
         if file.damaged and not before and self._told < MOST_TOLD:
             self._told += 1
-            # the minder's log
+            # Standard error goes to the minder's log.
             sys.stderr.write("event file %r: damaged records are left out\n" % path)
             sys.stderr.flush()
         return scalars

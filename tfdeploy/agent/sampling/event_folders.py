@@ -1,11 +1,11 @@
-"""Find the TensorBoard event files of a run on this host: below its working directory and its keep
-folders, which `tfdeploy tensorboard` shows too.
+"""Find the TensorBoard event files of a run on this host: below its working directory and its
+`keep` folders, which `tfdeploy tensorboard` shows too.
 
-A metric is named `FOLDER/TAG`, so that no printed metric has its name: `train/epoch_loss` of Keras,
-`eval/loss` of `ckpt/eval`. FOLDER is the last folder of the path; the last two, and so on, if
-another one has the same name. Folders named by a time alone, such as `logs/20261121-101500`, are
-left out of it, so that the next run's metrics have the same names. Files in the working directory
-itself: `events/TAG`.
+A metric is named `FOLDER/TAG`, which is never the name of a printed metric: `train/epoch_loss` of
+Keras, `eval/loss` of `ckpt/eval`. FOLDER is the last folder of the path, or the last two or more if
+another path ends in the same way. Folders named by a time alone, such as `logs/20261121-101500`,
+are left out of FOLDER, so that the next run's metrics have the same names. Files in the working
+directory itself are named `events/TAG`.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from tfdeploy.agent import wire
     from tfdeploy.agent.run.folder import RunPaths
 
-LOOK_ENTRIES = 1000  # of folders, in one look: a walk goes on in the next one
+LOOK_ENTRIES = 1000  # limits the folder entries of one call; the next call continues the walk
 MOST_FILES, MOST_FOLDERS, MOST_NAMES, MOST_DEPTH = 64, 4096, 256, 12
 TOP = "events"
-# a time, the machine, more
+# The name of an event file: its time, the machine that wrote it, and more.
 _FILE = re.compile(r"events\.out\.tfevents\.(\d{1,20})\.(.*)\Z", re.DOTALL)
 _TIME = re.compile(r"[\d\-_:.TZ]+\Z")
 
 if TYPE_CHECKING:
-    PathParts = Tuple[str, ...]  # of a path, from the working directory on
+    PathParts = Tuple[str, ...]  # the folders of a path, from the working directory on
 
 
 class FoundEventFile(NamedTuple):
-    """An event file. `inode`: with its device. `changed`: seconds. `born`: the time in its name.
-    `own`: a process of this machine wrote it."""
+    """An event file. `inode`: (device, inode). `changed`: UTC seconds. `born`: the time in its
+    name, UTC seconds. `own`: a process of this machine wrote it."""
 
     folder: PathParts
     name: str
@@ -50,19 +50,21 @@ class EventFolders:
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._paths, self._part = paths, part
         first = next((peer.host for peer in part.peers if peer.deciding), part.host)
-        # hosts may share a disk: what another machine wrote is the deciding task's
+        # Hosts may share a disk. Only the deciding task's host reads files of other machines.
         self._own_only = first != part.host
         self._machine = os.uname().nodename
-        # a program may let everybody write to its folders: others' files are none of its own
+        # Other users' files do not count: a program may let everybody write to its folders.
         self._owners = (0, os.geteuid())
-        # files that were written before are of an earlier run: its keep folders are this one's too
+        # Files written before this time (UTC seconds) belong to an earlier run, which had the same
+        # `keep` folders.
         self._since = 0.0
         self._files: Dict[str, FoundEventFile] = {}
         self._names: Dict[PathParts, str] = {}
         self._walk = self._walked()
 
     def find_files(self) -> Dict[str, FoundEventFile]:
-        """Return files by path. The files of a large folder are found over several calls."""
+        """Return path -> event file. Walks at most LOOK_ENTRIES entries per call, so files in large
+        folders are found over several calls."""
         for _ in range(LOOK_ENTRIES):
             if next(self._walk, self) is self:
                 self._walk = self._walked()
@@ -75,7 +77,7 @@ class EventFolders:
         }
 
     def _walked(self) -> Iterator[None]:
-        """Note what is in the folders, an entry at a time. Follows no link."""
+        """Walk the folders and record their event files, one entry per step. Follows no link."""
         if not self._since:
             self._since = self._prepared()
         seen: Set[str] = set()
@@ -93,7 +95,7 @@ class EventFolders:
                 continue
             try:
                 if os.readlink("/proc/self/fd/%d" % descriptor) != folder:
-                    continue  # a folder above it became a link
+                    continue  # a parent folder became a link
                 with os.scandir(descriptor) as entries:
                     for entry in entries:
                         yield
@@ -130,14 +132,15 @@ class EventFolders:
         ]
 
     def _add_if_event_file(self, path: str, folder: PathParts, entry: os.DirEntry[str]) -> bool:
-        """Return True if it is an event file of this run that this host reads."""
+        """Record the file if it is an event file of this run that this host reads. Return True if
+        it is."""
         match = _FILE.match(entry.name)
         if match is None:
             return False
         try:
             about = entry.stat(follow_symlinks=False)
         except OSError:
-            return False  # it has gone
+            return False  # the file was removed meanwhile
         own = (match.group(2) + ".").startswith(self._machine + ".")
         if (
             about.st_mtime <= self._since
@@ -159,7 +162,8 @@ class EventFolders:
         return True
 
     def _name(self, folder: PathParts) -> str:
-        """Return the name of a folder; "": there are too many."""
+        """Return the FOLDER part of metric names for this folder; "": there are too many names
+        already."""
         if folder in self._names or len(self._names) >= MOST_NAMES:
             return self._names.get(folder, "")
         parts = _named(folder)
@@ -172,7 +176,8 @@ class EventFolders:
 
 
 def _real(folder: str) -> str:
-    """Return its path without links above it: the workdir may be reached by one."""
+    """Return the path with links in its parent folders resolved: the working directory may be
+    reached through one."""
     return os.path.join(os.path.realpath(os.path.dirname(folder)), os.path.basename(folder))
 
 

@@ -13,15 +13,18 @@ import struct
 from tfdeploy.agent.annotations import Dict, Iterator, List, Optional, Tuple, Union
 from tfdeploy.agent.metric_lines import LARGEST
 
-HEAD_BYTES, TAIL_BYTES = 12, 4  # around the data
-MOST_BYTES = 1 << 31  # of the data: of protocol buffers
-MOST_FIELDS = 4096  # of one message
-MOST_STEPS, MOST_TIME = 10**13, 1e11  # that an Event may have: others are no step, and no time
+HEAD_BYTES, TAIL_BYTES = 12, 4  # before and after the data
+MOST_BYTES = 1 << 31  # limits the data of a record, as protocol buffers do
+MOST_FIELDS = 4096  # limits the fields of one message
+# A larger step or time (UTC seconds) of an Event is invalid.
+MOST_STEPS, MOST_TIME = 10**13, 1e11
 _HEAD, _TAIL = struct.Struct("<QI"), struct.Struct("<I")
 _POLYNOMIAL, _MASK = 0x82F63B78, 0xA282EAD8
-_SCALARS = b"scalars"  # the plugin of TensorBoard; "": a writer of TensorFlow 1
+# The name of TensorBoard's plugin for scalars. Writers of TensorFlow 1 name no plugin.
+_SCALARS = b"scalars"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_CONTENT = {  # type of a tensor -> how one element lies in its tensor_content
+# type of a tensor -> struct format of an element in its tensor_content
+_CONTENT = {
     **{
         1: "<f",
         2: "<d",
@@ -38,7 +41,9 @@ _CONTENT = {  # type of a tensor -> how one element lies in its tensor_content
     },
 }
 _BFLOAT16, _HALF = 14, 19
-_LISTS = {5: "<f", 6: "<d"}  # field of a tensor -> its elements; those of _WHOLE are varints
+# The fields of a tensor that list its elements: with their struct format, as varints (_WHOLE), and
+# as the bits of 16-bit floats (_HALVES).
+_LISTS = {5: "<f", 6: "<d"}
 _WHOLE, _HALVES = (7, 10, 11, 16, 17), 13
 _Field = Tuple[int, Union[int, bytes]]
 
@@ -64,7 +69,8 @@ def masked_crc(data: bytes) -> int:
 
 
 def data_length(head: bytes) -> Optional[int]:
-    """Return the data's length, from the HEAD_BYTES of a record. None: they are not a head."""
+    """Return the length of the data, from the head of a record (HEAD_BYTES); None: this is not a
+    head."""
     if len(head) != HEAD_BYTES:
         return None
     length, crc = _HEAD.unpack(head)
@@ -76,22 +82,23 @@ def is_whole(data: bytes, tail: bytes) -> bool:
 
 
 def scalars(data: bytes) -> Dict[str, float]:
-    """Return tag -> value of one Event, without values that are not finite. Raises ValueError if it
-    is not an Event."""
+    """Return tag -> value of the scalars in one Event, without NaN and infinity. Raises ValueError
+    if the data are not an Event."""
     scalars_by_tag: Dict[str, float] = {}
     for number, summary in _fields(data):
         if number == 5 and isinstance(summary, bytes):
             for inner, value in _fields(summary):
                 if inner == 1 and isinstance(value, bytes):
                     tag, scalar = _value(value)
-                    # NaN and infinity are not
+                    # The comparison is false for NaN.
                     if tag and scalar is not None and abs(scalar) <= LARGEST:
                         scalars_by_tag[tag] = scalar
     return scalars_by_tag
 
 
 def moment(data: bytes) -> Tuple[int, float]:
-    """Return (step, UTC seconds) of one Event; 0 if it has none. Raises ValueError."""
+    """Return (step, UTC seconds) of one Event; 0 for a value that is missing or invalid. Raises
+    ValueError."""
     step, time = 0, 0.0
     for number, value in _fields(data):
         if number == 1 and isinstance(value, bytes):
@@ -125,8 +132,7 @@ def _plugin(metadata: bytes) -> bytes:
 
 
 def _scalar_of_tensor(data: bytes) -> Optional[float]:
-    """Return the scalar; None: the tensor has another number of elements, or they are not
-    numbers."""
+    """Return the scalar; None: the tensor is not a scalar, or its element is not a number."""
     kind, content, elements = 0, b"", []  # type: int, bytes, List[float]
     for number, value in _fields(data):
         if number == 1 and isinstance(value, int):
@@ -136,7 +142,7 @@ def _scalar_of_tensor(data: bytes) -> Optional[float]:
             and isinstance(value, bytes)
             and any(inner == 2 for inner, _ in _fields(value))
         ):
-            return None  # it has dimensions
+            return None  # the tensor has dimensions
         elif number == 4 and isinstance(value, bytes):
             content = value
         elif number in _LISTS or number in _WHOLE or number == _HALVES:
@@ -147,12 +153,13 @@ def _scalar_of_tensor(data: bytes) -> Optional[float]:
         return _unpack(_CONTENT.get(kind, ""), content)
     if len(elements) == 1:
         return elements[0]
-    # TensorFlow leaves out a list of zeros
+    # TensorFlow leaves out a list that contains only zeros.
     return 0.0 if not elements and kind in (*_CONTENT, _BFLOAT16) else None
 
 
 def _elements(number: int, value: Union[int, bytes], kind: int) -> List[float]:
-    """Return the elements of one list, packed or not; at most two: then it is not a scalar."""
+    """Return the elements of one list, packed or not. At most two: with two elements, the tensor is
+    not a scalar."""
     if number in _LISTS:
         form = _LISTS[number]
         size = struct.calcsize(form)
@@ -195,8 +202,8 @@ def _unpack(form: str, content: bytes) -> Optional[float]:
 
 
 def _fields(data: bytes) -> Iterator[_Field]:
-    """Yield (number, value) of a message: varints as numbers, all others as their bytes. Raises
-    ValueError."""
+    """Yield (field number, value) of a message. A varint is a number, any other value its bytes.
+    Raises ValueError."""
     at = 0
     for _ in range(MOST_FIELDS):
         if at >= len(data):
@@ -222,7 +229,7 @@ def _fields(data: bytes) -> Iterator[_Field]:
 
 
 def _varint(data: bytes, at: int) -> Tuple[int, int]:
-    """Return (value, where it ends)."""
+    """Return (value, offset after it). Raises ValueError."""
     value = shift = 0
     while shift < 70 and at < len(data):
         byte = data[at]

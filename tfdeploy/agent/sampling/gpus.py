@@ -1,7 +1,7 @@
-"""Measure how busy the GPUs of this host are: by NVIDIA's library, if it is installed, else by one
-nvidia-smi that keeps running.
+"""Measure how busy the GPUs of this host are, with NVIDIA's library (NVML) if it is installed, else
+with one nvidia-smi that keeps running.
 
-The library (NVML) is called through ctypes: https://docs.nvidia.com/deploy/nvml-api/. Both number
+The library is called through ctypes: https://docs.nvidia.com/deploy/nvml-api/. Both sources number
 GPUs as with CUDA_DEVICE_ORDER=PCI_BUS_ID.
 """
 
@@ -17,7 +17,7 @@ from tfdeploy.agent.host.installed import find_program
 from tfdeploy.agent.record import NamedTuple
 
 MOST_GPUS = 64
-_MOST_BYTES = 1 << 16  # of what nvidia-smi has printed since the last look
+_MOST_BYTES = 1 << 16  # limits what one call reads of nvidia-smi's output
 _SUCCESS = 0
 _QUERY = "--query-gpu=index,utilization.gpu,memory.used,memory.total"
 
@@ -25,7 +25,7 @@ _QUERY = "--query-gpu=index,utilization.gpu,memory.used,memory.total"
 class Gpu(NamedTuple):
     """One GPU. None: it does not report the value."""
 
-    number: int  # as CUDA_VISIBLE_DEVICES has it
+    number: int  # as in CUDA_VISIBLE_DEVICES
     busy: Optional[float]  # percent of the time
     memory: Optional[int]  # bytes in use
     memory_total: Optional[int]
@@ -44,14 +44,15 @@ class _Memory(ctypes.Structure):
 
 
 class Nvml:
-    """The library. Raises OSError if the library or a driver is missing."""
+    """Samples GPUs with the library. The constructor raises OSError if the library or a driver is
+    missing."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libnvidia-ml.so.1")
         try:
             if self._library.nvmlInit_v2() != _SUCCESS:
                 raise OSError("NVML does not start")
-        except AttributeError as error:  # another library of that name
+        except AttributeError as error:  # a different library with this name
             raise OSError(str(error)) from error
 
     def sample(self) -> List[Gpu]:
@@ -78,7 +79,8 @@ class Nvml:
 
 
 class NvidiaSmi:
-    """The program. Raises OSError if it does not start."""
+    """Samples GPUs with the program. The constructor raises OSError if the program does not
+    start."""
 
     def __init__(self, program: str, every_s: float) -> None:
         parent = os.getpid()
@@ -95,7 +97,8 @@ class NvidiaSmi:
         self._held = b""
 
     def sample(self) -> List[Gpu]:
-        """Return the newest line of each GPU since the last call; [] once nvidia-smi has ended."""
+        """Return each GPU as in its newest line since the last call; [] once nvidia-smi has
+        ended."""
         try:
             new = os.read(self._output, _MOST_BYTES)
         except BlockingIOError:
@@ -111,8 +114,8 @@ class NvidiaSmi:
 
 
 def parse(line: bytes) -> Optional[Gpu]:
-    """Return the GPU of a line such as `0, 87, 10240, 81559` (percent, MiB), with `[N/A]` for what
-    it does not report. None: it is not such a line."""
+    """Return the GPU in a line such as `0, 87, 10240, 81559` (percent, MiB), in which `[N/A]`
+    stands for a value that the GPU does not report. None: the line has another form."""
     columns = [word.strip() for word in line.split(b",")]
     if len(columns) != 4 or not columns[0].isdigit():
         return None
@@ -125,7 +128,7 @@ def _bytes(mebibytes: Optional[float]) -> Optional[int]:
 
 
 def start(every_s: float) -> Optional[Union[Nvml, NvidiaSmi]]:
-    """Return the source of samples; None: neither works here."""
+    """Return the source of GPU samples; None: neither source works on this host."""
     try:
         return Nvml()
     except OSError:

@@ -13,42 +13,46 @@ from tfdeploy.agent.metric_lines import is_possible_step, keras_step
 from tfdeploy.agent.metric_patterns import STEP_COUNTERS
 from tfdeploy.agent.metric_reader import MetricPatterns, MetricReader, compile_patterns
 
-READ_BYTES = 1 << 16  # the newest of what was printed between two looks
-# the same, where an attempt has ended: a long traceback may follow the last step
+# Limits the bytes that one call reads from the end of the log.
+READ_BYTES = 1 << 16
+# The same limit at the end of an attempt, when a long traceback may follow the last step.
 ENDED_BYTES = 4 * READ_BYTES
-# that are searched at once; only after the end of an attempt, others are searched until there is a
-# step
+# Limits the lines that are searched together. Usually only the newest MOST_LINES are searched; at
+# the end of an attempt, older lines too, until a step is found.
 MOST_LINES = 256
-MOST_METRICS, MOST_NAME_CHARS = 32, 64
+MOST_METRICS, MOST_NAME_CHARS = 32, 64  # limits the metrics of a task, and their names
 _ENDS = re.compile(rb"[\n\r\b]")
 
 
 def compile_all(metrics: Mapping[str, str]) -> MetricPatterns:
-    """Compile those of `compile_patterns` whose name is short enough to be shown."""
+    """Return the compiled patterns of the metrics whose names have at most MOST_NAME_CHARS
+    characters."""
     return compile_patterns(
         {name: text for name, text in metrics.items() if len(name) <= MOST_NAME_CHARS}
     )
 
 
 class PrintedMetrics:
-    """The metrics of one task. `known`: the newest of all that it has printed so far. `step_times`:
-    when each step counter was printed last, in UTC seconds of this host."""
+    """The metrics of one task. `known`: name -> newest value of all that the task has printed.
+    `step_times`: step counter -> when it was last printed, in UTC seconds of this host."""
 
     def __init__(self, task_dir: str, patterns: Mapping[str, re.Pattern[str]]) -> None:
         self._path, self._reader = os.path.join(task_dir, LOG), MetricReader(patterns)
-        self._inode = self._size = 0  # of the log, up to where it has been read
-        self._last = self._began = 0  # where the last look should have begun, and where it did
-        self._seen: Optional[os.stat_result] = None  # of the log at the last look
-        # Since this offset no step was found, and some lines were not searched.
+        self._inode = self._size = 0  # the log's inode, and the offset up to which it has been read
+        # The last read should have begun at offset `_last`. It began at `_began`, because its size
+        # is limited.
+        self._last = self._began = 0
+        self._seen: Optional[os.stat_result] = None  # the log's state at the last read
+        # From this offset on, no step was found and some lines were not searched.
         self._unsearched: Optional[int] = None
         self._new: Dict[str, float] = {}
         self.known: Dict[str, float] = {}
         self.step_times: Dict[str, float] = {}
 
     def read_new(self, ended: bool = False) -> bool:
-        """Read what was printed since the last call. Return True if a metric was found.
+        """Read what was printed since the last call. Return True if it contains a metric.
 
-        `ended`: an attempt has ended since then.
+        `ended`: an attempt has ended since the last call.
         """
         lines = self._new_lines(ended)
         metrics: Dict[str, float] = {}
@@ -66,7 +70,7 @@ class PrintedMetrics:
         return bool(metrics)
 
     def take_new(self) -> Dict[str, float]:
-        """Return the newest number of each metric that was found since the last call, without NaN
+        """Return name -> newest value of the metrics found since the last `take_new`, without NaN
         and infinity."""
         new, self._new = self._new, {}
         return {name: value for name, value in new.items() if isfinite(value)}
@@ -81,28 +85,29 @@ class PrintedMetrics:
             step = keras_step(self.known)
             if step is not None:
                 metrics["step"] = self.known["step"] = self._new["step"] = step
-        if self._seen is not None:  # the last line was written then, and these stood near it
+        # The log's modification time is close to the time at which these lines were written.
+        if self._seen is not None:
             counted = [name for name in STEP_COUNTERS if name in metrics]
             self.step_times.update(dict.fromkeys(counted, self._seen.st_mtime))
 
     @property
     def finite(self) -> Dict[str, float]:
-        """Return all known values except NaN and infinity, which JSON does not have."""
+        """Return all known values except NaN and infinity, which JSON cannot represent."""
         return {name: value for name, value in self.known.items() if isfinite(value)}
 
     @property
     def not_finite(self) -> Dict[str, str]:
-        """Return the others as text: a loss that is no longer a number is shown as it is."""
+        """Return the known values that are NaN or infinity, as text, so that they can be shown."""
         return {name: str(value) for name, value in self.known.items() if not isfinite(value)}
 
     @property
     def stopped(self) -> List[str]:
-        """Return the metrics that are not read any more, because matching their patterns takes too
+        """Return the metrics that are no longer read, because matching their patterns took too
         long."""
         return self._reader.stopped[:MOST_METRICS]
 
     def _new_lines(self, ended: bool) -> List[str]:
-        """Return the new lines, the newest first."""
+        """Return the new complete lines, the newest first."""
         try:
             about = os.stat(self._path)
             if not ended and self._is_seen(about):
@@ -123,7 +128,7 @@ class PrintedMetrics:
         ends = [match.end() for match in _ENDS.finditer(text)]
         if not ends:
             return []
-        # What follows the last end is read when its line has ended.
+        # An incomplete last line is left for a later call.
         self._inode, self._size = about.st_ino, begin + ends[-1]
         lines = text[: ends[-1]].decode("utf-8", "replace").split("\n")
         return [line for line in reversed(lines) if line.strip()]

@@ -1,12 +1,13 @@
-"""Run `agent sample HOST_DIR`, a child of the minder that notes, every few seconds, what the tasks
-of one run use on this host, how busy the host is, and which metrics the tasks have printed, also
-when nobody watches. It looks for new lines every LINES_S, or less often if that costs more than
-LINES_COST_SHARE, so that observers have their metrics within a second. No other process matches
-lines.
+"""Run `agent sample HOST_DIR`, a child of the minder. Every few seconds it records what the tasks
+of one run use on this host, how busy the host is, and which metrics the tasks have printed.
 
-It is a separate process because it matches regular expressions of the job: one that takes too long
-is stopped (metric_reader.py). What costs LOOK_CPU_S all the same ends this process, and the minder
-starts another one, which reads no output. It ends when its standard input does.
+Between two samples it looks for new lines every LINES_S, or less often if that costs more than
+LINES_COST_SHARE, so that observers get metrics within a second. No other process matches lines.
+
+It is a separate process because it matches regular expressions of the job. metric_reader.py stops
+an expression that takes too long. If one step still uses LOOK_CPU_S, a signal ends this process,
+and the minder starts another one that reads no output. The process ends when its standard input is
+closed.
 """
 
 from __future__ import annotations
@@ -39,14 +40,13 @@ from tfdeploy.agent.sampling.series import Series
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import HostSample, NewestSamples, TaskSample
 
-LOOK_CPU_S = 5  # of CPU: a look that needs more ends this process
-COST_SHARE = 0.003  # of a core, on average
-LINES_S = 0.4  # between two looks for new lines
-# of a core: after a look for new lines that costs more, the pause is longer
-LINES_COST_SHARE = 0.002
-UNREAD = "unread"  # its argument: read no output
+LOOK_CPU_S = 5  # limits the CPU seconds of one step; a step that needs more ends this process
+COST_SHARE = 0.003  # limits the average use of a core by samples; a longer pause enforces it
+LINES_S = 0.4  # the shortest pause between two reads of new lines, in seconds
+LINES_COST_SHARE = 0.002  # limits the average use of a core by these reads, in the same way
+UNREAD = "unread"  # the argument that turns off reading the tasks' output
 NICE = 5
-MOST_SAMPLED = 2 * MOST_METRICS  # in one sample of a task: readers take so many
+MOST_SAMPLED = 2 * MOST_METRICS  # limits the metrics in one sample of a task, as readers do
 
 
 class Sampler:
@@ -67,15 +67,16 @@ class Sampler:
         self._events = EventMetrics(paths, part)
         self._writer = _writer(part)
         self._cpu_s: Dict[str, float] = {}
-        self._attempts: Dict[str, int] = {}  # of each task, at the last look
+        self._attempts: Dict[str, int] = {}  # task -> its attempt at the last sample
         self._machine: Optional[counters.Machine] = None
         self._newest: Optional[NewestSamples] = None
-        self._looked = 0.0  # monotonic seconds
+        self._looked = 0.0  # when the last sample was taken, in monotonic seconds
         self._gpus: Optional[Union[gpus.Nvml, gpus.NvidiaSmi]] = None
         self._asked_for_gpus = False
 
     def take_sample(self) -> None:
-        """Take one sample of everything. The first one only begins to count."""
+        """Sample the host and all tasks, and store the samples. The first call has no rates,
+        because they need two readings."""
         now, before = time.monotonic(), self._looked
         self._looked = now
         passed_s = now - before if before else 0.0
@@ -93,7 +94,7 @@ class Sampler:
         self._write()
 
     def look_at_lines(self) -> None:
-        """Take the metrics of new lines into the newest samples."""
+        """Read the tasks' new lines, and update the newest samples with their metrics."""
         newest = self._newest
         changed_tasks = [task for task, printed in self._printed.items() if printed.read_new()]
         if not changed_tasks or newest is None:
@@ -105,7 +106,7 @@ class Sampler:
         self._write()
 
     def _show(self, newest: NewestSamples, task: str, sample: TaskSample) -> None:
-        """Add the newest sample of a task, with all that is known of its metrics."""
+        """Add a task to the newest samples, with the newest values of all its metrics."""
         seen = self._with_all_known(task, sample)
         if len(seen) > len(("time", "attempt")):
             newest["tasks"][task] = seen
@@ -123,8 +124,8 @@ class Sampler:
     def _sample_task(
         self, status: wire.TaskStatus, used: List[processes.Entry], at: float, passed_s: float
     ) -> Optional[TaskSample]:
-        """Return the task's sample; None: nothing of it is alive, and it has printed or written no
-        metric since the last call."""
+        """Return the task's sample; None: no process of the task is alive, and it has no new
+        metrics since the last call."""
         task = status.task
         printed = self._new_metrics(status)
         cpu_s, before = sum(each.cpu_s for each in used), self._cpu_s.pop(task, None)
@@ -141,7 +142,8 @@ class Sampler:
         return sample
 
     def _new_metrics(self, status: wire.TaskStatus) -> Dict[str, float]:
-        """Return what the task has printed or written since the last look."""
+        """Return the metrics that the task has printed or written to event files since the last
+        sample."""
         task = status.task
         ended = status.state not in ("starting", "running") or status.attempt != self._attempts.get(
             task
@@ -155,8 +157,8 @@ class Sampler:
         return _merged(printed, self._figures(task)[0] if written else {}, written)
 
     def _with_all_known(self, task: str, sample: TaskSample) -> TaskSample:
-        """Return the sample with the newest value of all metrics: a metric may come once an epoch,
-        or before a long traceback."""
+        """Return the sample with the newest value of each metric. A metric may be printed only once
+        an epoch, or before a long traceback, so the last sample alone may lack it."""
         reader = self._printed.get(task)
         figures, time = self._figures(task)
         written = self._events.known if task == self._writer else {}
@@ -177,8 +179,8 @@ class Sampler:
         return {name: round(clock.to_run_time(self._part, time), 3) for name, time in times}
 
     def _figures(self, task: str) -> Tuple[Dict[str, float], float]:
-        """Return step, loss and accuracy of event files if the task has printed none, and the time
-        of the step."""
+        """Return (values of step, loss and accuracy in event files, time of the step). Values that
+        the task has printed itself are left out."""
         if task != self._writer:
             return {}, 0.0
         known = self._printed[task].known if task in self._printed else {}
@@ -207,7 +209,7 @@ class Sampler:
         return sample
 
     def _look_at_gpus(self) -> List[gpus.Gpu]:
-        """Return the GPUs of this host, if a task of the run has GPUs."""
+        """Return the GPUs of this host; [] if no task of the run uses GPUs here."""
         if not any(spec.gpus for spec in self._part.tasks):
             return []
         if not self._asked_for_gpus:
@@ -216,8 +218,8 @@ class Sampler:
 
 
 def _merged(*groups: Dict[str, float]) -> Dict[str, float]:
-    """Return MOST_SAMPLED values by name, at most. If several groups have a name, the first one
-    counts."""
+    """Return name -> value of all groups together, at most MOST_SAMPLED. If several groups have a
+    name, the first one counts."""
     merged: Dict[str, float] = {}
     for group in groups:
         for name, value in group.items():
@@ -230,8 +232,8 @@ RATES = ("received", "sent", "read", "written")
 
 
 def _writer(part: wire.HostPart) -> str:
-    """Return the task to which the event files on this host belong: the deciding one, else the
-    first that is not a ps."""
+    """Return the task that the event files on this host belong to: the deciding task, else the
+    first one that is not a ps."""
     tasks = sorted(part.tasks, key=lambda spec: (not spec.deciding, spec.role == "ps"))
     return tasks[0].task if tasks else ""
 
@@ -241,7 +243,7 @@ def _growth(before: Optional[int], now: Optional[int], passed_s: float) -> Optio
 
 
 def _living(status: wire.TaskStatus, table: Dict[int, processes.Entry]) -> List[processes.Entry]:
-    """Return the living processes of a task: all below its supervisor."""
+    """Return the living processes of a task, which are all below its supervisor."""
     below = status.supervisor_pid if status.state in ("starting", "running") else None
     return [] if below is None else [table[pid] for pid in processes.descendants([below], table)]
 
@@ -251,7 +253,7 @@ def samples_file(paths: RunPaths, task: str) -> str:
 
 
 def machine() -> Dict[str, Any]:
-    """Return the totals of which the samples of a host are shares."""
+    """Return the host's totals, which its samples are compared with: cores and memory in bytes."""
     return {"cores": os.cpu_count() or 1, "memory": counters.of_machine().memory_total}
 
 
@@ -275,15 +277,16 @@ def main(argv: List[str]) -> int:
         pause_s = _pause_s(_cost_s(sampler.look_at_lines), LINES_COST_SHARE, LINES_S)
         ended = _ends_within(max(0.0, min(pause_s, due - time.monotonic())))
     if ended:
-        sampler.take_sample()  # what was printed last
+        sampler.take_sample()  # includes the last lines
     sampler.close()
     return 0
 
 
 def _cost_s(work: Callable[[], None]) -> float:
-    """Return the CPU seconds of this look. One that takes LOOK_CPU_S ends the process."""
+    """Call `work`, and return the CPU seconds that it used. If it uses LOOK_CPU_S, the process
+    ends."""
     began = time.process_time()
-    # SIGPROF ends the process, also amid a regular expression.
+    # SIGPROF ends the process, even while it matches a regular expression.
     signal.setitimer(signal.ITIMER_PROF, LOOK_CPU_S)
     work()
     signal.setitimer(signal.ITIMER_PROF, 0)
@@ -295,5 +298,5 @@ def _pause_s(cost_s: float, share: float, least_s: float) -> float:
 
 
 def _ends_within(pause_s: float) -> bool:
-    """Return True if the minder closed standard input; wait for that no longer than `pause_s`."""
+    """Wait up to `pause_s` seconds. Return True if the minder has closed standard input."""
     return bool(select.select([sys.stdin.fileno()], [], [], pause_s)[0])

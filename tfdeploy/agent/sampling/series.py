@@ -1,9 +1,9 @@
-"""Store samples on disk: JSON objects, one a line, each with its `time` (UTC seconds). Bounded: the
-older, the fewer.
+"""Store samples on disk as JSON lines, each with its `time` (UTC seconds). The older the samples,
+the fewer are kept.
 
-All samples of the last hour stay. Before that every second one, before two hours every fourth,
-before four every eighth, so that a week is some 2,500 samples. What is then more than MOST_BYTES is
-thinned further, the older half first.
+All samples of the last hour are kept; of older ones every second, beyond two hours every fourth,
+beyond four hours every eighth, and so on, so that a week has some 2,500 samples. If the file is
+still larger than MOST_BYTES, the older half is thinned further.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     Row = Dict[str, Any]  # with "time": UTC seconds
 
 MOST_BYTES = 1 << 20
-WHOLE_S = 3600.0  # of which all samples stay
-THIN_AFTER = 360  # samples: between two thinnings
-_SLACK = 0.9  # of the step: samples come a little early or late
+WHOLE_S = 3600.0  # samples younger than this, in seconds, are all kept
+THIN_AFTER = 360  # the number of new samples after which the file is thinned
+_SLACK = 0.9  # the share of the wanted gap that suffices, because samples are not quite regular
 
 
 class Series:
-    """One file, and its only writer. Never raises for a full disk: that sample is lost."""
+    """The samples in one file. Each file has one writer. On a full disk a sample is lost, and no
+    error is raised."""
 
     def __init__(self, path: str, step_s: float, most_bytes: int = MOST_BYTES) -> None:
         self._path, self._step_s, self._most_bytes = path, step_s, most_bytes
@@ -46,7 +47,7 @@ class Series:
             json_text.dumps(row).encode("ascii") + b"\n"
             for row in thin(read(self._path), now, self._step_s)
         ]
-        # half: room to grow until the next time
+        # Shrink the file to half of its limit, so that it can grow until the next thinning.
         while sum(map(len, lines)) > self._most_bytes // 2 and len(lines) > 2:
             older = len(lines) // 2
             lines = lines[:older:2] + lines[older:]
@@ -54,7 +55,7 @@ class Series:
 
 
 def read(path: str) -> List[Row]:
-    """Return the samples, oldest first. Invalid lines are skipped."""
+    """Return the samples in the file, oldest first. Invalid lines are skipped."""
     try:
         with open(path, "rb") as file:
             content = file.read(4 * MOST_BYTES)
@@ -73,7 +74,7 @@ def _row(line: bytes) -> Optional[Row]:
 
 
 def thin(rows: List[Row], now: float, step_s: float) -> List[Row]:
-    """Return the samples that stay at `now`, of samples taken every `step_s`."""
+    """Return the samples to keep at time `now`. `step_s`: the interval at which they were taken."""
     kept: List[Row] = []
     for row in reversed(rows):
         gap_s, whole_s = 0.0, WHOLE_S
