@@ -1,5 +1,5 @@
-"""Define the input and the output of decisions: values that decide.py, restart.py and unminded.py
-share with the minder."""
+"""Define the input and the output of decisions: the values that decide.py, restart.py and
+unminded.py exchange with the minder."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ if TYPE_CHECKING:
 
 
 class OwnTask(NamedTuple):
-    """One task of this host, as it is now.
+    """One task of this host, in its current state.
 
     `quiet_s`: seconds since its last log line (0: unknown). `written`: False until the supervisor
-    of this attempt has written its status; the status on disk is then that of the attempt before.
-    `waits`: the tasks that TensorFlow says it waits for, if it has logged nothing else since.
+    of this attempt has written its status; until then, the status on disk belongs to the previous
+    attempt. `waits`: the tasks that TensorFlow says it waits for, if it has logged nothing else
+    since.
     """
 
     status: wire.TaskStatus
-    supervised: bool  # its supervisor is alive
+    supervised: bool  # True if its supervisor is alive
     quiet_s: float = 0.0
     written: bool = True
     waits: Tuple[str, ...] = ()
 
 
 class View(NamedTuple):
-    """All that a decision depends on.
+    """Everything that a decision depends on.
 
-    `now` and `marks` are monotonic seconds. Marks: when the run was prepared, started and decided;
-    the earliest start of a task ("again TASK") and of a round ("round N").
+    `now` and `marks` are monotonic seconds. The keys of `marks`: "prepared", "started", "decided"
+    (when the run was); "again TASK" and "round N" (the earliest start of a task and of a round).
+    `control_words`: the control files of the run that exist.
     """
 
     part: wire.HostPart
@@ -41,13 +43,14 @@ class View(NamedTuple):
     now: float
     marks: Dict[str, float]
     control_words: Dict[str, Word]  # start, commit, abort, stop
-    silent_s: Dict[str, float] = {}  # host -> seconds since its last message, where known
+    silent_s: Dict[str, float] = {}  # host -> seconds since its last message
     counts: Dict[str, RestartCount] = {}  # task -> restart.count_failure of its last death
-    supplied: int = 1  # the gang's round for which the chief's keep has been fetched
+    supplied: int = 1  # the gang's round for which the chief's `keep` has been fetched
     boot_id: Optional[str] = None
-    # the processes here were gone (a reboot, say), and no other host has answered since
+    # True if all processes here had died (for example at a reboot), and no other host has answered
+    # since then.
     rejoining: bool = False
-    # host -> for how long it has refused connections to the mesh's port
+    # host -> for how many seconds it has refused connections to the mesh's port
     refused_s: Dict[str, float] = {}
 
     def rebooted(self, status: wire.TaskStatus) -> bool:
@@ -62,8 +65,8 @@ class Start(NamedTuple):
 
 
 class EndTask(NamedTuple):
-    """Send TERM to the task's processes, and KILL after `grace_s`. Repeated until the task has
-    ended."""
+    """Send SIGTERM to the task's processes, and SIGKILL after `grace_s`. The decision is repeated
+    until the task has ended."""
 
     task: str
     reason: str
@@ -102,15 +105,15 @@ class ReportStage(NamedTuple):
 
 
 class Supply(NamedTuple):
-    """Fetch the chief's keep in the background, once for each round. Repeated until it has
-    arrived."""
+    """Fetch the chief's `keep` in the background, once for each round. The decision is repeated
+    until `keep` has arrived."""
 
     n: int
 
 
 class ReportUnminded(NamedTuple):
-    """Tell all hosts that `host` has no minder (odd `n`) or has one again (even `n`). `for_s`:
-    seconds without a minder."""
+    """Tell all hosts that `host` has no minder (odd `n`) or has one again (even `n`). `for_s`: the
+    seconds since it lost its minder."""
 
     host: str
     n: int

@@ -1,8 +1,8 @@
 """Decide when a run starts and ends on this host: (part, shared state, own tasks, clock) ->
 actions. Pure.
 
-Reads no clock and no file, so that every rule is a row in a table of tests. Restarts are in
-restart.py.
+Decisions read no clock and no file, so a test can check each rule with one row of a table. Restarts
+are decided in restart.py.
 """
 
 from __future__ import annotations
@@ -36,19 +36,20 @@ if TYPE_CHECKING:
 STOPPED_BY_OPERATOR = "stopped by an operator"
 DECIDED = "the deciding task succeeded"
 ALONE = "back after its processes were gone, and no other host of the run answered for a day"
-# a host that came back waits so long for an answer of another host before it gives up
+# A host whose processes had all died waits at most so many seconds for an answer of another host.
 REJOIN_S = 86400.0
 
 
 def decide(view: View) -> List[Action]:
-    """Return what to do now. Called whenever something changed, and from time to time."""
+    """Return the actions to take now. Called after each change, and from time to time."""
     if view.phase == "ended":
         return []
     conclusions = _own_conclusions(view)
     if conclusions:
         return conclusions
     reaping: List[Action] = [_reap(view, own) for own in view.own.values() if _orphaned(own)]
-    return reaping + _after_reaping(view)  # a task that cannot be killed does not delay the others
+    # A task that cannot be killed must not delay the others, so do not wait for the reaping.
+    return reaping + _after_reaping(view)
 
 
 def _after_reaping(view: View) -> List[Action]:
@@ -62,7 +63,8 @@ def _after_reaping(view: View) -> List[Action]:
         )
     if view.phase == "committed" and _all_over(view):
         return [Phase("ended")]
-    if view.rejoining:  # the run may be over: nothing starts before another host has answered
+    if view.rejoining:
+        # The run may be over, so nothing starts before another host has answered.
         return [AbortRun("abort", ALONE)] if _since(view, "back") >= REJOIN_S else []
     number = view.known.round_number
     actions: List[Action] = [
@@ -76,8 +78,8 @@ def _after_reaping(view: View) -> List[Action]:
 
 
 def _own_conclusions(view: View) -> List[Action]:
-    """Return what this host alone can know and must tell the others: commit, or why the run
-    ends."""
+    """Return the actions that follow from facts that only this host may know, and that it must tell
+    the others: the commit, or why the run ends."""
     part, control_words, known = view.part, view.control_words, view.known
     if known.abort is not None:
         return []
@@ -140,7 +142,7 @@ def _all_over(view: View) -> bool:
 def _end_all(view: View, abort: Abort) -> List[Action]:
     if _all_ended(view):
         return [Phase("ended")]
-    # a later stop may give less time
+    # A later stop may shorten the grace time.
     graces = [abort.get("grace_s"), view.control_words.get("stop", {}).get("grace_s")]
     grace_s = min((grace for grace in graces if grace is not None), default=view.part.stop_grace_s)
     actions: List[Action] = [] if view.phase == "ending" else [Phase("ending")]
@@ -153,8 +155,8 @@ def _end_all(view: View, abort: Abort) -> List[Action]:
 
 
 def _finish(view: View) -> List[Action]:
-    """End the run after the deciding tasks have succeeded: the other tasks get their grace time,
-    then the servers are ended."""
+    """After the deciding tasks have succeeded, end each other task once its grace time has passed,
+    then the servers."""
     part = view.part
     if decided(part.peers, view.known) is None:
         return []
@@ -172,14 +174,14 @@ def _finish(view: View) -> List[Action]:
 
 
 def _waits_for_ended(view: View, own: OwnTask) -> bool:
-    """True if the task waits for a task that has ended for good, so that its session can never be
-    made."""
+    """True if the task waits for a task that has ended for good. Its session can then never
+    start."""
     return any(task in view.known.ended and is_final(view.known.ended[task]) for task in own.waits)
 
 
 def _is_done(view: View, peer: wire.Peer, waited: float) -> bool:
-    """True if a task of any host has ended, or its host has been silent for longer than an end can
-    take."""
+    """True if a task of any host has ended, or its host has been silent for longer than ending it
+    can take."""
     fields = view.known.ended.get(peer.task)
     if fields is not None and is_final(fields):
         return True

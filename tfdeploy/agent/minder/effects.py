@@ -1,4 +1,4 @@
-"""The effects of a minder: one method for each action of decide.py. Decides nothing."""
+"""Carry out the actions of decide.py, with one method for each action. Decides nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Effects:
         self._paths, self._part, self._store, self._supervisors = paths, part, store, supervisors
         self._mesh, self._holders, self._own_ports = mesh, holders, own_ports
         self._guarded = guarded
-        self._keep: Optional[KeepFetch] = None  # before the gang has started again
+        self._keep: Optional[KeepFetch] = None  # None until the gang's first restart
         self._programs_told = False
         self._methods: Dict[type, Callable[[Any], bool]] = {
             actions.Start: self._start,
@@ -56,19 +56,19 @@ class Effects:
         }
 
     def carry_out(self, action: actions.Action) -> bool:
-        """Carry out an action. Return True if it changed something, so that the next step is due at
+        """Carry out an action. Return True if it changed something and the next step is due at
         once. Raises OSError if the system refuses it."""
         return self._methods[type(action)](action)
 
     def learn(self, known: Knowledge) -> None:
-        """Add to what is known: write it to disk, then send it to the other hosts. `known` holds
-        all that was known before."""
+        """Set the shared state: write it to disk, then send it to the other hosts. `known` must
+        include the current state."""
         self._store.learn(known)
         self._store.save()
         self.share()
 
     def share(self) -> None:
-        """Send what is known to the other minders, and tell the programs once the run is
+        """Send the shared state to the other minders, and tell the programs once the run is
         decided."""
         if self._mesh is not None:
             self._mesh.share(self._store.known)
@@ -86,14 +86,14 @@ class Effects:
         try:
             write_bytes(self._paths.file(layout.DECIDED), b"")
         except OSError:
-            pass  # a full disk: they have their grace time
+            pass  # the disk is full; the programs end after their grace time
 
     def keep_refused(self) -> str:
-        """Return why the chief's keep has not arrived; "": no error."""
+        """Return why the last attempt to fetch the chief's `keep` failed; "": it did not fail."""
         return "" if self._keep is None else self._keep.error
 
     def end_stalled(self, task: str, attempt: int, reason: str) -> None:
-        """Mark the attempt as failed, if it is still the one that runs."""
+        """End the attempt as failed, if it still runs."""
         status = self._paths.status(task)
         if status.state == "running" and status.attempt == attempt:
             tell_supervisor(
@@ -183,7 +183,7 @@ class Effects:
         self._store.save()
         self._store.journal(action.phase)
         if action.phase == "ended":
-            # now that hosts that share the workdir see that this one has ended
+            # Only now: hosts that share the workdir must first see that this host has ended.
             leftovers.put_back_keep(self._paths)
         return True
 

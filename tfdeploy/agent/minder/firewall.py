@@ -1,9 +1,9 @@
-"""Make the run's nftables table on this host, which exists as long as the minder or a supervisor
-lives.
+"""Create the run's nftables table on this host. The table exists as long as the minder or a
+supervisor lives.
 
-nft reads a FIFO in the run's folder. The minder and the supervisors hold its writing end open
-(RunPaths.hold_firewall). When the last of them ends, nft's input ends, so nft ends, and the kernel
-removes the table that it owned. This needs no signal.
+nft reads a FIFO in the run's folder. The minder and the supervisors hold the FIFO's writing end
+open (RunPaths.hold_firewall). When the last of them ends, nft reads the end of its input and ends
+too, and the kernel removes the table that nft owned. This needs no signal.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from tfdeploy.agent.host.network import nft, nft_program
 from tfdeploy.agent.minder.held_ports import FirewallRefused
 from tfdeploy.agent.run.folder import RunPaths
 
-WITHIN_S = 10.0  # the first time
-AGAIN_WITHIN_S = 2.0  # while the minder has other things to do
-PAUSE_S = 5.0  # between two tries of a running minder
-_LOOK_S = 0.02
-_TRIES = 2  # another program may change tables at the same moment
+WITHIN_S = 10.0  # limits the first creation of the table
+AGAIN_WITHIN_S = 2.0  # limits a later one, which delays the running minder
+PAUSE_S = 5.0  # the pause between two tries of a running minder
+_LOOK_S = 0.02  # the pause between two polls
+_TRIES = 2  # the first try may fail if another program changes tables at the same moment
 _QUIT = b"\nquit\n"
 
 
 def closed(paths: RunPaths, part: wire.HostPart) -> nft.Closed:
-    """Return what the firewall closes on this host."""
+    """Return which ports the firewall closes on this host, and for whom they stay open."""
     own = [spec.port or spec.own_port for spec in part.tasks]
     own += [minder.port for minder in part.mesh if minder.host == part.host]
     own_addresses = {
@@ -49,8 +49,8 @@ def closed(paths: RunPaths, part: wire.HostPart) -> nft.Closed:
 
 
 def _ends(part: wire.HostPart, minder: wire.MeshHost) -> List[Tuple[str, int]]:
-    """Return the addresses and ports of the run on another host. Some may also be this host's own,
-    because bridges of containers are alike."""
+    """Return (address, port) pairs of the run on another host. Some of these addresses may also be
+    this host's own, because container bridges often use the same ones."""
     ports = {minder.port} | {
         int(peer.address.rpartition(":")[2])
         for peer in part.peers
@@ -62,9 +62,10 @@ def _ends(part: wire.HostPart, minder: wire.MeshHost) -> List[Tuple[str, int]]:
 def stand(
     paths: RunPaths, part: wire.HostPart, takes_over: bool, journal: Callable[..., None]
 ) -> Firewall:
-    """Make the run's table, before anything listens. Raises FirewallRefused.
+    """Create the run's table, before any port listens. Raises FirewallRefused.
 
-    A minder that takes over continues without a table that cannot be made now, and tries again.
+    A minder that takes over continues without the table if it cannot be created now, and retries
+    later.
     """
     try:
         made = Firewall(paths, closed(paths, part))
@@ -82,10 +83,10 @@ def stand(
 
 class Firewall:
     def __init__(self, paths: RunPaths, closed: nft.Closed) -> None:
-        """Raises OSError, ValueError (an address that is none)."""
+        """Raises OSError; ValueError if an address or port is invalid."""
         self._folder = paths.host_dir
         self._path, self._log = paths.file(layout.FIREWALL_FIFO), paths.file(layout.FIREWALL_LOG)
-        nft.table(closed)  # now, not when it is needed again
+        nft.table(closed)  # reports a wrong address now, not only when the table is created again
         self._closed = closed
         self._way: List[str] = []
         self._next_try = 0.0
@@ -97,18 +98,18 @@ class Firewall:
         self._held: Optional[int] = paths.hold_firewall()
 
     def begin(self) -> None:
-        """Return once the table exists: that of an earlier minder, or a new one. Raises
-        FirewallRefused, OSError."""
+        """Return once the table exists: an earlier minder's, or a new one. Raises FirewallRefused,
+        OSError."""
         if self._has_reader() and not self._find_way() and self._stands():
             return
         self._make(WITHIN_S)
 
     def restore(self) -> str:
-        """Make the table again after its nft was killed, which takes root. Return what happened;
-        "": nothing did.
+        """Create the table again if its nft was killed, which only root can do. Return what
+        happened, for the journal; "": nothing.
 
-        The journal records it: until then only the filter of the ports themselves, if there is one,
-        kept strangers out.
+        While the table is missing, only the filters of the ports themselves keep strangers out, if
+        there are any.
         """
         now = time.monotonic()
         if self._held is None or self._has_reader() or now < self._next_try:
@@ -121,14 +122,14 @@ class Firewall:
         return "the table was removed, and stands again"
 
     def keep(self, journal: Callable[..., None]) -> None:
-        """Keep the table in place. The journal says why if that fails."""
+        """Keep the table in place. If it was removed, write once to the journal what happened."""
         event = self.restore()
         if event and event != self._noted:
             journal("firewall", why=event)
             self._noted = event
 
     def close(self) -> None:
-        """Release the table: this process needs it no longer."""
+        """Release the table, because this process no longer needs it."""
         if self._held is not None:
             os.close(self._held)
             self._held = None
@@ -142,20 +143,21 @@ class Firewall:
             raise FirewallRefused(wrong)
         for _ in range(_TRIES):
             began = self._start()
-            # an nft that ends may still have its own
+            # The name is new each time: an nft that is about to end may still own its table.
             name = "%s_%s" % (self._closed.name, os.urandom(4).hex())
             text = nft.table(self._closed._replace(name=name)).encode("ascii")
             wrong = self._say(text, deadline) or self._wrong(name, began, deadline)
             if not wrong:
                 return
-            # it may be that of a dead minder, which supervisors keep alive
+            # The nft that reads the FIFO may be a dead minder's, which supervisors keep alive.
             self._say(_QUIT, deadline)
             while self._has_reader() and time.monotonic() < deadline:
                 time.sleep(_LOOK_S)
         raise FirewallRefused("nft: " + wrong)
 
     def _find_way(self) -> str:
-        """Find how nft is started, once. Return why there is no way; "": there is one."""
+        """Find the command line that starts nft, once. Return why there is none; "": it was
+        found."""
         refused = ""
         if not self._way:
             way, refused = nft_program.read(nft_program.start())
@@ -163,11 +165,11 @@ class Firewall:
         return refused
 
     def _start(self) -> int:
-        """Start nft with the FIFO as its input. Return where its output begins in the log. nft
-        outlives this process.
+        """Start nft with the FIFO as its input. Return the offset in the log at which its output
+        begins. nft outlives this process.
 
-        The run's folder in its command line distinguishes it from orphans of the program, which
-        this minder ends (task_processes.py).
+        Its command line names the run's folder. This distinguishes nft from orphans of the program,
+        which this minder ends (task_processes.py).
         """
         reading = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -188,7 +190,8 @@ class Firewall:
             os.close(reading)
 
     def _drain(self, reading: int) -> None:
-        """Discard what an earlier nft has not read: it is not meant for the new one."""
+        """Discard what an earlier nft has left unread in the FIFO, because the new nft must not
+        read it."""
         try:
             while os.read(reading, 1 << 16):
                 pass
@@ -196,7 +199,7 @@ class Firewall:
             pass
 
     def _say(self, text: bytes, deadline: float) -> str:
-        """Write all of the text. Return what went wrong; "": nothing."""
+        """Write the whole text to the FIFO. Return what went wrong; "": nothing."""
         assert self._held is not None
         while text:
             try:
@@ -210,7 +213,8 @@ class Firewall:
         return ""
 
     def _wrong(self, name: str, began: int, deadline: float) -> str:
-        """Return "" once the table exists, else what nft reports."""
+        """Wait until the table exists, and return "". If nft reports an error, ends or takes too
+        long, return the reason."""
         while True:
             if "flags owner" in self._listing("table", "inet", name):
                 return ""
@@ -231,8 +235,8 @@ class Firewall:
         )
 
     def _listing(self, *what: str) -> str:
-        """Return what another nft lists. A question to the nft that owns the table could cost it
-        its socket, and so the table."""
+        """Return what a separate nft lists. The nft that owns the table is not asked, because a
+        question could cost it its socket and so the table."""
         return Asked(self._way + ["list", *what], env=nft_program.environment()).answer()[1]
 
     def _output(self, began: int) -> str:
@@ -241,7 +245,7 @@ class Firewall:
             return log.read(1 << 16).decode("utf-8", "replace")
 
     def _has_reader(self) -> bool:
-        """True if an nft lives: the writer of a FIFO learns that its last reader is gone."""
+        """True if an nft still reads the FIFO: poll reports an error on a FIFO without readers."""
         assert self._held is not None
         poll = select.poll()
         poll.register(self._held, 0)

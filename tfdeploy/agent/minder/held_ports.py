@@ -1,4 +1,4 @@
-"""Hold the ports of a run from prepare on, and the port of its mesh."""
+"""Hold the ports of a run from prepare on, and claim the port of its mesh."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from tfdeploy.agent.run.folder import RunPaths
 if TYPE_CHECKING:
     from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
 
-MESH_PORT_WAIT_S = 5.0  # for so long the connections of a dead minder may keep the mesh's port
+MESH_PORT_WAIT_S = (
+    5.0  # limits the wait for connections of a dead minder to release the mesh's port
+)
 
 
 class FirewallRefused(Exception):
-    """The run's table cannot be made; the text says why. Defined here so that a minder without a
+    """The run's table cannot be created; the text says why. Defined here so that a minder without a
     table does not load firewall.py."""
 
 
@@ -30,16 +32,16 @@ class PortTaken(Exception):
 
 
 def hold(part: wire.HostPart, may_be_bound: bool) -> List[socket.socket]:
-    """Hold every port of the part's tasks. `beside`: the tasks may have bound theirs already.
-    Raises PortTaken."""
+    """Return a socket for each port of this host's tasks, bound so that no other program takes it.
+    `may_be_bound`: the tasks may have bound their ports already. Raises PortTaken."""
     return [_hold(spec.port, may_be_bound) for spec in part.tasks if spec.port is not None]
 
 
 def guard(
     paths: RunPaths, part: wire.HostPart, may_be_bound: bool, state: wire.HostRunState
 ) -> Optional[GuardedPorts]:
-    """Hold the ports, closed to strangers. Return None if this run's ports are open here. `state`:
-    the addresses that an earlier minder has admitted. Raises PortTaken."""
+    """Hold the ports, and close them to strangers. Return None if the run does not protect its
+    ports. `state`: has the addresses that an earlier minder admitted. Raises PortTaken."""
     if part.protect == "none":
         return None
     from tfdeploy.agent.host import descriptors
@@ -83,27 +85,27 @@ def _hold(port: int, may_be_bound: bool) -> socket.socket:
         return sockets.hold(port, may_be_bound=may_be_bound)
     except OSError as error:
         if may_be_bound and error.errno == errno.EADDRINUSE:
-            # the task has bound it exclusively: no other process can take it
+            # The task has bound the port exclusively, so no other process can take it.
             return socket.socket()
         raise PortTaken(port) from error
 
 
 class OwnPorts:
-    """The ports that programs bind exclusively. They are held while their task is not alive, and
-    released before it starts."""
+    """The ports that programs bind exclusively. Each is held while its task is not alive, and
+    released before the task starts."""
 
     def __init__(self, part: wire.HostPart) -> None:
         self._ports = {spec.task: spec.own_port for spec in part.tasks if spec.own_port is not None}
         self._held: Dict[str, socket.socket] = {}
 
     def hold(self) -> None:
-        """Hold all of them, before any task was started. Raises PortTaken."""
+        """Hold all these ports before any task is started. Raises PortTaken."""
         for task, port in self._ports.items():
             self._held[task] = _hold(port, may_be_bound=False)
 
     def hold_idle(self, own: Dict[str, OwnTask]) -> None:
-        """Hold the ports of dead tasks until the next start. The start fails if another process has
-        taken the port by then."""
+        """Hold the ports of tasks that are not alive. If another process has taken such a port, the
+        task's next start fails."""
         for task, port in self._ports.items():
             idle = (
                 own[task].status.state in ("pending", "ended", "lost") and not own[task].supervised
@@ -122,15 +124,15 @@ class OwnPorts:
             held.close()
 
     def close(self) -> None:
-        """Release them for good."""
+        """Release the ports for good."""
         for task in self._ports:
             self.release(task)
         self._ports = {}
 
 
 def claim(port: int, takes_over: bool) -> socket.socket:
-    """Return the socket for the mesh. `takes_over`: an earlier minder died; its connections are
-    waited for. Raises PortTaken."""
+    """Return the socket for the mesh. `takes_over`: an earlier minder died, so wait until its
+    connections release the port. Raises PortTaken."""
     try:
         return sockets.claim(port, MESH_PORT_WAIT_S if takes_over else 0.0)
     except OSError as error:

@@ -1,8 +1,9 @@
-"""Decide how long a minder stays after the end of the run: hosts that are cut off do not know yet
-how the run ended.
+"""Decide how long a minder stays after the end of the run, because hosts that are cut off do not
+know yet how the run ended.
 
-It holds only the mesh's port and seldom sends; a host that returns asks. It ends once every such
-host knows, or refuses the mesh's port (it was rebooted), or after a day.
+The minder then holds only the mesh's port and seldom connects; a host that returns connects to it.
+The minder ends once every such host knows the end or refuses the mesh's port (after a reboot), and
+after a day at the latest.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import time
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.run.folder import RunPaths
 
-DAY_S = 86400.0
-UNCOMMITTED_S = 60.0  # a run that was never committed ends by itself on every host
-UNSTARTED_S = 20.0  # nothing was started here
-TOLD_S = 1.0  # once the control machine has rolled it back
-SELDOM_AFTER_S = 60.0
-SOON_S, SELDOM_S = 0.25, 5.0  # between two looks; news wakes it up
+# The longest stay in seconds, for each kind of run:
+DAY_S = 86400.0  # committed
+UNCOMMITTED_S = 60.0  # never committed: it ends by itself on every host
+UNSTARTED_S = 20.0  # never started on this host
+TOLD_S = 1.0  # rolled back by the control machine, from then on
+SELDOM_AFTER_S = 60.0  # after so many seconds, the pauses become longer
+# The pauses between two calls of `is_needed`, at first and later. A change ends a pause early.
+SOON_S, SELDOM_S = 0.25, 5.0
 
 
 class Linger:
@@ -30,8 +33,11 @@ class Linger:
         self.tick_s = SOON_S
 
     def is_needed(self) -> bool:
+        """Return True if the minder must stay. Also sets `tick_s`, the pause before the next
+        call."""
         now = time.monotonic()
-        if not self._committed and self._paths.word("abort"):  # it may come at any time
+        # The abort may arrive at any time.
+        if not self._committed and self._paths.word("abort"):
             self._until = min(self._until, now + TOLD_S)
         if now - self._begun >= SELDOM_AFTER_S and self.tick_s != SELDOM_S:
             self.tick_s = SELDOM_S

@@ -1,9 +1,9 @@
-"""The minder of one run on one host: holds the ports, talks to the other hosts, starts supervisors,
-ends the run. Needs no control machine.
+"""The minder of one run on one host: it holds the ports, talks to the other hosts, starts
+supervisors, and ends the run. It needs no control machine.
 
-A step observes (files, children, the mesh, the clock), adds what it saw to the shared state,
-decides (decide.py), acts (effects.py) and saves. Its state is on disk before it acts on it, unless
-the disk is full, so that another minder can take over at any moment.
+Each step observes (files, children, the mesh, the clock), adds the observations to the shared
+state, decides (decide.py), acts (effects.py) and saves. The state is written to disk before the
+minder acts on it, unless the disk is full, so that another minder can take over at any moment.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ if TYPE_CHECKING:
     from tfdeploy.agent.minder.firewall import Firewall
     from tfdeploy.agent.shapes import Word
 
-OPEN_S = 1.5
-_BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5
+OPEN_S = 1.5  # the pause between two checks for ports that are open to everybody
+_BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5  # the longest pauses between two steps
 
 
 class Seen(NamedTuple):
-    """What one step observed. `received`: from the other minders and the control machine. `now`:
-    monotonic seconds."""
+    """What one step observed. `received`: the state from the other minders and the control machine.
+    `now`: monotonic seconds."""
 
     now: float
     own: Dict[str, OwnTask]
     control_words: Dict[str, Word]
     received: Knowledge
-    in_touch: bool  # with a minder of another host, at any time
+    in_touch: bool  # as Mesh.in_touch; True without a mesh
 
 
 class Minder:
@@ -81,16 +81,16 @@ class Minder:
         self.mesh: Optional[Mesh] = None
         self.firewall: Optional[Firewall] = None
         self.guarded: Optional[GuardedPorts] = None
-        # its `start` and `renew`, as last seen
+        # The launcher's control files `start` and `renew`, as last read.
         self.launcher: Tuple[Optional[Word], ...] = (None, None)
-        self.next_open = 0.0  # when to look again for ports that are open to everybody
+        self.next_open = 0.0  # when to check again for ports that are open to everybody
         self.refused = ""  # the last error of a step
 
     # --- begin
 
     def begin(self) -> None:
         """Hold every port, and listen on the mesh's port. Raises PortTaken, FirewallRefused; then
-        nothing is held."""
+        no port is held."""
         self.store.load()
         if self.part.protect == "firewall":
             from tfdeploy.agent.minder import firewall
@@ -132,8 +132,8 @@ class Minder:
         )
 
     def _answer(self, host: str, question: Any, channel: SSLSocket) -> None:
-        """Answer another minder, which asks for the signs of this host's tasks or its keep. Raises
-        OSError, ValueError; the other minder asks again."""
+        """Answer another minder's question about the signs of life of this host's tasks, or about
+        its `keep`. Raises OSError, ValueError; the other minder then retries."""
         if isinstance(question, dict) and "signs" in question:
             self.signs.answer(channel)
             return
@@ -153,7 +153,8 @@ class Minder:
         who = processes.identity(os.getpid())
         state.minder_pid, state.minder_start_ticks = os.getpid(), who.start_ticks if who else None
         if self.rebooted:
-            state.marks, state.health = {}, {}  # their clock began anew
+            # The monotonic clock started again at the boot, so the old times mean nothing.
+            state.marks, state.health = {}, {}
         state.boot_id, state.hostname, state.place = (
             processes.boot_id(),
             os.uname().nodename,
@@ -198,8 +199,8 @@ class Minder:
             leftovers.forget_doubt(self.paths)
 
     def _never_began(self) -> bool:
-        """True if the run was prepared, never started and not rolled back. No task of it has lived,
-        so its folder is of no use."""
+        """True if the run was prepared but never started, and not rolled back. None of its tasks
+        has lived, so its folder is useless."""
         ended = self.paths.word("abort") or self.paths.word("stop")
         return (
             self.state.started is None
@@ -209,16 +210,16 @@ class Minder:
         )
 
     def _is_ours(self) -> bool:
-        """True if the folder is still that of this run, and not of a later run with the same
+        """True if the folder still belongs to this run, and not to a later run with the same
         name."""
         return self.lock is not None and self.lock.is_held()
 
     def _try(self) -> bool:
-        """Take a step. What the system refuses is tried again, because no other process may be left
-        to start a minder."""
+        """Take a step, and return whether it changed something. After an error the next step
+        retries, because perhaps no other process is left that could start a minder."""
         try:
             changed = self.step()
-        except Exception as error:  # noqa: BLE001 - no more processes, files, threads, memory; or a bug
+        except Exception as error:  # noqa: BLE001 - a limit of the system, or a bug
             changed, why = False, str(error) or type(error).__name__
             if why != self.refused:
                 self.store.journal("refused", why=why)
@@ -239,7 +240,7 @@ class Minder:
         changed = False
         for action in decide.decide(view):
             if action == Phase("ended"):
-                self.sampling.end()  # its last look is there once the end is
+                self.sampling.end()  # the last sample is written before the phase says "ended"
             changed = self.effects.carry_out(action) or changed
         self._update_health()
         self._look_at_ports(seen.now)
@@ -253,7 +254,7 @@ class Minder:
             except BlockingIOError:
                 pass
 
-    # --- look
+    # --- observe
 
     def _observe(self) -> Seen:
         self._reap()
@@ -280,8 +281,8 @@ class Minder:
             self.sampling.keep(time.monotonic(), ended)
 
     def _take_in(self, seen: Seen) -> None:
-        """Add own tasks that ended, and what other hosts sent, to the shared state. Control files
-        become marks. Nothing is written."""
+        """Add own tasks that have ended, and what other hosts sent, to the shared state. Turn
+        control files into marks. Write nothing."""
         known = self.store.known.join(seen.received)
         ended = {}
         for task, one in seen.own.items():
@@ -306,7 +307,7 @@ class Minder:
             self.state.stop_requested = True
         signs = seen.control_words.get("start"), seen.control_words.get("renew")
         if signs != self.launcher and self.state.phase in ("prepared", "started"):
-            # the launch goes on, and waits for the other hosts
+            # The launcher is alive and waits for other hosts, so start the time limit again.
             self.state.marks[self.state.phase] = seen.now
         self.launcher = signs
 
@@ -329,7 +330,7 @@ class Minder:
         )
 
     def _note_restarts(self, view: View) -> None:
-        """Note for the status which tasks are about to restart on this host, and why."""
+        """Record for the status which tasks of this host are about to restart, and why."""
         waiting = {
             task: reason for task, reason in self.state.again.items() if not view.own[task].written
         }
@@ -342,11 +343,11 @@ class Minder:
             self.store.note_change()
             self.state.again = again
 
-    # --- what stands still
+    # --- stalled tasks
 
     def _update_health(self) -> None:
-        """Note which tasks are stalled, and why. Under `stall: restart`, end the task that causes
-        it as failed."""
+        """Record which tasks are stalled, and why. Under `stall: restart`, end the task that causes
+        the stall, as failed."""
         active = (
             self.state.phase == "committed"
             and self.store.known.abort is None
@@ -360,7 +361,7 @@ class Minder:
                 if one.culprit:
                     self.effects.end_stalled(task, one.attempt, one.reason)
 
-    # --- who reaches the ports
+    # --- access to the ports
 
     def _look_at_ports(self, now: float) -> None:
         if self.firewall is not None and self.state.phase != "ended":
@@ -384,7 +385,7 @@ class Minder:
             self._wait(fifo, one.tick_s)
             self.effects.learn(self.store.known.join(self.mesh.known()))
             stopped = self.paths.word("stop") is not None
-            # a stop that came now: hosts that were cut off must learn it too
+            # The stop arrived only now. Hosts that were cut off must learn of it too.
             if stopped and self.store.known.abort is None:
                 self.effects.carry_out(AbortRun("stop", decide.STOPPED_BY_OPERATOR))
         self.mesh.send_last_update()
@@ -392,7 +393,7 @@ class Minder:
 
 
 def _detach() -> None:
-    """Become a process without a parent, in its own session, so that it outlives the process that
+    """Continue in a child process in its own session, so that the minder outlives the process that
     started it."""
     if os.fork() > 0:
         os._exit(0)
@@ -400,7 +401,8 @@ def _detach() -> None:
 
 
 def main(argv: List[str]) -> int:
-    """minder HOST_DIR [FD]: writes to FD, as one JSON line, whether it holds all its ports."""
+    """minder HOST_DIR [FD]: run the minder. Writes one JSON line to FD that says whether it holds
+    all its ports."""
     os.umask(0o077)
     paths = RunPaths(argv[0])
     paths.check_owner("tasks")
@@ -432,5 +434,5 @@ def _report(descriptor: Optional[int], line: Mapping[str, object]) -> None:
     try:
         os.write(descriptor, json.dumps(line).encode("ascii") + b"\n")
     except BrokenPipeError:
-        pass  # the process that asked has died: the launch may come again, or this minder ends
+        pass  # the launcher has died; it comes again, or this minder ends by its time limit
     os.close(descriptor)

@@ -1,12 +1,13 @@
-"""Decide what restarts, and in which order a gang restarts: (part, shared state, own tasks, clock)
--> actions. Pure.
+"""Decide which tasks restart, and in which order a gang restarts: (part, shared state, own tasks,
+clock) -> actions. Pure.
 
 `after_attempt` alone decides whether and when a task restarts.
 
-A task that recovers alone restarts on its host after a pause. A gang restarts together. A minder
-announces a new round; every host ends its tasks of the old round and reports CLEARED. Once all
-have, each fetches the chief's keep and reports SUPPLIED. Then the servers start, and once these are
-up (SERVED), the other tasks. So no process of the new round meets one of the old round.
+A task that recovers alone restarts on its host after a pause. The tasks of a gang restart together:
+a minder announces a new round; every host ends its tasks of the old round and reports CLEARED. Once
+all hosts have, each fetches the chief's `keep` and reports SUPPLIED. Then the servers start, and
+after all servers are up (SERVED), the other tasks start. So no process of the new round meets one
+of the old round.
 """
 
 from __future__ import annotations
@@ -44,29 +45,30 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import FailedStarts, GangRound, RestartCount
 
 OVER = ("ended", "lost")
-QUICK_S = 10.0  # an attempt that lives shorter has failed quickly: the next pause is twice as long
-REFILL_S = 600.0  # an attempt that lives longer resets the count
+QUICK_S = 10.0  # after an attempt shorter than this, in seconds, the next pause is twice as long
+REFILL_S = 600.0  # an attempt longer than this, in seconds, resets the count of failed starts
 CLEARED, SUPPLIED, SERVED = 1, 2, 3
-GANG_GRACE_S = 5.0  # at most, between TERM and KILL for the rest of a broken gang
-# attempts in a row that end with one error before their first step: the next would, too
+GANG_GRACE_S = 5.0  # limits the seconds between SIGTERM and SIGKILL for the rest of a broken gang
+# A task gives up after so many attempts in a row that end with one error before their first step,
+# because the next attempt would end in the same way.
 SAME_ERRORS = 2
 
 
 # What may follow an attempt that has ended.
-LAST = "last"  # nothing: the task is done, or what it died of is final
-RUN_OVER = "run over"  # nothing: the task would start again, had the run not ended before
-GANG = "gang"  # the gang starts again, and the task with it
-GIVE_UP = "give up"
-AT = "at"
-NOW = "now"
+LAST = "last"  # nothing: the task has finished, or has failed for good
+RUN_OVER = "run over"  # nothing: the task would restart if the run had not ended before
+GANG = "gang"  # the gang restarts, and the task with it
+GIVE_UP = "give up"  # nothing: the task has used up its restarts, or would fail again
+AT = "at"  # the task restarts later
+NOW = "now"  # the task restarts now
 
 
 class Following(NamedTuple):
     """What follows an attempt that has ended.
 
-    `reason`: how the attempt ended; under GIVE_UP, why there is no other. `at`: monotonic seconds,
-    under AT. `round`: of the gang's restart, under GANG; the known round if that restart has begun
-    already.
+    `reason`: how the attempt ended; under GIVE_UP, why the task does not restart. `at`: the
+    earliest restart (monotonic seconds), under AT. `round`: the number of the gang's restart, under
+    GANG; the current round if that restart has begun already.
     """
 
     what: str
@@ -88,8 +90,8 @@ def after_attempt(
     now: float = 0.0,
     not_before: float = 0.0,
 ) -> Following:
-    """Return what follows the attempt. `count`: the failed starts including this death; None: it is
-    not counted yet. `now`, `not_before`: monotonic seconds."""
+    """Return what follows the attempt. `count`: the failed starts including this death; None: this
+    death is not counted yet. `now`, `not_before`: monotonic seconds."""
     how, number = how_it_ended(status), known.round_number
     if not _recovers(part, peer, known, status):
         return Following(LAST, how)
@@ -114,7 +116,7 @@ def after_attempt(
 def _recovers(
     part: wire.HostPart, peer: wire.Peer, known: Knowledge, status: wire.TaskStatus
 ) -> bool:
-    """True if the task restarts after this attempt, unless the run is over before that."""
+    """True if the task restarts after this attempt, unless the run ends first."""
     if not known.committed or not _may_recover(part, peer):
         return False
     if peer.gang and status.round < known.round_number:
@@ -129,8 +131,8 @@ def _may_recover(part: wire.HostPart, peer: wire.Peer) -> bool:
 
 
 def _is_left_alone(part: wire.HostPart, known: Knowledge, peer: wire.Peer) -> bool:
-    """True if another task of its gang has succeeded for good: a session that spans the gang would
-    wait for it for ever."""
+    """True if another task of the gang has succeeded for good: a session that needs the whole gang
+    would wait for that task for ever."""
     others = [
         each
         for each in part.peers
@@ -147,7 +149,7 @@ def _is_left_alone(part: wire.HostPart, known: Knowledge, peer: wire.Peer) -> bo
 
 
 def how_it_ended(status: wire.TaskStatus) -> str:
-    """Return in a few words how the attempt ended."""
+    """Return how the attempt ended, in a few words."""
     return wire.ending_in_short(status.outcome, status.exit_code, status.signal, status.reason)
 
 
@@ -159,8 +161,8 @@ def count_death(
     status: wire.TaskStatus,
     chance: float = 0.0,
 ) -> RestartCount:
-    """Return the count of failed starts including this death. `before`: the task's own count, if
-    this death is counted already."""
+    """Return the count of failed starts including this death. `before`: the task's previous count;
+    it is returned unchanged if it includes this death."""
     if before is not None and before["attempt"] == status.attempt:
         return before
     failures = failures_before(peer, known, before, status.attempt)
@@ -173,8 +175,8 @@ def failures_before(
     """Return the failed starts to which the death of this attempt is added: the gang's, or the
     task's own.
 
-    An attempt in between, which the death of another task ended, may have worked, so the earlier
-    error does not count.
+    If the task's last counted death is not of the previous attempt, its error is left out: the
+    attempt in between may have worked, and ended only because another task died.
     """
     if peer.on_death == "gang":
         return known.round
@@ -186,7 +188,8 @@ def failures_before(
 def count_failure(
     before: Optional[FailedStarts], status: wire.TaskStatus, backoff_s: List[float], chance: float
 ) -> RestartCount:
-    """Return the count of failed starts after this one. `chance`: 0 to 1, spreads the pauses.
+    """Return the count of failed starts after this one. `chance`: a random number from 0 to 1 that
+    spreads the pauses.
 
     Equal errors of different tasks of a gang count together, because the tasks run the same
     program.
@@ -216,7 +219,7 @@ def count_failure(
 
 
 def new_round(action: NewRound, status: wire.TaskStatus, count: RestartCount) -> GangRound:
-    """Return the gang's next round, after the death of that attempt."""
+    """Return the gang's next round, which this attempt's death causes."""
     death = death_of(ending_of(status), action.task, status.host)
     started: GangRound = {
         "n": action.n,
@@ -250,7 +253,7 @@ def recover(view: View) -> List[Action]:
 
 
 def waits_for_gang(view: View) -> bool:
-    """True if the gang may need this host again, though all tasks have ended here."""
+    """True if a restart of the gang may need this host again, although all its tasks have ended."""
     return any(peer.gang and _may_recover(view.part, peer) for _, peer in _own(view))
 
 
@@ -281,7 +284,7 @@ def _why_gang(view: View) -> str:
 
 
 def _advance_gang(view: View) -> List[Action]:
-    """Return the next step of the gang's restart."""
+    """Return this host's next actions in the gang's restart."""
     number, members = (
         view.known.round_number,
         [(spec, peer) for spec, peer in _own(view) if peer.gang],
@@ -332,7 +335,7 @@ def _is_up(own: OwnTask, number: int) -> bool:
 
 
 def reasons(view: View) -> Dict[str, str]:
-    """Return task -> why it is about to restart, for tasks of this host."""
+    """Return task -> why it is about to restart, for the tasks of this host."""
     reason_by_task: Dict[str, str] = {}
     if view.phase != "committed" or view.known.abort is not None:
         return reason_by_task
@@ -355,8 +358,8 @@ def reasons(view: View) -> Dict[str, str]:
 
 
 def _awaited(view: View) -> str:
-    """Return the hosts for which the gang still waits, as text; "" while this host is one of
-    them."""
+    """Return text that names the hosts for which the gang still waits; "": none, or this host
+    itself is not ready."""
     number = view.known.round_number
     if _stage(view, view.part.host, number) < CLEARED:
         return ""

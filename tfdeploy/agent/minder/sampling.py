@@ -1,5 +1,5 @@
 """Run the sampler: start it when the run is committed, restart it when it dies, end it with the
-run. No run depends on it."""
+run. The run does not depend on it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Mapping, Optional
 from tfdeploy.agent.run.folder import RunPaths, start_agent
 
-AGAIN_S = 60.0  # between two starts
-END_S = 2.0  # for its last look
+AGAIN_S = 60.0  # the shortest pause between two starts, in seconds
+END_S = 2.0  # limits the time for the sampler's last sample
 
 
 class Sampling:
@@ -27,16 +27,16 @@ class Sampling:
         minder has reaped."""
         child = self._child
         if child is not None and child.pid in ended:
-            child.returncode = ended[child.pid]  # no later wait for that pid
+            child.returncode = ended[child.pid]  # so that Popen does not wait for this pid again
             if os.WIFSIGNALED(ended[child.pid]) and os.WTERMSIG(ended[child.pid]) == signal.SIGPROF:
-                self._reads = False  # a regular expression that does not end
+                self._reads = False  # a regular expression took too long: read no output any more
             self._close()
         if self._wanted and self._child is None and now >= self._next:
             self._next = now + AGAIN_S
             self._start()
 
     def end(self) -> None:
-        """Give the sampler END_S for its last sample."""
+        """End the sampler. It has END_S to take its last sample."""
         child = self._child
         self._close()
         if child is None:

@@ -1,8 +1,8 @@
-"""Store the state of a minder on disk before the minder acts on it, so that another minder can
-continue.
+"""Store the state of a minder on disk before the minder acts on it, so that another minder can take
+over.
 
-The files are state.json and knowledge.json of a run on one host, and its journal. A full disk does
-not stop the run: writing is tried again.
+The files are state.json, knowledge.json and the journal of a run on one host. A full disk does not
+stop the run: a failed write is retried.
 """
 
 from __future__ import annotations
@@ -25,27 +25,29 @@ if TYPE_CHECKING:
 
 
 def tidy(paths: RunPaths) -> None:
-    """Remove temporary files of a minder that was killed while it wrote. Only the holder of its
-    lock may call this."""
+    """Remove temporary files of a minder that was killed while it wrote. Only the holder of the
+    minder's lock may call this."""
     for path in (paths.known_file, paths.state_file):
         remove_temporaries(path)
 
 
 class StateStore:
-    """The state of a minder. Callers may change `state` and then call `note_change`. `known` only
-    grows, by `learn`. `save` writes both."""
+    """The state of a minder. After changing `state`, call `note_change`. `known` is changed by
+    `learn` alone, and only grows. `save` writes both."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self.paths, self.part = paths, part
         self.state = paths.state()
         self.known = Knowledge()
-        self.saved = True  # all of it is on disk
+        self.saved = True  # True if the files on disk are up to date
 
     def load(self) -> None:
-        """Load the state of the earlier minder."""
+        """Load the state that an earlier minder has left. An invalid file is ignored, and the
+        journal says so."""
         tidy(self.paths)
         wrong = check_files.mismatch(wire.HostRunState, wire.to_wire(self.state))
-        if wrong is not None:  # the other hosts send theirs again; counts begin anew
+        if wrong is not None:
+            # The other hosts send their state again. Counts start from zero.
             self.state.health, self.state.restarts, self.state.ended_tasks = {}, {}, {}
             self.state.learned, self.state.admitted, self.state.not_admitted = [], {}, {}
             self.state.round = self.state.first_death = None
@@ -55,11 +57,11 @@ class StateStore:
             return
         try:
             self.known = shared_state.from_json(stored, self.part)
-        except ValueError as error:  # the other hosts send it again
+        except ValueError as error:  # the other hosts send their state again
             self.journal("forgot", why=str(error))
 
     def learn(self, known: Knowledge) -> None:
-        """Replace `known` by a value that holds all that was known before."""
+        """Replace the shared state. `known` must include the current one."""
         if known == self.known:
             return
         if known.round_number != self.known.round_number and known.round is not None:
@@ -82,7 +84,7 @@ class StateStore:
             self.journal("minded again", host=host)
 
     def count_death(self, peer: wire.Peer, status: wire.TaskStatus) -> None:
-        """Count a death once, and note when the task may restart."""
+        """Count the death of an attempt once, and set when the task may restart."""
         before = self.state.restarts.get(peer.task)
         following = restart.after_attempt(self.part, peer, self.known, status)
         count = restart.count_death(self.part, peer, self.known, before, status, random.random())
@@ -95,7 +97,8 @@ class StateStore:
         self.note_change()
 
     def note_open_ports(self, open_ports: Dict[str, str]) -> None:
-        """Note tasks whose ports are open to everybody although the run is protected, and why."""
+        """Record why tasks' ports are open to everybody although the run is protected.
+        `open_ports`: task -> reason."""
         if open_ports != self.state.open_ports:
             for task in sorted(set(open_ports) - set(self.state.open_ports)):
                 self.journal("open", task=task, why=open_ports[task])
@@ -103,9 +106,9 @@ class StateStore:
             self.note_change()
 
     def note_callers(self, admitted: Mapping[str, str], not_admitted: Mapping[str, str]) -> None:
-        """Note addresses of hosts. `admitted`: address that the plan did not know -> the host that
-        stated it. `not_admitted`: host -> the address through which it came and that is not its
-        own."""
+        """Record the source addresses of other hosts. `admitted`: address that is not in the plan
+        -> the host that stated it. `not_admitted`: host -> the source address of its connection,
+        which it did not state as its own."""
         state = self.state
         for address in [each for each in admitted if each not in state.admitted]:
             self.journal("admitted", address=address, host=admitted[address])
@@ -118,7 +121,7 @@ class StateStore:
             self.note_change()
 
     def note_health(self, health: Dict[str, Health]) -> None:
-        """Note which tasks are stalled, and why."""
+        """Record which tasks are stalled, and why."""
         if health == self.state.health:
             return
         for task in sorted({*health, *self.state.health}):
@@ -134,14 +137,15 @@ class StateStore:
         self.saved = False
 
     def save(self) -> None:
-        """Write what changed. On a full disk it stays unsaved."""
+        """Write the state if it has changed. If the disk is full, it stays unsaved."""
         if self.saved:
             return
         try:
             self._write()
             self.saved = True
         except OSError:
-            self.saved = not os.path.isdir(self.paths.host_dir)  # a full disk; or purged
+            # On a full disk, retry later. If the run was purged, nothing is left to save.
+            self.saved = not os.path.isdir(self.paths.host_dir)
 
     def journal(self, what: str, **fields: object) -> None:
         try:
@@ -150,7 +154,7 @@ class StateStore:
             pass
 
     def _write(self) -> None:
-        """Write the state. How the run ends follows from `known` alone, so that all hosts report
+        """Write the state. How the run ends is derived from `known` alone, so that all hosts report
         the same. Raises OSError."""
         state, known = self.state, self.known
         abort, death = known.abort, shared_state.first_death(self.part.peers, known)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class LastOutput(NamedTuple):
-    own: float  # monotonic seconds of its last own log line
+    own: float  # when the task last logged a line of its own, in monotonic seconds
     waits: Tuple[str, ...] = ()
 
 
@@ -31,7 +31,7 @@ class Supervisors:
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._paths = paths
         self._part = part
-        # each supervisor gets its sockets: the last one to close them opens the port
+        # Each supervisor inherits these sockets: the port stays guarded while a process has them.
         self.guarded: Optional[GuardedPorts] = None
         self._readers: Dict[str, MessageReader] = {}
         self._output: Dict[str, LastOutput] = {}
@@ -43,7 +43,7 @@ class Supervisors:
         if self._begun.get(task, (0, 0))[0] >= attempt:
             return False
         folder = self._paths.make_task_dir(task)
-        remove(self._paths.stop_file(task))  # of the attempt before
+        remove(self._paths.stop_file(task))  # left by the previous attempt
         arguments = ("supervise", self._paths.host_dir, task, str(attempt), str(round_number))
         log = os.path.join(folder, layout.SUPERVISOR_LOG)
         self._children[task] = start_agent(log, *arguments, **self._left(task))
@@ -51,7 +51,7 @@ class Supervisors:
         return True
 
     def _left(self, task: str) -> Dict[str, Any]:
-        """For Popen."""
+        """Return arguments for Popen that pass the guarded sockets to the supervisor."""
         if self.guarded is None:
             return {}
         self.guarded.before_start(next(spec.port for spec in self._part.tasks if spec.task == task))
@@ -60,8 +60,8 @@ class Supervisors:
         return descriptors.leave(self.guarded.descriptors())
 
     def reap(self) -> Dict[int, int]:
-        """Reap children that ended: supervisors, processes that a dead supervisor left, the
-        sampler. Return pid -> wait status."""
+        """Reap children that have ended: supervisors, processes of dead supervisors, the sampler.
+        Return pid -> wait status."""
         ended: Dict[int, int] = {}
         while True:
             try:
@@ -76,13 +76,14 @@ class Supervisors:
                     child.returncode = code
 
     def observe_tasks(self, decided: bool = False) -> Dict[str, OwnTask]:
-        """Return every task of this host as it is now. `decided`: read their log lines from then
-        on, for their grace time."""
+        """Return task -> current state of every task of this host. `decided`: also read the tasks'
+        new log lines, which extend their grace time."""
         now = time.monotonic()
         return {spec.task: self._own(spec.task, now, decided) for spec in self._part.tasks}
 
     def _own(self, task: str, now: float, decided: bool) -> OwnTask:
-        # The lock first: a supervisor writes its last status before it releases the lock.
+        # Check the lock before the status: a supervisor writes its last status before it releases
+        # the lock.
         child = self._children.get(task)
         supervised = is_locked(self._paths.supervisor_lock(task)) or (
             child is not None and child.returncode is None
@@ -93,7 +94,7 @@ class Supervisors:
             supervised or attempt > 1 or status.state == "pending"
         )
         if unwritten:
-            # Its supervisor has not written anything yet, or died before it could.
+            # The supervisor has not written a status yet, or died before it could.
             state = "pending" if supervised and attempt == 1 else "starting"
             status = wire.TaskStatus(
                 self._paths.run, task, self._paths.host, attempt=attempt, state=state
@@ -103,7 +104,8 @@ class Supervisors:
         return OwnTask(status, supervised, now - output.own, not unwritten, output.waits)
 
     def _read_output(self, task: str, now: float) -> LastOutput:
-        """Return what the task has logged since the first call. Times are monotonic."""
+        """Return when the task last logged a line of its own, and which tasks it waits for, since
+        the first call. Times are monotonic."""
         if task not in self._readers:
             self._readers[task] = MessageReader(self._paths.task_dir(task))
             self._output[task] = LastOutput(now)
@@ -126,14 +128,14 @@ def remove(path: str) -> None:
 def tell_supervisor(
     paths: RunPaths, task: str, reason: str, grace_s: float, outcome: str = "stopped"
 ) -> None:
-    """Write the reason and the grace time to stop.json, then send TERM to the supervisor, if one is
-    alive. Safe to repeat."""
+    """Write the reason and the grace time to stop.json, then send SIGTERM to the supervisor if it
+    is alive. Safe to repeat."""
     order = paths.stop_order(task)
     if order is None or order["grace_s"] != grace_s:
         try:
             paths.write_stop_order(task, {"reason": reason, "grace_s": grace_s, "outcome": outcome})
         except OSError:
-            pass  # a full disk: TERM alone ends it as well
+            pass  # the disk is full; SIGTERM alone also ends the task
     who = task_processes.supervisor(paths, task)
     if who is not None:
         processes.send(who, signal.SIGTERM)

@@ -1,9 +1,9 @@
-"""Find hosts without a minder of the run: minder and supervisors were killed together, or the host
-was rebooted. Pure.
+"""Detect hosts without a minder of the run: minder and supervisors were killed together, or the
+host was rebooted. Pure.
 
-Such a host refuses connections to the mesh's port. A host that is silent is cut off and continues
-by itself. The other hosts report it, and report again when a minder is back. After `restart.wait`
-its tasks are lost, so that no gang waits for ever.
+Such a host refuses connections to the mesh's port. A host that only stays silent is cut off, and
+its part of the run continues. The other hosts report a host without a minder, and report again when
+it has one. If it has none for `restart.wait`, its tasks are lost, so that no gang waits for ever.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ NOBODY = "nobody minds it"
 
 
 def report(view: View) -> List[Action]:
-    """Return the reports about such hosts in a committed run that goes on."""
+    """Return the reports about hosts that have lost or regained their minder, while the run is
+    neither aborted nor decided."""
     part, known = view.part, view.known
     if known.abort is not None or decided(part.peers, known) is not None:
         return []
@@ -45,27 +46,27 @@ def report(view: View) -> List[Action]:
 
 
 def mark(host: str) -> str:
-    """Return the key in View.marks: when this host learned that `host` has no minder."""
+    """Return the key in View.marks of the time when this host learned that `host` has no minder."""
     return "unminded " + host
 
 
 def hosts(known: Knowledge) -> Dict[str, float]:
-    """Return hosts without a minder -> since when (UTC seconds)."""
+    """Return host without a minder -> since when (UTC seconds)."""
     return {host: since for host, (number, since) in known.unminded.items() if number % 2}
 
 
 def learn(
     part: wire.HostPart, known: Knowledge, action: Union[ReportUnminded, ReportLost], now: float
 ) -> Knowledge:
-    """Return `known` with the content of the action. `now`: UTC seconds."""
+    """Return `known` joined with the content of the action. `now`: UTC seconds."""
     if isinstance(action, ReportLost):
         return known.join(Knowledge(ended=lost(part, known, action.host)))
     return known.join(Knowledge(unminded={action.host: (action.n, now - action.for_s)}))
 
 
 def lost(part: wire.HostPart, known: Knowledge, host: str) -> Dict[str, Ending]:
-    """Return the endings of the host's tasks. Each names the attempt after the latest known one,
-    which may have begun."""
+    """Return the endings of the host's tasks. Each ending counts for the attempt after the latest
+    known one, because that attempt may have begun."""
     since = known.unminded[host][1]
     reason = "%s, and its host has refused the run's port for %s (restart.wait)" % (
         NOBODY,
