@@ -13,14 +13,14 @@ from tfdeploy.agent.run.folder import RunPaths
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-MOST_BYTES = 1 << 20  # of the journal, its end
-MOST_ATTEMPTS = 100  # the newest
+MOST_BYTES = 1 << 20  # bytes that are read, from the end of the journal
+MOST_ATTEMPTS = 100  # only the newest are returned
 _OUTCOMES = ("succeeded", "failed", "killed", "stopped", "gave_up", "lost")
 
 
 def attempts_of(paths: RunPaths, task: str) -> List[Answer]:
-    """Return the attempts by number. Times are UTC seconds of the run's clock. Invalid lines are
-    skipped: a disk may have been full."""
+    """Return the attempts in the order of their numbers. Times are UTC seconds of the run's clock.
+    Invalid lines are skipped, because a full disk may have truncated them."""
     part = paths.part()
     attempts: Dict[int, Answer] = {}
     for line in _lines(os.path.join(paths.task_dir(task), layout.JOURNAL)):

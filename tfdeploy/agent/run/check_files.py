@@ -1,5 +1,5 @@
-"""Check that the files of a run's folder have the form that the agent writes. A damaged run must
-not hide the others."""
+"""Check that the files of a run's folder have the form that the agent writes, so that a damaged run
+does not hide the other runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLAIN = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
 _WORDS = {"phase": wire.PHASES, "state": wire.TASK_STATES, "outcome": wire.OUTCOMES}
 _STARTS = {"count": "int", "quick": "int", "delay_s": "float"}
 _SAME_ERROR = {"error": "str", "same": "int"}
-# keys and types of the dicts in shapes.py, which itself would load `typing`
+# Keys and types of the dicts in shapes.py. That module is not loaded, because it loads `typing`.
 NEEDED: Dict[str, Dict[str, str]] = {
     "Ending": {"outcome": "str", "time": "float"},
     "Death": {"outcome": "str", "time": "float", "task": "str", "host": "str"},
@@ -39,7 +39,8 @@ OPTIONAL: Dict[str, Dict[str, str]] = {
 
 
 def wrong(workdir: str, job: str, run: str, host: str) -> Optional[str]:
-    """Return what is wrong with a host's part of a run, beginning with the file; None: nothing."""
+    """Return what is wrong with a host's part of a run, beginning with the name of the file; None:
+    nothing."""
     folder = layout.host_dir(workdir, job, run, host)
     said, part = _check_file(os.path.join(folder, layout.PART), wire.HostPart)
     if said is not None or part is None:
@@ -72,8 +73,7 @@ def _check_file(path: str, record: Any) -> Tuple[Optional[str], Optional[Uncheck
 
 
 def mismatch(record: Any, fields: Any) -> Optional[str]:
-    """Return why `fields` are not that record of `wire`, as `from_wire` needs it; None: they
-    are."""
+    """Return why `from_wire` cannot make a `record` from `fields`; None: it can."""
     if not isinstance(fields, dict):
         return "is damaged"
     for name, kind in record.__annotations__.items():
@@ -112,8 +112,8 @@ def _fits(kind: str, value: Any, of: Any) -> bool:
 
 
 def _has_shape(kind: str, fields: Unchecked) -> bool:
-    """True if the fields have these types. Keys that a later version adds are not checked; null
-    counts as missing."""
+    """Return whether the fields have the types in NEEDED and OPTIONAL. Keys that a later version
+    adds are not checked; null counts as missing."""
     needed = all(
         _fits(of, fields.get(name), None) and _known(name, fields[name])
         for name, of in NEEDED[kind].items()

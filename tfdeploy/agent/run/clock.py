@@ -1,8 +1,8 @@
-"""Provide the run's own clock. Which of two tasks died first is a question of milliseconds, and
-hosts' clocks differ by seconds.
+"""Provide the run's own clock, which is the same on all its hosts. The order of two deaths is a
+question of milliseconds, and hosts' clocks differ by seconds.
 
-Every time in the files of a run and between minders is of this clock. Logs are stored by the host's
-clock and sent by the run's.
+Times in status files and between minders are times of this clock. Journals and logs are stored with
+the host's clock, and converted when they are read.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from tfdeploy.agent import wire
 
 
 def now(part: wire.HostPart) -> float:
-    """Return UTC seconds, corrected by the offset of this host's clock at launch. If the clock was
-    set since then, the result is off by that."""
+    """Return the time of the run's clock: UTC seconds, corrected by the offset of this host's clock
+    at launch. If the host's clock was set since then, the result is wrong by the same amount."""
     return to_run_time(part, time.time())
 
 
 def to_run_time(part: wire.HostPart, host_time: float) -> float:
-    """Return the run's time for a time of this host's clock, for example of a file."""
+    """Return the run's time for a time of this host's clock, for example for the time of a file."""
     return host_time - part.ahead_s

@@ -1,9 +1,9 @@
-"""Find which of a run's `hosts/<host>/` folders is this machine's: hosts may share one workdir, and
-clones one hostname.
+"""Find which of a run's `hosts/<host>/` folders belongs to this machine. Hosts may share a workdir,
+and clones may share a hostname.
 
-One folder: that one. Several: the one written in this boot of this machine; after a reboot the one
-with its hostname; among clones the one with this machine's name in the session's inventory. Reads
-only.
+A single folder belongs to this machine. Of several folders, the one that was written in this boot
+of this machine does. After a reboot, the one with its hostname does. Among clones, the one with
+this machine's name in the session's inventory does. Reads only.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 
 def boot_name() -> str:
-    """Return a name for this boot of this machine or container. Clones share hostname and machine
-    id, but never a boot."""
-    # containers of one machine share its boot, and see other processes
+    """Return an id of this boot of this machine or container. Clones share hostname and machine id,
+    but never a boot."""
+    # Containers share the boot id of their machine, but not its process namespace.
     sees = os.stat("/proc/self/ns/pid").st_ino
     return name_of({"boot": boot_id().encode("ascii"), "sees": b"%d" % sees})[:16]
 
 
 def origin() -> Origin:
-    """Return the fields by which a file is recognised as this machine's own: see is_own."""
+    """Return the fields by which this machine later recognises a file as its own: see is_own."""
     return {"boot_id": boot_id(), "hostname": os.uname().nodename, "place": boot_name()}
 
 
 def read_origin(path: str) -> Origin:
-    """Return the origin in a file, without fields that it lacks. Raises OSError."""
+    """Return the origin that a file states, without missing fields. Raises OSError."""
     said = atomic.read_json(path) or {}
     origin: Origin = {}
     if isinstance(said.get("boot_id"), str):
@@ -79,15 +79,15 @@ def list_names(folder: str) -> List[str]:
 
 
 def host_names(workdir: str, job: str, run: str) -> List[str]:
-    """Return the hosts that have a part of this run in this workdir; none: the run is unknown
-    here."""
+    """Return the hosts that have a part of this run in this workdir. Empty: the run is unknown in
+    this workdir."""
     names = list_names(os.path.join(layout.run_dir(workdir, job, run), "hosts"))
     return [name for name in names if os.path.exists(layout.part_file(workdir, job, run, name))]
 
 
 def damaged(workdir: str, job: str, run: str) -> Optional[str]:
-    """Return what is wrong with the only parts of a run in this workdir; None: nothing, or there is
-    no run."""
+    """Return what is wrong with a run in this workdir. Return None if one of its parts is intact,
+    or if it has no parts."""
     folder = layout.run_dir(workdir, job, run)
     if not os.path.isdir(folder):
         return "%s is no folder" % folder if os.path.lexists(folder) else None
@@ -101,8 +101,8 @@ def damaged(workdir: str, job: str, run: str) -> Optional[str]:
 
 
 def own_host(workdir: str, job: str, run: str, told: str = "") -> Optional[str]:
-    """Return the inventory's name of this machine in that run; None: the run is unknown here, or
-    its files are damaged."""
+    """Return this machine's name in the inventory of that run. Return None if this machine has no
+    part of the run, or only a damaged one. `told`: see is_own."""
     names = host_names(workdir, job, run)
     own = (
         names if len(names) == 1 else _own(workdir, job, run, names, told if told in names else "")
@@ -111,8 +111,8 @@ def own_host(workdir: str, job: str, run: str, told: str = "") -> Optional[str]:
 
 
 def _own(workdir: str, job: str, run: str, names: List[str], told: str) -> Iterator[str]:
-    """Return the folders that this machine wrote, the most likely first. A thousand hosts may share
-    the workdir, so little of each is read, and only `told` if that was written in this boot."""
+    """Yield the hosts whose folders this machine wrote, the most likely first. A thousand hosts may
+    share the workdir, so only a little of each folder is read, and `told` is tried first."""
     here, before = boot_name(), []
     for name in sorted(names, key=lambda name: name != told):
         try:

@@ -1,9 +1,9 @@
-"""Read and write the small files in a run's folder on one host, including the words for the minder.
-No other module does.
+"""Read and write the small files in a run's folder on one host, including the orders for the minder
+(`word.*`). No other module does.
 
 The minder and the supervisors are given only this folder: its path names everything else. Fields
-that an older version did not write have a default here or in the records of `wire`. Decides
-nothing.
+that an older version did not write have a default in this module or in the records of `wire`.
+Decides nothing.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Certificates, SharedState, StopOrder, Unchecked, Word
 
 WORDS = ("renew", "start", "commit", "abort", "stop")
-# must be written on a full disk too: a run that does not get them starts its tasks again
+# Orders that must be written on a full disk too. Without such an order, a run restarts its tasks.
 LAST_WORDS = ("abort", "stop")
 SECRET_FILES = (layout.SECRETS, layout.CERTIFICATES)
 NO_REASON = "its supervisor was told to end it"
-_ROOM_BYTES = 1024
+_ROOM_BYTES = 1024  # reserved for each of LAST_WORDS
 
 
 def agent_command(*words: str) -> List[str]:
-    """Return the command by which the agent starts itself again. `words`: a verb of main.py and its
-    arguments. Raises NotOurs, OSError."""
+    """Return the command that starts another process of the agent. `words`: a command of main.py
+    and its arguments. Raises NotOurs, OSError."""
     check_agent(AGENT_DIR)
     return [sys.executable, "-S", "-E", AGENT_DIR] + list(words)
 
 
 def start_agent(log_path: str, *words: str, **options: Any) -> subprocess.Popen[bytes]:
-    """Start another process of the agent, whose errors go to a log. `words`: as of agent_command.
+    """Start another process of the agent, whose errors go to a log. `words`: as for agent_command.
     `options`: for Popen, in addition to the common ones. Raises NotOurs, OSError."""
-    import subprocess  # a session that starts none does without
+    import subprocess  # not loaded by sessions that start no process
 
     with open(log_path, "ab") as log:
         given = {
@@ -71,8 +71,8 @@ class RunPaths:
         return os.path.join(self.host_dir, name)
 
     def check_owner(self, *below: str) -> None:
-        """Check who owns the folders from the workdir down to this folder, and `below` it. Raises
-        NotOurs, OSError."""
+        """Check who owns the folders from the workdir down to this folder, and the paths `below`
+        it. Raises NotOurs, OSError."""
         folder = os.path.relpath(self.host_dir, self.workdir)
         check(self.workdir, folder, *(os.path.join(folder, path) for path in below))
 
@@ -80,8 +80,8 @@ class RunPaths:
         return layout.task_dir(self.workdir, self.job, self.run, self.host, task)
 
     def make_task_dir(self, task: str) -> str:
-        """Return the task's folder, made if there was none. Raises OSError, also if the run's
-        folder was removed: it is not made again."""
+        """Return the task's folder, and make it if it is missing. Raises OSError, also if the run's
+        folder was removed, because that folder is not made again."""
         folder = self.task_dir(task)
         for each in (os.path.dirname(folder), folder):
             try:
@@ -90,7 +90,7 @@ class RunPaths:
                 pass
         return folder
 
-    # --- part.json, written last: without it the folder is half done
+    # --- part.json, written last: without it the folder is incomplete
 
     def part(self) -> wire.HostPart:
         """Return this host's part of the plan. Raises NoPart."""
@@ -128,8 +128,8 @@ class RunPaths:
         }
 
     def certificates(self) -> Optional[Certificates]:
-        """Return the run's certificates; None: the run's minders do not talk, or the run has ended.
-        Raises ValueError."""
+        """Return the run's certificates; None: the run's minders do not communicate, or the run has
+        ended. Raises ValueError if the file is damaged."""
         said = read_json(self.file(layout.CERTIFICATES))
         if not said:
             return None
@@ -182,7 +182,7 @@ class RunPaths:
         reserved_space.write_json(self.state_file, wire.to_wire(state), durable=durable)
 
     def known(self) -> Optional[Unchecked]:
-        """Return the content for shared_state.from_json."""
+        """Return knowledge.json, the input of shared_state.from_json; None: it is missing."""
         return read_json(self.known_file)
 
     def says_committed(self) -> bool:
@@ -245,13 +245,13 @@ class RunPaths:
     def _journal(self, task: str) -> str:
         return os.path.join(self.task_dir(task) if task else self.host_dir, layout.JOURNAL)
 
-    # --- words for the minder
+    # --- orders for the minder
 
     def word_file(self, name: str) -> str:
         return self.file("word." + name)
 
     def word(self, name: str) -> Optional[Word]:
-        """Return a word for the minder; None: it was not left. Fields of a wrong type are left
+        """Return an order for the minder; None: it was not given. Fields of a wrong type are left
         out."""
         said = read_json(self.word_file(name))
         if said is None:
@@ -266,20 +266,20 @@ class RunPaths:
         return word
 
     def leave_word(self, name: str, **word: Union[str, float]) -> None:
-        """Leave a word for the minder, with the fields of shapes.Word, and wake it up. Raises
-        OSError if the disk is full and no space was reserved for this word."""
+        """Write an order for the minder, with the fields of shapes.Word, and wake the minder.
+        Raises OSError if the disk is full and no space was reserved for this order."""
         try:
             write_json(self.word_file(name), word)
         except OSError:
             text = json_text.dumps(word).encode("ascii").ljust(_ROOM_BYTES)
-            # one write: half a word would be none
+            # One write, because readers ignore an incomplete order.
             with open(self.word_file(name), "r+b", buffering=0) as file:
                 file.write(text[:_ROOM_BYTES])
         self.wake()
 
     def reserve_space(self, part: wire.HostPart) -> None:
-        """Reserve space for what must be written on a full disk too: blanks, which readers do not
-        take for a word. Raises OSError."""
+        """Reserve space for the files that must be written on a full disk too. The reserved orders
+        are blanks, which readers do not take for an order. Raises OSError."""
         for name in LAST_WORDS:
             write_bytes(self.word_file(name), b" " * _ROOM_BYTES)
         for path in (self.state_file, self.known_file):
@@ -290,7 +290,8 @@ class RunPaths:
             reserved_space.set_aside(self._journal(spec.task), reserved_space.JOURNAL_BYTES)
 
     def wake(self) -> None:
-        """Make the minder take a step at once. A minder that starts later finds the files."""
+        """Make the minder take a step at once. A minder that starts later finds the files without
+        that."""
         try:
             fifo = os.open(self.file(layout.MINDER_FIFO), os.O_WRONLY | os.O_NONBLOCK)
         except OSError:
@@ -298,7 +299,7 @@ class RunPaths:
         try:
             os.write(fifo, b"!")
         except OSError:
-            pass  # the pipe is full: the minder is about to look anyway
+            pass  # the pipe is full, so the minder wakes anyway
         finally:
             os.close(fifo)
 
@@ -307,7 +308,7 @@ class RunPaths:
         (minder/firewall.py); None: the run has none here."""
         path = self.file(layout.FIREWALL_FIFO)
         try:
-            # for a moment: without a reader, a FIFO cannot be opened to write
+            # A FIFO without a reader cannot be opened for writing. This descriptor is the reader.
             both = os.open(path, os.O_RDWR | os.O_NONBLOCK)
         except FileNotFoundError:
             return None

@@ -1,8 +1,8 @@
-"""List runs in doubt: a launch has begun to prepare them on this host, and neither its commit nor
-their end has come.
+"""List runs in doubt: a launch has begun to prepare them on this host, and they are neither
+committed nor ended.
 
-Each has a small file, written before the run's folder is made. By it the next session finds what a
-killed serve or a power cut left incomplete. See serve/run/sweep.py.
+Each has a small file, which is written before the run's folder is made. It tells the next session
+which runs a killed serve or a power cut has left incomplete. See serve/run/sweep.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tfdeploy.agent.run.folder import RunPaths
 def mark_in_doubt(paths: RunPaths) -> None:
     """Write the file of a run in doubt. Raises OSError."""
     check(paths.workdir, layout.IN_DOUBT)
-    leftovers.forget_doubt(paths)  # of a launch before this one
+    leftovers.forget_doubt(paths)  # left by an earlier launch
     make_private(layout.in_doubt_dir(paths.workdir))
     write_json(_path(paths), origin())
 
@@ -47,7 +47,7 @@ def is_aborted(paths: RunPaths, plan_digest: str) -> bool:
 
 
 def forget_abort(paths: RunPaths) -> None:
-    """Remove the mark of `abort`, once nothing is prepared any more."""
+    """Remove the mark of `abort`, once no prepare is in progress."""
     try:
         os.unlink(_path(paths) + leftovers.ABORT)
     except FileNotFoundError:

@@ -1,5 +1,5 @@
-"""`launch --fresh`: keep folders are set aside before the run starts, and put back if its launch is
-rolled back.
+"""Set keep folders aside for `launch --fresh` before the run starts, and put them back if the
+launch is rolled back.
 
 `keep/checkpoints` becomes `keep/checkpoints.before-RUN`, which no launch reads. The names are
 written to disk before the first rename, and each step is one rename. If a process is killed, the
@@ -115,16 +115,16 @@ def _free_name(workdir: str, job: str, wanted: str) -> str:
 
 
 def _was_rolled_back(paths: RunPaths) -> bool:
-    """True if the launch was rolled back. True also if this host has received the commit and a host
-    with the same workdir has not: that host may have failed at that moment, and this host, which
-    ends last, was only told to stop."""
+    """Return whether the launch was rolled back: it was not committed on this host, or this host or
+    one with the same workdir has the order to abort. A host with the same workdir may have failed
+    when this host received the commit."""
     aborted = any(host.word("abort") is not None for host in (paths, *_sharing_hosts(paths)))
     return aborted or not liveness.was_committed(paths)
 
 
 def _names_of_sharing_host(paths: RunPaths) -> Optional[Dict[str, str]]:
-    """Return the folders that a host with the same workdir has set aside for this run; None: no
-    host has yet."""
+    """Return the names under which a host with the same workdir has set folders aside for this run;
+    None: no host has done so yet."""
     for other in _sharing_hosts(paths):
         if os.path.exists(other.file(layout.ASIDE)):
             return _read_names(other)

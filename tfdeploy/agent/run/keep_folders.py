@@ -1,5 +1,5 @@
-"""Read the content of a job's keep folders: its age, and the checkpoint from which TensorFlow would
-continue. Reads only."""
+"""Read the content of a job's keep folders: how old it is, and the checkpoint from which TensorFlow
+would continue. Reads only."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 RECORD = "checkpoint"
-TRIES = 20  # looks at a folder whose `checkpoint` record is being replaced
+TRIES = 20  # attempts to list a folder whose `checkpoint` record is being replaced
 Row = Tuple[str, int, int, Optional[str]]  # path, size, mtime_ns, a link's target
 _CHECKPOINT = re.compile(r'^model_checkpoint_path: "((?:[^"\\]|\\.)*)"', re.MULTILINE)
 _STEP = re.compile(r"-(\d{1,20})\Z")
 _OF_A_WORKER = re.compile(r"workertemp_\d+\Z")
-_MOST_BYTES = 1 << 20
-_MOST_STEPS = 1 << 53
+_MOST_BYTES = 1 << 20  # bytes that are read from a record
+_MOST_STEPS = 1 << 53  # largest step
 
 
 def keep_facts(
@@ -61,8 +61,8 @@ def keep_facts(
 
 
 def _step(checkpoint: str) -> Optional[int]:
-    """Return the step in a checkpoint's name; None: the name ends in a number that is too large for
-    a step."""
+    """Return the step in a checkpoint's name. Return None if the name ends in no number, or in one
+    that is too large for a step."""
     match = _STEP.search(checkpoint)
     step = int(match.group(1)) if match else None
     return None if step is None or step > _MOST_STEPS else step
@@ -128,6 +128,8 @@ def keep_rows(workdir: str, job: str, keep: List[str]) -> List[Row]:
 
 
 def listed(root: str, paths: Callable[[], Iterator[str]]) -> List[Row]:
+    """Return the rows of the paths. Lists the paths again, up to TRIES times, if a `checkpoint`
+    record has changed meanwhile."""
     rows: List[Row] = []
     for _ in range(TRIES):
         rows = [row for row in (row_of(root, path) for path in paths()) if row is not None]
@@ -137,7 +139,7 @@ def listed(root: str, paths: Callable[[], Iterator[str]]) -> List[Row]:
 
 
 def walk(root: str, top: str) -> Iterator[str]:
-    """Yield paths relative to root, records first, so that the files that they name are read
+    """Yield paths relative to `root`. Records come first, so that the files that they name are read
     later."""
     for folder, folders, names in os.walk(os.path.join(root, top)):
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]

@@ -1,9 +1,9 @@
-"""Restore a link to a keep folder that the program replaced, and move what replaced it into keep.
+"""Restore a link to a keep folder that the program replaced, and move the replacement into keep.
 
-A program may replace the link (`rm -rf logs; mkdir logs`). What it then writes would stay in cwd/,
-where no later launch looks. Nothing is deleted: the older of two folders is set aside in keep,
-under a dated name. Each step is one rename, so that after a death at any moment the next call can
-continue.
+A program may replace the link (`rm -rf logs; mkdir logs`). The files that it then writes would stay
+in cwd/, which no later launch reads. Nothing is deleted: the older of two folders is set aside in
+keep, under a dated name. Each step is one rename, so that the next call can continue after a
+process was killed.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.keep_folders import kept_files
 from tfdeploy.agent.run.liveness import is_live
 
-WITHIN_S = 60.0  # another task of the host may be moving much
+WITHIN_S = 60.0  # wait for the lock: another task of the host may be moving large folders
 _ARRIVING = ".tfdeploy-arriving"  # in keep: an unfinished copy from another file system
 
 
 def restore(paths: RunPaths, keep: List[str]) -> List[str]:
-    """Move into keep what the program left in place of its links. Return a sentence for each path.
-    Only for a committed run: a launch that failed must not replace the checkpoints of an earlier
-    run."""
+    """Move the folders and files that replaced the links to `keep` into keep, and restore the
+    links. Return a sentence for each path. Only for a committed run: a launch that failed must not
+    replace the checkpoints of an earlier run."""
     if not paths.replaced_links(keep) or not paths.says_committed():
         return []
     with keep_lock(paths.workdir, paths.job) as lock:
@@ -49,8 +49,8 @@ def log_restored(log: LogWriter, attempt: int, said: List[str]) -> None:
 
 
 def restore_after(paths: RunPaths, part: wire.HostPart, task: str) -> None:
-    """Restore the links for a task whose supervisor is dead or has ended. The sentences go to its
-    log."""
+    """Restore the links for a task whose supervisor is dead or has ended. Writes the sentences to
+    the task's log. `task` "": the first task."""
     said = restore(paths, part.keep)
     for spec in [each for each in part.tasks if task in ("", each.task)][:1]:
         log = LogWriter(paths.task_dir(spec.task), spec.log_max_bytes)
@@ -59,8 +59,8 @@ def restore_after(paths: RunPaths, part: wire.HostPart, task: str) -> None:
 
 
 def of_dead_runs(workdir: str, job: str, told: str = "") -> List[str]:
-    """Restore the links of runs of the job that are no longer live. Return a sentence for each. The
-    caller holds the job's lock."""
+    """Restore the links of all runs of the job that are no longer live. Return a sentence for each
+    link. The caller holds the job's lock."""
     links: List[str] = []
     for run in run_names(workdir, job):
         paths = run_paths(workdir, job, run, told)
@@ -70,9 +70,10 @@ def of_dead_runs(workdir: str, job: str, told: str = "") -> List[str]:
 
 
 def keep_lock(workdir: str, job: str) -> FileLock:
-    """Acquire the lock on moving keep folders, also among hosts that share the workdir.
+    """Acquire the lock for moving keep folders, which hosts that share the workdir also use.
 
-    Not held: it was not free within WITHIN_S, or the disk is full or read-only.
+    The result is not held if the lock was not free within WITHIN_S, or if the disk is full or
+    read-only.
     """
     lock = FileLock(os.path.join(layout.locks_dir(workdir, job), "keep"))
     try:
@@ -97,8 +98,7 @@ def _restored(paths: RunPaths, path: str) -> str:
 
 
 def _way_to(cwd: str, path: str) -> None:
-    """Return the folders above the link, made again if they are missing. Raises OSError if one of
-    them is a link."""
+    """Make the missing folders above the link. Raises OSError if one of them is a link."""
     folder = cwd
     for word in path.split("/")[:-1]:
         folder = os.path.join(folder, word)
@@ -109,7 +109,7 @@ def _way_to(cwd: str, path: str) -> None:
 
 
 def _take_in(place: str, target: str) -> str:
-    """Make `place` free. Return a text: what was there, and where it is now."""
+    """Move away what is at `place`. Return a text that says what it was and where it is now."""
     try:
         kind = os.lstat(place).st_mode
     except FileNotFoundError:
@@ -134,7 +134,7 @@ def _take_in(place: str, target: str) -> str:
 
 
 def _dated_name(target: str) -> str:
-    """Return a dated, free name for what is set aside."""
+    """Return an unused path with the current time in its name, for setting `target` aside."""
     wanted = "%s.aside-%s" % (target, time.strftime("%Y%m%d-%H%M%S", time.gmtime()))
     names = [wanted] + ["%s-%d" % (wanted, number) for number in range(2, 1000)]
     return next(name for name in names if not os.path.lexists(name))
@@ -157,8 +157,8 @@ def is_empty(folder: str) -> bool:
 
 
 def _move(source: str, target: str) -> str:
-    """Move in one rename, also from another file system, from which it is copied first. Return
-    `target`."""
+    """Move in one rename, and return `target`. From another file system, the source is first copied
+    beside the target."""
     try:
         os.rename(source, target)
         return target

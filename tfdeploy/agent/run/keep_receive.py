@@ -1,5 +1,5 @@
-"""Receive the files of another host's keep folders: first into their own folder, then in place
-together, records last.
+"""Receive the files of another host's keep folders. They arrive in a separate folder, and are
+installed together, records last.
 
 Nothing is deleted: a `checkpoint` record that the other host does not have is renamed, so that
 TensorFlow does not see it.
@@ -24,7 +24,8 @@ _SECOND_NS = 10**9
 
 
 def make_room(workdir: str, job: str, needed: int) -> str:
-    """Return an empty folder for `needed` bytes that will be received. Raises VerbError disk."""
+    """Make an empty folder that will receive `needed` bytes, and return it. Raises VerbError
+    disk."""
     folder = incoming(workdir, job)
     shutil.rmtree(folder, ignore_errors=True)
     make_private(folder)
@@ -35,12 +36,12 @@ def make_room(workdir: str, job: str, needed: int) -> str:
 def put_in_place(
     workdir: str, job: str, files: List[Tuple[str, int, int]], aside: List[str]
 ) -> List[str]:
-    """Put the received files in place. `files`: (path, size, mtime_ns) of each. `aside`: records to
-    rename. Return the paths that are incomplete; then nothing was put in place. Raises VerbError
-    in_the_way."""
+    """Install the received files. `files`: (path, size, mtime_ns) of each. `aside`: records to
+    rename. Return the paths that are incomplete; if there are any, nothing is installed. Raises
+    VerbError in_the_way."""
     folder, root = incoming(workdir, job), layout.keep_dir(workdir, job, "")
     for path, size, mtime_ns in files:
-        if not size:  # a file without content does not have to come
+        if not size:  # an empty file is not sent
             _make_empty(os.path.join(folder, path), mtime_ns)
     missing = [
         path
@@ -88,7 +89,7 @@ def _is_whole(path: str, size: int, mtime_ns: int) -> bool:
         file_stat = os.lstat(path)
     except OSError:
         return False
-    # an older rsync knows whole seconds
+    # An older rsync sets times in whole seconds.
     same_time = file_stat.st_mtime_ns // _SECOND_NS == mtime_ns // _SECOND_NS
     return stat.S_ISREG(file_stat.st_mode) and file_stat.st_size == size and same_time
 

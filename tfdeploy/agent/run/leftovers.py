@@ -1,5 +1,5 @@
-"""End a run on this host, once none of its processes is alive: remove secrets, list files outside
-keep."""
+"""Finish a run on this host, once none of its processes is alive: remove its secrets and its
+folder, and list the files that it left outside keep."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from tfdeploy.agent.host.atomic import remove_temporaries
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
-ABORT = "@abort"  # suffix of a file beside the note of a run in doubt: a prepare that goes on stops
-_MAX_NAMED = 100
-_TRIES = 5
-_HALF_S = 1.0
-_FOLDERS_S = 10.0
+# Suffix of a file beside that of a run in doubt. A prepare in progress stops when it finds it.
+ABORT = "@abort"
+_MAX_NAMED = 100  # limit of `left_files`
+_TRIES = 5  # attempts to remove a folder
+_HALF_S = 1.0  # a younger temporary file may still be written
+_FOLDERS_S = 10.0  # wait for folders_lock
 
 
 def forget_secrets(paths: RunPaths) -> None:
@@ -31,19 +32,19 @@ def forget_secrets(paths: RunPaths) -> None:
 
 
 def restore_links(paths: RunPaths, task: str = "") -> None:
-    """Restore links to `keep` that the program replaced. The log of `task`, or of the first task,
-    says so."""
+    """Restore links to `keep` that the program replaced. Writes that to the log of `task`, or of
+    the first task if `task` is ""."""
     part = paths.part()
     if paths.replaced_links(part.keep):
-        # seldom needed: it would slow down each minder's start
+        # Imported here because it is seldom needed and would slow down the start of each minder.
         from tfdeploy.agent.run import keep_links
 
         keep_links.restore_after(paths, part, task)
 
 
 def remove_half_words(paths: RunPaths) -> None:
-    """Remove temporary files of sessions that ended while they wrote a word. A file that is being
-    written now stays."""
+    """Remove temporary files of sessions that ended while they wrote an order for the minder. A
+    file that may still be written stays."""
     try:
         for each in os.listdir(paths.host_dir):
             path = paths.file(each)
@@ -54,11 +55,11 @@ def remove_half_words(paths: RunPaths) -> None:
             ):
                 os.unlink(path)
     except OSError:
-        pass  # removed by another, or with the folder
+        pass  # another process has removed the file or the folder
 
 
 def forget_doubt(paths: RunPaths) -> None:
-    """Note that the run is no longer in doubt here: it is committed, or over."""
+    """Remove the files of a run in doubt: the run is committed or over."""
     note = layout.in_doubt(paths.workdir, paths.job, paths.run, paths.host)
     for path in (note, note + ABORT):
         try:
@@ -68,8 +69,8 @@ def forget_doubt(paths: RunPaths) -> None:
 
 
 def put_back_keep(paths: RunPaths) -> None:
-    """Put back what `launch --fresh` has set aside, if the launch was rolled back. Raises
-    OSError."""
+    """Put back the keep folders that `launch --fresh` has set aside, if the launch was rolled back.
+    Raises OSError."""
     if os.path.exists(paths.file(layout.ASIDE)):
         from tfdeploy.agent.run import keep_aside  # seldom needed
 
@@ -77,15 +78,16 @@ def put_back_keep(paths: RunPaths) -> None:
 
 
 def remove(paths: RunPaths) -> None:
-    """Remove this host's folder of a run, and the run's folder once no other host has one there."""
-    import shutil  # would cost each minder a millisecond
+    """Remove this host's folder of a run, and the run's folder once no other host has a folder in
+    it."""
+    import shutil  # at the top, this would cost each minder a millisecond
 
     put_back_keep(paths)
     forget_secrets(paths)
     gone = os.path.join(paths.run_dir, "gone-%s" % os.urandom(8).hex())
     with folders_lock(paths):
         try:
-            # in one step: the next launch of that name may make its own folder at any moment
+            # One rename, because the next launch of that name may make its folder at any moment.
             os.rename(paths.host_dir, gone)
         except OSError:
             shutil.rmtree(paths.host_dir, ignore_errors=True)
@@ -96,17 +98,19 @@ def remove(paths: RunPaths) -> None:
         if not os.path.isdir(os.path.dirname(paths.host_dir)):
             shutil.rmtree(paths.run_dir, ignore_errors=True)
         forget_doubt(paths)
-    for _ in range(_TRIES):  # a minder that ends because of it may be writing there
+    # A minder that ends because of the removal may still write to the folder.
+    for _ in range(_TRIES):
         shutil.rmtree(gone, ignore_errors=True)
         if not os.path.lexists(gone):
             break
 
 
 def folders_lock(paths: RunPaths) -> FileLock:
-    """Acquire the lock with which hosts that share a workdir make a folder of a run, or remove the
-    run's.
+    """Acquire the lock for making and removing the folders of runs, which hosts that share the
+    workdir also use.
 
-    Not held: there is no such lock, or another host has held it for too long, and may be dead.
+    The result is not held if the lock file cannot be opened, or if another host has held the lock
+    for longer than _FOLDERS_S and may be dead.
     """
     lock = FileLock(layout.folders_lock(paths.workdir, paths.job))
     try:
@@ -122,7 +126,7 @@ def left_files(paths: RunPaths, part: wire.HostPart) -> List[str]:
 
 
 def left_paths(paths: RunPaths, part: wire.HostPart) -> Iterator[str]:
-    """Return the files in cwd/ outside keep that are new, or differ from the release, sorted within
+    """Yield the files in cwd/ outside keep that are new or differ from the release, sorted within
     each folder."""
     release = layout.release_dir(paths.workdir, paths.job, part.release)
     skipped: Set[str] = set(part.keep) | set(part.links)

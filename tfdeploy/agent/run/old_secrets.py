@@ -1,5 +1,5 @@
-"""Remove secrets from a run's folder when the run is over, or can no longer go on because a host
-was rebooted or all was killed."""
+"""Remove secrets from the folder of a run that is over, or that can no longer continue because its
+host was rebooted or all its processes were killed."""
 
 from __future__ import annotations
 

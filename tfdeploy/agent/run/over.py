@@ -1,7 +1,8 @@
 """Decide whether a run may be removed: it has ended on every host that has a part of it in this
-workdir, and nothing of it is alive.
+workdir, and none of its processes is alive.
 
-Other hosts may share the workdir: their locks and what their minders wrote decide for them.
+Other hosts may share the workdir. Whether the run has ended there is decided by their locks and by
+the files that their minders wrote.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from tfdeploy.agent.run import check_files, in_doubt, liveness, task_processes
 from tfdeploy.agent.run.find import is_own, list_names, read_origin
 from tfdeploy.agent.run.folder import RunPaths
 
-# beginnings of names: what something that was killed left
+# Beginnings of the names of entries that an interrupted operation has left.
 HALVES = (".cwd.", ".staging-", ".damaged-", ".gone-")
 OF_RUN_HALVES = HALVES + ("gone-",)  # in a run's own folder
 OF_SESSIONS = (".tensorboard-",)  # removed when the session ends
-OF_RUN = (layout.PLAN, "cwd", "hosts")
+OF_RUN = (layout.PLAN, "cwd", "hosts")  # the entries of a complete run
 _WAITS = "its minder still tells other hosts of its end"
 
 
 class Standing(NamedTuple):
-    """The state of one run. `ended`: when, UTC seconds; None: no host has a complete part of it.
-    `stays`: why it may not be removed, or "". `live`: something of it is alive, or may be on
-    another host."""
+    """The state of one run. `ended`: when it ended, in UTC seconds; None: it has not ended, or no
+    host has a complete part of it. `stays`: why it may not be removed, or "". `live`: a process of
+    it is alive, or may be alive on another host."""
 
     ended: Optional[float]
     stays: str
@@ -54,13 +55,14 @@ def standing(workdir: str, job: str, run: str, told: str, marked: Set[str]) -> S
 
 
 def is_half(name: str) -> bool:
-    """True for a hidden name, in a folder whose other names are given by people."""
+    """Return whether the name is that of an incomplete entry of tfdeploy. Such names are hidden;
+    names that users choose are not."""
     return name.startswith(HALVES) or (name.startswith(".") and name.endswith(".tmp"))
 
 
 def marked_runs(workdir: str, job: str) -> Set[str]:
-    """Return the runs of which a process is alive on this host, by the processes' environment: one
-    search for all runs of the job."""
+    """Return the runs of the job with a live process on this host, by the environment of the
+    processes. One search covers all runs."""
     within = os.path.realpath(layout.runs_dir(workdir, job)) + os.sep
     environments = (processes.environment(pid) for pid in task_processes.strays(workdir, job)[0])
     return {
@@ -70,7 +72,7 @@ def marked_runs(workdir: str, job: str) -> Set[str]:
 
 
 def strange(folder: str) -> List[str]:
-    """Return the paths in a run's folder that tfdeploy does not put there."""
+    """Return the paths in a run's folder that tfdeploy has not made."""
     names = list_names(folder)
     return [
         os.path.join(folder, name)

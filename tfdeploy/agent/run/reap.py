@@ -1,5 +1,5 @@
-"""Kill the processes of a task whose supervisor is dead, and write its status. Never for a living
-supervisor."""
+"""Kill the processes of a task whose supervisor is dead, and write the task's status. Does nothing
+while the supervisor is alive."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ def reap(
     """Kill the task's processes and write its status. `attempt`, `round_number`: the attempt to
     end; its supervisor may have died before it wrote a status.
 
-    Return False to be tried again: its supervisor is alive, a process could not be killed, or the
-    disk is full. Raises OSError, also if the run's folder was removed.
+    Return False if the caller must try again: the supervisor is alive, a process could not be
+    killed, or the disk is full. Raises OSError, also if the run's folder was removed.
     """
     paths.make_task_dir(task)
-    with FileLock(paths.supervisor_lock(task)) as lock:  # none can start while we hold it
+    # No supervisor can start while this process holds the lock.
+    with FileLock(paths.supervisor_lock(task)) as lock:
         if not lock.acquire():
             return False
         remove_temporaries(paths.status_file(task))
@@ -50,8 +51,8 @@ def reap(
 
 
 def _lived_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[float]:
-    """Return for how long it lived at least: until its last log line, by a clock that may have
-    jumped."""
+    """Return the seconds from the attempt's start to its last log line, which is its least
+    lifetime; None: unknown. The host's clock may have been set in between."""
     try:
         last = clock.to_run_time(
             paths.part(), os.stat(os.path.join(paths.task_dir(status.task), LOG)).st_mtime
@@ -62,8 +63,8 @@ def _lived_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[float]:
 
 
 def give_up(paths: RunPaths, task: str, reason: str) -> bool:
-    """Write that the last attempt, which has ended, used up the restarts. Return False to be tried
-    again."""
+    """Write that the last attempt, which has ended, used up the restarts. Return False if the
+    caller must try again."""
     with FileLock(paths.supervisor_lock(task)) as lock:
         if not lock.acquire():
             return False

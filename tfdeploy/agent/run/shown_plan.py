@@ -1,8 +1,8 @@
-"""Store plan.json, the plan of a run on a host: written by run.prepare, sent back unchanged, and
-read for a few fields.
+"""Store plan.json, the plan of a run on a host. run.prepare writes it, and it is sent back
+unchanged. The host reads only a few fields.
 
-The control side reads all of it (tfdeploy/model/hostplan.py). The fields read here are shown to
-people, and may be missing.
+The control side reads all fields (tfdeploy/model/hostplan.py). The fields that the host reads are
+shown to people, and may be missing.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def content(workdir: str, job: str, run: str) -> bytes:
 
 
 def read(workdir: str, job: str, run: str) -> ShownPlan:
-    """Return the fields that are shown. Fields that a damaged or missing plan lacks have their
-    defaults. Raises OSError."""
+    """Return the fields that are shown. Fields that are missing, or damaged, have their defaults.
+    Raises OSError."""
     said = read_json(layout.plan_file(workdir, job, run)) or {}
     names = said.get("data")
     return {
@@ -39,7 +39,8 @@ def read(workdir: str, job: str, run: str) -> ShownPlan:
 
 
 def planned_python(workdir: str, job: str, run: str, host: str) -> Optional[str]:
-    """Return the interpreter of that host; None: the plan does not name it. Raises OSError."""
+    """Return the interpreter that the plan names for the host, or None if it names none. Raises
+    OSError."""
     said = (read_json(layout.plan_file(workdir, job, run)) or {}).get("hosts")
     hosts = [each for each in said if isinstance(each, dict)] if isinstance(said, list) else []
     return next(

@@ -1,5 +1,5 @@
-"""Find all processes of a run or task on this host: below its supervisor, below its program, or
-with its markers.
+"""Find all processes of a run or task on this host: the descendants of its supervisor, the
+descendants of its program, and the processes with its markers in their environment.
 
 There are three searches, because a program can leave its session, be orphaned, or clear its
 environment. The supervisors and the minder are never part of the result.
@@ -29,13 +29,13 @@ from tfdeploy.agent.run.folder import RunPaths
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-FOLDER_MARKER = "TFDEPLOY_TASK_FOLDER"  # tells apart two runs of one name in two workdirs
-_PATIENCE_S = 5.0  # after KILL
+FOLDER_MARKER = "TFDEPLOY_TASK_FOLDER"  # distinguishes runs of one name in several workdirs
+_PATIENCE_S = 5.0  # how long processes may take to end after KILL
 
 
 def markers(paths: RunPaths, task: Optional[str] = None) -> Dict[str, str]:
-    """Return the environment variables that every process of the run on this host, or of one task,
-    has."""
+    """Return the environment variables that every process of the run on this host has; with `task`,
+    those of that task's processes."""
     variables = {wire.MARKER: paths.run, FOLDER_MARKER: os.path.realpath(paths.host_dir)}
     if task is not None:
         variables["TFDEPLOY_TASK_ROLE"], variables["TFDEPLOY_TASK_INDEX"] = task.split(":")
@@ -47,8 +47,8 @@ def supervisor_lock(paths: RunPaths, task: str) -> str:
 
 
 def supervisor(paths: RunPaths, task: str) -> Optional[processes.Identity]:
-    """Return the living supervisor of a task, as it signed its lock, or, on a full disk, as the
-    status names it."""
+    """Return the identity of a task's supervisor, or None if it is not alive. The supervisor writes
+    its identity to its lock. If a full disk prevents that, the task's status has it."""
     try:
         with open(paths.supervisor_lock(task), "r", encoding="ascii", errors="replace") as lock:
             boot_id, pid, start_ticks = lock.read(200).split()
@@ -65,7 +65,8 @@ def supervisor(paths: RunPaths, task: str) -> Optional[processes.Identity]:
 
 
 def minder(paths: RunPaths) -> Optional[processes.Identity]:
-    """Return the living minder, as its state names it."""
+    """Return the identity of the run's minder, from the run's state, or None if the minder is not
+    alive."""
     state = paths.state()
     if not state.boot_id or not state.minder_pid or not state.minder_start_ticks:
         return None
@@ -81,7 +82,8 @@ def sign(lock: FileLock) -> None:
 
 
 def members(paths: RunPaths, tasks: Iterable[str]) -> Tuple[Set[int], Dict[int, processes.Entry]]:
-    """Return the living processes of these tasks, and the process table with them."""
+    """Return the ids of the live processes of these tasks, and the process table in which they were
+    found."""
     roots: Set[int] = set()
     supervisors: Set[int] = set()
     names = list(tasks)
@@ -104,8 +106,8 @@ def members(paths: RunPaths, tasks: Iterable[str]) -> Tuple[Set[int], Dict[int, 
 
 
 def _orphans(paths: RunPaths, table: Dict[int, processes.Entry]) -> Set[int]:
-    """Return the children of the minder, which adopts the processes of dead supervisors, without
-    processes of the agent itself."""
+    """Return the processes that the minder has adopted from dead supervisors: the minder's children
+    without the agent's own processes."""
     who = minder(paths)
     children = [
         one for one in table.values() if who is not None and one.parent == who.pid and one.alive
@@ -114,9 +116,9 @@ def _orphans(paths: RunPaths, table: Dict[int, processes.Entry]) -> Set[int]:
 
 
 def _is_helper(paths: RunPaths, one: processes.Entry) -> bool:
-    """True for a process of the agent for this run, by the folder in its command line, and for one
-    that has ended meanwhile."""
-    # a supervisor that is being started shows none for a moment
+    """Return whether a process belongs to the agent of this run, by the folder in its command line.
+    Also True for a process that has ended meanwhile."""
+    # A supervisor that is being started has no command line for a moment.
     words = processes.command_line_soon(one)
     if words is None:
         return True
@@ -125,7 +127,7 @@ def _is_helper(paths: RunPaths, one: processes.Entry) -> bool:
 
 
 def main_process(status: wire.TaskStatus) -> Optional[processes.Identity]:
-    """Return the task's own process, if it is alive and still the same."""
+    """Return the identity of the task's own process, or None if that process is not alive."""
     if status.pid is None or status.start_ticks is None or status.boot_id is None:
         return None
     who = processes.Identity(status.boot_id, status.pid, status.start_ticks)
@@ -133,15 +135,15 @@ def main_process(status: wire.TaskStatus) -> Optional[processes.Identity]:
 
 
 def end(paths: RunPaths, tasks: Iterable[str], grace_s: float) -> List[Answer]:
-    """Send TERM, and KILL after `grace_s`, and verify; for tasks without a supervisor. Return the
-    survivors."""
+    """End the processes of tasks without a supervisor: send TERM, then KILL after `grace_s`
+    seconds. Return the survivors."""
     names = list(tasks)
     return _end(lambda: members(paths, names), grace_s)
 
 
 def end_strays(workdir: str, job: str, run: str, grace_s: float) -> Optional[List[Answer]]:
-    """Do the same for a run whose folder was removed under its tasks, including supervisors. Return
-    None if there are no processes."""
+    """End the processes of a run whose folder was removed, including its supervisors. Return the
+    survivors, or None if there were no processes."""
     if not strays(workdir, job, run)[0]:
         return None
     return _end(lambda: strays(workdir, job, run), grace_s)
@@ -150,8 +152,8 @@ def end_strays(workdir: str, job: str, run: str, grace_s: float) -> Optional[Lis
 def strays(
     workdir: str, job: str, run: Optional[str] = None
 ) -> Tuple[Set[int], Dict[int, processes.Entry]]:
-    """Return the living processes of that run of the job, or of any run, in this workdir, by their
-    markers alone."""
+    """Return the ids of the live processes of a run in this workdir, by their markers alone, and
+    the process table. `run` None: of all runs of the job."""
     above = layout.runs_dir(workdir, job) if run is None else layout.run_dir(workdir, job, run)
     wanted = (
         {"TFDEPLOY_TASK_JOB": job} if run is None else {"TFDEPLOY_TASK_JOB": job, wire.MARKER: run}

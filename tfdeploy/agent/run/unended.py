@@ -1,8 +1,8 @@
-"""Find the releases and environments of runs that have not ended on some host. They stay when old
-ones are removed.
+"""Find the releases, environments and data sets of runs that have not ended on some host. A cleanup
+keeps them.
 
-In a shared workdir the run may be another host's. A damaged run may be alive: what can be read of
-its part counts.
+In a shared workdir such a run may belong to another host. A damaged run may be alive, so the
+readable fields of its part count.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def releases(workdir: str, job: str) -> Iterator[str]:
-    """Return the releases of that job by name. Raises OSError: what cannot be read may be in
-    use."""
+    """Yield the names of the releases that unended runs of the job use. Raises OSError, because a
+    run that cannot be read may use any release."""
     return (str(part.get("release")) for part in _parts(workdir, job, _read))
 
 
 def path_prepends(workdir: str, job: str) -> Iterator[str]:
-    """Return the folders that its tasks have first on PATH."""
+    """Yield the folders that come first on PATH for the tasks of the job's unended runs."""
     for part in _parts(workdir, job, _read_or_nothing):
         for task in _list(part.get("tasks")):
             paths = _list(task.get("path_prepend")) if isinstance(task, dict) else []
@@ -32,8 +32,8 @@ def path_prepends(workdir: str, job: str) -> Iterator[str]:
 
 
 def has_unreadable(workdir: str, job: str) -> bool:
-    """True if a run of the job may be alive whose part or state cannot be read, so that what it
-    uses is not known."""
+    """Return whether the job has a run that may be alive, but whose part or state cannot be read.
+    What such a run uses is unknown."""
     for run in run_names(workdir, job):
         for host in host_names(workdir, job, run):
             try:
@@ -48,7 +48,8 @@ def has_unreadable(workdir: str, job: str) -> bool:
 
 
 def data_sets(workdir: str, job: str) -> Optional[Set[str]]:
-    """Return the data sets that they read; None: not known for one of them. Raises OSError."""
+    """Return the data sets that unended runs of the job read; None: unknown for one of these runs.
+    Raises OSError."""
     names: Set[str] = set()
     for run in run_names(workdir, job):
         states = (

@@ -1,5 +1,5 @@
-"""Handle ends that a supervisor could not write because the disk gives errors or is read-only. The
-supervisor gets a moment to write before its task counts as lost. Reads only."""
+"""Find tasks whose end their supervisor cannot write, because the disk is full, broken or
+read-only. Such a task counts as lost, after a short wait for the supervisor. Changes nothing."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from tfdeploy.agent.annotations import Optional, Set, Tuple
 from tfdeploy.agent.record import replace
 from tfdeploy.agent.run.folder import RunPaths
 
-PATIENCE_S = 3.0
+PATIENCE_S = 3.0  # how long a supervisor may take to write the end of its task
 WORDS = (
     "its process is gone, and how it ended could not be written: is the disk full, broken or "
     "read-only?"
 )
-_known: Set[Tuple[str, str, int]] = set()  # found before: not waited for a second time
+# Attempts that have already been waited for: (folder, task, attempt).
+_known: Set[Tuple[str, str, int]] = set()
 
 
 def resolved(paths: RunPaths, status: wire.TaskStatus) -> wire.TaskStatus:
-    """Return the current status of a task with a living supervisor; `lost` if its process has ended
-    and no status says how."""
+    """Return the current status of a task with a live supervisor. The status is `lost` if the
+    task's process has ended and no status says how."""
     if status.pid is None or os.path.exists("/proc/%d" % status.pid):
         return status
     which = (paths.host_dir, status.task, status.attempt)
@@ -29,7 +30,7 @@ def resolved(paths: RunPaths, status: wire.TaskStatus) -> wire.TaskStatus:
         from tfdeploy.agent.run import task_processes
 
         if task_processes.members(paths, [status.task])[0]:
-            return status  # its supervisor is still ending what it left behind
+            return status  # the supervisor is still ending processes that the task has left
         until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until and not _changed(paths, status):
             time.sleep(0.05)

@@ -19,7 +19,7 @@ from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.ownership import check_made_by_us
 from tfdeploy.agent.run.folder import RunPaths
 
-FICLONE = 0x40049409
+FICLONE = 0x40049409  # ioctl that shares the blocks of a file (reflink)
 
 
 def make_cwd(
@@ -29,8 +29,8 @@ def make_cwd(
     links: Dict[str, str],
     wanted: Callable[[], None],
 ) -> None:
-    """Make the folder; if it exists, do nothing. Calls `wanted` before each file. Raises OSError,
-    and what `wanted` raises."""
+    """Make the run's working directory, unless it exists. Calls `wanted` before each file. Raises
+    OSError, and the errors of `wanted`."""
     if os.path.isdir(paths.cwd):
         return
     temporary = os.path.join(paths.run_dir, ".cwd.%s.%s" % (paths.host, os.urandom(4).hex()))
@@ -38,7 +38,8 @@ def make_cwd(
         _copy_tree(layout.release_dir(paths.workdir, paths.job, release), temporary, wanted)
         for path in keep:
             target = layout.keep_dir(paths.workdir, paths.job, path)
-            # a program may have made it writable for others, below private folders
+            # The mode is not checked: a program may have made the folder writable for others, but
+            # the folders above it are private.
             if os.path.lexists(target):
                 check_made_by_us(target, paths.workdir)
             make_private(target)
@@ -54,7 +55,8 @@ def make_cwd(
 
 
 def _data(folder: str, path: str) -> str:
-    """Return the data set's folder, or its one file if the source was a file of that name."""
+    """Return the target of a link to a data set: its folder, or its only file if that has the name
+    of the link."""
     file = os.path.join(folder, os.path.basename(path))
     return (
         file if os.path.isfile(file) and os.listdir(folder) == [os.path.basename(path)] else folder
@@ -62,8 +64,8 @@ def _data(folder: str, path: str) -> str:
 
 
 def _link(root: str, path: str, target: str, seed: bool = False) -> None:
-    """Make `path` below `root` a link to `target`. `seed`: what the release had there fills an
-    empty target."""
+    """Make `path` below `root` a link to `target`. `seed`: move the release's files at `path` into
+    the target if the target is empty."""
     place = os.path.join(root, path)
     make_private(os.path.dirname(place))
     if os.path.isdir(place) and not os.path.islink(place):
@@ -99,8 +101,8 @@ def _copy_tree(source: str, target: str, wanted: Callable[[], None]) -> None:
 
 
 def _copy_file(source: str, target: str, clone: bool) -> bool:
-    """Copy content, time and executable bit. Return True if this file system can share blocks
-    (reflink)."""
+    """Copy content, time and executable bit. `clone`: try to share blocks (reflink). Return whether
+    the next file should try that too."""
     with open(source, "rb") as old, open(target, "xb") as new:
         about = os.fstat(old.fileno())
         if clone:
