@@ -1,8 +1,8 @@
-"""Find why a program ended: the line of its log that a person would quote. Pure, except
+"""Find out why a program ended: the line of its log that explains it best. Pure, except
 `read_streams`.
 
-An exception may only be the consequence of another one: `CancelledError` where the input of a model
-ran out.
+An exception may only be the consequence of another one, such as `CancelledError` after the input of
+a model ran out.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tfdeploy.agent.log.tracebacks import THREAD, Raised
 from tfdeploy.agent.metric_lines import CPP_PREFIX, last_state
 from tfdeploy.agent.record import NamedTuple
 
-READ_BYTES = 1 << 20  # of an attempt's log, its end
+READ_BYTES = 1 << 20  # bytes that are read, from the end of an attempt's log
 MESSAGE_CHARS = 200
-_STACK_LINES = 300  # of faulthandler
+_STACK_LINES = 300  # lines of a stack that faulthandler prints
 _REPORTED = re.compile(r"Error reported to Coordinator: <class '([\w.]+)'>, (.*)")
 _RAN_OUT = re.compile(r"Your input ran out of data[^.]*")
 _STATUS = re.compile(
@@ -30,11 +30,11 @@ _ABORTED = re.compile(
     r"|\S.*Assertion `.*' failed.*"
     r"|\*\*\* stack smashing detected.*"
 )
-# of `sys.exit("...")`, of Python and of shells: their last line says why
+# Exit codes of `sys.exit("...")`, Python and shells, after which the last line gives the reason.
 _EXPLAINED_EXITS = (1, 2, 126, 127)
 _FATAL = re.compile(r"(?:^|: )F[ \d]")
 _NOISE = re.compile(r"\s|\W*$|.*\b(?:DEBUG|INFO|WARNING|WARN|\w*Warning)\b|\[?[IW]\d{4} |.*\d%\|")
-# of argparse, and of absl
+# Usage errors of argparse and absl.
 _USAGE = re.compile(r"\S+(?: \S+)?: error: .+|FATAL Flags parsing error: .+")
 
 
@@ -42,14 +42,14 @@ def _names(words: str) -> FrozenSet[str]:
     return frozenset(words.split())
 
 
-# Consequences of what another thread, task or process did. Where something else was printed too,
-# that is the cause.
+# Consequences of what another thread, task or process did. If another exception was printed too,
+# that exception is the cause.
 _CONSEQUENCES = _names(
     """CancelledError OutOfRangeError AbortedError UnavailableError KeyboardInterrupt BrokenPipeError EOFError
     Empty ConnectionResetError ConnectionRefusedError SystemExit"""
 )
-# The next start may not meet these: they come from other tasks and processes, the network, memory
-# and disks.
+# Exceptions that may not occur at the next start, because they depend on other tasks and processes,
+# the network, memory and disks.
 _PASSING = _CONSEQUENCES | _names(
     """DeadlineExceededError FailedPreconditionError InternalError UnknownError DataLossError ResourceExhaustedError
     MemoryError OutOfMemoryError TimeoutError ConnectionError ConnectionAbortedError OSError IOError BlockingIOError
@@ -63,7 +63,7 @@ _PASSING_TEXT = re.compile(
     r"files|cuda error|cudnn|cublas"
     r"|uninitialized|not known|grpc|input/output error|stale file|barrier|\bpeer\b|lock(?:ed)?\b"
 )
-# Mistakes in the program, whatever their message names.
+# Exceptions that are always mistakes in the program, whatever their message says.
 _MISTAKES = _names(
     """AttributeError NameError UnboundLocalError TypeError ImportError ModuleNotFoundError SyntaxError
     IndentationError TabError NotImplementedError"""
@@ -80,8 +80,8 @@ class FailureReason(NamedTuple):
 
 
 def read_streams(task_dir: str, written_bytes: int) -> Tuple[str, str]:
-    """Return the end of an attempt's standard output and standard error, READ_BYTES together.
-    `written_bytes`: all that it wrote."""
+    """Return the end of an attempt's standard output and standard error, together at most
+    READ_BYTES. `written_bytes`: all bytes that the attempt wrote."""
     reader = LogReader(task_dir)
     reader.offset = max(0, reader.end() - min(written_bytes, READ_BYTES))
     texts: Dict[int, List[bytes]] = {0: [], 1: []}
@@ -99,8 +99,8 @@ def read_streams(task_dir: str, written_bytes: int) -> Tuple[str, str]:
 def explain_exit(
     out: str, err: str, roots: Sequence[str] = (), exit_code: Optional[int] = 1
 ) -> Optional[FailureReason]:
-    """Return why a program ended itself with a failure. `roots`: folders of the program, left out
-    of file names."""
+    """Return why a program ended itself with a failure, or None. `roots`: folders of the program,
+    left out of file names."""
     usage = _usage_error(err)
     if usage is not None:
         return FailureReason(_shortened(usage), usage)
@@ -114,8 +114,8 @@ def explain_exit(
 
 
 def explain_crash(err: str, roots: Sequence[str] = ()) -> Optional[FailureReason]:
-    """Return what a program that died of its own signal printed: a failed check of C++, or the
-    lines of faulthandler."""
+    """Return what a program printed before its own signal ended it: a failed check of C++ code, or
+    the lines of faulthandler. None: neither was printed."""
     message: Optional[str] = None
     lines = err.split("\n")[-tracebacks.MOST_LINES :]
     for number, line in enumerate(lines):
@@ -149,7 +149,8 @@ def _usage_error(err: str) -> Optional[str]:
 
 
 def _explain_exception(text: str, roots: Sequence[str]) -> Optional[FailureReason]:
-    """Return the last exception of the most telling source, or what led to it."""
+    """Return the last exception of the source that explains a failure best, or the exception that
+    led to it."""
     exceptions = list(tracebacks.read_exceptions(text, roots))
     if not exceptions:
         return None
@@ -163,8 +164,8 @@ def _explain_exception(text: str, roots: Sequence[str]) -> Optional[FailureReaso
 
 
 def _cause(last: Raised, exceptions: List[Raised], lines: List[str]) -> Raised:
-    """Return what led to an exception that is only a consequence; the exception itself if nothing
-    else was printed."""
+    """Return the exception that led to `last`, which is only a consequence. Return `last` if no
+    other exception was printed."""
     ran_out = [match.group() for match in map(_RAN_OUT.search, lines) if match]
     if ran_out:
         return last._replace(kind="", message=ran_out[-1])
@@ -184,9 +185,9 @@ def _may_pass(raised: Raised) -> bool:
 
 
 def _last_line(err: str) -> str:
-    """Return the last line, as `sys.exit` prints it; "" if it may be a library's."""
+    """Return the last line, as `sys.exit` prints it; "" if a library may have printed it."""
     lines = [line for line in err[-4096:].split("\n") if line.strip()]
-    # of a deprecated name
+    # TensorFlow prints advice about a deprecated name in two lines.
     advice = len(lines) > 1 and lines[-2].startswith("Instructions for updating")
     last = last_state(lines[-1]) if lines and not advice else ""
     return "" if _NOISE.match(last) or CPP_PREFIX.search(last) else last.strip()

@@ -1,14 +1,14 @@
-"""A task's log on disk, and its only writer. The reader is reader.py.
+"""Write a task's log, whose format this module defines. reader.py reads it.
 
-Two segments at most, `.1` being the older one, each a pair: out.log, the raw bytes of both pipes,
-and out.index, records of !QdBxH (offset of the first byte, counted from the run's beginning; UTC
-seconds; stream 0 or 1; attempt). A record reaches to the next one. It is written before its bytes,
-so a reader that takes the log's size first and reads the index then never sees a byte without its
-record. Of records with the same offset the last one counts.
+A log has at most two segments; `.1` is the older one. A segment is a pair of files: out.log, the
+raw bytes of both pipes, and out.index, records of !QdBxH (offset of the first byte since the run's
+beginning; UTC seconds; stream 0 or 1; attempt). A record describes the bytes up to the next record.
+It is written before its bytes, so a reader that reads the log's size before the index never sees a
+byte without its record. Of several records with the same offset the last one counts.
 
-Rotation renames the index, then the log, then makes a new log and last a new index. So: a log with
-bytes and no index beside it belongs to out.index.1, and an absent or empty log beside no index is a
-segment not yet begun.
+A rotation renames the index, then the log, then makes a new log, and last a new index. Therefore a
+log with bytes but without an index belongs to out.index.1. A missing or empty log without an index
+is a segment that has not begun.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RECORD = struct.Struct("!QdBxH")
 MERGE_S = 0.010  # chunks of one stream and attempt within this time share a record
 LOG, INDEX = "out.log", "out.index"
 OLD = ".1"
-LEAST_SEGMENT_BYTES = 4096
+LEAST_SEGMENT_BYTES = 4096  # each segment, log and index together, may grow to this size
 _LOOK_EVERY_S = 1.0  # how often the writer checks that its log was not removed
 
 
@@ -36,8 +36,8 @@ class Record(NamedTuple):
 
 
 def first_record(index_path: str) -> Optional[Record]:
-    """Return the record with which a segment begins: its offset is that of the segment's first
-    byte."""
+    """Return the first record of a segment, whose offset is that of the segment's first byte; None
+    if there is no whole record."""
     try:
         with open(index_path, "rb") as index:
             head = index.read(RECORD.size)
@@ -47,9 +47,9 @@ def first_record(index_path: str) -> Optional[Record]:
 
 
 class LogWriter:
-    """Appends what a task prints. Never raises for a full or failing disk: what does not fit is
-    counted in `lost_bytes` and leaves no gap in the offsets. `end` is the offset of the next byte.
-    One writer per folder."""
+    """Appends the output of a task. Never raises for a full or failing disk: lost bytes are counted
+    in `lost_bytes` and leave no gap in the offsets. `end`: the offset of the next byte. A folder
+    has one writer."""
 
     def __init__(self, task_dir: str, max_bytes: int) -> None:
         self.lost_bytes = 0
@@ -66,11 +66,11 @@ class LogWriter:
         try:
             self._resume()
         except OSError:
-            pass  # the disk is full or gone: append tries again
+            pass  # the disk is full or fails; append tries again
 
     def append(self, chunk: bytes, stream: int, attempt: int, now: float) -> None:
-        """Append one read of a pipe. stream 0 is standard output, 1 standard error; now is UTC
-        seconds."""
+        """Append the bytes of one read from a pipe. `stream`: 0 is standard output, 1 is standard
+        error. `now`: UTC seconds."""
         view = memoryview(chunk)
         try:
             self._follow_removal(now)
@@ -104,9 +104,10 @@ class LogWriter:
 
     def _write_record(self, index: int, record: Record) -> None:
         if self._last is not None and self._last.offset == record.offset:
-            # its bytes were lost: a full disk must not fill the index
+            # The bytes of the last record were lost. The new record replaces it, so that a full disk
+            # does not fill the index.
             self._index_bytes -= RECORD.size
-        self._last = None  # until it is really there
+        self._last = None  # until the record is written
         if os.pwrite(index, RECORD.pack(*record), self._index_bytes) < RECORD.size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._index_path)
         self._index_bytes += RECORD.size
@@ -151,7 +152,8 @@ class LogWriter:
             self._begin_segment()
 
     def _resume(self) -> None:
-        """Continue where the last writer of this folder ended, also in the middle of a rotation."""
+        """Continue where the previous writer of this folder ended, also in the middle of a
+        rotation."""
         begin = first_record(self._index_path)
         if begin is None and _size(self._log_path):
             _rename(self._log_path)
@@ -165,7 +167,8 @@ class LogWriter:
         self.end = begin.offset + self._log_bytes
 
     def _remove_segment(self) -> None:
-        for path in (self._index_path, self._log_path):  # one file of a pair is of no use
+        # One file of a pair alone is of no use.
+        for path in (self._index_path, self._log_path):
             if os.path.exists(path):
                 os.unlink(path)
 

@@ -1,7 +1,7 @@
 """Read a task's log while it is written, rotated or removed. format.py describes the files.
 
-Bytes are never decoded and never sent twice. What a rotation removed before it was read is counted,
-not hidden.
+Bytes are never decoded and never sent twice. Bytes that a rotation removed before they were read
+are counted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tfdeploy.agent.record import NamedTuple
 PIECE_BYTES = 256 << 10
 PIECE_RECORDS = 8192
 _BLOCK_BYTES = 3277 * RECORD.size
-_TRIES = 50  # looks at a rotation in progress, a millisecond apart
+_TRIES = 50  # attempts to open a log during a rotation, a millisecond apart
 
 
 class Piece(NamedTuple):
@@ -24,7 +24,7 @@ class Piece(NamedTuple):
     # [offset within the blob, UTC seconds, stream, attempt]; the first one at 0
     records: List[List[float]]
     blob: bytes
-    gone: int  # bytes between the last piece and this one that are no longer there
+    gone: int  # bytes between the previous piece and this one that were removed unread
 
 
 class Segment:
@@ -64,7 +64,7 @@ def open_segments(task_dir: str) -> List[Segment]:
             _close(fds)
             time.sleep(0.001)
             continue
-        if rotating:  # its writer died half way: see format.py
+        if rotating:  # the writer died during the rotation: see format.py
             _close([index, old_log])
             return _pair(log, old_index)
         return _pair(old_log, old_index) + _pair(log, index)
@@ -72,29 +72,29 @@ def open_segments(task_dir: str) -> List[Segment]:
 
 
 class LogReader:
-    """Reads a log in pieces. `offset` is where the next piece begins: the cursor that finds the
-    position again later."""
+    """Reads a log in pieces. `offset`: where the next piece begins. It is the cursor with which a
+    later reader resumes."""
 
     def __init__(self, task_dir: str, offset: int = 0) -> None:
         self.offset = offset
         self._task_dir = task_dir
         self._segment: Optional[Segment] = None
         self._gone = 0
-        self._records: List[Record] = []  # read from the index, not yet passed
+        self._records: List[Record] = []  # read from the index, not yet passed by `offset`
         self._position = 0  # the next record of the index to be read
 
     def read(self, limit: int = PIECE_BYTES) -> Optional[Piece]:
-        """Return what comes next, up to `limit` bytes; None: nothing more for now."""
+        """Return the next piece, of up to `limit` bytes; None: there is nothing to read now."""
         if self._segment is None:
             return self._next_piece(limit) if self._attach() else None
         piece = self._next_piece(limit)
-        # it no longer grows: its rest is read, then the next one
+        # The segment no longer grows. Its rest is read first, and then the next segment.
         if piece is None and self._is_superseded():
             piece = self._next_piece(limit) or (self._next_piece(limit) if self._attach() else None)
         return piece
 
     def end(self) -> int:
-        """Where the log ends just now."""
+        """Return the offset at which the log ends now."""
         segments = open_segments(self._task_dir)
         try:
             return segments[-1].end if segments else self.offset
@@ -118,7 +118,7 @@ class LogReader:
         if not segments:
             return False
         self._segment = segments[0]
-        # a power cut took bytes that were read already
+        # A power cut may have lost bytes that were already read.
         self.offset = min(self.offset, self._segment.end)
         skipped = max(0, self._segment.base - self.offset)
         self._gone += skipped
@@ -140,11 +140,12 @@ class LogReader:
     def _next_piece(self, limit: int) -> Optional[Piece]:
         segment = self._segment
         assert segment is not None
-        end = segment.end  # before the index: every byte below it has its record
+        # Read before the index, so that the index has a record for each byte before `end`.
+        end = segment.end
         if end <= self.offset:
             return None
         blob = os.pread(segment.log, min(limit, end - self.offset), self.offset - segment.base)
-        if not blob:  # cut off meanwhile
+        if not blob:  # truncated meanwhile
             return None
         records = self._describe(segment, self.offset + len(blob), end)
         if len(records) > PIECE_RECORDS:
@@ -156,7 +157,8 @@ class LogReader:
         return piece
 
     def _describe(self, segment: Segment, end: int, known_end: int) -> List[List[float]]:
-        """Return what the index says of the bytes from `offset` to `end`."""
+        """Return the records of the bytes from `self.offset` to `end`, in the form of
+        Piece.records. `known_end`: see _read_index."""
         described: List[List[float]] = []
         while True:
             for passed, record in enumerate(self._records):
@@ -167,13 +169,13 @@ class LogReader:
                 if described and described[-1][0] == relative:
                     described.pop()
                 described.append([relative, record.time, record.stream, record.attempt])
-            del self._records[:-1]  # the last one may reach on
+            del self._records[:-1]  # the last record may also describe later bytes
             if not self._read_index(segment, known_end):
                 return described
 
     def _read_index(self, segment: Segment, known_end: int) -> bool:
-        """Read more records. A record that has no bytes yet may still be replaced, so it is read
-        the next time."""
+        """Read more records from the index. Return False if there are none. A record at or after
+        `known_end` has no bytes yet and may still be replaced, so it is read the next time."""
         block = os.pread(segment.index, _BLOCK_BYTES, self._position * RECORD.size)
         records = unpack(block)
         while records and records[-1].offset >= known_end:

@@ -1,9 +1,9 @@
-"""Mask the values of a run's secrets in the output of its program, before it is written anywhere.
+"""Mask the values of a run's secrets in the output of its program, before the output is written.
 
-A secret may come in pieces: bytes that could begin one are held back until the next piece or the
-end of the stream. At most the length of the longest form is held back, or MOST_HELD bytes if escape
-sequences stand between the characters. Secrets are found in the forms of secret_forms.py, in the
-bytes as they are and in what a terminal shows of them (unseen.py).
+A secret may arrive in pieces, so bytes that could begin a secret are held back until the next piece
+or the end of the stream. At most the length of the longest form is held back, or MOST_HELD bytes if
+escape sequences separate the characters. Secrets are found in the forms of secret_forms.py, both in
+the raw bytes and in the text that a terminal shows (unseen.py).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Mask:
         self._beginnings: Dict[bytes, List[bytes]] = {}
         for form in self._forms:
             self._beginnings.setdefault(form[:_BEGINNING], []).append(form)
-        # stream -> (bytes, how many of them a written mask stands for)
+        # stream -> (held bytes, for how many of them a mask is already written)
         self._held: Dict[int, Tuple[bytes, int]] = {}
 
     def feed(self, stream: int, chunk: bytes) -> bytes:
-        """Return what may be written now."""
+        """Return the bytes that may be written now, with secrets masked."""
         if not self._forms:
             return chunk
         held, masked = self._held.pop(stream, (b"", 0))
@@ -49,15 +49,15 @@ class Mask:
         return self._written(stream, whole, masked, self._cut(whole, visible), visible)
 
     def rest(self, stream: int) -> bytes:
-        """Return what was held back, at the end of the stream."""
+        """Return the bytes that were held back, at the end of the stream, with secrets masked."""
         held, masked = self._held.pop(stream, (b"", 0))
         return self._written(stream, held, masked, len(held), unseen.visible_text(held))
 
     def _written(
         self, stream: int, whole: bytes, masked: int, cut: int, visible: Optional[VisibleText]
     ) -> bytes:
-        """Return `whole` up to `cut`, masked; hold the rest. `visible`: None if all of `whole` is
-        visible."""
+        """Return `whole` up to `cut`, masked, and hold back the rest. `masked`: for how many bytes
+        at the beginning a mask is already written. `visible`: None if all of `whole` is visible."""
         spans = self._spans(whole, masked, visible)
         pieces, at = [], 0
         for begin, end in spans:
@@ -71,8 +71,8 @@ class Mask:
         return b"".join(pieces + [whole[at:cut]]) if pieces else whole[:cut]
 
     def _spans(self, whole: bytes, masked: int, visible: Optional[VisibleText]) -> List[Span]:
-        """Return where secrets are, in order; overlapping ones are joined. The first `masked` bytes
-        are one of them."""
+        """Return the positions of secrets, in order. Overlapping ones are joined. The first
+        `masked` bytes belong to a secret."""
         covered: List[Span] = [(0, masked)] if masked else []
         covered += self._occurrences(whole)
         if visible is not None:
@@ -92,9 +92,10 @@ class Mask:
         return joined
 
     def _occurrences(self, text: bytes) -> List[Span]:
-        """Return where the forms stand in the text.
+        """Return the positions of the forms in the text.
 
-        Overlapping occurrences of one form are one span: `aaaa` stands at each `a` of a long row.
+        Overlapping occurrences of one form are one span: the form `aaaa` begins at each `a` of a
+        long row of them.
         """
         occurrences: List[Span] = []
         for form in self._forms:

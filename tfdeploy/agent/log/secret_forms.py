@@ -1,7 +1,7 @@
-"""List the forms in which a program may print a secret: as it is, in base64, percent-encoded,
+"""List the forms in which a program may print a secret: unchanged, in base64, percent-encoded,
 JSON-escaped, as Python's repr.
 
-Pure. Forms that say too little of a secret, or would match ordinary text, are left out.
+Pure. Forms that reveal too little of a secret, or would match ordinary text, are left out.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import json
 from tfdeploy.agent.annotations import Iterable, Iterator, List
 
 SHORTEST = 4  # characters; masking less would make the log unreadable and hide nothing
-SHORTEST_LINE = 8  # of one line of a value that has several
+SHORTEST_LINE = 8  # characters of one line of a value with several lines
 _SHORTEST_BASE64 = 5
 _UNRESERVED = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~"
-# quote(safe=''), quote, encodeURIComponent, all escaped
+# The bytes that each encoder leaves unescaped: quote(safe=''), quote, encodeURIComponent, and one
+# that escapes all bytes.
 _SAFE = (_UNRESERVED, _UNRESERVED + b"/", _UNRESERVED + b"!'()*", b"")
 
 
@@ -28,7 +29,7 @@ def forms(texts: Iterable[str]) -> List[bytes]:
 
 def _pieces(text: str) -> Iterator[str]:
     """Yield the value, the value without surrounding white space, and each line of a value with
-    several lines."""
+    several lines. Leaves out pieces that are too short."""
     lines = [line.strip() for line in text.splitlines()]
     longest = [line for line in lines if len(line) >= SHORTEST_LINE] if len(lines) > 1 else []
     for piece in {text, text.strip(), *longest}:
@@ -59,8 +60,9 @@ def _percent_tables() -> List[List[bytes]]:
 
 
 def _base64(raw: bytes) -> Iterator[bytes]:
-    """Return its base64 inside a longer text: at 0, 1 or 2 bytes behind a multiple of three.
-    Characters at both ends that also depend on neighbours are left out."""
+    """Yield the base64 of a secret inside a longer text, where the secret begins 0, 1 or 2 bytes
+    after a multiple of three bytes. Characters at both ends that also depend on neighbouring bytes
+    are left out."""
     for before in range(3):
         encoded = binascii.b2a_base64(b"\0" * before + raw, newline=False)
         own = encoded[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]

@@ -1,5 +1,5 @@
-"""Find where in a task's log to begin: at its last lines, or at a time. Reads backwards or by
-halving, never the whole log."""
+"""Find the offset in a task's log where its last lines, or the lines since a time, begin. Reads
+backwards or by binary search, never the whole log."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from tfdeploy.agent.annotations import List
 from tfdeploy.agent.log.reader import Segment, open_segments
 
 _BLOCK_BYTES = 256 << 10
-_LEAST_BYTES = 8 << 20  # lines may be endless: this many bytes, and
-_LINE_BYTES = 4 << 10  # this many for each line asked for, are read at most
+# Lines may be endless, so at most _LEAST_BYTES plus _LINE_BYTES per requested line are read.
+_LEAST_BYTES = 8 << 20
+_LINE_BYTES = 4 << 10
 
 
 def start_of_last(task_dir: str, lines: int) -> int:
-    """Return the offset after which at least the last `lines` lines follow, or 8 MiB + 4 KiB for
-    each line if lines are endless."""
+    """Return an offset that at least the last `lines` lines follow. If lines are endless, return
+    the offset 8 MiB + 4 KiB per line before the end."""
     segments = open_segments(task_dir)
     try:
         return _start_of_last(segments, lines)
@@ -78,7 +79,8 @@ def _first_since(segment: Segment, since: float) -> int:
 
 
 def _line_start(segment: Segment, offset: int) -> int:
-    """Return the line's beginning, if it is near."""
+    """Return where the line that contains `offset` begins, but at most _BLOCK_BYTES before
+    `offset`."""
     begin = max(segment.base, offset - _BLOCK_BYTES)
     block = os.pread(segment.log, offset - begin, begin - segment.base)
     return begin + block.rfind(b"\n") + 1

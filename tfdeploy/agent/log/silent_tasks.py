@@ -1,9 +1,9 @@
 """Find the tasks whose heartbeats TensorFlow missed when it ended a program, from the end of its
-log. Reads one file, decides nothing.
+log. Reads one file.
 
-A frozen worker does not die. The others of its gang do, seconds later, for want of its heartbeats
-(coordination service of TensorFlow 2.21). By their exit codes alone an operator would search the
-wrong host.
+A frozen worker does not die. The other tasks of its gang die seconds later, because its heartbeats
+are missing (coordination service of TensorFlow 2.21). Their exit codes alone would lead an operator
+to the wrong host.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ _TASK = re.compile(rb"/job:(\w+)/replica:\d+/task:(\d{1,9})")
 
 
 def blame(task_dir: str, own: str, said_bytes: int) -> Optional[str]:
-    """Return "TensorFlow heard nothing more of worker:1"; None: no such message in the log's last
-    `said_bytes`, which are those of this attempt."""
+    """Return a sentence such as "TensorFlow heard nothing more of worker:1", or None if the log has
+    no such message. `said_bytes`: the size of this attempt's output, which is the end of the
+    log."""
     try:
         with open(os.path.join(task_dir, LOG), "rb") as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - min(TAIL_BYTES, said_bytes)))
@@ -34,7 +35,7 @@ def blame(task_dir: str, own: str, said_bytes: int) -> Optional[str]:
 
 
 def silent_tasks(said: bytes) -> List[str]:
-    """Return the tasks whose heartbeats had stopped, by name, from the last such message."""
+    """Return the names of the tasks whose heartbeats had stopped, from the last such message."""
     messages = _UNHEALTHY.findall(said)
     named = _TASK.findall(messages[-1]) if messages else []
     return sorted({"%s:%d" % (job.decode("ascii"), int(index)) for job, index in named})

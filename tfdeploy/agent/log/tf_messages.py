@@ -1,7 +1,7 @@
-"""Distinguish a task's own output from TensorFlow's repeated messages that it waits for other
+"""Distinguish a task's own output from TensorFlow's repeated messages about waiting for other
 tasks.
 
-Reads only what is new in the log, and nothing if that is more than READ_BYTES.
+Reads only the new part of the log, and nothing if that part is larger than READ_BYTES.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from tfdeploy.agent.annotations import Dict, Optional, Tuple
 from tfdeploy.agent.log.format import LOG
 from tfdeploy.agent.record import NamedTuple
 
-READ_BYTES = 1 << 16  # more than this between two looks counts as its own output
-_HOLD_BYTES = 4096
+READ_BYTES = 1 << 16  # more new bytes than this count as the task's own output
+_HOLD_BYTES = 4096  # a longer line without an end counts as the task's own output
 _NAMED = re.compile(
     rb"still waiting for response from "
     rb"worker:\s*/job:([A-Za-z0-9_]+)(?:/replica:\d+)?/task:(\d{1,9})",
@@ -25,8 +25,8 @@ _ENDS = re.compile(rb"[\r\n\b]+")
 
 
 class Messages(NamedTuple):
-    own: bool  # it printed anything but that it waits
-    waits: Tuple[str, ...] = ()  # the tasks that it says it waits for
+    own: bool  # the task printed something other than messages about waiting
+    waits: Tuple[str, ...] = ()  # the tasks that the messages say it waits for
 
 
 def parse(text: bytes) -> Tuple[Messages, bytes]:
@@ -46,7 +46,7 @@ def parse(text: bytes) -> Tuple[Messages, bytes]:
 
 
 class MessageReader:
-    """Reads one task's log. The first call only finds where to begin."""
+    """Reads one task's log. The first call of `read_new` only stores where the log ends."""
 
     def __init__(self, task_dir: str) -> None:
         self._path = os.path.join(task_dir, LOG)
@@ -54,7 +54,7 @@ class MessageReader:
         self._rest = b""
 
     def read_new(self) -> Messages:
-        """Return what was printed since the last call."""
+        """Return the messages that were printed since the last call."""
         try:
             about = os.stat(self._path)
         except OSError:
@@ -67,7 +67,7 @@ class MessageReader:
             return Messages(True)
         held, new = self._rest, self._read(before[1], about.st_size - before[1])
         said, self._rest = parse(held + new)
-        grows = bool(held and new) and not _ENDS.search(new)  # dots without an end
+        grows = bool(held and new) and not _ENDS.search(new)  # progress dots without a line end
         return said._replace(own=said.own or grows)
 
     def _read(self, offset: int, count: int) -> bytes:

@@ -1,7 +1,7 @@
 """Read the exceptions that a log shows: kind, message and the line of the program's own code. Pure.
 
-A traceback in a TensorFlow log is followed by those of its chain, of other threads and of
-finalisers, by the stack of an operation's creation and by messages of C++.
+In a TensorFlow log, a traceback is followed by the other tracebacks of its chain, by those of other
+threads and of finalisers, by the stack of an operation's creation, and by messages of C++ code.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from tfdeploy.agent.annotations import Iterable, List, Optional, Sequence, Tuple
 from tfdeploy.agent.metric_lines import ESCAPE, last_state, program_text
 from tfdeploy.agent.record import NamedTuple
 
-MOST_LINES = 2000  # of a log, its last
-_MESSAGE_LINES = 300  # of one exception, with the stacks of operations in it
+MOST_LINES = 2000  # lines that are read, from the end of a log
+_MESSAGE_LINES = 300  # lines of one exception's message, with the stacks of operations in it
 _HEAD = "Traceback (most recent call last):"
 _LINKS = ("During handling of the above exception", "The above exception was the direct cause")
 _FRAME = re.compile(r'[\s|]*File "([^"]+)", line (\d+)')
-_SYNTAX_ERROR = re.compile(r'  File "([^"]+)", line (\d+)$')  # in the main file: it has no head
+# A syntax error in the main file has no _HEAD.
+_SYNTAX_ERROR = re.compile(r'  File "([^"]+)", line (\d+)$')
 _EXCEPTION = re.compile(r"[\s|]*([A-Za-z_][\w.<>]*)(?::(?: (.*))?)?$")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL")
 _LIBRARY = re.compile(
@@ -38,14 +39,15 @@ _MESSAGE_ENDS = (
     *_LINKS,
 )
 
-PROGRAM, THREAD, FINALISER = 2, 1, 0  # where an exception was raised, the most telling last
+# Where an exception was raised. The highest value explains a failure best.
+PROGRAM, THREAD, FINALISER = 2, 1, 0
 Frames = List[Tuple[str, str]]  # (file, line), the innermost last
 
 
 class Raised(NamedTuple):
     """One exception. `location`: " (train.py:88)"; "" if no line of the program's own code is
-    known. `source`: PROGRAM, THREAD or FINALISER. `chain`: the same number in exceptions that were
-    raised while another one was handled."""
+    known. `source`: PROGRAM, THREAD or FINALISER. `chain`: equal for exceptions of one chain, each
+    of which was raised while the one before it was handled."""
 
     kind: str
     message: str
@@ -55,7 +57,7 @@ class Raised(NamedTuple):
 
 
 def read_exceptions(text: str, roots: Sequence[str]) -> Iterable[Raised]:
-    """Return the exceptions in the order of the log. `roots`: folders of the program, left out of
+    """Yield the exceptions in the order of the log. `roots`: folders of the program, left out of
     file names."""
     lines = _program_lines(text)
     number, before, source, chain = 0, "", PROGRAM, 0
@@ -66,7 +68,7 @@ def read_exceptions(text: str, roots: Sequence[str]) -> Iterable[Raised]:
         if _HEAD not in line and syntax is None:
             before = line if line.strip() else before
             continue
-        # of a rank of torchrun, a logger, ...
+        # Programs such as torchrun, and loggers, begin each line with a prefix.
         prefix = line[: line.index(_HEAD)] if syntax is None else ""
         frames = [] if syntax is None else [(syntax.group(1), syntax.group(2))]
         if not any(link in before for link in _LINKS):
@@ -106,7 +108,7 @@ def _program_lines(text: str) -> List[str]:
 
 
 def _source(before: str) -> int:
-    """Return where it was raised, from the last line before its traceback."""
+    """Return where an exception was raised. `before`: the last line before its traceback."""
     if before.startswith(("Exception ignored", "Error in atexit", "Error in sys.")):
         return FINALISER
     return THREAD if "Exception in thread" in before else PROGRAM
@@ -115,8 +117,9 @@ def _source(before: str) -> int:
 def _read_one(
     lines: List[str], number: int, prefix: str, frames: Frames
 ) -> Tuple[Optional[Tuple[str, str, Frames]], int]:
-    """Add to `frames`. Return the exception's name, its message and the frames in that, and where
-    reading continues."""
+    """Read one traceback, and add its frames to `frames`. Return the exception (its name, its
+    message, and the frames that the message names; None if there is no exception), and the number
+    of the line at which reading continues."""
     while number < len(lines) and _HEAD not in lines[number]:
         text = _without(lines[number], prefix)
         number += 1

@@ -32,7 +32,7 @@ _INCOMPLETE = re.compile(
     rb"|[\xc2\xcd\xd8\xdb\xdc]|[\xe0-\xe3\xee\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})\Z"
 )
 _PLAIN = bytes(range(0x20, 0x7F)) + b"\t\n\r"
-MOST_INCOMPLETE = 4096  # bytes of an incomplete sequence
+MOST_INCOMPLETE = 4096  # limit of an incomplete sequence, in bytes
 
 
 def strip_invisible(text: bytes) -> bytes:
