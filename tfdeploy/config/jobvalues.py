@@ -217,6 +217,7 @@ def roles(node: Node) -> dict[str, RoleRule]:
 
 
 def check_role(role: str, node: Node) -> None:
+    """Raise ConfigError if `role` is not a known role."""
     if role not in ROLES:
         raise node.error(f"unknown role {role[:60]!r}", nearest(role, ROLES, "the roles are"))
 
@@ -247,6 +248,7 @@ def env(node: Node) -> dict[str, str]:
 
 
 def check_variable(name: str, node: Node) -> None:
+    """Raise ConfigError if `name` cannot be a variable, or tfdeploy sets it itself."""
     if not VARIABLE.match(name):
         raise node.error(
             f"{name[:80]!r} is not the name of a variable", "write letters, digits and _"

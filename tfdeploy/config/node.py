@@ -46,13 +46,16 @@ class Node:
 
     @property
     def location(self) -> str:
+        """Return "file:line"."""
         return f"{self.file}:{self.line}"
 
     @property
     def where(self) -> str:
+        """Return "file:line:key"."""
         return f"{self.location}:{self.path}" if self.path else self.location
 
     def error(self, what: str, next: str | None = None) -> ConfigError:
+        """Return a ConfigError at this location. `next`: the remedy; None: a general hint."""
         hint = next or "tfdeploy docs shows every key and what may stand there"
         return ConfigError(bounded(what), where=self.where, next=bounded(hint))
 
@@ -83,11 +86,13 @@ class Node:
         raise self.wrong(wanted, hint)
 
     def mapping(self, wanted: str = "a mapping") -> dict[str, Node]:
+        """Return the entries of a mapping. Raises ConfigError for any other kind."""
         if self.kind != "mapping":
             raise self.wrong(wanted)
         return self.keys
 
     def list_items(self, wanted: str = "a list") -> list[Node]:
+        """Return the items of a list. Raises ConfigError for any other kind."""
         if self.kind != "list":
             raise self.wrong(
                 wanted, f"write it as [{self.text}]" if self.kind in SCALARS and self.text else None
@@ -106,6 +111,7 @@ class Node:
 
 
 def bounded(text: str) -> str:
+    """Return the text, cut off after _SHOWN_CHARS characters."""
     return (
         text
         if len(text) <= _SHOWN_CHARS

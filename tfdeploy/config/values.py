@@ -78,6 +78,7 @@ def choice(*words: str) -> Callable[[Node], str]:
 
 
 def whole(node: Node, low: int, high: int) -> int:
+    """Return a whole number from `low` to `high`, both included."""
     given = node.scalar(f"a whole number from {low} to {high}")
     if not re.match(r"\d{1,18}\Z", given, re.ASCII) or not low <= int(given) <= high:
         raise node.wrong(f"a whole number from {low} to {high}")
@@ -165,6 +166,7 @@ def python(node: Node) -> str:
 
 
 def gpus(node: Node) -> Gpus:
+    """Return "auto", "none", a count, or a list of indices."""
     if node.kind == "list":
         numbers = tuple(whole(item, 0, 1023) for item in node.items)
         if len(set(numbers)) < len(numbers):
@@ -181,6 +183,7 @@ def gpus(node: Node) -> Gpus:
 
 
 def seconds(node: Node) -> float:
+    """Return a duration in seconds."""
     value = _amount(node, "a duration with its unit", SECONDS, "write it as 5s, 2m or 1h")
     if value > 86400 * 365:
         raise node.wrong("at most 365d")
@@ -188,6 +191,7 @@ def seconds(node: Node) -> float:
 
 
 def size_bytes(node: Node) -> int:
+    """Return a size in bytes."""
     value = int(_amount(node, "a size with its unit", BYTES, "write it as 1GiB or 500MB"))
     if not 65536 <= value <= 1 << 50:
         raise node.wrong("a size from 64KiB to 1024TiB")
@@ -207,6 +211,7 @@ def reserve(node: Node) -> int:
 
 
 def rate(node: Node) -> int:
+    """Return bytes a second."""
     try:
         return rate_of(node.scalar("bytes a second"))
     except ValueError:

@@ -60,6 +60,7 @@ def hosts_to_probe(inventory: Inventory, mode: Mode | None) -> tuple[str, ...]:
 def probed_hosts(
     inventory: Inventory, mode: Mode, facts: Mapping[str, HostFacts]
 ) -> dict[str, Host]:
+    """Return name -> host for the hosts to probe. Raises Refused if one of them has no facts."""
     asked = set(hosts_to_probe(inventory, mode))
     hosts = {host.name: host for host in inventory.hosts if host.name in asked}
     for name in hosts:

@@ -27,6 +27,8 @@ EVENTS_KEPT = 50_000  # limits the events that one recorder writes
 
 
 class RunStore:
+    """The stored runs below `root`/runs."""
+
     def __init__(self, root: Path) -> None:
         self.root = root / "runs"
 
@@ -36,7 +38,7 @@ class RunStore:
 
         Return True if they are on disk.
         """
-        # Imported late: most verbs write nothing.
+        # Most verbs write nothing, so they do not pay for this import.
         from tfdeploy.machine.private_files import make_private_folder, write_private_file
 
         folder = self.root / plan.run
@@ -99,6 +101,7 @@ class RunStore:
         return sorted(launch_times, key=lambda name: (launch_times[name], name), reverse=True)
 
     def plans(self) -> Iterator[Plan]:
+        """Yield every plan that can be read, newest first."""
         for run in self.runs():
             plan = self.plan(run)
             if plan is not None:
@@ -152,6 +155,7 @@ class RunStore:
         return True
 
     def recorder(self, run: str) -> Recorder:
+        """Return a callable that appends the run's events to its file."""
         return Recorder(self.root / run / "events.jsonl")
 
     def _folder(self, run: str) -> Path:

@@ -15,6 +15,8 @@ from tfdeploy.planning.broadcast.feeds import HERE, Doubt, Member
 
 @dataclass(frozen=True)
 class Blame:
+    """The members and sites that are slow."""
+
     slow: frozenset[str]  # members that feed nobody from now on
     thin: frozenset[str]  # sites with a slow link; they feed no other site
 

@@ -28,6 +28,8 @@ class Intake:
 
 @dataclass(frozen=True)
 class Member:
+    """One host of the broadcast, with its progress."""
+
     name: str
     site: str = ""  # hosts of one site are near each other (same subnet, or short round trips)
     serves: bool = True  # it listens, and a host could reach it or no host has tried yet
@@ -51,6 +53,8 @@ class Member:
 
 @dataclass(frozen=True)
 class Feed:
+    """A connection by which a parent sends the pieces of one stripe to a child."""
+
     parent: str  # HERE is the control machine
     child: str
     stripe: int = 0
@@ -79,6 +83,8 @@ class Move:
 
 @dataclass(frozen=True)
 class FeedPlan:
+    """All feeds of a broadcast, and what earlier plans have learned about slow members."""
+
     stripes: int  # number of stripes; fixed once the broadcast has begun
     # each incomplete member has exactly one feed for each stripe; no cycles within a stripe
     feeds: tuple[Feed, ...]
@@ -90,6 +96,7 @@ class FeedPlan:
 
     @cached_property
     def by_child(self) -> dict[str, tuple[Feed, ...]]:
+        """Return child -> its feeds."""
         feeds_by_child: dict[str, tuple[Feed, ...]] = {}
         for feed in self.feeds:
             feeds_by_child[feed.child] = (*feeds_by_child.get(feed.child, ()), feed)

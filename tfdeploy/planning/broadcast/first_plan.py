@@ -46,6 +46,7 @@ def first_plan(members: Iterable[Member], total_bytes: int) -> FeedPlan:
 
 
 def stripes_for(hosts: int, total_bytes: int) -> int:
+    """Return the number of stripes: 1 for a chain, TREES for trees."""
     is_quick = hosts * HOP_PIECES * PIECE_BYTES <= CHAIN_SHARE * total_bytes
     return 1 if hosts <= FEW or (hosts <= MANY and is_quick) else TREES
 

@@ -32,9 +32,12 @@ class Forest:
         self._missed = Counter(child for child, parent in shut if parent in self._serving)
 
     def may_feed(self, parent: str, child: str) -> bool:
+        """Return whether the parent serves and the child can reach it."""
         return parent in self._serving and (child, parent) not in self._shut and parent != child
 
     def reaches_nobody(self, child: str) -> bool:
+        """Return whether the child could not reach so many members that the control machine must
+        feed it."""
         return self._missed[child] >= REACHES_NOBODY
 
     def feeds(self) -> Iterator[tuple[int, str, str]]:
@@ -44,9 +47,11 @@ class Forest:
                 yield stripe, parent, child
 
     def cut(self, child: str, stripe: int) -> None:
+        """Remove the child's feed in this stripe."""
         self.parents[stripe].pop(child, None)
 
     def children(self, stripe: int) -> dict[str, list[str]]:
+        """Return parent -> its children in this stripe."""
         children_of: dict[str, list[str]] = {}
         for child, parent in self.parents[stripe].items():
             children_of.setdefault(parent, []).append(child)

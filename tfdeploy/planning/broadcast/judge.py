@@ -42,6 +42,8 @@ TRIED_FOR_S = 30.0
 
 @dataclass(frozen=True)
 class Verdict:
+    """The feeds that deliver too little, and the members to blame."""
+
     doubts: tuple[Doubt, ...]
     blame: Blame
     starved: frozenset[tuple[str, int]]  # (child, stripe)
@@ -74,6 +76,8 @@ def judge(plan: FeedPlan, forest: Forest) -> Verdict:
 
 
 class _FeedEvaluator:
+    """Compares the feeds of a plan with what they should deliver. `before`: the blame so far."""
+
     def __init__(self, plan: FeedPlan, forest: Forest, before: Blame) -> None:
         self._forest, self._members, self._before = forest, forest.members, before
         self._moves = {(move.child, move.stripe): move for move in plan.moves}

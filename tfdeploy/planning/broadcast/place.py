@@ -36,6 +36,8 @@ def place_children(forest: Forest, verdict: Verdict, lone: list[tuple[str, int]]
 
 
 class _Placer:
+    """Moves children between parents and keeps account of the parents' loads."""
+
     def __init__(self, forest: Forest, verdict: Verdict) -> None:
         self._forest, self._members, self._verdict = forest, forest.members, verdict
         self._relays = {

@@ -54,6 +54,7 @@ def in_use(host: Host, facts: HostFacts) -> str:
 
 
 def all_busy(host: Host, facts: HostFacts, what: str) -> Refused:
+    """Return the error for a host without enough free GPUs."""
     return Refused(
         f"{what}: {_used(_busy(facts))} (a GPU with more than {_MUCH} in use counts as busy)",
         where=f"host {host.name}",

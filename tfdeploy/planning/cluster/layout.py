@@ -42,6 +42,7 @@ class Layout:
         return cluster_json(self.cluster)
 
     def on(self, host: str) -> tuple[Seat, ...]:
+        """Return the tasks of a host."""
         return tuple(seat for seat in self.seats if seat.host == host)
 
 

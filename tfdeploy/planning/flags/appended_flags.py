@@ -31,7 +31,7 @@ class Appended:
     flags: tuple[Flag, ...]
     note: str
     own: tuple[Flag, ...] = ()
-    known: tuple[Flag, ...] = ()  # all that would tell the program of its cluster
+    known: tuple[Flag, ...] = ()
 
 
 def choose(job: Job, program: Program, roles: Collection[str] = ("ps", "worker")) -> Appended:
@@ -172,6 +172,8 @@ def _shown(flag: Flag) -> str:
 
 
 def _unknown_arguments(offered: ClusterFlags) -> str:
+    """Return the end of the note that names positional arguments with an unknown meaning; "" for
+    none."""
     if not offered.unknown:
         return ""
     return f"; it also needs {', '.join(offered.unknown)}, which is not known: {NAME_THEM}"

@@ -143,6 +143,7 @@ class Flag:
 
 
 def plain(spelling: str) -> str:
+    """Return the spelling without leading dashes, with underscores for other dashes."""
     return spelling.lstrip("-").replace("-", "_")
 
 
@@ -180,14 +181,17 @@ def calls(program: Program) -> Iterator[tuple[str, ast.Call]]:
 
 
 def is_argparse(call: ast.Call) -> bool:
+    """Return whether the call is add_argument of argparse or add_option of optparse."""
     return last_name(call.func) in ("add_argument", "add_option")
 
 
 def strings(call: ast.Call) -> list[str]:
+    """Return the literal texts among the positional arguments of a call."""
     return [word for argument in call.args if (word := text(argument)) is not None]
 
 
 def given(call: ast.Call) -> Keywords:
+    """Return the keyword arguments of a call: name -> expression."""
     return {keyword.arg: keyword.value for keyword in call.keywords}
 
 

@@ -114,7 +114,8 @@ def _parts(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     elif isinstance(node, ast.Dict):
         keys = {text(key): value for key, value in zip(node.keys, node.values, strict=True)}
         yield from ((name, keys[key]) for key, name in _LISTS.items() if key in keys)
-        if {"type", "index"} <= keys.keys():  # the task of a TF_CONFIG
+        # These keys are those of a TF_CONFIG's task.
+        if {"type", "index"} <= keys.keys():
             yield from (("job_name", keys["type"]), ("task_index", keys["index"]))
     elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
         key = text(node.targets[0].slice) or ""

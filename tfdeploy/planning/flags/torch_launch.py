@@ -107,7 +107,6 @@ def _launcher(command: Sequence[str]) -> str | None:
 
 
 def _without_launcher(command: Sequence[str]) -> list[str]:
-    """Return the program and its flags after the interpreter; [] if the command names no *.py
-    file."""
+    """Return `python`, the program and its flags; [] if the command names no *.py file."""
     at = next((number for number, word in enumerate(command) if word.endswith(".py")), None)
     return [] if at is None else ["python", *command[at:]]

@@ -70,6 +70,7 @@ class Needs:
         )
 
     def uses(self, host: str) -> bool:
+        """Return whether the mode uses the host."""
         return self.hosts is None or host in self.hosts
 
 

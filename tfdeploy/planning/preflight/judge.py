@@ -87,6 +87,7 @@ def judge(probed: Probed, only: Iterable[str] = RULES) -> dict[str, tuple[Check,
 
 
 def errors_only(checks: Mapping[str, tuple[Check, ...]]) -> dict[str, tuple[Check, ...]]:
+    """Return host -> its failed checks of level error, without hosts that have none."""
     return {
         host: errors
         for host, host_checks in checks.items()

@@ -21,8 +21,8 @@ MOST_LINKS = 20_000  # limits the number of links that one preflight tries
 MOST_PORTS = 8  # limits the ports that are tried on one host
 SAMPLE = 2  # number of ports tried on a host without a plan: both ends of its range
 SLOW = 5  # a link is slow if it is this many times slower than the median
-FAST_MBIT_S = 1000.0  # a link with this rate is never slow
-_NEAR_MS = 2.0  # a link with a round trip up to this time is never slow
+FAST_MBIT_S = 1000.0  # a rate of at least this is never called slow
+_NEAR_MS = 2.0  # a round trip of at most this is never called slow
 
 
 class HostPorts(NamedTuple):

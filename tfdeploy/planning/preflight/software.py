@@ -64,7 +64,8 @@ def tensorflow(case: Case) -> Iterator[Problem]:
     if facts.environment is not None:
         fix = "tfdeploy setup"
     elif (python := usual.get("python")) and python != facts.python:
-        own, most = shlex.quote(facts.python), shlex.quote(python)  # hosts report these paths
+        # Hosts report these paths, so a shell must not interpret them.
+        own, most = shlex.quote(facts.python), shlex.quote(python)
         fix = (
             f"{case.host.name} uses {own}, most {most}: set {case.host.setting('python')}, or: "
             f"{fix}"

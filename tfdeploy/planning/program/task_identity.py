@@ -26,6 +26,8 @@ _READERS = """
 
 @dataclass(frozen=True)
 class TaskIdentity:
+    """The sources, apart from flags, by which the tasks learn which task they are."""
+
     job_names: JobNames
     cluster_variables: ClusterVariables
     own_hosts: OwnHosts

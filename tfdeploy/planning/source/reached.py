@@ -65,6 +65,8 @@ def reached(program: Program, *, workers: bool) -> Reached:
 
 
 class _Walk:
+    """Collects the nodes and files that the program surely executes."""
+
     def __init__(self, program: Program, workers: bool) -> None:
         self.nodes: set[int] = set()
         self.files: dict[str, None] = dict.fromkeys(program.roots)

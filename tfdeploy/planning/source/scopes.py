@@ -46,6 +46,7 @@ class Scope:
 
 @lru_cache(maxsize=4)
 def scopes(program: Program) -> Scopes:
+    """Return the scopes of the program, cached."""
     return Scopes(program)
 
 
@@ -59,6 +60,7 @@ class Scopes:
         self._bound: dict[int, dict[str, list[ast.AST]]] = {}
 
     def module(self, path: str) -> Scope:
+        """Return the scope of a module's top level; empty for a file that was not parsed."""
         if path not in self._modules:
             module = self._program.by_path.get(path)
             self._modules[path] = Scope(path, bound=_bound(module.tree.body if module else []))

@@ -99,12 +99,14 @@ _TRAIN_SESSIONS = tuple(
 )
 # If a program uses one of these, the Keras that it takes from compat.v1 runs in a graph.
 _SESSIONS = ("compat.v1.Session", "compat.v1.InteractiveSession", "compat.v1.placeholder")
-_PACKAGES = ("tf_slim",)  # uses tf.layers itself
+_PACKAGES = ("tf_slim",)  # packages that use tf.layers themselves
 _METHODS = ("reset_states", "fit_generator", "evaluate_generator", "predict_generator")
 _OPTIMIZERS = (*_LEGACY_OPTIMIZERS, "AdamW")
 
 
 class Keras2Use(NamedTuple):
+    """The first use in a program that needs Keras 2, and its place."""
+
     where: str  # "train.py:12"
     # "tf.keras.experimental.PeepholeLSTMCell", "tf.keras.layers in a graph", ".reset_states()",
     # "Adam(lr=)"
