@@ -1,4 +1,4 @@
-"""Write the plan's notes for users: reasons for counts and ports, and possible problems."""
+"""Writes the plan's notes for users: reasons for counts and ports, and possible problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Describe a broadcast: its members with their progress, and the feeds between them."""
+"""Describes a broadcast: its members with their progress, and the feeds between them."""
 
 from __future__ import annotations
 
