@@ -13,8 +13,10 @@ from tfdeploy.errors import BadAnswer
 
 @dataclass(frozen=True)
 class NamedRows:
-    """Some rows of a listing. Hosts that lack the same rows share one: equal names mean equal
-    rows."""
+    """Some rows of a listing. Objects with equal names have equal rows.
+
+    So hosts that lack the same rows can share one object, and comparing objects is cheap.
+    """
 
     name: str
     rows: Sequence[int] = field(compare=False, repr=False)
@@ -23,7 +25,7 @@ class NamedRows:
 class RowSet(Collection[int]):
     """A set of rows of a listing with `total_rows` rows.
 
-    It takes one byte per row; a set of a million ints would take 100 MB.
+    It needs one byte per row. A set of a million ints would need 100 MB.
     """
 
     def __init__(self, rows: Iterable[int], total_rows: int) -> None:
@@ -42,8 +44,10 @@ class RowSet(Collection[int]):
 
 
 def rows_of(packed: str, rows: Listing, host: str) -> array[int]:
-    """Return the rows that a host's bitmap names. Raise BadAnswer unless they are files with
-    content."""
+    """Return the rows in a host's bitmap.
+
+    Raises BadAnswer if the bitmap does not fit the listing, or if a row is not a file with content.
+    """
     content = unpack_bitmap(packed, host)
     if len(content) != (len(rows) + 7) // 8:
         raise BadAnswer("its bitmap of files does not fit the listing", where=host)

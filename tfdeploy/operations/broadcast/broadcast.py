@@ -1,7 +1,7 @@
-"""Runs one broadcast: hosts that lack the same files receive them, and feed each other meanwhile.
+"""Run one broadcast: hosts that lack the same files receive them, and feed each other meanwhile.
 
-The planner decides which member feeds which. It decides again whenever a member dies, is slow, or
-is not reached. Nothing that has arrived is sent again.
+The planner chooses the parents of each member. It plans again if a member fails, is slow, or cannot
+be reached by another member. Pieces that have arrived are not sent again.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ from tfdeploy.planning.broadcast.first_plan import first_plan
 from tfdeploy.planning.broadcast.next_plan import next_plan
 from tfdeploy.transport.protocols import Session
 
-CALLS_AT_ONCE = 16
+CALLS_AT_ONCE = 16  # members that are called at the same time
 PLAN_S = 0.5  # interval at which the feeds are planned again
-RETRY_S = 0.05
-# The source is hashed this many segments ahead of the fastest member, so that the segments are still
-# in the page cache when they are sent.
+RETRY_S = 0.05  # interval at which a reconnect checks whether the member is still busy
+# The source is hashed at most this many segments ahead of the fastest member, so that the segments
+# are still in the page cache when they are sent.
 SEGMENTS_AHEAD = 4
 JOIN_TIMEOUT_S = 30.0  # a member that has not joined by then has failed
-# A member whose connection ended fails after this time, if all other members are done.
+# Time to join again for a member whose connection ended, if all other members are done.
 REJOIN_S = 5.0
-START_WITHOUT_S = 2.0  # the broadcast starts without members that join later
+START_WITHOUT_S = 2.0  # after this time, the broadcast starts without members that have not joined
 
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass
 class Broadcast:
-    """Sends what `source` holds to all members.
+    """Sends the files of `source` to all members.
 
-    members: by host name.
-    progress: called with (host, arrived bytes, lacking bytes) for each report.
-    what: the name of the transfer in events; "" emits none.
+    members: the members by host name.
+    progress: called with (host, arrived bytes, lacking bytes) for each report of a member.
+    what: the name of the transfer in events; "" emits no events.
     check_source: raises SourceChanged if the source has changed.
-    put_in_place: puts a member's files in place. The member goes on feeding others.
-    reconnect: returns a new session after a member's connection ended; raises TfdeployError. None:
-        the member fails.
+    put_in_place: puts a member's files in place. The member continues to feed others.
+    reconnect: returns a new session of a member whose connection ended, or raises TfdeployError.
+        None: the member fails.
     """
 
     source: Source
@@ -75,11 +75,12 @@ class Broadcast:
     _roots: list[bytes] = field(default_factory=list)
     _unreachable_pairs: set[tuple[str, str]] = field(default_factory=set)
     _plan: FeedPlan | None = None  # immutable, because threads of the pool read it
-    # Host name -> since when it is expected to join (monotonic seconds).
+    # {host that has not joined: since when it is expected to join, in monotonic seconds}
     _not_joined: dict[str, float] = field(default_factory=dict)
-    # Hosts that had everything in place when their connection ended.
+    # Hosts whose connection ended after their files were in place.
     _placed_and_lost: set[str] = field(default_factory=set)
-    _is_source_hashed: bool = False  # completely, and unchanged meanwhile
+    # True once the whole source is hashed, and has not changed meanwhile.
+    _is_source_hashed: bool = False
     _is_checking_source: bool = False
     _ended: bool = False
     _joined_at: float = 0.0
@@ -93,7 +94,7 @@ class Broadcast:
     def run(self, join: Callable[[MemberSession], Args]) -> dict[str, TfdeployError]:
         """Run until each member has its files in place or has failed. Return the errors by host.
 
-        `join`: returns a member's own arguments of broadcast.join. Raises SourceChanged.
+        `join` returns the arguments of broadcast.join for a member. Raises SourceChanged.
         """
         keys = certificates(f"broadcast {self.id}", self.members)
         names = sorted(self.members)
@@ -126,20 +127,25 @@ class Broadcast:
         }
 
     def fed_by(self, host: str) -> str | None:
-        """Return which host fed `host` last; "" is this machine, None is no host."""
+        """Return the parent from which `host` was fed last ("": this machine; None: no parent)."""
         return next(iter(reversed(self.report.fed.get(host, {}).values())), None)
 
     def _members_planned_before_joining(self) -> set[str]:
-        """Return the members that are planned as if they had joined already. After START_WITHOUT_S
-        a member is added only when it has joined."""
+        """Return the members that are planned as if they had joined already.
+
+        After START_WITHOUT_S there are none, unless no member has joined yet. A member that must
+        join again is never expected.
+        """
         is_late = time.monotonic() > self._joined_at + START_WITHOUT_S
         if is_late and len(self._not_joined) < len(self.members):
             return set()
         return {name for name in self._not_joined if not self.members[name].reconnects}
 
     def _fail_not_joined(self) -> None:
-        """Fail members that did not join in time. A member that must reconnect gets less time if all
-        others are done."""
+        """Fail the members that did not join in time.
+
+        A member that must join again gets less time if all other members are done.
+        """
         others_done = all(
             member.placed for member in self._live_members() if member.name not in self._not_joined
         )
@@ -170,8 +176,9 @@ class Broadcast:
     def _process_reports(self, within_s: float) -> None:
         """Process reports for `within_s` seconds.
 
-        Returns early on anything except progress. Planning after each progress report would take a
-        sixth of a core with 32 hosts, and all of it with 200.
+        Returns early after any report except plain progress, so that the feeds are planned again.
+        Planning after each report of progress would need a sixth of a core with 32 hosts, and a
+        whole core with 200 hosts.
         """
         deadline = time.monotonic() + within_s
         due = False
@@ -250,7 +257,11 @@ class Broadcast:
                 emit_note(self.emit, text, level="detail", host=member.name)
 
     def _handle_lost(self, member: MemberSession, error: TfdeployError) -> None:
-        """Reconnect to a member whose connection ended, once. It resumes where it was."""
+        """Handle the end of a member's connection: reconnect once, or fail the member.
+
+        After the reconnect the member resumes where it was. A member whose files are in place need
+        not reconnect, unless it holds or lends the source.
+        """
         is_first = (
             isinstance(error, HostUnreachable) and member.error is None and not member.reconnects
         )
@@ -276,25 +287,32 @@ class Broadcast:
         report = self._report_callback(member)
         try:
             session = self.reconnect(member)
-            while member.busy:  # a call over the old connection fails by itself
+            # A call over the old connection fails by itself.
+            while member.busy:
                 time.sleep(RETRY_S)
             member.start_over(session)
             if not self._ended:
                 member.join(self._join_args[member.name], report)
         except TfdeployError:
-            report(lost)  # the first error says more
+            # The error of the lost connection explains more than that of the reconnect.
+            report(lost)
         except Exception as error:  # noqa: BLE001 - the main loop raises what is a bug
             report(error)
 
     def _report_callback(self, member: MemberSession) -> Callable[[MemberReport | Exception], None]:
-        """Return a function that queues reports of the member's present connection. Late reports of
-        an earlier connection are dropped."""
+        """Return a function that queues reports of the member's present connection.
+
+        Late reports of an earlier connection are dropped.
+        """
         reconnects = member.reconnects
         return lambda message: self._reports.put((member, reconnects, message))
 
     def _source_callback(self, report: Callable[[Exception], None]) -> Callable[[Exception], None]:
-        """Return a callback for a feeder's errors. If a host holds the source, an error of that host
-        is reported as its own."""
+        """Return a callback for the errors of a feeder.
+
+        An error of the host that holds the source is reported for that host, and not for the
+        member that is fed.
+        """
         held_by = self.members.get(self.source.held_by or "")
 
         def failed(error: Exception) -> None:
@@ -322,7 +340,7 @@ class Broadcast:
                 self.source.error = self.source.error or error
 
     def _has_all_elsewhere(self) -> bool:
-        """True if the other members no longer need the host that holds the source."""
+        """Return whether the other members no longer need the host that holds the source."""
         return self._is_source_hashed and any(member.complete for member in self._live_members())
 
     # --- planning and placing
@@ -334,7 +352,7 @@ class Broadcast:
         if len(waited_for) < len(self.members):
             for member in waited_for:
                 member.hurry_if_silent()
-        # No member receives anything: find out whether a lender is dead.
+        # If no member receives anything, find out whether a lender is unreachable.
         if waited_for and all(member.is_stuck for member in waited_for):
             for member in self._live_members():
                 if member.lends:
@@ -345,7 +363,7 @@ class Broadcast:
         return [member for member in self.members.values() if member.error is None]
 
     def _plan_and_tell(self, pool: ThreadPoolExecutor) -> None:
-        """Plan the feeds, and send each member what has changed for it."""
+        """Plan the feeds, and send each member its changed feeds and new hashes."""
         if self.source.error is not None:
             raise self.source.error
         expected = self._members_planned_before_joining()
@@ -388,8 +406,11 @@ class Broadcast:
                 pool.submit(self._try_to_send_changes, member, self._report_callback(member))
 
     def _put_in_place(self, pool: ThreadPoolExecutor) -> None:
-        """Put files in place on each member that is complete; members do not wait for each other. A
-        member that is complete only by size and time waits until no member receives any more."""
+        """Put the files in place on each complete member. Members do not wait for each other.
+
+        But a member whose files were compared only by size and time waits until all members are
+        complete.
+        """
         if self.source.error is not None:
             raise self.source.error
         received = all(member.complete for member in self._live_members())
@@ -412,11 +433,15 @@ class Broadcast:
             pool.submit(self._check_source, unseen)
 
     def _check_source(self, members: list[tuple[MemberSession, int]]) -> None:
-        """Check that the source has not changed. A write that keeps a file's size and time is found
-        only after the file's last piece was sent."""
+        """Check that the source has not changed, and record that for the complete `members`.
+
+        Each entry is (member, its number of reconnects when it was found complete). A member that
+        has reconnected since then is skipped.
+        """
         try:
             self.check_source()
-        except HostUnreachable:  # these members have what the source was when it was hashed
+        except HostUnreachable:
+            # The members have the source as it was when it was hashed.
             pass
         except Exception as error:  # noqa: BLE001 - the main loop raises it
             self.source.error = error
@@ -434,7 +459,7 @@ class Broadcast:
             report(error)
 
     def _send_changes(self, member: MemberSession, report: Callable[[Exception], None]) -> None:
-        """Call the member with the feeds and hashes that are new for it."""
+        """Send the member its changed feeds and new hashes, and feed it from this machine if planned."""
         plan = self._plan
         assert plan is not None
         feeds = plan.by_child.get(member.name, ())
@@ -455,13 +480,17 @@ class Broadcast:
             report(error)
         finally:
             member.busy = False
-            self._wake()  # there may be something new for the member
+            # Meanwhile the plan may have changed for this member.
+            self._wake()
 
     def _feed_from_here(
         self, member: MemberSession, feeds: tuple[Feed, ...], report: Callable[[Exception], None]
     ) -> None:
-        """Feed the member from this machine. When its stripes change, the feeder is restarted, so
-        that the member is asked again which pieces it lacks."""
+        """Feed the member from this machine, if the feeds say so.
+
+        If the stripes from this machine change, a new feeder is started. It asks the member again
+        which pieces it lacks.
+        """
         stripes = frozenset(feed.stripe for feed in feeds if not feed.parent)
         if stripes == member.stripes_from_here:
             return
@@ -482,7 +511,7 @@ class Broadcast:
         return max((member.have_bytes for member in self._live_members()), default=0)
 
     def _hash_source(self) -> None:
-        """Hash the source, SEGMENTS_AHEAD of the fastest member."""
+        """Hash the source, at most SEGMENTS_AHEAD segments ahead of the fastest member."""
         ahead = SEGMENTS_AHEAD * SEGMENT * PIECE_BYTES
         try:
             for segment in range(self.source.cut.segments):

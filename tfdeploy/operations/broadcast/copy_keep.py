@@ -1,7 +1,7 @@
 """Copy the keep folders of one host to other hosts, from host to host.
 
 Used before a mirrored run, and for `fetch --onto`. All hosts list their folders first, so that only
-missing files are sent; a second launch after the same training sends nothing.
+missing files are sent. A second launch after the same training sends nothing.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")
 
 @dataclass(frozen=True)
 class KeepDifference:
-    """What makes a host equal to the source.
+    """The changes that make the keep folders of a host equal to those of the source.
 
-    `files` are to be sent. `aside` are `checkpoint` records that the source lacks and that must be
-    set aside.
+    `files` must be sent. `aside` are checkpoint records that the source does not have and that must
+    be set aside.
     """
 
     files: tuple[FoundFile, ...]
@@ -47,9 +47,9 @@ class KeepDifference:
 
 @dataclass(frozen=True)
 class KeepCopy:
-    """Which keep folders of which job are copied from `source`.
+    """A request to copy the folders `keep` of a job from the host `source`.
 
-    `run` is the run that they are copied for, if any.
+    `run` is the run for which they are copied, if any.
     """
 
     job: str
@@ -96,7 +96,7 @@ def copy_keep(fleet: Fleet, copy: KeepCopy, hosts: tuple[Host, ...], emit: Emit)
 def keep_difference(
     source: tuple[FoundFile, ...], existing: tuple[FoundFile, ...]
 ) -> KeepDifference:
-    """Compare by path, size and mtime in whole seconds. Links are not copied."""
+    """Compare files by path, size and mtime in whole seconds. Links are not copied."""
     ours = [file for file in source if file.target is None and not _OF_A_WORKER.search(file.path)]
     theirs = {file.path: _stamp(file) for file in existing if file.target is None}
     paths = {file.path for file in ours}
@@ -115,7 +115,7 @@ def _stamp(file: FoundFile) -> tuple[int, int]:
 
 
 def _begin(session: Session, copy: KeepCopy, differences: Mapping[str, KeepDifference]) -> Session:
-    """Let the host reserve space for what it lacks, and return its session."""
+    """Let the host make a folder for the files that it lacks, and return its session."""
     difference = differences.get(session.host.name)
     if difference is not None:
         check_below_workdir(
@@ -133,7 +133,7 @@ def _broadcast(
     differences: Mapping[str, KeepDifference],
     emit: Emit,
 ) -> dict[str, TfdeployError]:
-    """Send the missing files. Return the errors of hosts. Raises SourceChanged."""
+    """Send the missing files, and return the errors by host. Raises SourceChanged."""
     lacking = sorted(
         {
             _named_file(file)

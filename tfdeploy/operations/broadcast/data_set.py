@@ -1,4 +1,4 @@
-"""Decide for one data set what each host should have, and where missing files come from."""
+"""Decide for one data set which files each host should have, and which host sends them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing
 from tfdeploy.tree.datasets import has_changed, read_again
 
-# From so many bytes on, a host that has all of the data feeds the others instead of this machine.
+# If at least so many bytes are sent, a host that has all of the data sends them instead of this
+# machine.
 LENT_BYTES = 64 << 20
 LOOK_S = 600.0
 
@@ -27,8 +28,8 @@ LOOK_S = 600.0
 class DataSet:
     """A data set.
 
-    `listing` lists all of it. `origin` is the host that it comes from (None: this machine). `split`
-    tells which host gets which files.
+    `listing` lists the whole data set. `origin` is the host that it comes from (None: this
+    machine). `split` tells which host gets which files (None: each host gets all).
     """
 
     listing: DataListing
@@ -36,7 +37,7 @@ class DataSet:
     split: Split | None = None
 
     def wanted(self, host: str) -> Wanted | None:
-        """Return what a host should have; None if it should have nothing of it."""
+        """Return what a host should have; None if it should have nothing of the data set."""
         return wanted_whole(self.listing) if self.split is None else self.split.wanted.get(host)
 
     def read_again(self, fleet: Fleet) -> DataListing:
@@ -61,15 +62,15 @@ class DataSet:
         wanting: Mapping[str, Sequence[int]],
         complete: Iterable[Host],
     ) -> list[Stream]:
-        """Return the streams that bring every host what it lacks.
+        """Return the streams that send every host what it lacks.
 
-        `lacks` and `wanting` are rows of the whole data set, for hosts that lack some. `complete`
-        are the hosts that have everything they should have.
+        `lacks`: the rows of the whole data set that each host lacks. `wanting`: the rows that each
+        of these hosts should have. `complete`: the hosts that lack nothing.
         """
         sizes, origin = self.listing.rows.sizes, self.origin.name if self.origin else None
         lacking = {name: each.rows for name, each in lacks.items() if each.rows}
         if self.split is not None:
-            # The origin's files are correct by definition, so what others hold does not matter.
+            # The origin's files are correct by definition, so no other host lends files.
             held = {} if origin is not None else self.split.held
             return streams({name: wanting[name] for name in lacking}, lacking, sizes, held, origin)
         different = set(lacks.values())  # most hosts lack the same rows

@@ -1,7 +1,7 @@
-"""Send data sets to all hosts of a job: ask what each lacks, broadcast it, then put it in place.
+"""Send data sets to hosts: ask what each host lacks, broadcast it, and put it in place.
 
-The caller holds the job's lock on every host. What runs read does not change before the whole data
-set has arrived.
+The caller holds the job's lock on every host. The data that runs read does not change before the
+whole data set has arrived.
 """
 
 from __future__ import annotations
@@ -32,14 +32,17 @@ from tfdeploy.operations.lock import JobLock
 from tfdeploy.planning.broadcast.streams import Stream
 from tfdeploy.transport.protocols import Fleet, Session
 
-TRIES = 3  # tries for a source that changes while it is sent
-COPY_S = 24 * 3600.0
+TRIES = 3  # attempts to send a source that changes while it is sent
+COPY_S = 24 * 3600.0  # time limit for the copy on the origin's own disk
 STREAMS_AT_ONCE = 16
 
 
 @dataclass
 class _MissingRows:
-    """What a host lacks. `lacking` names rows of the whole data set."""
+    """The rows that a host lacks. `lacking` are rows of the whole data set.
+
+    Hosts with equal `folder_id` share the data; "" means that this is not known.
+    """
 
     session: Session
     wanted: Wanted
@@ -56,10 +59,10 @@ def send_data_sets(
     emit: Emit,
     lock: JobLock | None = None,
 ) -> dict[str, Outcome]:
-    """Send the data sets, and return every host's outcome. A host that fails does not stop the
-    others.
+    """Send the data sets to all hosts, and return every host's outcome.
 
-    `lock` is released on each host that has its last data set.
+    A host that fails does not stop the others. `lock` is released on each host that has received
+    its last data set.
     """
     outcomes: dict[str, Outcome] = {host.name: DataSent() for host in hosts}
     last = {
@@ -95,8 +98,8 @@ def _send_changing(
 ) -> dict[str, Outcome]:
     """Send one data set, and send it again if it changed meanwhile.
 
-    Parts are not divided again, because the launch or sync has planned with them. `done` are the
-    hosts for which this is the last data set: the lock is released there.
+    A split data set is not sent again, because the launch or sync has already planned with its
+    parts. `done` are the hosts for which this is the last data set. The lock is released on them.
     """
     lost: dict[str, Outcome] = {}
 
@@ -125,7 +128,7 @@ def _send_changing(
 
 
 class _Sending:
-    """Sends one listing of one data set."""
+    """Sends one data set, as it is listed, to hosts."""
 
     def __init__(
         self,
@@ -136,7 +139,7 @@ class _Sending:
         emit: Emit,
         release: Callable[[Session], None],
     ) -> None:
-        """`release` is called for each host that has the data set."""
+        """Call `release` for each host that has the data set."""
         self._fleet, self._name, self._data, self._emit, self._release = (
             fleet,
             name,
@@ -147,11 +150,11 @@ class _Sending:
         self._where = {"job": job, "name": name}
         self._what = f"data {name}"
         self._whole = wanted_whole(data.listing)
-        self._complete: list[Host] = []  # hosts that had everything before
+        self._complete: list[Host] = []  # hosts that had the data set before it was sent
         self._placed: set[str] = set()
-        # {host: {stream: bytes it lacked that it has received or found on its disk}}
+        # {host: {stream: how many of the missing bytes the host has now}}
         self._arrived: dict[str, dict[int, int]] = {}
-        # The missing rows, by the digest of what a host should have and the bitmap of what it lacks.
+        # Missing rows, by the digest of a host's wanted rows and the bitmap of its missing rows.
         self._rows: dict[str, NamedRows] = {}
         self._lock = Lock()
 
@@ -162,7 +165,8 @@ class _Sending:
         )
         self._complete = [host for host in hosts if isinstance(outcomes.get(host.name), DataSent)]
         waiting = tuple(host for host in hosts if host.name not in outcomes)
-        alone: set[str] = set()  # hosts that seemed to share another host's folder, but do not
+        # Hosts that seemed to share the folder of another host, but do not.
+        alone: set[str] = set()
         while waiting:
             lacks, failed = _split_answers(self._fleet.each(waiting, self._ask_missing_rows))
             outcomes.update(failed)
@@ -184,15 +188,18 @@ class _Sending:
         return has_data_set(session, self._where, self._wanted(session.host.name))
 
     def _check_present(self, session: Session) -> DataSent | None:
-        """Return an outcome if the host has the data set already, else None."""
+        """Return an outcome, and release the lock, if the host has the data set. Else return None."""
         if not self._is_there(session):
             return None
         self._release(session)
         return DataSent()
 
     def _has_now(self, host: Host, outcomes: dict[str, Outcome]) -> bool:
-        """Return whether the host has the data set now, because it shares a folder with another
-        host."""
+        """Return whether the host needs nothing more. If so, add its outcome to `outcomes`.
+
+        The host may have the data set by now, because it shares a folder with another host. A host
+        that fails needs nothing more either.
+        """
         state = self._fleet.each((host,), self._check_present)[host.name]
         if isinstance(state, DataSent):
             outcomes[host.name] = DataSent(sets=[self._what])
@@ -201,7 +208,7 @@ class _Sending:
         return state is not None
 
     def _ask_missing_rows(self, session: Session) -> _MissingRows:
-        """Ask the host which files it lacks."""
+        """Ask the host which rows it lacks."""
         wanted = self._wanted(session.host.name)
         args = {**self._where, "reserve": session.host.reserve}
         answer = session.agent().call(DATA_LACK, args, blob=wanted.packed, timeout_s=LOOK_S)
@@ -217,7 +224,7 @@ class _Sending:
     # --- Sending.
 
     def _send_and_place(self, lacks: dict[str, _MissingRows]) -> dict[str, Outcome]:
-        """Send to these hosts what they lack, and put it in place. Raises SourceChanged."""
+        """Send these hosts the rows that they lack, and put the data in place. Raises SourceChanged."""
         outcomes: dict[str, Outcome] = {**self._copy_at_origin(lacks)}
         streams = self._data.streams(
             {name: lack.lacking for name, lack in lacks.items() if name not in outcomes},
@@ -244,7 +251,10 @@ class _Sending:
         return outcomes
 
     def _copy_at_origin(self, lacks: Mapping[str, _MissingRows]) -> dict[str, TfdeployError]:
-        """Let the origin copy the data from its own disk, which needs no network."""
+        """Let the origin copy the data from its own disk, without the network. Return its error, if any.
+
+        Afterwards the origin lacks no rows.
+        """
         lack = lacks.get(self._data.origin.name) if self._data.origin else None
         if lack is None or not lack.lacking.rows:
             return {}
@@ -260,7 +270,10 @@ class _Sending:
     def _send_all(
         self, streams: list[Stream], lacks: Mapping[str, _MissingRows], results: dict[str, Outcome]
     ) -> None:
-        """Send all streams at once, and add the outcomes to `results`. Raises SourceChanged."""
+        """Send up to STREAMS_AT_ONCE streams at once. Add the outcomes to `results`.
+
+        Raises SourceChanged.
+        """
         with ThreadPoolExecutor(STREAMS_AT_ONCE) as pool:
             sendings = [
                 pool.submit(self._send, number, stream, lacks, len(streams) == 1)
@@ -276,7 +289,7 @@ class _Sending:
             add_outcomes(results, {name: outcomes[name] for name in stream.receivers})
 
     def _without_origin(self, error: TfdeployError, host: str) -> TfdeployError:
-        """Return the error for a host that waits for data of a lost origin."""
+        """Return the error for a host that has not received the data because the origin failed."""
         if self._data.origin is None:
             raise error
         kind = HostUnreachable if isinstance(error, HostUnreachable) else HostFailed
@@ -289,14 +302,14 @@ class _Sending:
     def _send(
         self, number: int, stream: Stream, lacks: Mapping[str, _MissingRows], is_only: bool
     ) -> dict[str, Outcome]:
-        """Send one stream, and return the outcomes of hosts.
+        """Send one stream, and return the outcomes of its members.
 
-        `is_only`: there is no other stream, so each host puts the data in place as soon as it has
-        it. Raises SourceChanged.
+        `is_only`: there is no other stream, so that each host puts the data in place as soon as it
+        has the whole stream. Raises SourceChanged.
         """
         rows = RowSet(stream.rows, len(self._data.listing.rows))
         mine = {name: lacks[name] for name in stream.receivers}
-        # Packed once for all hosts that should have the same.
+        # Bitmaps are packed once for all hosts that should have the same rows.
         wanted = {lack.wanted.digest: lack.wanted for lack in mine.values()}
         moved = {digest: bitmap.pack(each.bitmap(rows)) for digest, each in wanted.items()}
 
@@ -332,8 +345,10 @@ class _Sending:
     def _make_members(
         self, stream: Stream, lacks: Mapping[str, _MissingRows], rows: RowSet, delivery: Delivery
     ) -> dict[str, MemberSession]:
-        """Return the members of the broadcast. The lending host is the first, so that hosts near it
-        are fed first."""
+        """Return the members of the broadcast by host name.
+
+        The lending host is the first member, so that hosts near it are fed first.
+        """
         total, sizes = delivery.total_bytes, self._data.listing.rows.sizes
         members: dict[str, MemberSession] = {}
         if stream.lender is not None:
@@ -349,7 +364,7 @@ class _Sending:
                     f"{stream.lender} cannot send what it has: {error.what}",
                     host=stream.lender,
                 )
-        # Added up once for all hosts that lack the same rows.
+        # Sizes are added up once for all hosts that lack the same rows.
         lacking_bytes = {
             each: sum(sizes[row] for row in each.rows if row in rows)
             for each in {lack.lacking for lack in lacks.values()}
@@ -376,7 +391,7 @@ class _Sending:
             raise SourceChanged("it changed while it was sent", where=self._data.listing.source)
 
     def _connect_lender(self, host: str, id_: str, rows: RowSet, total: int) -> MemberSession:
-        """Tell the lending host which of its files are sent, and return it as a member."""
+        """Send the lending host the list of its files that are sent, and return it as a member."""
         known = [
             *self._complete,
             *([self._data.origin] if self._data.origin else []),
@@ -397,7 +412,7 @@ class _Sending:
         return MemberSession(session, 0, total, lends=True)
 
     def _commit(self, session: Session) -> None:
-        """Let the host put the received data in place."""
+        """Let the host put the received data in place, and release the lock there."""
         wanted = self._wanted(session.host.name)
         args = {**self._where, "staged": True, "parts": wanted.parts}
         blob = wanted.parts_packed if wanted.parts else b""
@@ -432,13 +447,13 @@ class _Sending:
                 self._emit, host, self._what, "done", lacking, lacking, done="copied there"
             )
         else:
-            # Files that were on the host and holes do not count as received.
+            # Holes, and files that the host had already, do not count as received.
             received = outcome.received_bytes if outcome else 0
             emit_transfer(self._emit, host, self._what, "done", received, received)
 
 
 def _groups(lacks: Mapping[str, _MissingRows], alone: set[str]) -> list[list[str]]:
-    """Return the hosts in groups that share a folder. Only the first of a group receives data."""
+    """Return the hosts in groups that share a folder. Only the first host of a group gets data."""
     groups: dict[str, list[str]] = {}
     for name, lack in lacks.items():
         groups.setdefault(

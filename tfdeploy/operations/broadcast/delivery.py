@@ -1,7 +1,7 @@
 """Run one broadcast of some files of a listing, and collect every host's outcome.
 
-Data sets, wheels, code and `keep` use it. They differ in how a host is asked what it lacks, in the
-arguments with which it joins, and in the verb that puts the files in place.
+Data sets, wheels, code and `keep` are sent in this way. They differ in three points: how a host is
+asked what it lacks, the arguments of broadcast.join, and the verb that puts the files in place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ NamedFile = tuple[str, int, int]  # path, bytes, mtime_ns
 
 @dataclass
 class DataSent:
-    """What one host was sent: the bytes received, and the host that sent the last of them."""
+    """The data that one host has received.
+
+    `sets` has the names of what was sent. `source` is the host that sent the last bytes ("" is this
+    machine).
+    """
 
     received_bytes: int = 0
     sets: list[str] = field(default_factory=list)
@@ -38,7 +42,7 @@ Outcome = DataSent | TfdeployError
 
 
 def add_outcomes(results: dict[str, Outcome], outcomes: Mapping[str, Outcome]) -> None:
-    """Add `outcomes` to the `results` of each host. The first error of a host stays."""
+    """Merge `outcomes` into `results`, by host. The first error of a host is kept."""
     for host, outcome in outcomes.items():
         before = results.setdefault(host, outcome)
         if isinstance(before, DataSent) and before is not outcome:
@@ -53,10 +57,11 @@ def _add(one: DataSent, other: DataSent) -> DataSent:
 
 @dataclass(frozen=True)
 class Delivery:
-    """A broadcast of the `rows` of `listing`, whose files are below `root` here or on `held_by`.
+    """A broadcast of the `rows` of `listing`.
 
-    `what` is the name in events. `join` returns the arguments of broadcast.join for a host.
-    `put_in_place` puts the files of a host in place. `check_source` and `reconnect`: see Broadcast.
+    The files are below `root` on this machine, or on the host `held_by`. `what` is the name in
+    events. `join` returns the arguments of broadcast.join for a host. `put_in_place` puts the files
+    of a host in place. `check_source` and `reconnect`: see Broadcast.
     """
 
     listing: Listing
@@ -106,7 +111,7 @@ class Delivery:
         return broadcast, outcomes
 
     def send(self, members: Mapping[str, MemberSession]) -> dict[str, Outcome]:
-        """Run `broadcast`, with its progress as events."""
+        """Run `broadcast`, emit its progress as events, and return every host's outcome."""
         self._emit_transfers(members.values(), "begin")
         try:
             _, outcomes = self.broadcast(members, self._emit_moving, shown=self.what)
@@ -135,7 +140,7 @@ class Delivery:
 
 
 def make_join(args: Args, files: Iterable[NamedFile]) -> Callable[[MemberSession], Args]:
-    """Return `join` of a Delivery whose files broadcast.join names one by one."""
+    """Return `join` for a Delivery: all hosts join with the same `args` and list of `files`."""
     given = {**args, "files": [list(each) for each in files]}
     return lambda member: given
 

@@ -1,6 +1,6 @@
 """Feed one host from this machine over its SSH session.
 
-The host is the head of a chain, or one that no other host reaches.
+This machine feeds the first host of a chain, and a host that no other host reaches.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tfdeploy.operations.broadcast.bitmaps import unpack_bitmap
 from tfdeploy.operations.broadcast.source import Source
 from tfdeploy.transport.protocols import AgentChannel
 
-AT_ONCE = 8  # pieces sent at the same time: 2 MiB
-PUT_S = 120.0
-_LOOK_S = 0.2
+AT_ONCE = 8  # pieces that are sent at the same time: 2 MiB
+PUT_S = 120.0  # timeout of one call
+_LOOK_S = 0.2  # longest wait before `_closed` is read again
 
 
 class Feeder:
-    """Feeds one host, from its creation on.
+    """Feeds one host on threads of its own, which start at once.
 
-    `sent(bytes)` is called for each piece that has arrived; `failed(error)` at most once.
+    `sent(bytes)` is called for each piece that has arrived. `failed(error)` is called at most once.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Feeder:
         self._id, self._host, self._agent, self._source = id_, host, agent, source
         self._sent, self._failed = sent, failed
         self._lock = threading.Condition()
-        self._ready: deque[tuple[int, int, Piece]] = deque()  # in order
+        self._ready: deque[tuple[int, int, Piece]] = deque()  # pieces that the host wants
         self._closed = False
         threading.Thread(
             target=self._run_guarded, args=(self._ask_wanted_pieces,), name="feed", daemon=True
@@ -58,7 +58,7 @@ class Feeder:
     def _run_guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception as error:  # noqa: BLE001 - the coordinator raises unexpected errors
+        except Exception as error:  # noqa: BLE001 - `failed` reports it
             with self._lock:
                 first, self._closed = not self._closed, True
                 self._lock.notify_all()
@@ -66,7 +66,7 @@ class Feeder:
                 self._failed(error)
 
     def _ask_wanted_pieces(self) -> None:
-        """Ask segment by segment which pieces the host wants, not far ahead of what was sent."""
+        """Ask segment by segment which pieces the host wants. Pause while many are still to be sent."""
         for segment in range(self._source.cut.segments):
             leaves = None
             while leaves is None:
@@ -87,7 +87,7 @@ class Feeder:
                     self._lock.wait(_LOOK_S)
 
     def _send_pieces(self) -> None:
-        """Send the wanted pieces one after another."""
+        """Send wanted pieces one after another, until the feeder is closed."""
         while True:
             with self._lock:
                 while not self._ready and not self._closed:

@@ -1,6 +1,6 @@
-"""Broadcast files of a host: the host computes the checksums and feeds the others.
+"""Use files of a host as the source of a broadcast: it computes the checksums and feeds the others.
 
-Nothing passes through this machine, except for a host that no other host reaches.
+Pieces pass through this machine only for a host that no other host reaches.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tfdeploy.operations.broadcast.source import Source, SourceChanged
 from tfdeploy.transport.protocols import Session
 
 BEGIN_S = 30.0  # time for the host to join the broadcast
-SUM_S = 600.0  # for one segment
-_AGAIN_S = 0.02
+SUM_S = 600.0  # timeout for the checksums of one segment, or for one piece
+_AGAIN_S = 0.02  # pause before the host is asked again whether it has joined
 
 
 class HeldSource(Source):
-    """A source on a host, which must join the broadcast `id_`.
+    """A source on a host, which must be a member of the broadcast `id_`.
 
-    `rows` are those of `listing` that are sent.
+    `rows` are the rows of `listing` that are sent.
     """
 
     def __init__(self, session: Session, id_: str, listing: Listing, rows: Sequence[int]) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 
-RATE_S = 3.0  # a rate is measured over this time
-BREAK_S = 1.5  # receiving nothing for so long is a break
-LEAST_S = 1.0  # a shorter time is too short for a rate
-# The best rate needs more time, because the contents of a link's buffers arrive at once.
+RATE_S = 3.0  # a rate is measured over the last RATE_S seconds
+BREAK_S = 1.5  # a longer time without data is a break
+LEAST_S = 1.0  # a rate is measured over at least this time
+# The best rate is measured over at least this time. It is longer, because the contents of a link's
+# buffers arrive at once.
 BEST_S = 2.0
 
 
 class IntakeLog:
-    """The amounts that one host had, over the last seconds."""
+    """The numbers of bytes that one host has reported during the last seconds."""
 
     def __init__(self) -> None:
         self.have_bytes = 0
@@ -22,7 +23,7 @@ class IntakeLog:
         self._flowing_since: float | None = None
 
     def begin(self) -> None:
-        """Start to measure: from now on the host may receive data."""
+        """Start to measure the time without data: from now on the host may receive data."""
         self._moved_at = time.monotonic()
 
     def record(self, have_bytes: int) -> None:
@@ -41,7 +42,7 @@ class IntakeLog:
 
     @property
     def rate(self) -> float | None:
-        """Return bytes per second; None if not known yet."""
+        """Return the bytes received per second; None if this is not known yet."""
         if not self._samples:
             return None
         (began, first), (ended, last) = self._samples[0], self._samples[-1]
@@ -49,10 +50,10 @@ class IntakeLog:
 
     @property
     def still_s(self) -> float:
-        """Return for how long nothing has been received."""
+        """Return for how many seconds the host has received nothing."""
         return time.monotonic() - self._moved_at
 
     @property
     def flowing_s(self) -> float:
-        """Return for how long data was received without a break, up to the last receipt."""
+        """Return for how many seconds data had arrived without a break when it last arrived."""
         return self._moved_at - self._flowing_since if self._flowing_since is not None else 0.0

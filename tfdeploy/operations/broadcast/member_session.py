@@ -1,4 +1,4 @@
-"""A member of a broadcast as this machine sees it: its session, its progress, its feeds."""
+"""Represent one member of a broadcast on this machine: its session, progress and feeds."""
 
 from __future__ import annotations
 
@@ -27,50 +27,54 @@ from tfdeploy.operations.broadcast.intake_log import IntakeLog
 from tfdeploy.planning.broadcast.feeds import Feed, Intake, Member
 from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 
-CALL_S = 60.0
-SILENT_S = 2.0
-# A member reports twice a second, and each failure of a piece or parent. A member that reports more
-# often than this fails.
+CALL_S = 60.0  # timeout of one call
+SILENT_S = 2.0  # a member that has received nothing for longer than this counts as silent
+# A member reports its progress twice a second, and each failure of a piece or parent. It fails if
+# it sends more than REPORT_BURST reports plus MAX_REPORTS_PER_S for each second since it joined.
 MAX_REPORTS_PER_S = 20
 REPORT_BURST = 1000
-STUCK_S = 3.0
-_SITE_BITS = {4: 24, 6: 64}  # hosts with this common prefix count as one site
+STUCK_S = 3.0  # an incomplete member that has received nothing for longer than this is stuck
+_SITE_BITS = {4: 24, 6: 64}  # hosts whose addresses share a prefix of this length are one site
 
 
 @dataclass
 class MemberSession:
-    """One member. `total_bytes` are moved in the broadcast; of these the member lacks
-    `lacking_bytes`, judged by size and time of its files."""
+    """One member of a broadcast.
+
+    `total_bytes` is the size of all files of the broadcast. `lacking_bytes` is the size of those
+    files that the member lacks, judged by the size and time of its own files.
+    """
 
     session: Session
     lacking_bytes: int
     total_bytes: int
-    join_args: Args = field(default_factory=dict)  # of broadcast.join, for this host alone
-    lends: bool = False  # it has everything and only feeds others
+    join_args: Args = field(default_factory=dict)  # more arguments of broadcast.join
+    lends: bool = False  # True if the member has all files and only feeds others
     port: int | None = None
     have_bytes: int = 0
-    differs: bool = False  # its files have the right size and time, and other content
+    differs: bool = False  # True if files have the right size and time but other content
     error: TfdeployError | None = None
-    accused: set[str] = field(default_factory=set)  # children that got a wrong piece from it
-    # Every host that was ever its parent. Complaints about other hosts are ignored.
+    accused: set[str] = field(default_factory=set)  # children that got a wrong piece from this host
+    # All parents that the member has had. Its complaints about other hosts are ignored.
     parents: set[str] = field(default_factory=set)
     feeder: Feeder | None = None
-    stripes_from_here: frozenset[int] = frozenset()  # that this machine feeds
+    stripes_from_here: frozenset[int] = frozenset()  # stripes that this machine feeds
     reconnects: int = 0
-    why_lost: TfdeployError | None = None  # of the last connection
-    _received_before: int = 0  # bytes, over earlier connections
+    why_lost: TfdeployError | None = None  # the error that ended the last connection
+    _received_before: int = 0  # bytes received over earlier connections
     _feeds: tuple[int, tuple[Feed, ...]] | None = None
-    _roots: int = 0  # how many were sent
+    _roots: int = 0  # number of root hashes that were sent to the member
     _received: IntakeLog = field(default_factory=IntakeLog)
-    _wanted: list[int] = field(default_factory=list)  # bytes, by stripe, if there are several
+    _wanted: list[int] = field(default_factory=list)  # bytes of each stripe; empty: one stripe
     _stripes: list[IntakeLog] = field(default_factory=list)
     _agent: AgentChannel | None = None
     _stream: Stream[MemberReport, Had] | None = None
-    busy: bool = False  # a call to it is in progress
-    source_seen: bool = False  # the source was found unchanged after the member was complete
-    placing: bool = False  # its files are being put in place, or are in place
+    busy: bool = False  # True while a call to the member is in progress
+    # True once the source was found unchanged after the member was complete.
+    source_seen: bool = False
+    placing: bool = False  # True once putting the files in place has begun
     placed: bool = False
-    _proved_bytes: int = 0  # `have_bytes` when it last grew by a whole piece
+    _proved_bytes: int = 0  # `have_bytes` when it had last grown by a whole piece
     _proved_at: float = field(default_factory=time.monotonic)
 
     @property
@@ -83,7 +87,7 @@ class MemberSession:
 
     @property
     def agent(self) -> AgentChannel:
-        """Return the channel that joined. Its calls fail once the connection has ended."""
+        """Return the channel that joined. Its calls fail once its connection has ended."""
         return self._agent or self.session.agent()
 
     @property
@@ -92,19 +96,23 @@ class MemberSession:
 
     @property
     def arrived_bytes(self) -> int:
-        """Return how much of `lacking_bytes` the member has: received, or left by an earlier
-        broadcast."""
+        """Return how many of `lacking_bytes` the member has.
+
+        They were received, or an interrupted broadcast has left them on the disk.
+        """
         known = max(self.received_bytes, self.have_bytes - (self.total_bytes - self.lacking_bytes))
         return self.lacking_bytes if self.complete else min(known, self.lacking_bytes)
 
     @property
     def best_rate(self) -> float | None:
-        """Return the highest rate at which it received, in bytes a second."""
+        """Return the highest rate at which the member received, in bytes per second."""
         return self._received.best_rate
 
     def stalled_s(self, since: float) -> float:
-        """Return for how many seconds it has received no piece. `since`: when its parents first had
-        a piece for it (monotonic seconds)."""
+        """Return for how many seconds the member has received no piece.
+
+        `since`: the time before which its parents had no piece for it, in monotonic seconds.
+        """
         return time.monotonic() - max(since, self._proved_at)
 
     @property
@@ -113,7 +121,7 @@ class MemberSession:
 
     @property
     def address(self) -> str | None:
-        """Return the address at which other hosts reach it; None if it is not known."""
+        """Return the address at which other hosts reach the member; None if it is not known."""
         if self.host.advertise:
             return self.host.advertise.strip("[]")
         literal = self.host.address.strip("[]")
@@ -129,7 +137,7 @@ class MemberSession:
 
     @property
     def own_args(self) -> Args:
-        """Return its arguments of broadcast.join, with the limits that the inventory sets."""
+        """Return the member's own arguments of broadcast.join, with the limits of the inventory."""
         allowed = {
             "ports": list(self.host.ports),
             "reserve": self.host.reserve,
@@ -143,11 +151,14 @@ class MemberSession:
 
     @property
     def is_verified(self) -> bool:
-        """True if it has everything that is moved, and the content was compared with the hashes."""
+        """Return whether the member has all files, and their content was compared with the hashes."""
         return self.have_bytes >= self.total_bytes
 
     def join(self, args: Args, report: Callable[[MemberReport | TfdeployError], None]) -> None:
-        """Join the broadcast until `leave`. A thread passes the member's reports to `report`."""
+        """Join the broadcast until `leave`. A thread passes the member's reports to `report`.
+
+        `report` also gets the error that ends the connection.
+        """
         flow = BROADCAST_LEND if self.lends else BROADCAST_JOIN
         agent = self._agent = self.session.agent()
         stream = self._stream = agent.stream(flow, args)
@@ -172,13 +183,16 @@ class MemberSession:
             self._stream.close()
 
     def note_lost(self, why: TfdeployError) -> None:
-        """Note that its connection has ended. What it received is on its disk."""
+        """Record that the connection has ended. The received data is on the member's disk."""
         self.why_lost, self.reconnects, self.port = why, self.reconnects + 1, None
         if self.feeder is not None:
             self.feeder.close()
 
     def start_over(self, session: Session) -> None:
-        """Forget what an earlier connection was told. No call may be in progress."""
+        """Reset the state for a new connection, on which nothing was sent yet.
+
+        No call may be in progress.
+        """
         self.session = session
         self._received_before = self.received_bytes
         self._received, self._stripes = IntakeLog(), [IntakeLog() for _ in self._stripes]
@@ -187,32 +201,35 @@ class MemberSession:
         self.feeder, self.stripes_from_here, self._feeds, self._roots = None, frozenset(), None, 0
 
     def hurry_if_silent(self) -> None:
-        """Shorten the session's timeout if the member is silent, because others wait for it."""
+        """Shorten the session's timeouts if the member is silent, because others wait for it."""
         if self._received.still_s > SILENT_S:
             with contextlib.suppress(TfdeployError):
                 self.session.agent().hurry()
 
     def record(self, report: MemberReport) -> None:
-        """Record a report. Progress counts in whole pieces: a host that claims one byte more each
-        time must not stay in the broadcast for ever."""
+        """Record a report of the member.
+
+        Progress counts only in whole pieces. Otherwise a host that claims one more byte in each
+        report could stay in the broadcast for ever.
+        """
         self.have_bytes = (
             self.have_bytes if report.have is None else min(report.have, self.total_bytes)
         )
         if self.have_bytes >= self._proved_bytes + PIECE_BYTES or self.is_verified:
             self._proved_bytes, self._proved_at = self.have_bytes, time.monotonic()
         if report.received is not None:
-            # Some pieces arrive twice.
+            # A member may receive pieces twice, so the limit is twice the total.
             self._received.record(min(report.received, 2 * self.total_bytes))
-        # Before its first plan the member has one stripe.
+        # Before the first plan, the member reports only one stripe.
         for log, have in zip(self._stripes, report.stripes, strict=False):
             log.record(have)
 
     def set_stripes(self, wanted_bytes: list[int]) -> None:
-        """Set how many bytes each stripe has."""
+        """Set the number of stripes, and how many bytes each stripe has."""
         self._wanted, self._stripes = wanted_bytes, [IntakeLog() for _ in wanted_bytes]
 
     def as_planned(self, *, is_expected: bool = False) -> Member:
-        """Return the member as the planner sees it. `is_expected`: it will join soon."""
+        """Return the member as the planner needs it. `is_expected`: the member will join soon."""
         waits = self.complete or self._feeds is None
         return Member(
             self.name,
@@ -250,8 +267,10 @@ class MemberSession:
         parents: dict[str, tuple[str, int]],
         roots: list[bytes],
     ) -> None:
-        """Send the feeds if they changed, with the root hashes that the member lacks. `parents`: name
-        -> (address, port)."""
+        """Send the feeds if they changed, with the root hashes that the member lacks.
+
+        `parents`: {name: (address, port)}.
+        """
         if self._feeds == (stripes, feeds):
             return
         rows = [

@@ -1,4 +1,4 @@
-"""List data on a host of the inventory. Only the listing passes through this machine."""
+"""List data on a host of the inventory. The host sends only the listing to this machine."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing
 from tfdeploy.tree.datasets import listed
 
-LOOK_S = 600.0
-MOST_BYTES = 256 << 20  # size of a packed listing
+LOOK_S = 600.0  # time in which the host reads the folders and files
+MOST_BYTES = 256 << 20  # limit for a packed listing
 
 
 def list_origin_data(fleet: Fleet, host: Host, path: str) -> DataListing:
-    """List the data at `path` of the host.
+    """Return the listing of the data at `path` on the host.
 
-    Raises Refused (missing, unreadable, empty) and what a session raises.
+    Raises Refused if the data is missing, unreadable or empty, and the errors of a session.
     """
     outcome = fleet.each((host,), lambda session: _list_origin(session, path))[host.name]
     if isinstance(outcome, TfdeployError):
@@ -29,7 +29,10 @@ def list_origin_data(fleet: Fleet, host: Host, path: str) -> DataListing:
 
 
 def has_changed_there(fleet: Fleet, host: Host, data: DataListing) -> bool:
-    """Return whether the data has changed since it was listed. Raises what a session raises."""
+    """Return whether the data on the host has changed since it was listed.
+
+    Data that is missing or unreadable counts as changed. Raises the other errors of a session.
+    """
 
     def state_digest(session: Session) -> str | None:
         with closing(

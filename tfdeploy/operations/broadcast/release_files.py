@@ -1,7 +1,7 @@
-"""Send the files of a large release to all hosts that lack the same files, by one broadcast.
+"""Send the files of a large release by one broadcast to all hosts that lack the same files.
 
-Small releases do not use it: each host would have its copy from this machine before it had found
-its parent.
+Small releases are not sent by a broadcast. A host receives them from this machine faster than it
+finds its parent.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from tfdeploy.operations.broadcast.source import SourceChanged
 from tfdeploy.operations.copy.code_files import CodeFiles
 from tfdeploy.transport.protocols import Session
 
-LEAST_BYTES = 8 << 20  # size of all files that a host lacks
+LEAST_BYTES = 8 << 20  # smallest size, of all files that a host lacks, for a broadcast
 
 
 @dataclass(frozen=True)
 class Begun:
-    """A host that lacks files of a release. `staging` is the folder on the host that receives
-    them."""
+    """A host that lacks the files `wanted` of a release.
+
+    `staging` is the folder on the host that receives them.
+    """
 
     session: Session
     staging: str
@@ -37,8 +39,8 @@ def send_release_files(
 ) -> dict[str, Outcome]:
     """Send the missing files, and return the outcomes by host.
 
-    `place` is called for each host as soon as it has all of its files. Hosts without an outcome
-    were sent nothing, because their files are small or no other host lacks the same files.
+    `place` is called for each host as soon as it has all of its files. A host has no outcome if
+    nothing was sent to it, because its files are small or no other host lacks the same files.
     """
     groups: dict[tuple[str, ...], dict[str, Begun]] = {}
     for name, each in begun.items():

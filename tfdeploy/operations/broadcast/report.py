@@ -11,8 +11,8 @@ from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.emit import emit_broadcast
 from tfdeploy.planning.broadcast.feeds import FeedPlan
 
-# Links whose rates differ by less than this factor count as equally slow, because the first slow
-# link of a chain slows down all links after it.
+# Links count as equally slow if their rates differ by at most this factor. The first slow link of a
+# chain slows down all links after it.
 ALIKE = 1.05
 
 Fed = dict[str, dict[int, str]]  # {child: {stripe: parent}}
@@ -25,7 +25,7 @@ class Report:
     what: str
     members: Mapping[str, MemberSession]
     emit: Emit
-    fed: Fed = field(default_factory=dict)  # the parents of each host, also after it has ended
+    fed: Fed = field(default_factory=dict)  # the newest parents of each host, kept after the end
     _began: float = field(default_factory=time.monotonic)
     _plan: FeedPlan | None = None
     _last_emitted: BroadcastFields | None = None
@@ -37,7 +37,7 @@ class Report:
                 self.fed.setdefault(feed.child, {})[feed.stripe] = feed.parent
 
     def emit_changes(self) -> None:
-        """Emit what has changed."""
+        """Emit the feeds and the stuck hosts, if they have changed since the last event."""
         if not self.what or self._plan is None:
             return
         stuck = [
@@ -51,7 +51,10 @@ class Report:
             emit_broadcast(self.emit, fields)
 
     def emit_end(self, sent_bytes: int) -> None:
-        """Emit the end. `sent_bytes` were sent by this machine. Emits nothing if nothing was sent."""
+        """Emit the end of the broadcast, unless no host has received anything.
+
+        `sent_bytes`: the bytes that this machine has sent.
+        """
         whole = {
             name: member
             for name, member in self.members.items()
@@ -95,9 +98,9 @@ class Report:
 
 
 def slowest_link(members: Mapping[str, MemberSession], fed: Fed) -> SlowestLink | None:
-    """Return the slowest link, by what each host received in its best seconds.
+    """Return the slowest link, by the best rate at which each host received. None if unknown.
 
-    Of links that are equally slow it is the one nearest to the source.
+    Of equally slow links, it is the link that is nearest to the source.
     """
     rates = {name: member.best_rate for name, member in members.items() if member.best_rate}
     if not rates:
@@ -110,7 +113,7 @@ def slowest_link(members: Mapping[str, MemberSession], fed: Fed) -> SlowestLink 
 
 
 def _depths(fed: Fed) -> dict[str, int]:
-    """Return how many hosts the pieces of each host pass before they reach it, at least."""
+    """Return for each host the smallest number of hosts that its pieces pass on their way."""
     level = [host for host, parents in fed.items() if not parents or "" in parents.values()]
     children: dict[str, list[str]] = {}
     for child, parents in fed.items():
@@ -118,7 +121,8 @@ def _depths(fed: Fed) -> dict[str, int]:
             children.setdefault(parent, []).append(child)
     level += [parent for parent in children if parent and parent not in fed]
     depths = dict.fromkeys(level, 0)
-    for host in level:  # the list grows during the loop
+    # The list grows during the loop.
+    for host in level:
         new = [child for child in children.get(host, ()) if child not in depths]
         depths.update(dict.fromkeys(new, depths[host] + 1))
         level += new

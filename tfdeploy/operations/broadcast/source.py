@@ -1,7 +1,7 @@
 """Read the pieces of a broadcast on this machine, and compute the checksums that identify them.
 
-Checksums are computed segment by segment, while the first pieces are already being sent. A piece
-whose checksum differs when it is sent shows that the source changed.
+Checksums are computed segment by segment, while the first pieces are already being sent. Each piece
+is compared with its checksum again when it is sent, which detects a change of the source.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class SourceChanged(Refused):
 
 
 class Source:
-    """The `rows` of `listing` that are sent. `root` is the folder with the files."""
+    """The source of a broadcast: the `rows` of `listing`. `root` is the folder with the files."""
 
     held_by: str | None = None  # the host that has the files; None: this machine
 
@@ -34,8 +34,10 @@ class Source:
         self.error: Exception | None = None
 
     def sum_next(self) -> bytes:
-        """Compute the checksums of the next segment, and return their root. Raises
-        SourceChanged."""
+        """Compute the checksums of the next segment, and return their root hash.
+
+        Raises SourceChanged.
+        """
         leaves = self._read_checksums(len(self.leaves))
         with self._summed:
             self.leaves.append(leaves)
@@ -43,7 +45,7 @@ class Source:
         return pieces.root_of(leaves)
 
     def wait_for(self, segment: int, within_s: float) -> bytes | None:
-        """Return the checksums of a segment; None if they are not computed within `within_s`."""
+        """Return the checksums of a segment; None if they are not known within `within_s` seconds."""
         with self._summed:
             if len(self.leaves) <= segment:
                 self._summed.wait(within_s)

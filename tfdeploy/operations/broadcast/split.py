@@ -1,6 +1,6 @@
 """Decide which host gets which files of a data set with `split: worker`.
 
-Files stay on their hosts as far as the balance allows.
+A file stays on the host that has it, as far as the balance allows.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ HELD_S = 600.0
 
 @dataclass(frozen=True)
 class Split:
-    """Who gets which files.
+    """The decision which host gets which files.
 
-    `wanted`: what each host gets; a host without an entry gets nothing. `held`: the rows of files
-    that each asked host has already. `parts`: files and bytes of each part, by number.
+    `wanted`: what each host should have; a host without an entry gets nothing. `held`: the rows of
+    files that each host has already. `lenders`: the hosts in `held`. `parts`: the number of files
+    and bytes of each part.
     """
 
     wanted: Mapping[str, Wanted] = field(default_factory=dict)
@@ -42,22 +43,25 @@ class Split:
 
 @dataclass(frozen=True)
 class SplitRequest:
-    """A data set that is to be divided.
+    """A request to split the data set `name`.
 
-    `workers`: the host of each worker, by its number. `whole`: hosts where tasks of other roles get
-    all of it.
+    `workers`: the host of each worker, in the order of worker numbers. `whole`: hosts that get all
+    files, because tasks of other roles run there. `where`: the position in the job file.
     """
 
     job: str
     name: str
     workers: tuple[str, ...]
     whole: frozenset[str]
-    where: str | None = None  # position in the job file
+    where: str | None = None
 
 
 @dataclass(frozen=True)
 class _HostRows:
-    """What one host has: rows of the whole data set, and the part that each row was in."""
+    """The rows of the whole data set that one host has, and the part that each row was in.
+
+    Hosts with equal `folder` share the data.
+    """
 
     rows: Sequence[int]
     parts: Sequence[int]
@@ -69,8 +73,8 @@ def decide_split(
 ) -> Split:
     """Divide the files among the workers.
 
-    `hosts` are all hosts that may have some files; those without a task may fail. Raises UsageError
-    if there are fewer files than workers.
+    `hosts` are all hosts that may have some files. Errors of hosts without a task are ignored.
+    Raises UsageError if there are fewer files than workers.
     """
     rows = listing.rows
     files = array("Q", (index for index in range(len(rows)) if rows.is_content(index)))
@@ -136,8 +140,10 @@ def _wanted_by_host(
     owners: Sequence[int],
     files: Sequence[int],
 ) -> dict[str, Wanted]:
-    """Return what each host should have. Hosts that share a folder have the files of all of
-    them."""
+    """Return what each host should have.
+
+    Each of the hosts that share a folder gets the files of all these hosts.
+    """
     parts = row_owners(listing.rows, owners)
     workers_of: dict[str, set[int]] = {}
     for worker, host in enumerate(ask.workers):

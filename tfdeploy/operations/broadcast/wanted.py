@@ -1,4 +1,4 @@
-"""Describe what one host should have of a data set: all of it, or with `split` some files. Pure."""
+"""Describe the files of a data set that one host should have: all, or with `split` some. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from tfdeploy.agent.bitmap import bitmap_of
 from tfdeploy.agent.listing import FILE, NOT_LINKED, Listing
 from tfdeploy.tree import DataListing
 
-NO_PART = 0xFFFF  # the part of a row that is no file: folders and links are in all parts
+NO_PART = 0xFFFF  # for a row that is no file: folders and links are in all parts
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What one host should have.
+    """The rows of a data set that one host should have.
 
-    `places` maps each row to its row in the whole data set. `parts` is the number of parts, 0 if
-    the set is not split. `part_of_row` has the part of each row.
+    `digest` and `attributes` are those of `rows`. `places` maps each row to its row in the whole
+    data set. `parts` is the number of parts, or 0 if the data set is not split. `part_of_row` has
+    the part of each row.
     """
 
     rows: Listing = field(repr=False)
@@ -39,12 +40,12 @@ class Wanted:
 
     @cached_property
     def parts_packed(self) -> bytes:
-        """Return the packed part of each row."""
+        """Return the part of each row, packed for data.commit."""
         return zlib.compress(self._part_bytes, 1)
 
     @cached_property
     def parts_name(self) -> str:
-        """Return the digest of the parts, computed as in the agent's serve/datasets/parts.py."""
+        """Return the digest of the parts, as the agent computes it (serve/datasets/parts.py)."""
         return (
             hashlib.sha256(b"%d " % self.parts + self._part_bytes).hexdigest()
             if self.part_of_row is not None
@@ -60,7 +61,7 @@ class Wanted:
 
     def bitmap(self, rows: Collection[int]) -> bytes:
         """Return the bitmap of this host's rows that are among `rows` of the whole data set."""
-        # With equal numbering only the rows in `rows` are visited, not all of a large set.
+        # If both numberings are equal, visit only `rows`, not all rows of a large data set.
         same = isinstance(self.places, range)
         own = rows if same else (own for own, place in enumerate(self.places) if place in rows)
         return bytes(bitmap_of(own, len(self.rows)))
@@ -74,9 +75,9 @@ def wanted_whole(listing: DataListing) -> Wanted:
 def wanted_part(
     listing: DataListing, owners: Sequence[int], parts: int, files: bytes | bytearray
 ) -> Wanted:
-    """Return what a host with the files of the bitmap should have.
+    """Return what a host should have that gets only the files of the bitmap `files`.
 
-    `owners` has the part of each row of the whole data set, NO_PART for a row that is no file.
+    `owners` has the part of each row of the whole data set, and NO_PART for a row that is no file.
     """
     rows, places = listing.rows.only(files)
     return Wanted(
@@ -90,7 +91,11 @@ def wanted_part(
 
 
 def row_owners(listing: Listing, owners: Sequence[int]) -> array[int]:
-    """Return the part of each row, from the part of each file with content, in order."""
+    """Return the part of each row of the listing, and NO_PART for a row that is no file.
+
+    `owners` has the part of each file that is not a hard link, in the order of the listing. A hard
+    link is in the part of its file.
+    """
     owner_of_row = array("H", [NO_PART]) * len(listing)
     given = iter(owners)
     for index, row in enumerate(listing):
