@@ -42,9 +42,8 @@ def load_job_if_any(flags: CommonFlags) -> Job | None:
 def _load_found_job(flags: CommonFlags, job_file: FoundFile) -> Job:
     if not job_file.named and job_file.path.parent != Path.cwd():
         _print_file_used(flags, f"job: {os.path.relpath(job_file.path)}")
-    refuse_files_of_others(
-        job_file, f"-j {_quote_relative(job_file.path)}{_exposed_inventory_flag(flags, job_file)}"
-    )
+    inventory_flag = _suggest_inventory_flag_if_others_can_write(flags, job_file)
+    refuse_files_of_others(job_file, f"-j {_quote_relative(job_file.path)}{inventory_flag}")
     return config.load_job(job_file.path, environ=os.environ)
 
 
@@ -113,10 +112,10 @@ def refuse_files_of_others(file: FoundFile, naming_flags: str) -> None:
     raise Refused(f"{exposure.what}, {harm}", where=os.path.relpath(file.path), next=remedy)
 
 
-def _exposed_inventory_flag(flags: CommonFlags, job_file: FoundFile) -> str:
-    """Return the -i that the next command needs if other users can change the inventory too.
+def _suggest_inventory_flag_if_others_can_write(flags: CommonFlags, job_file: FoundFile) -> str:
+    """Return " -i PATH" of the project's inventory if other users can change it, else "".
 
-    Returns "" if it needs none.
+    The next command must then name the inventory too. "" also if the command line names a file.
     """
     if job_file.named or flags.inventory:
         return ""

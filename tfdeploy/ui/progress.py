@@ -56,7 +56,7 @@ class SyncView:
     def __call__(self, event: Event) -> None:
         with self._lock:
             self.progress.apply(event)
-            note = self._now_and_then(event) if self._bars is None else None
+            note = self._make_summary_note_if_due(event) if self._bars is None else None
         if note is not None:
             self._plain(note)
         if self._bars is None or event.kind not in ("transfer", "step"):
@@ -97,7 +97,7 @@ class SyncView:
                 rows.append(_bar_row("all", all_of(moving), width, done_text))
             return rows
 
-    def _now_and_then(self, event: Event) -> Event | None:
+    def _make_summary_note_if_due(self, event: Event) -> Event | None:
         """Return a note about the progress of all hosts, or None if the last note is less than
         _PLAIN_S old."""
         if event.kind != "transfer" or event.data.get("state") != "moving":
