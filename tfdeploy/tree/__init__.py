@@ -1,5 +1,5 @@
-"""Read what is in a folder: code as a Manifest with its release hash, data sets as listings. Reads
-only."""
+"""Read folders on the control machine: code as a Manifest with its release hash, and data sets as
+listings."""
 
 from tfdeploy.tree.datasets import DataListing, read_data
 from tfdeploy.tree.read import read_tree

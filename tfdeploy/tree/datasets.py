@@ -1,8 +1,7 @@
-"""List a data set on the control machine. Its content is not read: size and time show whether it
-changed.
+"""List the files of a data set on the control machine.
 
-The listing is the agent's (agent/listing.py), so that both sides have the same digest for the same
-state.
+Contents are not read: a changed size or time shows a changed file. The agent's code
+(agent/listing.py) makes the listing, so that both sides compute the same digest for the same state.
 """
 
 from __future__ import annotations
@@ -23,20 +22,23 @@ from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
 @dataclass(frozen=True)
 class DataListing:
-    """`source`: absolute path. A single file is listed under its own name."""
+    """The listing of a data set.
+
+    `source`: absolute path. A single file is listed under its own name.
+    """
 
     source: str
     is_folder: bool
     rows: Listing = field(repr=False, compare=False)
     digest: str
     attributes: str
-    warnings: tuple[str, ...] = ()  # links that lead out of it
-    stamp: str = ""  # see Stamp
+    warnings: tuple[str, ...] = ()  # one for each link that leads out of the data set
+    stamp: str = ""  # the text of a Stamp: it differs after a change
     withhold: WithheldFiles = field(default=NONE, repr=False, compare=False)  # for read_again
 
     @property
     def root(self) -> str:
-        """Return the folder to which the paths of its rows are relative."""
+        """Return the folder to which the paths of `rows` are relative."""
         return self.source if self.is_folder else os.path.dirname(self.source)
 
     @property
@@ -45,8 +47,9 @@ class DataListing:
 
     @cached_property
     def names(self) -> bytes:
-        """Return wire.name_key of each path that is not a folder, one after the other."""
-        joined = bytearray()  # a join would keep a million of them beside it
+        """Return the concatenated wire.name_key of every path that is not a folder."""
+        # bytes.join would first collect all keys, of which there may be a million.
+        joined = bytearray()
         for index in range(len(self.rows)):
             if self.rows.kind(index) != FOLDER:
                 joined += wire.name_key(os.fsdecode(self.rows.path(index)))
@@ -54,13 +57,16 @@ class DataListing:
 
     @property
     def names_bytes(self) -> int:
-        """Return the size of `names`, or a little more."""
+        """Return an upper bound for the size of `names`, in bytes."""
         return len(self.rows) * wire.NAME_KEY_BYTES
 
 
 def read_data(path: Path, withhold: WithheldFiles = NONE) -> DataListing:
-    """Return the listing of a folder or file. Raises ConfigError (missing, contains a withheld
-    file) and Refused (empty, unreadable, not a file, folder or link)."""
+    """Return the listing of a folder or file.
+
+    Raises ConfigError (it is missing, or contains a withheld file) and Refused (it is empty,
+    unreadable or a link to a file, or contains something other than files, folders and links).
+    """
     source = os.path.abspath(path)
     stamp = Stamp()
     try:
@@ -88,13 +94,15 @@ def read_data(path: Path, withhold: WithheldFiles = NONE) -> DataListing:
 
 
 def read_again(data: DataListing) -> DataListing:
-    """List the data set again, with the same withheld files. Raises what read_data raises."""
+    """List the data set again, with the same withheld files. Raises the errors of read_data."""
     return read_data(Path(data.source), data.withhold)
 
 
 def _stamping_visitor(root: str, stamp: Stamp, withhold: WithheldFiles) -> listing.Visit:
-    """Return the function that listing calls for each path. It raises ConfigError at a withheld
-    file."""
+    """Return the function that `listing` calls for each path.
+
+    The function adds the path to `stamp`. It raises ConfigError for a withheld file.
+    """
     if not withhold.by_path:
         return stamp.add_file
     find = withhold.finder(os.path.realpath(root))
@@ -113,7 +121,7 @@ def _stamping_visitor(root: str, stamp: Stamp, withhold: WithheldFiles) -> listi
 
 
 def has_changed(data: DataListing) -> bool:
-    """True if it has changed since it was listed."""
+    """True if the data set has changed since it was listed, or can no longer be read."""
     try:
         return stamp_of(data.source) != data.stamp
     except OSError:
@@ -123,8 +131,10 @@ def has_changed(data: DataListing) -> bool:
 def listed(
     source: str, is_folder: bool, rows: Listing, stamp: str, host: str | None = None
 ) -> DataListing:
-    """Return the listing. `host`: the host that has it; None: this machine. Raises Refused if it is
-    empty."""
+    """Return the DataListing of `rows`.
+
+    `host`: the host that has the data set; None: this machine. Raises Refused if it has no files.
+    """
     if not rows.files:
         where = source if host is None else f"{host}:{source}"
         raise Refused(

@@ -1,7 +1,7 @@
-"""Cache the hashes of files between two calls, so that an unchanged file costs one stat.
+"""Cache the hashes of files on disk, so that an unchanged file costs one stat.
 
-The cache is in the state folder. A cache that cannot be read is empty; one that cannot be written
-is not saved.
+The cache is in the state folder. An unreadable cache counts as empty. A cache that cannot be
+written is not saved, which is no error.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from pathlib import Path
 
 from tfdeploy.machine.private_files import make_private_folder, write_private_file
 
-SETTLED_NS = 2_000_000_000  # a file changed more recently could change again within the same mtime
+# Nanoseconds. A file that changed more recently could change again without a new mtime.
+SETTLED_NS = 2_000_000_000
 Stamp = tuple[int, int, int, int, int]  # size, mtime_ns, ctime_ns, inode, device
 Known = tuple[Stamp, str, int]  # stamp, sha256 of the content, key_line of the content
 
 
 def stamp(file_stat: os.stat_result) -> Stamp:
+    """Return the fields of a stat that show whether a file has changed."""
     return (
         file_stat.st_size,
         file_stat.st_mtime_ns,
@@ -30,7 +32,10 @@ def stamp(file_stat: os.stat_result) -> Stamp:
 
 
 class HashCache:
-    """The hashes of one tree, by path and stamp. `folder` None: nothing is stored."""
+    """The cached hashes of one tree, by path and stamp.
+
+    `folder`: where the cache file is. None: nothing is stored.
+    """
 
     def __init__(self, folder: Path | None, root: str) -> None:
         self._file = (
@@ -42,7 +47,7 @@ class HashCache:
         self._current: dict[str, Known] = {}
 
     def get(self, path: str, now: Stamp) -> Known | None:
-        """Return the cached row of the file if it has exactly this stamp, else None."""
+        """Return the cached row of the file if its stamp is `now`, else None."""
         cached = self._loaded.get(path)
         if cached is None or cached[0] != now:
             return None
@@ -50,12 +55,16 @@ class HashCache:
         return cached
 
     def put(self, path: str, now: Stamp, sha256: str, read_ns: int, key_line: int = 0) -> None:
-        """Remember a hash. `read_ns`: UTC nanoseconds before the content was read."""
+        """Add a hash to the cache, unless the file changed shortly before it was read.
+
+        `now`: the stamp of the file. `read_ns`: UTC nanoseconds before the content was read.
+        """
         if now[1] < read_ns - SETTLED_NS:
             self._current[path] = (now, sha256, key_line)
 
     def save(self) -> None:
-        """Store the hashes of the files that this call saw, and drop all others."""
+        """Write the hashes that were used or added since the cache was loaded, and drop all
+        others."""
         if self._file is None or self._current == self._loaded:
             return
         rows = {path: [*key, sha, line] for path, (key, sha, line) in self._current.items()}

@@ -1,4 +1,7 @@
-"""Tell whether a link stays inside its tree. Reads the disk; opens nothing outside the tree."""
+"""Check whether a link stays inside its tree.
+
+This module reads links on the disk, and opens nothing outside the tree.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ import posixpath
 
 
 def leads_out(top: str, path: str, target: str) -> bool:
-    """True for a target that is absolute, leaves `top` by `..`, or leaves it through other links.
+    """True if the target is absolute, leaves `top` by `..`, or leaves `top` through other links.
 
-    `top`: absolute and without links; `path`: of the link, relative to it.
+    `top`: an absolute path without links. `path`: the path of the link, relative to `top`.
     """
     folder = posixpath.dirname(path)
     lexical = posixpath.normpath(posixpath.join(folder, target))

@@ -1,8 +1,6 @@
-"""List which files of a folder are code. Git lists them, so that .gitignore means what it means to
-git.
+"""List the code files of a folder with git, so that .gitignore has its usual meaning.
 
-Works inside a checkout, and outside with an empty temporary repository. Changes nothing in the
-folder.
+Outside a checkout, an empty temporary repository is used. Nothing in the folder is changed.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ CACHES = frozenset(
     )
 )
 _ENVIRONMENT_FILES = ("pyvenv.cfg", "conda-meta/history")
-# these would make git use another repository than the folder's own
+# With these variables, git would use another repository than the folder's own.
 _LOCAL_VARIABLES = (
     "GIT_DIR",
     "GIT_WORK_TREE",
@@ -46,11 +44,11 @@ _LOCAL_VARIABLES = (
 
 
 def list_code(root: str, exclude: Iterable[str] = ()) -> tuple[list[str], list[str]]:
-    """Return (paths relative to `root`, warnings): git's listing minus .tfdeployignore, `exclude`,
-    environments and caches.
+    """Return (paths relative to `root`, warnings).
 
-    Paths may be missing on the disk (tracked, deleted) or be folders without a repository. Raises
-    Refused.
+    Git lists the paths. Those that .tfdeployignore or `exclude` names, Python environments and
+    caches are left out. A path may be missing on the disk (tracked, but deleted), or be a folder
+    without a repository. Raises Refused.
     """
     warnings: list[str] = []
     listed_paths = _list_repository(root, "", warnings)
@@ -59,13 +57,15 @@ def list_code(root: str, exclude: Iterable[str] = ()) -> tuple[list[str], list[s
 
 
 def tracked(root: str, paths: list[str]) -> list[str]:
-    """Return those of `paths` that git tracks, in the repository around `root` or in one inside it.
-    Raises Refused."""
+    """Return those of `paths` that git tracks.
+
+    Each path is looked up in the innermost repository that contains it. Raises Refused.
+    """
     return [path for path in paths if _is_tracked(root, path)]
 
 
 def _is_tracked(root: str, path: str) -> bool:
-    """Ask the innermost repository above the path."""
+    """True if the innermost repository above the path tracks it."""
     folder, name = os.path.split(path)
     place = os.path.join(root, folder)
     if not _is_in_checkout(place, inner=False):
@@ -74,12 +74,15 @@ def _is_tracked(root: str, path: str) -> bool:
 
 
 def _list_repository(folder: str, prefix: str, warnings: list[str]) -> set[str]:
-    """Return the files of one repository (or folder outside any) and of those inside it, relative
-    to the top."""
+    """Return the files of one repository and of the repositories inside it.
+
+    A folder outside any repository is listed too. `prefix`: the path from the top folder to
+    `folder`, with a final slash; it precedes each result. Adds texts to `warnings`.
+    """
     git = _Git(folder, _is_in_checkout(folder, inner=bool(prefix)), warnings)
     listed_paths = git.listed("-c", "-o", "--exclude-standard") if git.in_checkout else set()
     if not listed_paths:
-        # not in a checkout, or in one that ignores this whole folder (a home kept in git)
+        # The folder is outside any checkout, or its checkout ignores it (a home folder in git).
         git.in_checkout = False
         listed_paths = git.listed("-o", "--exclude-standard")
     if any(os.path.basename(path) == IGNORE_FILE for path in listed_paths) or os.path.exists(
@@ -104,20 +107,25 @@ def _list_repository(folder: str, prefix: str, warnings: list[str]) -> set[str]:
 
 
 def _is_in_checkout(folder: str, inner: bool) -> bool:
-    """True if the inner folder is in a checkout. It is listed on its own: by its own repository, or
-    as one outside any."""
+    """True if the folder is in a git checkout.
+
+    `inner`: True for a folder inside another listing. Only a repository of its own counts then.
+    """
     above = () if inner else Path(folder).parents
     return any((place / ".git").exists() for place in (Path(folder), *above))
 
 
 def _is_folder(place: str) -> bool:
-    """True for a folder. Git lists a folder only where an inner repository begins, or where a
-    tracked file became a folder."""
+    """True for a folder, but not for a link to one.
+
+    Git lists a folder only if an inner repository begins there, or if a tracked file became a
+    folder.
+    """
     return os.path.isdir(place) and not os.path.islink(place.rstrip("/"))
 
 
 class _Git:
-    """Git, asked about one folder."""
+    """Runs git for one folder."""
 
     def __init__(self, folder: str, in_checkout: bool, warnings: list[str]) -> None:
         self.folder = folder
@@ -127,6 +135,7 @@ class _Git:
         self.env |= {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
 
     def listed(self, *options: str) -> set[str]:
+        """Return the paths that `git ls-files` prints with these options. Raises Refused."""
         if self.in_checkout:
             return self._run([], options)
         with tempfile.TemporaryDirectory(prefix="tfdeploy-git-") as empty:
@@ -164,7 +173,7 @@ class _Git:
             ) from error
         if done.returncode != 0:
             if not where and b"not a git repository" in done.stderr:
-                return set()  # a broken .git, or one on another file system
+                return set()  # .git is broken, or on another file system
             raise self._refusal(os.fsdecode(done.stderr))
         self.warnings += [
             line
@@ -185,12 +194,14 @@ class _Git:
 
 
 def _environments(listed_paths: Iterable[str]) -> set[str]:
-    """Return folders that are Python environments: they have pyvenv.cfg, or conda's history."""
+    """Return the folders that are Python environments, because they have pyvenv.cfg or conda's
+    history."""
     tails = tuple("/" + mark for mark in _ENVIRONMENT_FILES)
     return {path[: -len(tail)] for path in listed_paths for tail in tails if path.endswith(tail)}
 
 
 def _is_left_out(path: str, left_out: set[str]) -> bool:
+    """True if the path is not code: an ignore file, git's own data, a cache, or in `left_out`."""
     steps = path.split("/")
     if steps[-1] == IGNORE_FILE or ".git" in steps or not CACHES.isdisjoint(steps):
         return True

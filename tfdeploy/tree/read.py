@@ -1,7 +1,8 @@
-"""Read a folder of code into a Manifest: every file hashed, every link checked, one release hash
-over all of it.
+"""Read a folder of code into a Manifest: hash every file, check every link, and compute one release
+hash.
 
-Reads only. A file that changes while it is read is read again; one that keeps changing is refused.
+A file that changes while it is read is read again. A file that keeps changing is refused. Nothing
+in the folder is changed.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from tfdeploy.tree.links import leads_out
 from tfdeploy.tree.listing import IGNORE_FILE, list_code, tracked
 from tfdeploy.tree.withheld_files import NONE, WithheldFile, WithheldFiles
 
-THREADS = 4
-TRIES = 3
+THREADS = 4  # threads that hash files
+TRIES = 3  # how often a file that changes is read
 _BLOCK_BYTES = 1 << 20
-_BATCH = 64  # files a thread takes at once
-_OWN = "own:"  # before the sha256 of a report or table that tfdeploy wrote, also in the cache
+_BATCH = 64  # files that a thread hashes before it gets the next ones
+# Prefix of the sha256 of a report or table that tfdeploy wrote. The cache stores it too.
+_OWN = "own:"
 
 
 def read_tree(
@@ -39,11 +41,13 @@ def read_tree(
     cache: Path | None = None,
     withhold: WithheldFiles = NONE,
 ) -> Manifest:
-    """Return what `root` contains, sorted by path. `exclude`: paths relative to it. `cache`: a
-    folder for remembered hashes. `withhold`: files that are left out and named in a warning.
+    """Return the manifest of the folder `root`, with its entries sorted by path.
 
-    Raises ConfigError (missing, not a folder, a secret file is tracked by git) and Refused (no git,
-    empty, unreadable, keeps changing).
+    `exclude`: paths relative to `root`. `cache`: the folder of the hash cache; None: hashes are not
+    cached. `withhold`: files that are left out and named in a warning.
+
+    Raises ConfigError (`root` is missing or not a folder, or git tracks a secret file) and Refused
+    (git is missing, the folder has no file, or a file is unreadable or keeps changing).
     """
     top = os.path.realpath(root)
     if not os.path.isdir(top):
@@ -72,8 +76,11 @@ def read_tree(
 
 
 def release_hash(entries: Iterable[Entry]) -> str:
-    """Return 32 hex digits of a SHA-256 over paths, contents, executable bits and link targets.
-    `entries`: sorted by path."""
+    """Return the first 32 hex digits of a SHA-256 over paths, contents, executable bits and link
+    targets.
+
+    `entries`: sorted by path.
+    """
     total = hashlib.sha256()
     for entry in entries:
         total.update(os.fsencode(f"{entry.kind}\0{entry.path}\0{entry.sha256 or entry.target}\0"))
@@ -83,8 +90,11 @@ def release_hash(entries: Iterable[Entry]) -> str:
 def _links_and_files(
     top: str, paths: list[str], warnings: list[str], withhold: WithheldFiles
 ) -> tuple[list[Entry], list[tuple[str, os.stat_result]], dict[str, WithheldFile]]:
-    """Return (links that stay inside, files, withheld files by path). Left out: paths that are
-    missing, below a link, or neither file nor link."""
+    """Return (links that stay inside the tree, files, {path: withheld file}).
+
+    Paths that are missing, below a link, or neither file nor link are left out. Adds texts to
+    `warnings`.
+    """
     links: list[Entry] = []
     files: list[tuple[str, os.stat_result]] = []
     withheld: dict[str, WithheldFile] = {}
@@ -114,8 +124,8 @@ def _links_and_files(
 
 
 def _refuse_tracked(top: str, withheld: dict[str, WithheldFile]) -> None:
-    """Raise ConfigError if git tracks one of the secret files: whoever clones the repository has
-    the secret."""
+    """Raise ConfigError if git tracks a secret file, because every clone of the repository has the
+    secret."""
     tracked_paths = tracked(top, [path for path, file in withheld.items() if file.secret])
     if tracked_paths:
         place = os.path.join(top, tracked_paths[0])
@@ -131,8 +141,11 @@ def _refuse_tracked(top: str, withheld: dict[str, WithheldFile]) -> None:
 
 
 def _is_real_folder(top: str, folder: str, checked: dict[str, bool]) -> bool:
-    """True if no part of the path is a link. Git still lists tracked files below a folder that
-    became a link."""
+    """True if no part of the path is a link.
+
+    Git still lists tracked files below a folder that a link has replaced. `checked` caches the
+    results.
+    """
     if folder not in checked:
         parent = folder.rpartition("/")[0]
         checked[folder] = _is_real_folder(top, parent, checked) and not os.path.islink(
@@ -144,7 +157,8 @@ def _is_real_folder(top: str, folder: str, checked: dict[str, bool]) -> bool:
 def _hash_all(
     top: str, files: list[tuple[str, os.stat_result]], hashes: HashCache
 ) -> list[tuple[Entry, int]]:
-    """Return each file with its key_line."""
+    """Return (entry, key_line) of each file. Hashes that are not in the cache are computed in
+    threads."""
     entries: list[tuple[Entry, int]] = []
     unknown: list[tuple[str, os.stat_result]] = []
     for path, link_entries in files:
@@ -163,7 +177,7 @@ def _hash_all(
 
 
 def _without_reports(top: str, files: list[tuple[Entry, int]]) -> list[tuple[Entry, int]]:
-    """Leave out the reports and tables that tfdeploy wrote, except those that git tracks."""
+    """Remove the reports and tables that tfdeploy wrote, except those that git tracks."""
     own = [entry.path for entry, _ in files if entry.sha256.startswith(_OWN)]
     if not own:
         return files
@@ -180,6 +194,8 @@ def _without_reports(top: str, files: list[tuple[Entry, int]]) -> list[tuple[Ent
 def _hash_batch(
     top: str, batch: list[tuple[str, os.stat_result]], hashes: HashCache
 ) -> list[tuple[Entry, int]]:
+    """Hash these files and add the hashes to the cache. Missing files are left out. Raises
+    Refused."""
     entries = []
     for path, _ in batch:
         read_ns = time.time_ns()
@@ -208,9 +224,12 @@ def _entry(path: str, file_stat: os.stat_result, sha256: str) -> Entry:
 
 
 def hash_file(path: str) -> tuple[os.stat_result, str, int]:
-    """Return (stat, sha256 of the content, key_line of the content), all of the same state. A
-    report that tfdeploy wrote has _OWN before its sha256. Raises Refused if the file keeps
-    changing, and OSError."""
+    """Return (stat, sha256 of the content, key_line of the content), all of the same state of the
+    file.
+
+    The sha256 of a report that tfdeploy wrote begins with _OWN. Raises Refused if the file keeps
+    changing, and OSError.
+    """
     for _ in range(TRIES):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -229,6 +248,7 @@ def hash_file(path: str) -> tuple[os.stat_result, str, int]:
 
 
 def _hash(descriptor: int) -> tuple[str, int, int]:
+    """Return (sha256, bytes, key_line) of an open file."""
     total, size, searched, own = hashlib.sha256(), 0, b"", ""
     while block := os.read(descriptor, _BLOCK_BYTES):
         if not size and is_own(block):

@@ -1,8 +1,8 @@
-"""Read what an environment is made from: a requirements file with what it includes, and a folder of
+"""Read the inputs of a Python environment: a requirements file with its includes, and a folder of
 wheels.
 
-Reads only. A requirement that is a path of this machine is refused with file:line, because hosts do
-not have it.
+This module only reads. It refuses a requirement that is a path on this machine, because hosts do
+not have that path. The error names the file and the line.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tfdeploy.tree.datasets import DataListing, read_data
 from tfdeploy.tree.hash_cache import HashCache, stamp
 from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
-MOST_BYTES = 1 << 20  # of one requirements file
-MOST_FILES = 100
+MOST_BYTES = 1 << 20  # largest requirements file
+MOST_FILES = 100  # most requirements files, including included ones
 WHEELS = (".whl", ".tar.gz", ".zip")
 _INCLUDE = re.compile(r"(?:-[rc]\s*|--(?:requirement|constraint)[\s=]\s*)(.+)\Z")
 _OPTION = re.compile(r"(-e|--editable|-f|--find-links)[\s=]*(.+)\Z")
@@ -32,8 +32,12 @@ _COMMENT = re.compile(r"(?:^|\s)#.*")
 
 @dataclass(frozen=True)
 class Recipe:
-    """What an environment is made from. `files`: path relative to their common folder -> text,
-    `main` among them. `digest`: a hash of them and of the wheels."""
+    """The inputs of a Python environment.
+
+    `files`: {path relative to their common folder: text}. `main`: the key of the requirements file
+    in `files`. `wheels`: the listing of the folder of wheels, or None. `digest`: a hash of all
+    files and wheels.
+    """
 
     main: str
     files: dict[str, str] = field(default_factory=dict)
@@ -49,11 +53,13 @@ def read_recipe(
     where: str = "setup",
     withhold: WithheldFiles = NONE,
 ) -> Recipe:
-    """Return the recipe. `cache`: a folder for remembered hashes of wheels. `where`: the file and
-    key that name both, for errors. `withhold`: files that must not be sent.
+    """Return the recipe of an environment.
 
-    Raises ConfigError (missing, not readable, withheld, a path that hosts cannot have) and Refused
-    (no wheel in the folder).
+    `cache`: the folder of the hash cache; None: hashes are not cached. `where`: the file and key
+    that name the requirements and the wheels, for errors. `withhold`: files that must not be sent.
+
+    Raises ConfigError (a file is missing, unreadable or withheld, or a path that hosts cannot have)
+    and Refused (the folder has no wheel).
     """
     texts = _with_includes(requirements, f"{where}.requirements")
     for named in texts:
@@ -78,8 +84,11 @@ def read_recipe(
 
 
 def _with_includes(requirements: Path, named: str) -> dict[Path, str]:
-    """Return the file and all that it includes by -r and -c: absolute path -> text, the file itself
-    first."""
+    """Return {absolute path: text} of the requirements file and of all files that it includes.
+
+    The requirements file comes first. Includes are the options -r and -c. `named`: what names the
+    requirements file, for errors. Raises ConfigError.
+    """
     texts: dict[Path, str] = {}
     wanted = [(Path(os.path.abspath(requirements)), named)]
     while wanted:
@@ -130,8 +139,10 @@ def _read(path: Path, where: str) -> str:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield (line number, text) of each requirement. Continued lines are joined, comments are
-    removed."""
+    """Yield (line number, text) of each requirement.
+
+    Continued lines are joined under the number of their first line. Comments are removed.
+    """
     joined, first = "", 0
     for number, line in enumerate(text.splitlines(), 1):
         first = first if joined else number
@@ -146,8 +157,10 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _check_line(words: str, place: str) -> None:
-    """Refuse a relative path, which hosts do not have. An absolute path may be on a file system
-    that all hosts share."""
+    """Raise ConfigError for a relative path, which hosts do not have.
+
+    An absolute path is accepted, because it may be on a file system that all hosts share.
+    """
     option = _OPTION.match(words)
     named = option[2] if option else words.split(";")[0].split(" --")[0].split("@")[-1].strip()
     if "://" in words or named.startswith(("/", "~", "-", "file:/")):
@@ -164,7 +177,10 @@ def _check_line(words: str, place: str) -> None:
 def _wheels(
     folder: Path, cache: Path | None, where: str, withhold: WithheldFiles
 ) -> tuple[DataListing, dict[str, str]]:
-    """Return the folder as a data set, and the hash of each file in it."""
+    """Return (the folder as a data set, {path of each file in it: hash}).
+
+    Raises ConfigError if there is no such folder, and Refused if it has no wheel.
+    """
     if not folder.is_dir():
         raise ConfigError(
             f"there is no folder {folder}", where=where, next="correct the name, or make it"

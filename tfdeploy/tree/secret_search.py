@@ -14,16 +14,18 @@ SHORTEST = 8  # characters; a shorter value may occur in a program by chance
 
 
 class FoundSecret(NamedTuple):
+    """The place of a secret value in a file."""
+
     path: str
     line: int
-    secret: str  # its name
+    secret: str  # the secret's name
 
 
 def find_values(manifest: Manifest, secrets: Mapping[str, Secret]) -> FoundSecret | None:
-    """Return the first file of the manifest that holds the value of a secret, as it is or as JSON
-    writes it; None if none does.
+    """Return the first file of the manifest that contains a secret value, or None.
 
-    Files of more than SEARCHED_BYTES are not searched.
+    The value is found as it is, or as JSON writes it. Files of more than SEARCHED_BYTES bytes are
+    not searched.
     """
     needles = [
         (needle, name) for name, secret in secrets.items() for needle in secret.needles(SHORTEST)
@@ -36,8 +38,10 @@ def find_values(manifest: Manifest, secrets: Mapping[str, Secret]) -> FoundSecre
 
 
 def _contents(manifest: Manifest) -> Iterator[tuple[str, bytes]]:
-    """Yield the files that can be read. A file that cannot be read any more cannot be sent
-    either."""
+    """Yield (path, content) of the files to search.
+
+    Unreadable files are skipped, because they cannot be sent either.
+    """
     top = manifest.root + "/"
     for entry in manifest.entries:
         if entry.kind == "link" or not SHORTEST <= entry.size <= SEARCHED_BYTES:

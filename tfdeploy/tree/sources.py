@@ -1,5 +1,4 @@
-"""Read the text of a manifest's programs for planning, which parses them and opens no file
-itself."""
+"""Read the programs of a manifest for planning, which opens no file itself."""
 
 from __future__ import annotations
 
@@ -12,7 +11,10 @@ MOST_BYTES = 1 << 20  # a longer file is generated, not written by hand
 
 
 def read_sources(manifest: Manifest) -> dict[str, str]:
-    """Return path -> text of the *.py and *.sh files. A file that cannot be read is left out."""
+    """Return {path: text} of the *.py and *.sh files of the manifest.
+
+    Links, unreadable files and files of more than MOST_BYTES bytes are left out.
+    """
     texts = {}
     for entry in manifest.entries:
         if (

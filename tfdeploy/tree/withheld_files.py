@@ -1,5 +1,7 @@
-"""Find files of this machine that are never sent: of secrets, private keys, known_hosts. A hard
-link counts as the file itself."""
+"""Find files of this machine that are never sent: secrets, private keys and known_hosts.
+
+A hard link to such a file counts as the file itself.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,22 @@ Inode = tuple[int, int]  # device, inode
 
 
 class WithheldFile(NamedTuple):
-    """A file that is not sent. `what`: for messages, such as "the secret TOKEN". `secret`: False
-    for a known_hosts file, which anybody may read."""
+    """A file that is not sent.
+
+    `what`: its description in messages, such as "the secret TOKEN". `secret`: False for a
+    known_hosts file, which anybody may read.
+    """
 
     what: str
     secret: bool = True
 
 
 class WithheldFiles:
-    """Files that are not sent. `by_path`: absolute paths without links. `has_links`: some secret
-    file has hard links."""
+    """The files that are not sent.
+
+    `by_path`: the keys are absolute paths without links. `has_links`: True if some secret file has
+    hard links.
+    """
 
     def __init__(
         self,
@@ -33,7 +41,8 @@ class WithheldFiles:
 
     @classmethod
     def from_paths(cls, files: Mapping[str, WithheldFile]) -> WithheldFiles:
-        """Return the withheld files. `files`: by path, which may be a link or name no file."""
+        """Return the WithheldFiles for these paths. A path may be a link, or name no existing
+        file."""
         by_path: dict[str, WithheldFile] = {}
         by_inode: dict[Inode, WithheldFile] = {}
         has_links = False
@@ -61,7 +70,10 @@ class WithheldFiles:
         )
 
     def below(self, top: str) -> dict[str, WithheldFile]:
-        """Return the files below `top` (absolute, without links), by their path relative to it."""
+        """Return {path relative to `top`: file} of the withheld files below `top`.
+
+        `top`: an absolute path without links.
+        """
         above = top.rstrip("/") + "/"
         return {
             path[len(above) :]: file
@@ -70,8 +82,11 @@ class WithheldFiles:
         }
 
     def finder(self, top: str) -> Callable[[str, os.stat_result], WithheldFile | None]:
-        """Return a function: path relative to `top`, and its lstat -> the withheld file, or
-        None."""
+        """Return a function that finds withheld files below `top`.
+
+        The function takes a path relative to `top` and its lstat. It returns the withheld file, or
+        None.
+        """
         below, by_inode = self.below(top), self.by_inode
 
         def find(path: str, file_stat: os.stat_result) -> WithheldFile | None:
