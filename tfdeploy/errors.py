@@ -1,20 +1,21 @@
-"""Every error that a user can meet, and the exit code each one ends in.
+"""Define every error that a user can see, and its exit code.
 
-    TfdeployError                 what, where, next; never shown with a traceback
-     +-- UsageError          2    wrong words on the command line, unknown run |    +-- ConfigError
-     2    inventory or job file, with file:line:key +-- Refused             3    refused before
-     acting: python, rsync, disk, port, live run, lock |    +-- PortTaken      3    a planned port
-     was taken before prepare: probe and plan again +-- HostUnreachable     4    no session:
-     network, host key, authentication +-- HostFailed          1    a verb failed on a host that was
-     reached |    +-- AgentError     1    the agent's own answer, with its error code in `code`; 3
-     where it refused |    +-- BadAnswer      1    what a host answered is no answer to what it was
-     asked +-- RunFailed           1    the run itself failed, or did not come up +-- SurvivorsLeft
-     5    stop could not end everything +-- Interrupted       130    Ctrl-C before the point of no
-     return
+    TfdeployError                 what, where, next; never printed with a traceback
+     +-- UsageError          2    invalid arguments on the command line, unknown run
+     |    +-- ConfigError    2    error in the inventory or job file, with file:line:key
+     +-- Refused             3    refused before acting: python, rsync, disk, port, live run, lock
+     |    +-- PortTaken      3    a planned port was taken before prepare: probe and plan again
+     +-- HostUnreachable     4    no session: network, host key, authentication
+     +-- HostFailed          1    a verb failed on a host that was reached
+     |    +-- AgentError     1    the agent reported an error; exit code 3 if it refused
+     |    +-- BadAnswer      1    the host's answer is invalid or does not fit the request
+     +-- RunFailed           1    the run failed, or did not start completely
+     +-- SurvivorsLeft       5    stop could not end all processes
+     +-- Interrupted       130    Ctrl-C before the point of no return
 
-Anything else that reaches the command line is a bug: exit 70, with its traceback.
-`worst` folds several into one exit code: 5 > 4 > 3 > 1. Agent floor: Python 3.8 syntax, no imports
-but the standard library.
+Any other exception that reaches the command line is a bug: exit code 70, with its traceback.
+`worst` reduces several results to one exit code. This module also runs on hosts: Python 3.8 syntax,
+and imports from the standard library only.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, Dict, Iterable, Optional
 
 
 class TfdeployError(Exception):
-    """What happened, where (file:line:key, host or task), and what to type next."""
+    """An error with what happened, where (file:line:key, host or task), and what to type next."""
 
     exit_code = 1
 
@@ -36,7 +37,8 @@ class TfdeployError(Exception):
         self.next = next
 
     def as_json(self) -> Dict[str, Any]:
-        """The documented shape of an error: {"error": {"code", "what", "where", "next"}}."""
+        """Return the documented JSON form of the error: {"error": {"code", "what", "where",
+        "next"}}."""
         return {
             "error": {
                 "code": self.exit_code,
@@ -74,8 +76,10 @@ class HostUnreachable(TfdeployError):
         next: Optional[str] = None,
         retries: int = 3,
     ) -> None:
-        """Without a `next`: a connection that broke off, after which the same command may be given
-        again. `retries`: how many more tries can help, for a verb that has to get through."""
+        """Set `next` to how to test the connection or leave the host out, unless `next` is given.
+
+        `retries`: how many more tries can help, for a verb that retries.
+        """
         self.retries = retries
         again = (
             "`tfdeploy exec --limit %s -- true` shows when it can be reached; then type the same "
@@ -109,12 +113,13 @@ class AgentError(HostFailed):
 
 
 def has_code(error: object, *codes: str) -> bool:
-    """Return whether an agent answered with one of these codes."""
+    """True if `error` is an agent's error with one of these codes."""
     return isinstance(error, AgentError) and error.code in codes
 
 
 class BadAnswer(HostFailed):
-    """The host was reached, and what it says has the wrong shape or names what nobody asked for."""
+    """The host answered, but the answer has the wrong shape or names something that was not
+    requested."""
 
     def __init__(self, what: str, *, where: Optional[str]) -> None:
         super().__init__(what, where=where, next="do not trust this host before you know why")
@@ -136,9 +141,10 @@ _SEVERITY = (0, 1, 3, 4, 5)
 
 
 def worst(results: Iterable[object]) -> int:
-    """Return one exit code for several results: 5 > 4 > 3 > 1, and 0 when there is none.
+    """Return one exit code for several results; 0 if all of them succeeded.
 
-    An error counts with its exit code, a number is an exit code, anything else is a success.
+    130 and 2 come first, then 5 > 4 > 3 > 1. An error counts with its exit code, a number is an
+    exit code, and anything else is a success.
     """
     errors = [each.exit_code if isinstance(each, TfdeployError) else each for each in results]
     codes = [code for code in errors if isinstance(code, int)]

@@ -1,2 +1,1 @@
-"""This machine, as the operator uses it: whose files and folders these are, and how tfdeploy starts
-itself."""
+"""Check who can change files of this machine, and build the command that starts tfdeploy itself."""

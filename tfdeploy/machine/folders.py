@@ -1,4 +1,4 @@
-"""Where the operator's own folders are on this machine."""
+"""Find the operator's home folder on this machine."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from collections.abc import Mapping
 
 
 def home_folder(environ: Mapping[str, str]) -> str | None:
-    """Return $HOME, else the home folder of this user in the password database; None if neither has
-    one.
+    """Return the absolute path of this user's home folder, or None if there is none.
 
-    Services and `env -i` have no HOME. A relative HOME is ignored: it would depend on the current
-    folder.
+    $HOME comes first, then the password database: services and `env -i` have no HOME. A relative
+    HOME is ignored, because it would depend on the current folder.
     """
     home = environ.get("HOME", "")
     if not os.path.isabs(home):

@@ -1,4 +1,4 @@
-"""Start a module of tfdeploy in a process of its own, by this interpreter."""
+"""Build the command that starts a module of tfdeploy in a new process, with this interpreter."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import tfdeploy
 
 
 def own_command(words: Sequence[str], module: str = "tfdeploy") -> list[str]:
-    """Return the command that runs `module` of this very tfdeploy with `words`.
+    """Return the command that runs `module` of this installation of tfdeploy with arguments
+    `words`.
 
-    The process has the sys.path of this one without the current folder: `python -m` would import
-    any `queue.py` that lies there. With -I Python ignores the current folder and PYTHONPATH, where
-    an empty entry also means the current folder.
+    The new process has the sys.path of this process without the current folder. `python -m` would
+    add the current folder and import any `queue.py` in it. -I makes Python ignore the current
+    folder and PYTHONPATH, where an empty entry also means the current folder.
     """
     package_parent = str(Path(tfdeploy.__file__).resolve().parents[1])
-    # The package is imported first, because another tfdeploy may lie in an earlier folder of
-    # sys.path.
+    # The package is imported first, because an earlier folder of sys.path may contain another
+    # tfdeploy.
     program = (
         f"import runpy, sys; sys.path.insert(0, {package_parent!r}); import tfdeploy; "
         f"sys.path[:] = {_absolute_sys_path()!r}; "

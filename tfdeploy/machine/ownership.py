@@ -1,5 +1,4 @@
-"""Whether another user of this machine can change a file or folder that decides what runs as us,
-and where."""
+"""Check whether another user of this machine can change files that decide what runs as us."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ class Exposure(NamedTuple):
     """A file, folder or link (`place`) that another user can change.
 
     `what`: a sentence about `place`: its owner, or who may write to it. `fix`: the command that
-    ends the exposure. `is_foreign`: `place` belongs to another user.
+    ends the exposure. `is_foreign`: True if `place` belongs to another user.
     """
 
     place: str
@@ -31,11 +30,11 @@ class Exposure(NamedTuple):
 
 
 def find_exposure(path: Path) -> Exposure | None:
-    """Return the first folder, link or file from / to `path` (included) that another user can
-    change.
+    """Return the first folder, link or file on the absolute path that another user can change.
 
-    Links are followed and checked themselves. A path that does not exist is not exposed.
-    Trusted are root and, under sudo, the user who called it, as in git.
+    None: there is no exposure, or the path does not exist. Links are followed and checked
+    themselves. Trusted users are this user, root and, under sudo, the user who called sudo, as in
+    git.
     """
     trusted = _trusted_users()
     with contextlib.suppress(OSError):
@@ -47,9 +46,9 @@ def find_exposure(path: Path) -> Exposure | None:
 
 
 def find_folder_exposure(folder: Path) -> Exposure | None:
-    """Return the exposure of a private folder, of its path, or of a folder directly in it.
+    """Return the exposure of a private folder, of its path, or of a folder directly in it, or None.
 
-    In a private folder no other user may even add a file, so the sticky bit does not help.
+    In a private folder no other user may even add a file. The sticky bit does not prevent that.
     """
     exposure = find_exposure(folder)
     if exposure is not None:
@@ -68,7 +67,7 @@ def find_folder_exposure(folder: Path) -> Exposure | None:
 
 
 def is_writable_by_others(folder: Path) -> bool:
-    """Return whether another user may add files to the folder."""
+    """True if another user may add files to the folder. False if the folder cannot be read."""
     try:
         about = folder.stat()
     except OSError:
@@ -77,11 +76,14 @@ def is_writable_by_others(folder: Path) -> bool:
 
 
 def _trusted_users() -> tuple[int, ...]:
+    """Return the ids of the users who may change our files: this user, root, and the caller of
+    sudo."""
     me, caller = os.geteuid(), os.environ.get("SUDO_UID", "")
     return (me, 0, int(caller)) if me == 0 and caller.isdecimal() else (me, 0)
 
 
 def _exposure(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Exposure | None:
+    """Return the exposure of one folder, link or file on a path, or None."""
     exposure = _foreign(place, about, trusted)
     if exposure is not None or stat.S_ISLNK(about.st_mode):
         return exposure
@@ -91,6 +93,7 @@ def _exposure(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Ex
 
 
 def _foreign(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Exposure | None:
+    """Return the exposure of `place` if its owner is not trusted, else None."""
     if about.st_uid in trusted:
         return None
     from tfdeploy.agent.ownership import is_of_the_container  # rarely needed, and slow to import
@@ -108,6 +111,7 @@ def _foreign(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Exp
 
 
 def _writable(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Exposure | None:
+    """Return the exposure of `place` if its mode lets other users write to it, else None."""
     if not about.st_mode & OTHERS_WRITE:
         return None
     bits = ""
@@ -129,11 +133,10 @@ def _writable(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Ex
 
 
 def _is_private(gid: int, trusted: tuple[int, ...]) -> bool:
-    """Return whether only one of `trusted` is in the group: it has the user's name and no other
-    member.
+    """True if the group is the private group of a trusted user.
 
-    In a container a group may have no name. It then counts as the group of the user with the same
-    number.
+    A private group has the user's name and no other member. In a container a group may have no
+    name. It then counts as the group of the user with the same number.
     """
     import grp  # rarely needed, and slow to import
 
@@ -154,8 +157,10 @@ def _is_private(gid: int, trusted: tuple[int, ...]) -> bool:
 
 
 def _has_acl(place: str) -> bool:
-    """Return whether an access control list names further users. Their rights appear in the group
-    bits of the mode."""
+    """True if an access control list grants rights to further users.
+
+    Such rights appear in the group bits of the mode.
+    """
     try:
         return bool(os.getxattr(place, _ACL))
     except (AttributeError, OSError):
@@ -163,8 +168,10 @@ def _has_acl(place: str) -> bool:
 
 
 def _name(entry_of: Callable[[int], Sequence[Any]], number: int) -> str:
-    """Return the name of a user or group, the first field of its entry; the number if it has no
-    entry."""
+    """Return the name of a user or group, or its number if it has no entry.
+
+    `entry_of`: pwd.getpwuid or grp.getgrgid. The name is the first field of the entry.
+    """
     try:
         return str(entry_of(number)[0])
     except KeyError:

@@ -1,4 +1,4 @@
-"""Files and folders that only this user can read or change."""
+"""Create files and folders that only this user can read or change."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make the folder and its missing parents, with mode 0700. Raises OSError."""
+    """Create the folder and its missing parents, with mode 0700. Raises OSError."""
     if folder.is_dir():
         return
     make_private_folder(folder.parent)
     folder.mkdir(mode=0o700, exist_ok=True)
-    # Another user may have made it since is_dir() was asked.
+    # Another user may have created the folder after the call of is_dir().
     if folder.lstat().st_uid != os.geteuid():
         raise PermissionError(errno.EPERM, "another user has made it", str(folder))
 
