@@ -1,7 +1,6 @@
 """Open sessions to many hosts, use them in parallel, and close them together.
 
-Implements protocols.Fleet. Each host that is being served has a thread. Ctrl-C ends the caller's
-wait.
+Implements protocols.Fleet. One thread serves each host. Ctrl-C ends the caller's wait.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from tfdeploy.transport.session import SshSession, open_session
 from tfdeploy.transport.ssh import descriptors, early
 from tfdeploy.transport.ssh.connect import Connector, OnNotice, no_notice
 
-PARALLEL = 32
-# With so many workers, all sessions stay open if the descriptors suffice for them.
+PARALLEL = 32  # hosts that are served at once by default
+# All sessions stay open if the file descriptors suffice for them and for this many workers.
 ENOUGH_WORKERS = 8
 SLOW_FACTOR = 8  # with `waits`, at most `parallel` times this many hosts are served at once
 SLOW_AFTER_S = 2.0  # with `waits`, a host that is served for longer than this releases its slot
 TIMEOUT_S = 3.0  # a connection attempt that failed after this time counts as timed out
-REPEATED_S = 1.0  # how long after `each` a host that timed out in it is not dialled again
+REPEATED_S = 1.0  # seconds after an `each` in which hosts that timed out are not dialled again
 DIAL_FACTOR = 4  # at most `parallel` times this many hosts are dialled at once
 _NOT_THERE = "the inventory (within --limit and --exclude) has no host of that name"
 V = TypeVar("V")
@@ -51,10 +50,9 @@ class SshFleet:
     ) -> None:
         """Store the settings and raise the limit of file descriptors.
 
-        `operator`: user@machine, for the audit logs of the hosts.
-        `bwlimit`: bytes per second for each host. None: the host's own setting counts.
-        `on_notice`: gets (host, text), in any thread, while tfdeploy retries a host that holds
-        this address off.
+        `operator`: user@machine, for the audit logs of the hosts. `bwlimit`: bytes per second for
+        each host. None: the host's own setting counts. `on_notice`: gets (host, text), in any
+        thread, while tfdeploy retries a host whose sshd refuses this address for some time.
         """
         self.on_notice = on_notice
         self._bwlimit = bwlimit
@@ -131,9 +129,10 @@ class SshFleet:
         return {host.name: outcomes[host.name] for host in hosts}
 
     def _known_timeout(self, entry: _HostEntry) -> HostUnreachable | None:
-        """Return the error of a host that timed out in an `each` that has just ended, else None.
+        """Return the recent time-out error of the host, or None.
 
-        So a verb that calls `each` twice waits for a silent host only once.
+        The error counts if an `each` that has just ended raised it. So a verb that calls `each`
+        twice waits for a silent host only once.
         """
         began, ended = self._last_each
         error, when = entry.timeout or (None, 0.0)
@@ -149,7 +148,7 @@ class SshFleet:
         )
 
     def session(self, host: Host) -> SshSession:
-        """Return the session of one host. It is opened if it is not open.
+        """Return the session of one host, which is opened if it is not open.
 
         Raises HostUnreachable, ConfigError.
         """
@@ -185,7 +184,7 @@ class SshFleet:
             return self._entries.setdefault(host.name, _HostEntry())
 
     def close(self) -> None:
-        """Close every session. A call that waits on one raises HostUnreachable.
+        """Close every session. Calls that wait for an answer raise HostUnreachable.
 
         `close` may be called again.
         """
@@ -208,10 +207,10 @@ class SshFleet:
         self.close()
 
     def _workers(self, hosts: tuple[Host, ...], at_once: int) -> tuple[int, bool]:
-        """Return the number of threads, and True if each session is closed after use.
+        """Return (number of threads, True if each session is closed after use).
 
-        Sessions are closed if the file descriptors do not suffice for all of them. There are more
-        threads than slots, so that dialling dead hosts does not delay the live ones.
+        Sessions are closed after use if there are not enough file descriptors for all of them.
+        There are more threads than slots, so that dialling dead hosts does not delay the live ones.
         """
         new = len(hosts) - len(self.connected(hosts))
         wanted = max(at_once, self._parallel * DIAL_FACTOR) if new > self._parallel else at_once
@@ -222,9 +221,9 @@ class SshFleet:
         return max(1, min(wanted, free // (1 + descriptors.PER_DIAL))), True
 
     def _close_unused(self, host: Host) -> None:
-        """Close the host's session, so that another session can use its descriptors.
+        """Close the host's session, so that another session can use its descriptor.
 
-        A session that is in use, or holds a lock on the host, stays open.
+        A session that is in use, or that holds a lock on the host, stays open.
         """
         with self._lock:
             entry = self._entries.get(host.name)
@@ -238,7 +237,7 @@ class SshFleet:
     def _act(
         self, host: Host, action: Callable[[Session], V], slots: _WorkSlots, *, retries: bool
     ) -> V | BaseException:
-        """Run `action` on the host's session. Return its result or the error."""
+        """Run `action` on the host's session. Return its result, or the error that was raised."""
         try:
             entry = self._entry(host)
             if not retries and (error := self._known_timeout(entry)):
@@ -260,7 +259,7 @@ class _WorkSlots:
     """Limits how many hosts are served at once.
 
     A host that is being dialled holds no slot. A host that has been served for `slow_after_s`
-    releases its slot early; None: it keeps the slot.
+    seconds releases its slot early. None: it keeps the slot.
     """
 
     def __init__(self, count: int, slow_after_s: float | None) -> None:
@@ -269,7 +268,7 @@ class _WorkSlots:
 
     @contextlib.contextmanager
     def slot(self) -> Iterator[None]:
-        """Hold a slot during the block, or until `slow_after_s` has passed."""
+        """Hold a slot during the block, but for at most `slow_after_s` seconds."""
         self._free.acquire()
         # The timer and the end of the block both release the slot; only the first may do so.
         returned = threading.Lock()

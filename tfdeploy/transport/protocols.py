@@ -1,7 +1,7 @@
 """Define the interfaces between the operations and SSH.
 
-The contract tests check every implementation. The code above this layer uses these protocols and
-`tfdeploy.errors`, never paramiko or fabric.
+The contract tests check every implementation. The layers above use these protocols and
+`tfdeploy.errors`, and never import paramiko or fabric.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Item_co = TypeVar("Item_co", covariant=True)
 class Completed:
     """One finished command.
 
-    exit_code None: a signal ended the command, or the connection was lost; it is not known which.
+    exit_code None: either a signal ended the command, or the connection was lost.
     """
 
     exit_code: int | None
@@ -50,7 +50,7 @@ class Stream(Protocol[Item_co, V]):
 
 
 class AgentChannel(Protocol):
-    """The one framed channel to the agent of a host. It is thread-safe."""
+    """The framed channel to the agent of one host. Thread-safe."""
 
     hello: Hello
     clock_skew_s: float
@@ -84,8 +84,8 @@ class AgentChannel(Protocol):
     def hurry(self) -> None:
         """Detect a lost connection sooner, for callers that reconnect by themselves.
 
-        From now on the session ends after 4 s of a silent network (instead of 15 s), or after
-        10 s without an answer of the agent (instead of 18 s).
+        From now on the session ends after 4 s of a silent network (instead of 15 s), or if the
+        agent does not answer for 10 s (instead of 18 s).
         """
         ...
 
@@ -143,7 +143,7 @@ class Session(Protocol):
     def run(self, argv: tuple[str, ...], *, timeout_s: float | None = None) -> Completed:
         """Run a command without input.
 
-        One word is a script for `sh -c`, several words are an argv, which is then quoted.
+        `argv`: one word is a script for `sh -c`; several words are an argv, which is then quoted.
         Raises HostFailed (longer than `timeout_s`, too much output), HostUnreachable.
         """
         ...
@@ -168,9 +168,11 @@ class Session(Protocol):
 
 
 class Fleet(Protocol):
-    """Sessions to many hosts. Each is opened once; a limited number is used in parallel."""
+    """The sessions to many hosts. Each session is opened once, and a limited number is used in
+    parallel."""
 
-    on_notice: Callable[[str, str], None]  # gets (host, why tfdeploy retries it), in any thread
+    # Gets (host, why tfdeploy retries the host), in any thread.
+    on_notice: Callable[[str, str], None]
 
     def connect(self, hosts: tuple[Host, ...]) -> dict[str, Session | TfdeployError]:
         """Open the sessions. Return host name -> session or error, for every host."""
@@ -186,8 +188,8 @@ class Fleet(Protocol):
     ) -> dict[str, V | TfdeployError]:
         """Run `action` on the session of every host. Missing sessions are opened.
 
-        At most `parallel` hosts are served at once. Set `waits` if the action mostly waits for its
-        host: then a slow host does not count against `parallel`. An error that is not a
+        At most `parallel` hosts are served at once. `waits`: True if the action mostly waits for
+        its host. A slow host then does not count against `parallel`. An error that is not a
         TfdeployError is raised after all hosts were served.
         """
         ...

@@ -1,7 +1,7 @@
-"""Build a command line that every login shell reads alike: sh, bash, zsh, csh, tcsh, fish.
+"""Build a command line that all login shells interpret alike: sh, bash, zsh, csh, tcsh, fish.
 
 Words of plain characters are not quoted. Any other script becomes the argument of `printf %b`, in
-single quotes, with an octal escape for each character that some shell treats specially there. No
+single quotes. Each character that some shell treats specially there becomes an octal escape. No
 other module quotes words.
 """
 
@@ -11,8 +11,8 @@ import re
 import shlex
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,@+-][A-Za-z0-9_./:,@=+-]*\Z")
-# Inside '...', a ' ends the quotes, ! is csh's history, \ is the escape of fish and printf, and
-# control characters break lines or are lost. \udc80 to \udcff stand for bytes that are not UTF-8.
+# Inside '...', a ' ends the quotes, ! is csh's history, and \ is the escape of fish and printf.
+# Control characters break lines or are lost. \udc80 to \udcff stand for bytes that are not UTF-8.
 _SPECIAL = re.compile(r"['!\\\x00-\x1f\x7f%\udc80-\udcff]")
 
 

@@ -33,7 +33,7 @@ _BROKEN = (paramiko.SSHException, OSError, EOFError)
 
 
 class SshSession:
-    """Implements protocols.Session with a fabric connection."""
+    """An implementation of protocols.Session with a fabric connection."""
 
     def __init__(self, host: Host, target: Target, connection: fabric.Connection) -> None:
         self.host, self.target, self.connection = host, target, connection
@@ -41,11 +41,11 @@ class SshSession:
         self._agent: FramedChannel | None = None
         self._tunnels = False  # True once a tunnel was opened
         self.fences: dict[str, int] = {}
-        self.by: dict[str, str] = {}
+        self.by: dict[str, str] = {}  # operator and command, for the host's audit log
 
     @property
     def host_key(self) -> str:
-        """Return the fingerprint of the host key that the host proved to have."""
+        """Return the fingerprint of the host key that the host has proved to own."""
         return fingerprint(self.connection.transport.get_remote_server_key().asbytes())
 
     @property
@@ -55,7 +55,7 @@ class SshSession:
 
     @property
     def idle(self) -> bool:
-        """True if the session has no tunnel, no open call and no lock, so that it may be closed."""
+        """True if the session may be closed: it has no tunnel, no open call and no lock."""
         return not self._tunnels and (self._agent is None or self._agent.lost or self._agent.idle)
 
     def agent(self) -> AgentChannel:
@@ -128,6 +128,7 @@ class SshSession:
             raise HostFailed(what, where=self.host.name, next=fix) from error
 
     def _open_session(self) -> paramiko.Channel:
+        """Open a channel for a command. Raises HostFailed if sshd refuses, and HostUnreachable."""
         try:
             return self._open("session")
         except paramiko.ChannelException as error:
@@ -135,16 +136,17 @@ class SshSession:
             raise HostFailed(what, where=self.host.name) from error
 
     def _open(self, kind: str, *addresses: tuple[str, int]) -> paramiko.Channel:
-        """Open a channel. Raises ChannelException if sshd refuses, HostUnreachable."""
+        """Open a channel of this kind. Raises ChannelException if sshd refuses, and
+        HostUnreachable."""
         with self._translated():
             transport = self.connection.transport
             channel: paramiko.Channel = transport.open_channel(kind, *addresses, timeout=CONNECT_S)
             return channel
 
     def _collect(self, channel: paramiko.Channel, deadline: float) -> tuple[bytes, bytes] | None:
-        """Return (stdout, stderr), or None if they have not ended by the deadline.
+        """Return (stdout, stderr) of a command, or None if they have not ended by the deadline.
 
-        Raises HostFailed on more than MAX_OUTPUT_BYTES.
+        `deadline`: monotonic seconds. Raises HostFailed on more than MAX_OUTPUT_BYTES.
         """
         reader = ChannelReader(channel)
         out, err = bytearray(), bytearray()
@@ -175,7 +177,7 @@ class SshSession:
 def open_session(host: Host, connector: Connector) -> SshSession:
     """Connect to the host and return the session.
 
-    Raises HostUnreachable with the cause, ConfigError if the address cannot be an address.
+    Raises HostUnreachable with the cause, and ConfigError for an invalid address.
     """
     target = resolve(host)
     return SshSession(host, target, connector.connect(host.name, target))

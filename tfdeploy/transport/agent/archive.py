@@ -1,7 +1,7 @@
 """Pack the agent into one zip, named by the hash of its content.
 
 The zip holds the code that runs on hosts (agent, runtime, errors) and a `__main__.py`. The same
-source gives the same bytes. The zip is built in memory, at most once per process, and only if some
+source gives the same bytes. The zip is built in memory, at most once per process, and only if a
 host lacks it.
 """
 
@@ -25,12 +25,12 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-# The threads of all hosts need the zip at the same time, and one of them builds it for all.
+# The threads of all hosts need the zip at the same time. One of them builds it for all.
 _LOCK = threading.Lock()
 
 
 def agent_name() -> str:
-    """Return the zip's name: 32 hex digits, equal for equal content."""
+    """Return the zip's name: 32 hex digits, which depend on the content only."""
     with _LOCK:
         return _name()
 
@@ -44,8 +44,8 @@ def agent_zip() -> bytes:
 def name_of(members: dict[str, bytes]) -> str:
     """Return the name of a zip with these members. Pure.
 
-    The host computes the same name, see agent/ownership.py. The lengths are hashed too, so that
-    two different contents never give the same input to the hash.
+    The host computes the same name, see agent/ownership.py. The lengths are hashed too, so that two
+    different contents never give the same input to the hash.
     """
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(members):

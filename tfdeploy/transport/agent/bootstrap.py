@@ -1,8 +1,8 @@
 """Install the agent on a host and start it, over a channel of its own.
 
-One command, which every login shell reads alike, looks for a Python interpreter. The interpreter
-reads the program from standard input, so that nothing needs quoting. Output of the login shell
-before our own lines is ignored.
+One command, which every login shell interprets alike, searches for a Python interpreter. The
+interpreter reads our program from standard input, so that nothing needs quoting. Output of the
+login shell before our own lines is ignored.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tfdeploy.transport.ssh.channel_reader import ChannelReader
 from tfdeploy.transport.ssh.command import START_S, begin
 from tfdeploy.transport.ssh.errors import clean
 
-NOISE_BYTES = 1 << 20
-_TOO_OLD = 99
-_ENDED_S = 2.0
+NOISE_BYTES = 1 << 20  # most output of the login shell
+_TOO_OLD = 99  # exit code of a Python older than 3.8
+_ENDED_S = 2.0  # seconds to wait for the exit code, and again for the end of the connection
 _INTERPRETER = re.compile(r"(~/)?[\w.+@,=: /-]+\Z")
 
 
@@ -72,8 +72,8 @@ def command(python: str) -> str:
 class Started(NamedTuple):
     """A running agent.
 
-    `reader` reads its output. `rest` holds the bytes that came after its greeting, `noise` the
-    output of the login shell.
+    `reader`: reads its output. `rest`: the bytes that came after its greeting. `noise`: the output
+    of the login shell.
     """
 
     reader: ChannelReader
@@ -84,8 +84,8 @@ class Started(NamedTuple):
 def start(channel: paramiko.Channel, workdir: str, host: str, python: str) -> Started:
     """Install the agent if it is missing, and start it.
 
-    Raises Refused (no Python 3.8+, a workdir that cannot be made or is not ours alone, disk full),
-    HostFailed (the login shell ended), HostUnreachable.
+    Raises Refused (no Python 3.8+, a workdir that cannot be created or that other users can change,
+    disk full), HostFailed (the login shell ended), HostUnreachable.
     """
     if "\n" in workdir:
         raise Refused(f"workdir {workdir!r} is not a path that can be used", where=host)
@@ -126,8 +126,11 @@ class _Startup:
             self._channel.sendall(data)
 
     def line(self, *wanted: bytes) -> bytes:
-        """Return the next line that is one of `wanted`. Raises the error of a failure line."""
-        start = 0  # of the next line in `rest`
+        """Return the next line that is one of `wanted`.
+
+        Raises the error of a failure line, and the errors of `_receive`.
+        """
+        start = 0  # where the next line begins in `rest`
         while True:
             end = self.rest.find(b"\n", start)
             if end < 0:
@@ -176,7 +179,7 @@ class _Startup:
         transport = self._channel.get_transport()
         self._channel.status_event.wait(_ENDED_S)
         status: Any = self._channel.exit_status
-        # A signal killed the shell. If the host is shutting down, the connection ends next.
+        # A signal killed the shell. If the host is shutting down, the connection will end too.
         if status < 0:
             transport.join(_ENDED_S)
         if not transport.is_active():
@@ -201,7 +204,7 @@ class _Startup:
         )
 
     def _quoted(self) -> str:
-        """Return the end of the output for an error message. The end says more than the start."""
+        """Return the end of the output for an error message. The end names the cause more often."""
         text = clean((self._output + b" " + self.rest)[-300:])
         return f"; it said: {text!r}" if text else ""
 
@@ -217,7 +220,7 @@ _REASONS = {
 def _failed(text: bytes, host: str) -> TfdeployError:
     """Return the error for a failure line of our program or of the shell command.
 
-    `next` never comes from the host.
+    `next` is always our own text, never the host's.
     """
     failure = _failure(text)
     word, _, detail = failure.code.partition(" ")

@@ -1,7 +1,7 @@
 """Exchange frames with the agent of one host: calls and streams by id, and pings.
 
-Each channel has one reader thread. Any thread may call. When the channel is lost, every waiting
-call raises HostUnreachable. The session then opens a new channel.
+Each channel has one reader thread. Calls may come from any thread. When the channel is lost, every
+waiting call raises HostUnreachable, and the session opens a new channel for the next call.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from tfdeploy.transport.ssh.command import START_S
 from tfdeploy.transport.ssh.errors import clean, copied
 from tfdeploy.transport.ssh.tcp import Link
 
-DEAD_AFTER_S = 18.0  # how long a ping may stay unanswered
+DEAD_AFTER_S = 18.0  # seconds for which a ping may stay unanswered
 SLICE_BYTES = 64 << 10  # most bytes of one `sendall`
+# After `hurry`: seconds between pings, and seconds for which a ping may stay unanswered.
 HURRIED_PING_S, HURRIED_DEAD_AFTER_S = 2.0, 10.0
 V = TypeVar("V")
 I = TypeVar("I")  # noqa: E741 - an item
@@ -66,7 +67,7 @@ class FramedChannel:
         self._lost: TfdeployError | None = None
         self._locked = False
         self._hurried = False
-        self._stderr = b""  # the agent's standard error
+        self._stderr = b""  # the last bytes of the agent's standard error
         self._ping_due = 0.0
         # When the oldest unanswered ping was due (monotonic). None: no ping is unanswered.
         self._unanswered_since: float | None = None
@@ -92,7 +93,7 @@ class FramedChannel:
 
     @property
     def lost(self) -> bool:
-        """True if the channel is lost, so that a new one is needed."""
+        """True if the channel is lost and cannot be used again."""
         return self._lost is not None
 
     def call(
@@ -137,7 +138,8 @@ class FramedChannel:
         self._reader.wake()
 
     def _full(self, args: Args | None) -> Args:
-        """Return the arguments with the number of the job's lock, if we hold it, and the operator.
+        """Return the arguments with the operator, and with the number of the job's lock if we hold
+        it.
 
         The host knows which verbs need them.
         """
@@ -181,16 +183,16 @@ class FramedChannel:
             raise copied(self._lost or ended) from error
 
     def _slices(self, parts: tuple[bytes, bytes]) -> Iterator[bytes]:
-        """Cut the data into slices of at most SLICE_BYTES, fewer if the rate is limited.
+        """Cut the data into slices of at most SLICE_BYTES, or fewer if the rate is limited.
 
-        A slice holds at most what the rate allows in BURST_S, so that the host receives something
-        well before SILENCE_S. Slices are small because paramiko copies the rest of a slice for
-        each packet that it sends.
+        A slice holds at most what the rate allows in BURST_S seconds, so that the host receives
+        something well before SILENCE_S, when the agent ends itself. Slices are small because
+        paramiko copies the rest of a slice for each packet that it sends.
         """
         step = min(SLICE_BYTES, int(self._rate * BURST_S) or SLICE_BYTES)
         return (data[at : at + step] for data in parts for at in range(0, len(data), step))
 
-    # --- the reader's side ---
+    # --- reading ---
 
     def _first_frame(self) -> Any:
         """Wait for the agent's hello and return it. Raises HostUnreachable."""
@@ -211,7 +213,7 @@ class FramedChannel:
                 raise self._end_error()
 
     def _read(self) -> None:
-        """Read and dispatch frames until the channel is lost: the reader thread."""
+        """Read and dispatch frames until the channel is lost. This is the reader thread."""
         error: TfdeployError
         try:
             while self._lost is None:
@@ -231,7 +233,7 @@ class FramedChannel:
             error = self._unreachable(f"what the host sends is not our agent's: {foreign}")
         except (OSError, EOFError, paramiko.SSHException) as broken:
             error = self._unreachable(f"the connection ended: {clean(str(broken).encode())}")
-        # Foreign bytes may raise any error. Without this thread, all calls would wait for ever.
+        # Foreign bytes may raise any error. If this thread ended, all calls would wait for ever.
         except Exception as broken:  # noqa: BLE001
             error = self._unreachable(
                 f"what the host sends is not our agent's: {type(broken).__name__}"
@@ -242,7 +244,7 @@ class FramedChannel:
             self._channel.close()
 
     def _receive(self, timeout_s: float) -> bool:
-        """Read bytes and feed them to the frames. Return False at the end of the channel."""
+        """Read bytes and add them to the frames. Return False at the end of the channel."""
         before = time.monotonic()
         got = self._reader.read(timeout_s)
         now = time.monotonic()
@@ -261,10 +263,8 @@ class FramedChannel:
         return True
 
     def _ping_when_due(self) -> None:
-        """Send a ping if one is due.
-
-        This never waits for other senders, nor for space in the channel's window.
-        """
+        """Send a ping if one is due, without waiting for other senders or for space in the
+        window."""
         now = time.monotonic()
         if not self._sending.acquire(blocking=False):
             self._blocked_since = (
@@ -289,7 +289,7 @@ class FramedChannel:
         return HURRIED_DEAD_AFTER_S if self._hurried else DEAD_AFTER_S
 
     def _silent(self) -> bool:
-        """True if a ping is unanswered, or a sender blocked, for longer than the limit."""
+        """True if a ping stays unanswered, or a sender blocked, for longer than the limit."""
         return any(
             since is not None and time.monotonic() - since > self._silence_limit_s
             for since in (self._unanswered_since, self._blocked_since)
@@ -318,7 +318,7 @@ class FramedChannel:
                 self.clock_skew_s = read(value, Clock).clock - (now + self._pinged_at) / 2
 
     def _wait_for_room(self, full: Callable[[], bool]) -> None:
-        """Wait, and keep pinging, while a stream's backlog is full and no call waits.
+        """Wait while a stream's backlog is full and no call waits, and send pings meanwhile.
 
         The reader thread calls this when the consumer of a stream is slow.
         """

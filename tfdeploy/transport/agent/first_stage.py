@@ -1,7 +1,7 @@
 """Build the program that a host runs before it has our agent, on any Python 3.8 or newer.
 
 The program trusts no existing folder. It runs an agent only if ownership.py and the hash in the
-folder's name show that the agent is ours. A missing or damaged agent is installed first.
+folder's name prove that the agent is ours. It first installs an agent that is missing or damaged.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def look(folder, workdir, name): # comes back where the agent is there, whole
 def _text(module: str) -> bytes:
     """Return the module's source without its imports of our own modules.
 
-    The program contains those modules before this one, or only annotations need them.
+    Either the program contains those modules before this one, or only annotations need them.
     """
     return _OWN_IMPORT.sub(b"", (Path(layout.__file__).parent / f"{module}.py").read_bytes())
 

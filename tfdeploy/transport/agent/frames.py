@@ -1,4 +1,7 @@
-"""Split a stream of bytes into frames. Each byte is copied once, and one frame at most is kept."""
+"""Split a stream of bytes into frames.
+
+Each byte is copied once, and at most one incomplete frame is buffered.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _HEAD = struct.Struct("!II")
 
 
 class Frame(NamedTuple):
-    """One frame. `weight_bytes`: roughly the memory that its values take."""
+    """One frame. `weight_bytes`: about the memory that its values take."""
 
     header: dict[str, Any]
     blob: bytes
@@ -43,7 +46,7 @@ class Frames:
         self._have += len(data)
 
     def complete_frames(self) -> Iterator[Frame]:
-        """Yield the frames that have arrived completely. Raises frames.WireError on foreign bytes."""
+        """Yield the complete frames. Raises frames.WireError on foreign bytes."""
         if self._have < self._need:
             return
         data = b"".join(self._parts)
@@ -70,7 +73,7 @@ class Frames:
 
 
 def _refuse(word: str) -> float:
-    """Raise WireError for NaN and the infinities, which JSON does not have."""
+    """Raise WireError for NaN and the infinities, which are not JSON."""
     raise frames.WireError(f"a frame with the number {word}")
 
 

@@ -1,9 +1,10 @@
 """Hold the answer to one request: a value, or items and then a value.
 
-The reader thread adds frames, and the caller takes them. The caller's thread checks each frame
-against its type and raises BadAnswer on a mismatch. The backlog of a stream is limited in bytes: a
-slow caller slows the host down through SSH's windows. While a call waits, the reader must go on, so
-the backlog may grow to MOST_BACKLOG_BYTES; beyond that the stream ends with BadAnswer.
+The reader thread adds frames, and the caller removes them. The caller's thread checks each frame
+against its type and raises BadAnswer on a mismatch. The backlog of a stream is limited in bytes, so
+that a slow caller slows the host down through SSH's windows. While a call waits for its value, the
+reader must continue, so the backlog may then grow to MOST_BACKLOG_BYTES. Beyond that, the stream
+ends with BadAnswer.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tfdeploy.model.answers.verb import Flow
 from tfdeploy.transport.agent.frames import Frame
 from tfdeploy.transport.ssh.errors import copied
 
-BACKLOG_BYTES = 16 << 20
+BACKLOG_BYTES = 16 << 20  # with a larger backlog, the reader thread waits
 MOST_BACKLOG_BYTES = 4 * BACKLOG_BYTES  # the limit while a call waits
 # A stream with `silence_s` may last this many times `silence_s`, plus the time that its blobs take
 # at MIN_BYTES_PER_S.
@@ -37,8 +38,8 @@ I = TypeVar("I")  # noqa: E741 - an item
 class Reply:
     """The frames of one answer.
 
-    If the backlog is full, the reader thread calls `wait_for_room` with a function that returns
-    True while the backlog is full. `wait_for_room` returns when the reader may go on.
+    While the backlog is full, the reader thread waits in `wait_for_room`. That function gets a
+    function that returns True while the backlog is full, and returns when the reader may continue.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Reply:
             self._wait_for_room(self._full)
 
     def _end_if_flooded(self) -> None:
+        """End the answer with BadAnswer if the backlog exceeds MOST_BACKLOG_BYTES."""
         if self._weight > MOST_BACKLOG_BYTES:
             self._items.clear()
             self._weight = 0
@@ -94,7 +96,7 @@ class Reply:
         return self.returned(verb)
 
     def next(self, verb: str, silence_s: float | None) -> Frame | None:
-        """Wait for the next item and return it. None: the answer has ended.
+        """Wait for the next item and return it, or None if the answer has ended.
 
         Raises HostUnreachable if nothing comes for `silence_s` seconds.
         """
@@ -128,7 +130,7 @@ class Reply:
         return end
 
     def stop(self) -> None:
-        """Drop the backlog, and let waiting callers return."""
+        """Drop the backlog and all later items, and wake up waiting callers."""
         with self._changed:
             self._dropping = True
             self._items.clear()
@@ -159,7 +161,7 @@ class VerbStream(Generic[I, V]):
             while (frame := self._next(name)) is not None:
                 yield checked_frame(frame, "item", self._flow.item, name, host), frame.own_blob
         except BadAnswer:
-            self.close()  # The rest is of no use.
+            self.close()  # later items are useless
             raise
         if not self._answer.stopped:
             self.value = checked_frame(
@@ -188,7 +190,7 @@ class VerbStream(Generic[I, V]):
 
 
 def checked_frame(frame: Frame, field: str, cls: type[V], verb: str, host: str) -> V:
-    """Return the content of a frame's field, packed or not. Raises BadAnswer."""
+    """Return the content of a frame's field, which may be packed. Raises BadAnswer."""
     if frame.header.get("packed") != field:
         return checked(frame.header.get(field), cls, verb, host)
     try:

@@ -1,9 +1,8 @@
-"""Ask tfdeploy to run the remote command: the program that our rsync runs as its remote shell.
+"""Ask tfdeploy to run the remote command. Our rsync runs this program as its remote shell.
 
     python -S -E ask_for_shell.py DESCRIPTOR host remote command
 
-It sends rsync's pipes over the socket DESCRIPTOR, so no byte of a transfer passes through this
-program.
+The program sends rsync's pipes over the socket DESCRIPTOR, so that it copies no byte of a transfer.
 """
 
 import socket

@@ -1,11 +1,11 @@
-"""Run a program that may read the system's programs, write one folder, and access nothing else.
+"""Run a program that may only read the system's programs and write to one folder.
 
 This file is a program of its own:
 
     python -S -E confined.py FOLDER [READABLE ...] -- program words
 
 Landlock restricts files, TCP and signals. seccomp forbids new sockets. If the kernel lacks one of
-them, the other still applies, and the program always runs. Only the standard library is used.
+the two, the other still applies. The program always runs. Only the standard library is used.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _allow(ruleset: int, path: str, access: int) -> None:
 
 
 def refuse_sockets(machine: str) -> None:
-    """Forbid this process new sockets, with seccomp. Only socket pairs of streams are allowed.
+    """Forbid this process new sockets with seccomp, except stream socket pairs.
 
     Landlock restricts neither UDP nor unix sockets with a path.
     """

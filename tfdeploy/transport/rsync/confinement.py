@@ -1,6 +1,6 @@
 """Decide whether and how a local rsync is confined to one folder.
 
-The program `confined` confines it, in a process of its own.
+The program `confined` then confines it, in a process of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tfdeploy.transport.rsync import ask_for_shell, confined
 
-TRIAL_S = 20.0
+TRIAL_S = 20.0  # seconds: time-out of one trial
 
 
 def asking_words(fd: int) -> tuple[str, ...]:
@@ -27,7 +27,7 @@ def asking_words(fd: int) -> tuple[str, ...]:
 
 
 def argv(folder: str) -> list[str]:
-    """Return the words to put before a command so that it may write `folder` alone."""
+    """Return the words to put before a command so that the command may write only to `folder`."""
     programs = (sys.executable, shutil.which("rsync") or "rsync", ask_for_shell.__file__)
     readable = {
         os.path.dirname(os.__file__),
@@ -52,7 +52,7 @@ def environment() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def missing() -> str | None:
-    """Return why a local rsync is not or not fully confined, or None if it is fully confined."""
+    """Return why a local rsync is not fully confined, or None if it is."""
     if not works():
         return (
             "the programs it needs do not run when they are confined"
@@ -66,9 +66,9 @@ def missing() -> str | None:
 
 @lru_cache(maxsize=1)
 def works() -> bool:
-    """True if Python and rsync run when they are confined on this machine.
+    """True if Python and rsync run confined on this machine.
 
-    If they are installed in unusual places, they may not be able to read their own files.
+    If they are installed in unusual places, they may be unable to read their own files.
     """
     if not confined.version():
         return False

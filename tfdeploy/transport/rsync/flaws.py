@@ -12,12 +12,12 @@ MENDED = (3, 5, 0)  # first version without the known vulnerabilities; checked o
 _NAMED = b"CVE-2026-70458"  # the vulnerability by which a host writes to this machine's memory
 _CHANGELOGS = ("changelog.Debian.gz", "changelog.gz")
 _DOCS = Path("/usr/share/doc/rsync")
-_QUERY_S = 10.0
+_QUERY_S = 10.0  # seconds: time-out of each program that is run
 
 
 @lru_cache(maxsize=1)
 def describe_flaws() -> tuple[str, str] | None:
-    """Return (what is wrong and why, what to do), or None if nothing is wrong."""
+    """Return (what is wrong and why, what to do), or None if rsync has no known vulnerability."""
     shown = version_of(_output("rsync", "--version"))
     if shown is None or shown >= MENDED or _mended_by_distribution():
         return None
@@ -40,8 +40,8 @@ def version_of(text: bytes) -> tuple[int, int, int] | None:
 def _mended_by_distribution() -> bool:
     """True if the distribution has fixed the installed version.
 
-    Distributions fix old versions without a new number and say so in the package's changelog. The
-    changelog counts only for the rsync of the package.
+    Distributions fix old versions without a new version number and name the fix in the package's
+    changelog. The changelog counts only if rsync is the one of the package.
     """
     if shutil.which("rsync") not in ("/usr/bin/rsync", "/bin/rsync"):
         return False
@@ -51,6 +51,7 @@ def _mended_by_distribution() -> bool:
 
 
 def _unpacked(path: Path) -> bytes:
+    """Return the content of a gzip file, or b"" if it cannot be read."""
     import gzip
 
     try:

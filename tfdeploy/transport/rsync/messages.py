@@ -11,7 +11,8 @@ from tfdeploy.transport.ssh.target import Target
 _PROGRESS = re.compile(rb"^\s*(\d{1,20})\s+(\d{1,3})%")
 _SENT = re.compile(rb"^sent (\d{1,20}) bytes")
 _RECEIVED = re.compile(rb"^sent \d+ bytes\s+received (\d{1,20}) bytes")
-VANISHED = 24
+VANISHED = 24  # rsync's exit code if source files vanished during the transfer
+# What ssh prints if sshd closes the connection before login.
 _TURNED_AWAY = (
     b"kex_exchange_identification",
     b"Connection reset by",
@@ -73,7 +74,7 @@ def explain(
 ) -> TfdeployError:
     """Return the error for a failed rsync.
 
-    `root`: the source. `into`: the local destination of a pull; None for a push.
+    `root`: the source. `into`: the local destination of a pull. None: the transfer is a push.
     """
     host = target.name or target.where
     line = _first(stderr)

@@ -1,6 +1,6 @@
 """Run rsync: start it, send it names, read its output, retry, and always end it.
 
-`messages` parses the output. `transfer` decides what is transferred.
+`messages` parses the output. `transfer` decides what is copied.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tfdeploy.transport.ssh.patience import Patience
 from tfdeploy.transport.ssh.target import Target
 
 SUCCESS = (0, messages.VANISHED)
-STARTS_PER_JUMP = 6  # ssh connections being opened through one jump host at once
-STDERR_BYTES = 32 << 10
-END_S = 3.0
+STARTS_PER_JUMP = 6  # most ssh connections that are being opened through one jump host
+STDERR_BYTES = 32 << 10  # with this many bytes of errors, later ones are dropped
+END_S = 3.0  # seconds for rsync to end after SIGTERM, and for a reader thread to end
 MARK = "tfdeploy-rsync-begins"  # the host prints it after any output of the login shell
 
 _lock = threading.Lock()
@@ -40,8 +40,9 @@ Progress = Callable[[int, int | None], None]
 class RsyncCall:
     """The settings of one transfer.
 
-    `argv`: rsync's arguments without the remote shell. `names`: the files to transfer; None: all.
-    `start`: starts the command on the host over the session; None: a new ssh does.
+    `argv`: rsync's arguments without the remote shell. `names`: the files to copy; None: all.
+    `start`: the function that starts the command on the host over the session; None: a new ssh
+    starts it.
     """
 
     target: Target
@@ -71,8 +72,8 @@ class RsyncResult:
 def transfer(call: RsyncCall) -> RsyncResult:
     """Run one transfer, with retries, and return its result. Raises Interrupted.
 
-    It is retried while sshd closes the connection before login, and once if the login shell's
-    output disturbed rsync; then that output is dropped.
+    The transfer is retried while sshd closes the connection before login. It is retried once if
+    output of the login shell disturbed rsync, and that output is then dropped.
     """
     noise = False
     # ssh does not show why sshd closed the connection. The operator needs no notice, because our
@@ -165,13 +166,14 @@ class _Process:
             stderr=subprocess.PIPE,
             env=confinement.environment(),
             pass_fds=(shell.theirs.fileno(),),
-            start_new_session=True,  # no Ctrl-C from the terminal, no password prompt on it
+            # Ctrl-C on the terminal does not reach rsync, and ssh cannot ask for a password there.
+            start_new_session=True,
         )
         shell.begin()
         return process
 
     def _communicate(self, process: subprocess.Popen[bytes], start: contextlib.ExitStack) -> None:
-        """Read all output. `start` is closed at the first output: then ssh is connected."""
+        """Read all output. Close `start` at the first output, which shows that ssh is connected."""
         threads = [
             threading.Thread(target=work, args=(process,), daemon=True)
             for work in (self._feed, self._read_stderr)
@@ -193,11 +195,12 @@ class _Process:
             thread.join(END_S)
 
     def _end_late(self, process: subprocess.Popen[bytes]) -> None:
+        """End rsync because it has run for longer than `max_s`."""
         self.done.too_slow = True
         running.send_signal(process, signal.SIGTERM)
 
     def _read(self, lines: list[bytes]) -> None:
-        """Take progress and totals from lines of output."""
+        """Update progress and totals from lines of output."""
         newest = None
         for line in lines:
             newest = messages.progress(line) or newest
@@ -219,6 +222,7 @@ class _Process:
                 pipe.write(b"./" + name + b"\0")
 
     def _read_stderr(self, process: subprocess.Popen[bytes]) -> None:
+        """Read rsync's errors to their end, and keep the first ones."""
         assert process.stderr is not None
         while block := os.read(process.stderr.fileno(), 1 << 14):
             if len(self.done.stderr) < STDERR_BYTES:

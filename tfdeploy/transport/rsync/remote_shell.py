@@ -1,6 +1,6 @@
 """Run the remote command of a local rsync, and connect it to rsync's pipes.
 
-rsync's `-e` is a small program (ask_for_shell) that sends its pipes to tfdeploy, so that a confined
+rsync's `-e` is a small program (ask_for_shell) that sends rsync's pipes to tfdeploy. So a confined
 rsync needs neither keys nor sockets. rsync sends one request, before it has read any byte from the
 host. A second request is not answered.
 """
@@ -19,9 +19,9 @@ from tfdeploy.errors import TfdeployError
 from tfdeploy.transport.protocols import Pipes, RemoteCommand
 from tfdeploy.transport.ssh.joined import copy_after
 
-WORDS_BYTES = 64 << 10
-END_S = 3.0
-PIPES = 3
+WORDS_BYTES = 64 << 10  # largest request
+END_S = 3.0  # seconds to wait for the end of the thread
+PIPES = 3  # descriptors in a request
 Start = Callable[[str], RemoteCommand]
 
 
@@ -34,7 +34,7 @@ class RemoteShell:
     def __init__(self, start: Start, mark: bytes = b"") -> None:
         """Create the sockets.
 
-        `start` starts a command line on the host. `mark`: what that command prints after any
+        `start`: starts a command line on the host. `mark`: what that command prints after any
         output of the login shell. b"": the command prints no mark.
         """
         self._start, self._mark = start, mark
@@ -45,7 +45,8 @@ class RemoteShell:
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def begin(self) -> None:
-        """Start to wait for the request. Call this after rsync has inherited `theirs`."""
+        """Start the thread that waits for the request. Call this after rsync has inherited
+        `theirs`."""
         self.theirs.close()
         self._thread.start()
 
@@ -110,7 +111,7 @@ class RemoteShell:
 
 
 class SshCommand:
-    """Implements protocols.RemoteCommand with an ssh process.
+    """An implementation of protocols.RemoteCommand with an ssh process.
 
     `argv`: ssh and its arguments, without the host's name.
     """
@@ -150,5 +151,6 @@ class SshCommand:
 
 
 def _is_rsync(words: list[str]) -> bool:
-    """True if rsync sent the request: it names the host `target` and starts an rsync server."""
+    """True if the request comes from rsync: it names the host `target` and starts an rsync
+    server."""
     return words[0] == "target" and "--server" in words

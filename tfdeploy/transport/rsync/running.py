@@ -1,6 +1,6 @@
 """Keep a list of the running rsync processes, so that a fleet can end those of its hosts.
 
-This is a module of its own so that a fleet need not import the code that starts rsync.
+A fleet imports only this module, and not the code that starts rsync.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def gone(process: subprocess.Popen[bytes]) -> bool:
 
 
 def end(targets: Collection[Target]) -> None:
-    """End the rsync processes, with their children, that transfer to or from these targets."""
+    """End the rsync processes that transfer to or from these targets, with their children."""
     with _lock:
         mine = [process for process, target in _running.items() if target in targets]
         _ended.update(mine)

@@ -130,13 +130,13 @@ def _start(session: Session | None, total_bytes: int) -> Start | None:
 
 
 def check_name(name: bytes) -> None:
-    """Raise Refused if a name is not relative or leads out of the folder."""
+    """Raise Refused if the name is not relative, or leads out of the folder."""
     if any(word in (b"", b".", b"..") for word in name.split(b"/")) or b"\0" in name:
         raise Refused(f"{os.fsdecode(name)!r} leads out of the folder it was to come from")
 
 
 def _check_source(root: str, delete: bool) -> None:
-    """Raise Refused if the source is unreadable, or empty while `delete` is set."""
+    """Raise Refused if the source is unreadable, or if it is empty and `delete` is set."""
     try:
         with os.scandir(root) as entries:
             empty = next(entries, None) is None

@@ -1,8 +1,8 @@
 """Build the arguments of an OpenSSH command for a target.
 
-`-F none` is among them, because the target already contains the user's configuration. Of all files,
-only known_hosts is read, for the order of host key algorithms. No value of a target can begin with
-`-`.
+They contain `-F none`, because the target already has the values of the user's configuration. The
+only files that this module reads are known_hosts, for the order of host key algorithms. No value of
+a target can begin with `-`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _ALWAYS = (
     "ForwardX11=no",
     "ClearAllForwardings=yes",
     "Compression=no",
-    "IgnoreUnknown=WarnWeakCrypto",  # OpenSSH knows it from 10.1 on.
-    # Otherwise ssh prints three lines about the key exchange before the cause of an error.
+    "IgnoreUnknown=WarnWeakCrypto",  # OpenSSH before 10.1 does not know that setting
+    # With the warning, ssh prints three lines about the key exchange before the cause of an error.
     "WarnWeakCrypto=no",
     # As in paramiko, the only post-quantum key exchange is the fast one, mlkem768x25519. A
     # handshake with sntrup761 takes six times the CPU time.
@@ -104,5 +104,5 @@ def _value(path: str) -> str:
 
 
 def _values(paths: tuple[str, ...]) -> str:
-    # Older releases of ssh take `none` for the name of a file.
+    # Older releases of ssh read `none` as the name of a file.
     return " ".join(_value(path) for path in paths) or "/dev/null"

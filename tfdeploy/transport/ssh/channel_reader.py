@@ -6,7 +6,7 @@ import threading
 
 import paramiko
 
-BLOCK = 1 << 20
+BLOCK = 1 << 20  # most bytes of one read
 
 
 class _Wake:
@@ -36,9 +36,9 @@ class ChannelReader:
             pipe.set_event(self._wake)  # type: ignore[arg-type]
 
     def read(self, timeout_s: float | None) -> tuple[bytes, bytes] | None:
-        """Return the new bytes of (stdout, stderr), or None if both have ended.
+        """Return the new bytes of (stdout, stderr), or None if both streams have ended.
 
-        Both are empty if nothing came within `timeout_s` seconds.
+        Both are empty if no byte came within `timeout_s` seconds. None: no time-out.
         """
         out, err, ended = self._receive()
         if not out and not err and not ended:
@@ -53,7 +53,7 @@ class ChannelReader:
     def _receive(self) -> tuple[bytes, bytes, bool]:
         self._wake.event.clear()
         channel = self._channel
-        # This is read before the pipes, so that no byte that came before the end is missed.
+        # The end is checked before the pipes are read, so that no byte before the end is missed.
         ended = bool(channel.eof_received or channel.closed)
         out = channel.recv(BLOCK) if channel.recv_ready() else b""
         err = channel.recv_stderr(BLOCK) if channel.recv_stderr_ready() else b""

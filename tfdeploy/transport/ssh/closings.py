@@ -1,6 +1,6 @@
-"""The ways in which sshd closes a connection before login: how each is recognised and retried.
+"""Classify how sshd closes a connection before login, and define how long each case is retried.
 
-The table holds for OpenSSH 9.2 to 10.5. `tests/contract/test_closings.py` checks it against the
+The table is valid for OpenSSH 9.2 to 10.5. `tests/contract/test_closings.py` checks it against the
 sshd of the machine that runs the tests.
 """
 
@@ -17,19 +17,19 @@ class Closing:
     sees it) and {login} (the arguments of ssh). `notice` may contain {patience}.
     """
 
-    patience_s: float  # how long to retry; 0: a retry would only add a penalty
+    patience_s: float  # seconds during which to retry; 0: never, because a retry adds a penalty
     cause: str  # what happened
     remedy: str  # what to type or to change
-    sentence: bytes = b""  # what sshd sends instead of its greeting
-    notice: str = ""  # what the operator reads while tfdeploy retries
+    sentence: bytes = b""  # the text that sshd sends instead of its greeting
+    notice: str = ""  # the message for the operator while tfdeploy retries
 
 
 _RETRIES = "tfdeploy retries for up to {patience:g} s"
 
 
-# From OpenSSH 9.8 on, sshd sends the same sentence for PerSourcePenalties and for MaxStartups. sshd
-# enforces a penalty once it exceeds 15 s; six failed logins make 30 s, so 40 s outlast them. A
-# connection during a penalty adds nothing to it.
+# OpenSSH 9.8 and newer send the same text for PerSourcePenalties and for MaxStartups. sshd enforces
+# a penalty only when it exceeds 15 s. Six failed logins add up to 30 s, so retries for 40 s outlast
+# that penalty. A connection during a penalty does not extend it.
 HELD_OFF = Closing(
     sentence=b"Not allowed at this time",
     patience_s=40.0,
@@ -38,7 +38,7 @@ HELD_OFF = Closing(
     "10 minutes (PerSourcePenalties), or because too many connections are logging in (MaxStartups)",
     remedy="wait some minutes, or add `PerSourcePenaltyExemptList {address}` to its sshd_config",
 )
-# OpenSSH sends this sentence up to version 9.7.
+# OpenSSH up to 9.7 sends this text.
 CROWDED = Closing(
     sentence=b"Exceeded MaxStartups",
     patience_s=20.0,
@@ -51,7 +51,8 @@ SILENT = Closing(
     cause="{place} closes connections before the handshake (MaxStartups, or its address rules)",
     remedy="ssh -v {login}",
 )
-# sshd has sent its greeting, so it counts each such connection as one without a login.
+# After its greeting, sshd counts each such connection as one without a login. Many of them lead to
+# a penalty, so the retries end soon.
 INTERRUPTED = Closing(
     patience_s=0.5,
     cause="{place} ends connections during the handshake",

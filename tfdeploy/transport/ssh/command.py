@@ -9,11 +9,14 @@ import paramiko
 from tfdeploy.errors import HostFailed
 from tfdeploy.transport.ssh import connect_timeout
 
-START_S = 60.0
+START_S = 60.0  # most seconds until sshd confirms that a command has started
 
 
 class _Request:
-    """A request on a channel. paramiko waits for the reply without a time-out."""
+    """A request on a channel that a time-out can end by closing the channel.
+
+    paramiko itself waits for the reply without a time-out.
+    """
 
     received = 0
 
@@ -27,7 +30,11 @@ class _Request:
 
 
 def begin(channel: paramiko.Channel, line: str, host: str) -> None:
-    """Start a command. Raises HostFailed if sshd does not confirm it, and paramiko's errors."""
+    """Start a command on the channel. `line`: the command line. `host`: its name in errors.
+
+    Raises HostFailed if sshd does not confirm the start within START_S seconds, and paramiko's
+    errors.
+    """
     with connect_timeout.waiting(START_S) as wait:
         wait.link = _Request(channel)
         try:

@@ -25,13 +25,13 @@ from tfdeploy.transport.ssh.patience import Patience
 from tfdeploy.transport.ssh.target import Target
 from tfdeploy.transport.ssh.tcp import Link, dial
 
-CONNECT_S = 10.0
+CONNECT_S = 10.0  # time-out of one host, see connect_timeout
 GREETING_S = 2.0  # how long to wait for the server's greeting before a handshake slot is acquired
 HANDSHAKES = 32  # most handshakes at once
-# Each refused connection adds a penalty of 5 s on the host. One try per REFUSAL_S seconds never
-# reaches the limit of the penalties.
+# A host that refused is not dialled again for this many seconds. Each refused connection adds a
+# penalty of 5 s on the host, and one try in REFUSAL_S seconds never reaches the limit.
 REFUSAL_S = 30.0
-STARTS_PER_JUMP = 16  # channels being opened through one jump host at once
+STARTS_PER_JUMP = 16  # most channels that are being opened through one jump host
 CIPHERS = (
     *("aes128-gcm@openssh.com", "aes256-gcm@openssh.com"),
     *("aes128-ctr", "aes192-ctr", "aes256-ctr"),
@@ -60,7 +60,8 @@ class _Transport(paramiko.Transport):
 
     login_key = ""  # fingerprint of the accepted key
     parting = ""  # text of the server's disconnect message
-    # paramiko polls 10 times a second by default. Our links wake up when they are closed.
+    # Seconds. By default, paramiko polls 10 times a second. Closing one of our links wakes up the
+    # thread that reads from it, so a slow poll suffices.
     _active_check_timeout = 2.0
     _preferred_ciphers = CIPHERS
 
@@ -78,8 +79,8 @@ class _Transport(paramiko.Transport):
 class Connector:
     """Opens the connections of one fleet, with shared jump hosts and few handshakes at once.
 
-    Thread-safe. `on_notice` gets (host, text), in any thread, while tfdeploy retries a host that
-    holds this address off.
+    Thread-safe. `on_notice` gets (host, text), in any thread, while tfdeploy retries a host whose
+    sshd refuses this address for some time.
     """
 
     def __init__(self, handshakes: int = HANDSHAKES, on_notice: OnNotice = no_notice) -> None:
@@ -111,7 +112,8 @@ class Connector:
         return self._retry(host, target, self._read_host_key)
 
     def _retry(self, host: str, target: Target, connect: Callable[[errors.Attempt], V]) -> V:
-        """Call `connect`. Retry while sshd closes connections before login and a retry may help."""
+        """Call `connect`, and retry while sshd closes connections before login and a retry may
+        help."""
         patience = Patience(lambda text: self._on_notice(host, _notice(host, target, text)))
         while True:
             attempt = errors.Attempt(host, target, CONNECT_S)
@@ -170,11 +172,11 @@ class Connector:
     def _open_link(self, attempt: errors.Attempt) -> Iterator[tuple[Link, Wait]]:
         """Open a link, and yield it after the server's greeting or GREETING_S seconds.
 
-        Until then nothing is sent. sshd may write why it closes the connection, and then close it
+        Nothing is sent before that. sshd may write why it closes the connection, and close it
         without reading. Unread bytes would make sshd's kernel reset the connection, and this
         machine would lose the text.
 
-        The time-out covers the block. If it fails, the attempt is closed.
+        The time-out covers the block. If the block fails, the attempt is closed.
         """
         target = attempt.target
         jump = None if target.jump is None else self._jump_host(target.jump)
@@ -198,20 +200,24 @@ class Connector:
 
 
 class _JumpHost:
-    """One jump host. The first host that needs its connection opens it, also after it was lost."""
+    """One jump host and the connection to it.
+
+    The first host that needs the connection opens it. After a loss, the next host opens it again.
+    """
 
     def __init__(self, connector: Connector, target: Target) -> None:
         self._connector, self._target = connector, target
         self._lock = threading.Lock()
         self._starts = Slots(STARTS_PER_JUMP)
         self._connection: fabric.Connection | None = None
-        self._failure: tuple[float, TfdeployError] | None = None  # of the last try: (end, reason)
+        # When the last try failed (monotonic), and why. None: no try has failed.
+        self._failure: tuple[float, TfdeployError] | None = None
 
     def transport(self, host: str) -> paramiko.Transport:
         """Return the open transport. Raises HostUnreachable.
 
-        Hosts that wait while a try fails get the same error. So a silent jump host costs one
-        time-out, not one for each host behind it.
+        Hosts that wait during a failing try get the error of that try. So a silent jump host costs
+        one time-out, not one for each host behind it.
         """
         began = time.monotonic()
         with self._lock:
@@ -290,6 +296,8 @@ def _connection(target: Target, host: str) -> fabric.Connection:
 
 
 def _connect_kwargs(attempt: errors.Attempt, link: Link, offer: Offer) -> dict[str, Any]:
+    """Return the arguments of paramiko's SSHClient.connect."""
+
     def make_transport(sock: Link, **_: Any) -> paramiko.Transport:
         attempt.transport = tuned_transport(attempt.target, sock)
         return attempt.transport
@@ -305,7 +313,8 @@ def _connect_kwargs(attempt: errors.Attempt, link: Link, offer: Offer) -> dict[s
 
 
 def tuned_transport(target: Target, sock: Any, **_: Any) -> paramiko.Transport:
-    """Return a transport with our algorithms. It requests host keys in the order of rsync's ssh.
+    """Return a transport with our algorithms, which requests host keys in the same order as rsync's
+    ssh.
 
     SSHClient.connect passes further arguments, which differ between releases of paramiko (`gss_kex`
     up to 4.0, `disabled_algorithms`). They are ignored, because they hold paramiko's defaults.
@@ -316,5 +325,6 @@ def tuned_transport(target: Target, sock: Any, **_: Any) -> paramiko.Transport:
 
 
 def _notice(host: str, target: Target, text: str) -> str:
-    """Return the notice about `host`. It names the jump host if that is the one retried."""
+    """Return the notice about `host`. If `target` is a jump host of `host`, the notice names the
+    jump host."""
     return text if target.name == host else f"{errors.JUMP} {target.where}: {text}"

@@ -1,8 +1,9 @@
-"""Enforce the time-outs of connections and command starts, and limit handshakes at once.
+"""Enforce time-outs for connections and command starts, and limit the number of concurrent
+handshakes.
 
 Only the time during which this process ran and waited for the host counts. A host fails if it is
-silent for `limit_s`, or needs more than `MOST_LIMITS` times `limit_s` in total. One thread watches
-all attempts.
+silent for `limit_s` seconds, or needs more than MOST_LIMITS times `limit_s` in total. One thread
+watches all attempts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-TICK_S = 0.1
+TICK_S = 0.1  # seconds between two checks of all hosts
 MOST_LIMITS = 3  # a host that keeps sending may take this many times its `limit_s`
 SLOT_S = 1.0  # a host that is silent for this long releases its slots
 
@@ -33,8 +34,8 @@ class ByteLink(Protocol):
 class Wait:
     """The time-out of one host.
 
-    `link`: the connection to the host, or None before there is one. `over`: the time-out has
-    expired; then the link is closed.
+    `link`: the connection to the host, or None before there is one. `over`: True once the time-out
+    has expired. The link is then closed.
     """
 
     def __init__(self, limit_s: float) -> None:
@@ -48,7 +49,7 @@ class Wait:
         self._held_slots: list[Callable[[], None]] = []
 
     def now(self) -> float:
-        """Return the seconds spent on this host so far. Its attempts use this as their clock."""
+        """Return the seconds spent on this host so far, which its attempts use as their clock."""
         return self._spent_s
 
     @property
@@ -58,7 +59,8 @@ class Wait:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Count no time within the block, and start the silence again after it."""
+        """Count no time within the block. After it, the count of silent seconds starts at 0
+        again."""
         with _lock:
             self._paused += 1
         try:
@@ -92,20 +94,21 @@ class Wait:
             self._held_slots.pop()()
 
     def hold_slot(self, release: Callable[[], None]) -> None:
-        """Note an acquired slot, which `release` releases."""
+        """Record a slot that this host has acquired. `release`: the function that releases it."""
         with _lock:
             self._held_slots.append(release)
 
     def return_slots(self) -> None:
-        """Release the host's slots that were not released yet."""
+        """Release the slots that the host still holds."""
         with _lock:
             self.release_slots()
 
 
 class Slots:
-    """Lets at most `count` hosts into a block at once.
+    """Lets at most `count` hosts run a block at once.
 
-    The time spent on waiting for a slot does not count. A silent host loses its slot.
+    The time spent on waiting for a slot does not count. A host that is silent for SLOT_S seconds
+    loses its slot.
     """
 
     def __init__(self, count: int) -> None:
@@ -125,7 +128,7 @@ class Slots:
 
 @contextlib.contextmanager
 def waiting(limit_s: float) -> Iterator[Wait]:
-    """Run the time-out of one host during the block."""
+    """Enforce a time-out of `limit_s` seconds for one host during the block."""
     global _thread
     wait = Wait(limit_s)
     with _lock:
@@ -147,7 +150,7 @@ def _run() -> None:
     while True:
         time.sleep(TICK_S)
         now = time.monotonic()
-        # If more time has passed, this process was suspended or got no CPU.
+        # A longer interval means that this process was suspended or got no CPU.
         elapsed_s = min(now - before, 2 * TICK_S)
         before = now
         with _lock:

@@ -1,6 +1,6 @@
 """Count the free file descriptors of this process.
 
-A session needs one. A host that is being dialled needs PER_DIAL more.
+A session needs one descriptor. A host that is being dialled needs PER_DIAL more.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import resource
 
 from tfdeploy.errors import Refused
 
-ENOUGH = 1 << 14
+ENOUGH = 1 << 14  # most descriptors that tfdeploy asks for
 PER_DIAL = 4  # descriptors of a host that is being dialled: three sockets and the ssh-agent
 RESERVE = 8  # kept for reading files and resolving names
 
@@ -27,7 +27,7 @@ def raise_limit() -> None:
 
 
 def free() -> int:
-    """Return how many descriptors may still be opened, without the reserve."""
+    """Return how many descriptors may still be opened, without RESERVE."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return ENOUGH
@@ -39,7 +39,8 @@ def free() -> int:
 
 
 def limit_reached(error: BaseException) -> Refused | None:
-    """Return the error for the operator if `error` means that the limit is reached, else None."""
+    """Return the error for the operator if `error` means that too many files are open, else
+    None."""
     if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
         return None
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

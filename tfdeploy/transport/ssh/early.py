@@ -1,8 +1,8 @@
 """Start TCP connections before the SSH libraries are loaded.
 
-Meanwhile each host's sshd starts the process for the connection. This module waits for nothing and
-raises no errors of connections: `tcp.dial` continues with a started connection and finds out
-whether it failed.
+Meanwhile each host's sshd starts its process for the connection. This module never waits, and
+raises no error if a connection fails. `tcp.dial` continues with a started connection and detects
+its failure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.transport.ssh import descriptors
 from tfdeploy.transport.ssh.target import resolve
 
-MOST = 128  # a fleet dials this many hosts at once by default
+MOST = 128  # most connections: by default, a fleet dials this many hosts at once
 
 _lock = threading.Lock()
 _begun: dict[tuple[str, int], socket.socket] = {}

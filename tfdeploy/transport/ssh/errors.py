@@ -1,4 +1,4 @@
-"""Translate every error of paramiko, sockets and sshd into HostUnreachable (exit 4)."""
+"""Translate every error of paramiko, sockets and sshd into HostUnreachable (exit code 4)."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Attempt:
     waited_s: float = 0.0  # seconds since the server first closed a connection before login
 
     def close(self) -> None:
-        """Close the link, then the transport, whose thread the link wakes up."""
+        """Close the link, then the transport. Closing the link wakes up the transport's thread."""
         for each in (self.link, self.transport):
             if each is not None:
                 each.close()
 
     @property
     def greeting(self) -> bytes:
-        """The first bytes received."""
+        """Return the first bytes received."""
         return self.link.greeting if self.link is not None else b""
 
     @property
@@ -55,7 +55,7 @@ class Attempt:
 
     @property
     def parting(self) -> str:
-        """The text of the server's disconnect message."""
+        """Return the text of the server's disconnect message, or "" if there is none."""
         return getattr(self.transport, "parting", "")
 
     @property
@@ -83,9 +83,9 @@ class HostKeyRefused(paramiko.SSHException):
 
 
 class KnownOnly(paramiko.RejectPolicy):
-    """Accepts only host keys that known_hosts holds.
+    """A policy that accepts only host keys in known_hosts.
 
-    paramiko calls this for every host key, because its own list of known keys stays empty.
+    paramiko calls it for every host key, because paramiko's own list of known keys stays empty.
     """
 
     def __init__(self, host: str, target: Target) -> None:
@@ -125,7 +125,7 @@ def _unknown(host: str, target: Target, judged: Judgement, shown: str) -> tuple[
 
 
 def _changed(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:
-    """Return (cause, remedy) for a host that shows another key."""
+    """Return (cause, remedy) for a host whose key differs from its keys in known_hosts."""
     keytype = shown.partition(" ")[0]
     same_type = [entry for entry in judged.recorded if entry.keytype == keytype]
     entries = (same_type or list(judged.recorded))[:3]
@@ -155,9 +155,9 @@ def explain(error: BaseException, attempt: Attempt) -> HostUnreachable:
 
 
 def _retries(error: BaseException, attempt: Attempt) -> int:
-    """Return how many retries may help.
+    """Return how many further tries may help.
 
-    A host that accepted the connection may only be slow, so it gets many. A host that did not
+    A host that accepted the connection may only be slow, so it gets eight. A host that did not
     answer used up its whole time-out, so it gets one.
     """
     if attempt.timed_out:
@@ -260,8 +260,10 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
 
 
 def _copy_id(target: Target) -> str:
-    """Return the command that authorises the offered key. ssh-copy-id -i needs the .pub file of the
-    key."""
+    """Return the command that authorises the offered key on the host.
+
+    -i is added only if the .pub file of the key exists, because ssh-copy-id needs it.
+    """
     public = [path if path.endswith(".pub") else f"{path}.pub" for path in target.identity_files]
     named = next((f"-i {shlex.quote(path)} " for path in public if os.path.isfile(path)), "")
     check = "" if named else f"check {target.key_setting}, or "
@@ -269,7 +271,7 @@ def _copy_id(target: Target) -> str:
 
 
 def no_keys(host: str, target: Target, notes: list[str]) -> HostUnreachable:
-    """Return the error for a target without a usable key. The host is not dialled."""
+    """Return the error for a target without a usable key, which is not dialled."""
     what = "; ".join(notes)
     what = what or "there is no key to log in with: no identity file, and no ssh-agent holds one"
     what += f" (for {target.where})"
@@ -296,10 +298,10 @@ def clean(raw: bytes, limit: int = 300) -> str:
 
 
 def unusable_jump(error: TfdeployError, jump: Target, host: str) -> TfdeployError:
-    """Return the error of `host`, whose jump host failed with `error`."""
+    """Return the error for `host`, whose jump host failed with `error`."""
     copy = copied(error)
     if copy.next is not None and error.where:
-        # The error may be that of another host behind the same jump host.
+        # The error may have been made for another host behind the same jump host.
         copy.next = re.sub(
             rf"(--(?:limit|exclude) ){re.escape(error.where)}(?!\S)", rf"\g<1>{host}", copy.next
         )
@@ -311,9 +313,9 @@ def unusable_jump(error: TfdeployError, jump: Target, host: str) -> TfdeployErro
 
 
 def copied(error: E) -> E:
-    """Return a copy of `error`, so that each thread raises its own.
+    """Return a copy of `error`, so that each thread raises its own object.
 
-    If several threads raised one object, their tracebacks would mix.
+    The tracebacks of several threads that raise one object would mix.
     """
     copy = type(error).__new__(type(error), *error.args)
     vars(copy).update(vars(error))

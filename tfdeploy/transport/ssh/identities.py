@@ -30,9 +30,9 @@ from tfdeploy.transport.ssh.host_keys.known_hosts import fingerprint
 from tfdeploy.transport.ssh.ssh_agent import SshAgent
 from tfdeploy.transport.ssh.target import Target
 
-# `connect_timeout` closes the link in time, so paramiko's own time-outs are never to expire.
+# `connect_timeout` closes the link in time, so paramiko's own time-outs must not expire first.
 NO_TIMEOUT_S = 3600.0
-AGENT_KEYS_MAX = 6
+AGENT_KEYS_MAX = 6  # most keys of the agent that are offered
 
 
 class Offer(AuthStrategy):
@@ -42,11 +42,11 @@ class Offer(AuthStrategy):
         super().__init__(ssh_config=paramiko.SSHConfig())
         self._target = target
         self.tried = 0  # number of keys offered so far
-        self.answered = False  # the server answered a login request
+        self.answered = False  # True once the server has answered a login request
         self.accepted = ""  # fingerprint of the accepted key
         self.wanted: tuple[str, ...] = ()  # methods that the server requires after an accepted key
         self.notes: list[str] = []  # why some keys could not be offered
-        # Stops the host's time-out while an agent signs.
+        # A context manager that stops the host's time-out while an agent signs.
         self.paused: Callable[[], AbstractContextManager[Any]] = nullcontext
         self._locked: dict[bytes, str] = {}  # public key -> path of a file without a usable key
         defaults = (f"{path}-cert.pub" for path in target.identity_files)
@@ -83,7 +83,8 @@ class Offer(AuthStrategy):
             self.tried += 1
             methods = self.wanted
             for form in self._forms(key):
-                # If the certificate was accepted and more is required, the bare key is not shown.
+                # The bare key is not offered after the server has accepted the certificate and
+                # requires a further method.
                 if self.wanted == methods:
                     yield _Source(self, form)
 
@@ -100,6 +101,7 @@ class Offer(AuthStrategy):
         return len(rsa) == len(listed) or not listed[0] or key.get_name() in listed
 
     def _every_key(self) -> Iterator[paramiko.PKey]:
+        """Yield the keys of files, then the keys of the agent."""
         yield from self._keys
         yield from self._agent_keys or self._ask_agent()
 
@@ -113,7 +115,7 @@ class Offer(AuthStrategy):
             self._agent.close()
 
     def _load(self, path: str) -> list[paramiko.PKey]:
-        """Return the key of the file in a list, or [] and a note if it cannot be used."""
+        """Return the key of the file in a list. If it cannot be used, add a note and return []."""
         try:
             key, public, problem = load(path, Path(path).stat().st_mtime_ns)
         except OSError as error:
@@ -126,7 +128,10 @@ class Offer(AuthStrategy):
         return [key] if key is not None else []
 
     def _load_certificate(self, path: str) -> list[tuple[bytes, PublicBlob]]:
-        """Return [(certified public key, certificate)], or [] if no server would accept it."""
+        """Return [(certified public key, certificate)].
+
+        If no server would accept the certificate, add a note and return [].
+        """
         try:
             certificate = serialization.load_ssh_public_identity(Path(path).read_bytes())
             if problem := _find_flaw(certificate):  # type: ignore[arg-type]
@@ -157,7 +162,7 @@ class Offer(AuthStrategy):
         yield key
 
     def _ask_agent(self) -> list[paramiko.AgentKey]:
-        """Return the keys of the ssh-agent to offer. The agent is asked once."""
+        """Return the keys of the ssh-agent to offer. The agent is asked at most once."""
         if self._agent is not None or (self._target.identities_only and not self._locked):
             return []
         if not self._target.agent:
@@ -191,7 +196,7 @@ class _Source(InMemoryPrivateKey):
 
 
 def _find_flaw(certificate: SSHCertificate) -> str | None:
-    """Return why no server accepts the certificate for a login, or None."""
+    """Return why no server accepts the certificate for a login, or None if it is usable."""
     if certificate.type is not SSHCertificateType.USER:
         return "is a host certificate, not a user certificate"
     if certificate.valid_before <= time.time():
@@ -203,8 +208,8 @@ def _find_flaw(certificate: SSHCertificate) -> str | None:
 def load(path: str, mtime_ns: int) -> tuple[paramiko.PKey | None, bytes | None, str | None]:
     """Load a key file. Return (private key, public key, what is wrong). Raises OSError.
 
-    The public key is returned if the private key cannot be used but an ssh-agent may hold it.
-    `mtime_ns` is only part of the cache's key.
+    The private key is None if it cannot be used. The public key is then returned if an ssh-agent
+    may hold the private key. `mtime_ns` is only part of the cache's key.
     """
     data = Path(path).read_bytes()
     if data.startswith((b"ssh-", b"ecdsa-")):
@@ -212,10 +217,10 @@ def load(path: str, mtime_ns: int) -> tuple[paramiko.PKey | None, bytes | None, 
         return None, _public_line(data), problem
     try:
         key = paramiko.PKey.from_path(path)
-        # paramiko also loads a certificate that lies beside the key, without a check.
+        # paramiko also loads a certificate next to the key file, and does not check it.
         key.public_blob = None
         return key, None, None
-    # The libraries may raise any error for a foreign file.
+    # The libraries may raise any error for a file that is not a key.
     except Exception as error:  # noqa: BLE001
         public = _read_public_key(path, data)
         if _is_encrypted(data):

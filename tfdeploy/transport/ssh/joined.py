@@ -12,15 +12,18 @@ import paramiko
 from tfdeploy.transport.protocols import Pipes
 from tfdeploy.transport.ssh.channel_reader import ChannelReader
 
-SEND_BYTES = 128 << 10
-NOISE_BYTES = 1 << 20
+SEND_BYTES = 128 << 10  # most bytes of one read
+NOISE_BYTES = 1 << 20  # most output in which the mark is searched
 STATUS_S = 10.0  # how long to wait for the exit code after the output has ended
 LOST = 255  # the exit code of ssh after a lost connection
 _BROKEN = (paramiko.SSHException, OSError, EOFError)
 
 
 class ChannelCommand:
-    """Implements protocols.RemoteCommand. `channel`: a channel whose command has been started."""
+    """An implementation of protocols.RemoteCommand.
+
+    `channel`: a channel whose command has been started.
+    """
 
     def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel
@@ -62,7 +65,8 @@ class ChannelCommand:
 def copy_after(mark: bytes, blocks: Iterable[bytes], target: int) -> None:
     """Write the bytes after `mark` to the descriptor `target`. Raises OSError.
 
-    A login shell may print before the command prints `mark`.
+    A login shell may print before the command prints `mark`. If the mark does not come within
+    NOISE_BYTES bytes, these bytes are dropped and the later ones are written.
     """
     seen, after_mark = b"", not mark
     for block in blocks:
@@ -74,6 +78,6 @@ def copy_after(mark: bytes, blocks: Iterable[bytes], target: int) -> None:
 
 
 def write_all(target: int, block: bytes) -> None:
-    """Write the whole block to a pipe, which may take only a part of it at once."""
+    """Write the whole block to a pipe, which may accept only a part of it at once."""
     while block:
         block = block[os.write(target, block) :]

@@ -1,7 +1,7 @@
-"""Detect dead peers with a request that the server must answer, sent to silent sessions.
+"""Detect dead peers: send a request that the server must answer to each silent session.
 
 TCP_USER_TIMEOUT detects a dead network on our own socket. This module also detects a dead host
-behind a jump host and a server that hangs. One thread checks all sessions of the process.
+behind a jump host, and a server that hangs. One thread checks all sessions of the process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from paramiko.common import cMSG_GLOBAL_REQUEST
 
 from tfdeploy.transport.ssh.tcp import Link
 
-EVERY_S = 5.0
+EVERY_S = 5.0  # seconds between two checks
 DEAD_AFTER_S = 15.0  # how long a request may stay unanswered
 
 _lock = threading.Lock()
@@ -43,7 +43,7 @@ def _run() -> None:
     while True:
         began = time.monotonic()
         time.sleep(EVERY_S)
-        # After a suspension of this process, old requests do not count.
+        # Requests from before a suspension of this process do not count.
         suspended = time.monotonic() - began > 2 * EVERY_S
         with _lock:
             for transport in [t for t in _watched if not t.is_active()]:
@@ -60,7 +60,7 @@ def _check(transport: paramiko.Transport, link: Link, asked: float | None) -> No
     """Send a request to a silent session, or close a session that did not answer."""
     now = time.monotonic()
     if asked is not None and link.received_at < asked:
-        # The checks come every EVERY_S seconds and never exactly on time, so allow for 1 s.
+        # A check never starts exactly EVERY_S seconds after the one before, so allow for 1 s.
         if now - asked >= DEAD_AFTER_S - 1:
             link.close()
             threading.Thread(target=transport.close, daemon=True).start()
@@ -76,7 +76,7 @@ def _check(transport: paramiko.Transport, link: Link, asked: float | None) -> No
 
 
 def _send_request(transport: paramiko.Transport) -> None:
-    """Send a request that every server answers, if only with a failure.
+    """Send a request that every server answers, at least with a failure.
 
     paramiko's own keepalive requests no answer.
     """

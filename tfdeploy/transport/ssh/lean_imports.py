@@ -1,9 +1,9 @@
 """Import fabric's invoke and paramiko without modules that tfdeploy does not need.
 
-Those modules cost a seventh of the CPU time of each verb over SSH. `unittest.mock` (with asyncio
-and ssl) is only needed for a class for tests. invoke's YAML reader is only needed for settings
-files, which tfdeploy does not read (see connect._connection). paramiko needs `importlib.metadata`
-(with email) only for its own version.
+Those modules cost a seventh of the CPU time of each verb over SSH. `unittest.mock`, which imports
+asyncio and ssl, is only needed for a class for tests. invoke's YAML reader is only needed for
+settings files, which tfdeploy does not read (see connect._connection). paramiko needs
+`importlib.metadata`, which imports email, only for its own version.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _METADATA = "importlib.metadata"
 
 
 def import_invoke() -> None:
-    """Import invoke. Other importers of `unittest.mock` get the real module."""
+    """Import invoke. Other modules that import `unittest.mock` later get the real module."""
     if {*UNUSED, "invoke"} & set(sys.modules):
         return
     for name in UNUSED:
@@ -34,7 +34,8 @@ def import_invoke() -> None:
 
 
 def defer_metadata() -> None:
-    """Let `importlib.metadata` be imported at its first use, except for paramiko's version."""
+    """Delay the import of `importlib.metadata` until its first use for another package than
+    paramiko."""
     if _METADATA in sys.modules:
         return
     deferred = ModuleType(_METADATA)

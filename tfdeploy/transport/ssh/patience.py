@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 from tfdeploy.transport.ssh.closings import Closing
 
-# A burst of connections is admitted within this time and needs no notice.
+# Seconds until the operator gets a notice. sshd admits a burst of connections in less time.
 NOTICE_S = 2.0
-MAX_DOUBLINGS = 4
+MAX_DOUBLINGS = 4  # after this many retries, the delay grows no longer
 
 
 class Patience:
-    """The retries of one host. `tell` gets a notice once, after NOTICE_S seconds of retries."""
+    """The retries of one host. `tell` gets one notice, after NOTICE_S seconds of retries."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class Patience:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tell, self._clock = tell, clock
-        self._first_closing: float | None = None  # by the clock
+        self._first_closing: float | None = None  # when the first connection was closed
         self._tries = 0
         self._has_notified = False
 

@@ -1,6 +1,6 @@
 """Get keys and signatures from the ssh-agent on one socket.
 
-paramiko's own class supports only SSH_AUTH_SOCK, and has no time-out.
+paramiko's own class supports only SSH_AUTH_SOCK and has no time-out.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from typing import Any
 import paramiko
 from paramiko.agent import AgentSSH
 
-ANSWER_S = 5.0  # time-out for the list of keys
+ANSWER_S = 5.0  # seconds: time-out for the list of keys
 FAILURE = 5  # SSH_AGENT_FAILURE
-SIGN_S = 60.0  # time-out for a signature: a person may have to touch a token or to confirm
+# Seconds: time-out for a signature. A person may have to touch a token, or to confirm.
+SIGN_S = 60.0
 
 
 class SshAgent(AgentSSH):
     """The connection to one ssh-agent, which `keys` opens.
 
-    `notes`: gets a text for each failure. `paused`: stops the host's time-out while the agent signs.
+    `notes`: gets a text for each failure. `paused`: a context manager that stops the host's
+    time-out while the agent signs.
     """
 
     def __init__(self, path: str, notes: list[str]) -> None:
@@ -53,7 +55,7 @@ class SshAgent(AgentSSH):
     def _send_message(self, message: Any) -> Any:
         """Send a message and return the answer. A failure adds a note.
 
-        The time that the agent takes does not count for the host's time-out.
+        The time until the agent answers does not count for the host's time-out.
         """
         with self.paused():
             try:

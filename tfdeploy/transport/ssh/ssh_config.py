@@ -1,7 +1,7 @@
 """Read OpenSSH's configuration of a host with `ssh -G`.
 
-This module does not interpret the configuration. It only searches the files for relevant keywords,
-and starts `ssh -G`, one process per host, only if there are any.
+This module does not interpret the configuration. It searches the files for relevant keywords. Only
+if there are any, it runs `ssh -G`, one process for each host.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from tfdeploy.errors import ConfigError
 from tfdeploy.machine.ownership import find_exposure
 
 SYSTEM_CONFIG = "/etc/ssh/ssh_config"
-# Keywords that change none of the answers that we use.
+# Keywords that affect no value that tfdeploy uses.
 _HARMLESS_WORDS = """
     host sendenv setenv hashknownhosts gssapiauthentication gssapidelegatecredentials visualhostkey loglevel
     addkeystoagent serveraliveinterval serveralivecountmax tcpkeepalive compression forwardx11 forwardx11trusted
     forwardagent controlmaster controlpath controlpersist updatehostkeys escapechar requesttty stricthostkeychecking
     connecttimeout batchmode passwordauthentication checkhostip ciphers macs kexalgorithms
 """
+# Keywords whose values tfdeploy uses.
 _TAKEN_WORDS = """
     hostname port user identityfile identitiesonly userknownhostsfile globalknownhostsfile proxyjump proxycommand
     hostkeyalias hashknownhosts identityagent certificatefile pkcs11provider revokedhostkeys
@@ -64,7 +65,8 @@ def hashes_names(address: str) -> bool:
 
 
 def _asked(address: str, port: int | None, user: str | None) -> str:
-    """Run `ssh -G` and return its output. Raises ConfigError."""
+    """Run `ssh -G` and return its output. Raises ConfigError if ssh fails or does not answer in 20
+    s."""
     words = ["ssh", "-G", *_config_option()]
     words += ["-p", str(port)] if port is not None else []
     words += ["-l", user] if user is not None else []
@@ -103,7 +105,7 @@ def read_answers(text: str) -> Answers:
 def named_files(keyword: str) -> list[str]:
     """Return the existing files that the configuration names with `keyword`, for any host.
 
-    `keyword` is in lower case. Tokens such as `%h` match any text. ssh is not started.
+    `keyword` is in lower case. A token such as `%h` matches any text. ssh is not started.
     """
     paths: list[str] = []
     for path in (user_config(), SYSTEM_CONFIG):
@@ -114,9 +116,9 @@ def named_files(keyword: str) -> list[str]:
 
 
 def _matching(text: str) -> list[str]:
-    """Return the files that match the paths in `text`, quoted or not.
+    """Return the existing files that match the paths in `text`, quoted or not.
 
-    The whole text also counts as one path that contains blanks.
+    The whole text also counts as one path, which may contain blanks.
     """
     try:
         words = shlex.split(text)
@@ -133,9 +135,9 @@ def _matching(text: str) -> list[str]:
 
 
 def in_own_home(paths: Iterable[str]) -> str:
-    """Return the paths with `~` replaced as ssh replaces it: from the passwd entry.
+    """Return the paths, joined by blanks, with `~` replaced by the home folder of the passwd entry.
 
-    tfdeploy itself uses $HOME, which may differ.
+    ssh replaces `~` in this way. tfdeploy itself uses $HOME, which may differ.
     """
     try:
         home = pwd.getpwuid(os.getuid()).pw_dir
@@ -145,7 +147,10 @@ def in_own_home(paths: Iterable[str]) -> str:
 
 
 def _config_option() -> list[str]:
-    """Return `-F FILE` if ssh would not find the user's configuration itself, else nothing."""
+    """Return ["-F", FILE] if ssh would not find the user's configuration itself, else [].
+
+    Raises ConfigError if another user can change the file.
+    """
     mine = user_config()
     if mine == in_own_home(["~/.ssh/config"]) or not os.path.exists(mine):
         return []
@@ -165,13 +170,14 @@ def _matters(*paths: str) -> bool:
 
 
 def _has_effect(path: str, depth: int) -> bool:
+    """True if the file, or a file that it includes, has a relevant keyword."""
     return any(words is None or words[0].lower() not in _HARMLESS for words in _lines(path, depth))
 
 
 def _lines(path: str, depth: int) -> Iterator[list[str] | None]:
-    """Yield the words of each line, also of included files.
+    """Yield the words of each line of the file and of the files that it includes.
 
-    Yield None for an include that is nested too deeply.
+    Yields None for an include that is nested more than 16 levels deep.
     """
     try:
         lines = Path(path).read_text(errors="replace").splitlines()
@@ -191,5 +197,6 @@ def _lines(path: str, depth: int) -> Iterator[list[str] | None]:
 
 
 def _included(word: str, path: str) -> list[str]:
+    """Return the existing files that one word of an `Include` line names."""
     pattern = os.path.expanduser(word.strip('"'))
     return glob.glob(os.path.join(os.path.dirname(path), pattern))

@@ -1,7 +1,8 @@
 """Determine address, user, keys and jump hosts of one host, for SSH sessions and rsync's ssh.
 
-The inventory comes first, then OpenSSH's configuration, then OpenSSH's defaults. Every value is
-checked against a pattern of allowed characters, because some values become arguments of commands.
+The inventory has precedence over OpenSSH's configuration, which has precedence over OpenSSH's
+defaults. Every value is checked against a pattern of allowed characters, because some values become
+arguments of commands.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Target:
 
     @property
     def bare_name(self) -> str | None:
-        """Return the name that OpenSSH looks up if `[host]:port` has no key, or None."""
+        """Return the name that OpenSSH looks up if `[host]:port` has no key. None: there is no such
+        name."""
         return None if self.host_key_alias or self.port == 22 else self.hostname.lower()
 
     @property
@@ -163,7 +165,7 @@ def parse_jump(text: str) -> tuple[tuple[str | None, str, int | None], ...]:
 def _route(
     host: Host, answers: ssh_config.Answers, tokens: dict[str, str]
 ) -> tuple[Target | None, str | None]:
-    """Return the jump host, or the proxy command."""
+    """Return (jump host, proxy command). At most one of them is not None."""
     if host.jump is not None:
         return (None, None) if host.jump.lower() == "none" else (_chain(host.jump, host), None)
     through = _last_value(answers, "proxyjump", "none")
@@ -177,10 +179,10 @@ def _route(
 
 
 def _chain(text: str, host: Host) -> Target:
-    """Return the last jump host in `text`, which refers to those before it."""
+    """Return the target of the last jump host in `text`. Its `jump` is the jump host before it."""
     before: Target | None = None
     for user, name, port in parse_jump(text):
-        # The keys for a hop are the host's identity file, then those that ssh would offer to it.
+        # A hop is offered the host's identity file first, then the keys that ssh would offer.
         hop = resolve(
             Host(
                 name=name,
@@ -201,7 +203,7 @@ def _chain(text: str, host: Host) -> Target:
 
 
 def _agent(word: str) -> str:
-    """Return the socket that a value of IdentityAgent stands for, "" for none.
+    """Return the path of the socket that a value of IdentityAgent names, or "" for no agent.
 
     As in ssh_config(5), the value is a path, `none`, SSH_AUTH_SOCK or `$NAME`.
     """
@@ -238,13 +240,15 @@ def _expand_tokens(text: str, tokens: dict[str, str]) -> str:
 
 
 def _identities(answers: ssh_config.Answers, tokens: dict[str, str]) -> tuple[str, ...]:
-    """Return the existing files that the configuration names. If there are none, use defaults."""
+    """Return the existing identity files that the configuration names, else the existing default
+    files."""
     named = _key_files(answers, "identityfile", tokens)
     defaults = map(_path, DEFAULT_IDENTITIES)
     return tuple(filter(os.path.exists, named)) or tuple(filter(os.path.exists, defaults))
 
 
 def _key_files(answers: ssh_config.Answers, key: str, tokens: dict[str, str]) -> tuple[str, ...]:
+    """Return the paths of a keyword that names key files, with their tokens replaced."""
     return tuple(_path(_expand_tokens(name, tokens)) for name in _named(answers, key))
 
 
@@ -269,7 +273,8 @@ def _paths(answers: ssh_config.Answers, key: str, defaults: tuple[str, ...]) -> 
 
 
 def _usual_form(hostname: str) -> str:
-    """Return an IP address in the form that ssh looks up in known_hosts, a name unchanged."""
+    """Return an IP address in the form that ssh looks up in known_hosts. A name is returned
+    unchanged."""
     try:
         resolved = socket.getaddrinfo(hostname, None, flags=socket.AI_NUMERICHOST)
         return socket.getnameinfo(resolved[0][4], socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]

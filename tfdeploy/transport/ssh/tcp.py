@@ -21,8 +21,9 @@ from tfdeploy.transport.ssh import early
 from tfdeploy.transport.ssh.connect_timeout import Wait
 from tfdeploy.transport.ssh.target import Target
 
+# A connection ends if bytes that were sent stay unacknowledged for this long.
 USER_TIMEOUT_MS = 15_000
-HURRIED_TIMEOUT_MS = 4_000
+HURRIED_TIMEOUT_MS = 4_000  # the same, after `hurry`
 _TCP_OPTIONS = {
     socket.TCP_NODELAY: 1,
     socket.TCP_KEEPIDLE: 5,
@@ -30,10 +31,10 @@ _TCP_OPTIONS = {
     socket.TCP_KEEPCNT: 3,
     socket.TCP_USER_TIMEOUT: USER_TIMEOUT_MS,
 }
-TRY_AGAIN_S = 1.0
-TRIES_AT_ONCE = 3
+TRY_AGAIN_S = 1.0  # seconds until a further socket tries to connect
+TRIES_AT_ONCE = 3  # most sockets that try to connect to one address
 _UNDER_WAY = (0, errno.EINPROGRESS, errno.EALREADY, errno.EISCONN)
-READ_AHEAD = 32 << 10  # bytes
+READ_AHEAD = 32 << 10  # bytes of one read
 HANDSHAKE_BYTES = 256 << 10  # most bytes before the login; a whole handshake is a few KiB
 
 
@@ -43,12 +44,12 @@ class Link:
     def __init__(self, under: Any, process: subprocess.Popen[bytes] | None = None) -> None:
         """`under`: a connected socket or a paramiko channel. `process`: a proxy command."""
         self._under = under
-        self._process = process  # ends with the link
+        self._process = process  # ended when the link is closed
         self._tcp = isinstance(under, socket.socket) and under.family in (
             socket.AF_INET,
             socket.AF_INET6,
         )
-        # This machine's address; "" if this is no TCP connection of ours.
+        # This machine's address. "": the link is not a TCP connection of this process.
         self.own_address = str(under.getsockname()[0]) if self._tcp else ""
         self._closed = False
         # Most bytes that may come before the login. None: the login is complete.
@@ -62,7 +63,10 @@ class Link:
         self.send = under.send
 
     def wait_for_greeting(self, wait_s: float) -> None:
-        """Wait for the server's first bytes. Silence is no error here. Raises OSError."""
+        """Wait at most `wait_s` seconds for the server's first bytes.
+
+        Silence is no error. Raises OSError.
+        """
         self._under.settimeout(wait_s)
         with contextlib.suppress(TimeoutError):
             self._buffered = self._receive(READ_AHEAD)
@@ -83,7 +87,10 @@ class Link:
         return got
 
     def _receive(self, count: int) -> bytes:
-        """Receive bytes and record them. b"": the end, or too many bytes before the login."""
+        """Receive at most `count` bytes, and record their number and time.
+
+        Returns b"" at the end of the stream, or if too many bytes came before the login.
+        """
         try:
             got: bytes = self._under.recv(count)
         except ConnectionError:
@@ -95,12 +102,12 @@ class Link:
         if self.budget is not None:
             self.greeting = (self.greeting + got)[:512]
             if self.received > self.budget:
-                return b""  # paramiko takes this for the end of the stream.
+                return b""  # for paramiko, this is the end of the stream
         self._set_tcp_option(socket.TCP_QUICKACK, 1)
         return got
 
     def hurry(self) -> None:
-        """End the link from now on if the network is silent for 4 s."""
+        """End the link after 4 s of a silent network from now on, instead of 15 s."""
         self._set_tcp_option(socket.TCP_USER_TIMEOUT, HURRIED_TIMEOUT_MS)
 
     def _set_tcp_option(self, option: int, value: int) -> None:
@@ -165,7 +172,8 @@ def _connect(
     deadline = clock() + timeout_s
     tried: list[socket.socket] = []
     try:
-        with selectors.PollSelector() as selector:  # poll needs no descriptor of its own
+        # Unlike epoll, poll needs no file descriptor of its own.
+        with selectors.PollSelector() as selector:
             while (now := clock()) < deadline:
                 if len(tried) == TRIES_AT_ONCE:
                     # Close the second socket. The first one can still get a slow answer, and the
@@ -192,7 +200,7 @@ def _connect(
 
 
 def _tune(sock: socket.socket) -> None:
-    """Set our TCP options."""
+    """Set keepalive and the other TCP options."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _TCP_OPTIONS.items():
         sock.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -1,6 +1,7 @@
 """Read the host key of a host without logging in.
 
-This is done only once, because sshd 9.8 and later penalises clients that repeat it.
+Each key is read only once, because sshd 9.8 and newer penalise clients that connect repeatedly
+without a login.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ RSA_BITS = 1024  # OpenSSH accepts no shorter RSA key
 
 @dataclass(frozen=True)
 class HostKey:
-    """The host key that one machine showed, and its state according to known_hosts."""
+    """The host key that one machine presented, and its state according to known_hosts."""
 
     target: Target
     keytype: str
@@ -29,7 +30,7 @@ class HostKey:
 
     @property
     def state(self) -> str:
-        """Return known, new, changed (other keys are on record) or revoked."""
+        """Return known, new, changed (known_hosts has other keys of the host) or revoked."""
         return self.judged.state
 
     @property
@@ -66,7 +67,7 @@ def targets(host: Host) -> tuple[Target, ...]:
 
 
 def scan(host: str, target: Target, connector: Connector) -> HostKey:
-    """Return the key that the target shows now. Raises HostUnreachable.
+    """Return the host key that the target presents now. Raises HostUnreachable.
 
     The keys of its jump hosts must already be in known_hosts.
     """

@@ -18,7 +18,7 @@ import paramiko
 from tfdeploy.errors import Refused, TfdeployError
 
 MOST_CONNECTIONS = 64
-_BLOCK_BYTES = 1 << 16
+_BLOCK_BYTES = 1 << 16  # most bytes of one read
 _BROKEN = (paramiko.SSHException, OSError, EOFError)
 
 
@@ -65,9 +65,9 @@ class _Connection:
 
 
 class LoopbackTunnel:
-    """Implements protocols.Tunnel. `dial` opens one connection on the host.
+    """An implementation of protocols.Tunnel. `dial` opens one connection on the host.
 
-    The constructor calls `dial` once, so that it fails if the host cannot forward.
+    The constructor calls `dial` once, so that an error is raised if the host cannot forward.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Decide from known_hosts, as OpenSSH does, which host key is accepted and which types to request.
 
-paramiko and ssh get the same order of types, because a host with several keys shows one of the
-first type requested. Certificates are not requested, because paramiko cannot check them.
+A host with several keys presents a key of the first type requested. Therefore paramiko and ssh get
+the same order of types. Certificates are not requested, because paramiko cannot check them.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Judgement:
 
     @property
     def authorities(self) -> tuple[KnownKey, ...]:
+        """Return the keys of certificate authorities for this target."""
         return tuple(entry for entry in self.entries if entry.authority)
 
 
@@ -70,10 +71,10 @@ def judge(target: Target, key: bytes, *, authorities: bool = True) -> Judgement:
 
 
 def algorithms(target: Target) -> tuple[str, ...]:
-    """Return the host key algorithms to request, the preferred ones first.
+    """Return the host key algorithms to request, in order of preference.
 
-    Algorithms with a key in known_hosts come first. OpenSSH's order is kept if known_hosts has a
-    key for OpenSSH's first algorithm.
+    Algorithms with a key in known_hosts come first. If the first of ALGORITHMS has a key, the order
+    is that of ALGORITHMS, as in OpenSSH.
     """
     kinds = _kinds(known_hosts.find(target.known_hosts, target.known_name, authorities=False))
     if ALGORITHMS[0] in kinds:
@@ -92,7 +93,8 @@ def _state(keys: list[KnownKey], key: bytes) -> tuple[str, tuple[KnownKey, ...]]
 
 
 def _kinds(keys: Iterable[KnownKey]) -> set[str]:
-    """Return the types of the keys. A type is left out if its first key is revoked, as in OpenSSH."""
+    """Return the types of the keys. As in OpenSSH, a type is left out if its first key is
+    revoked."""
     first: dict[str, bytes] = {}
     revoked = set()
     for entry in keys:

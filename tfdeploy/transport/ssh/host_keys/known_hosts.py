@@ -1,7 +1,7 @@
 """Look up the keys of a name in known_hosts files, with file and line.
 
-This module reads lines in the usual form. For any other line (other markers, patterns, negations,
-garbage) it runs `ssh-keygen -F`, one process for each name. Each file is read again only after it
+This module parses lines in the usual form. For any other line (other markers, patterns, negations,
+garbage) it runs `ssh-keygen -F`, one process for each name. A file is read again only after it has
 changed. `accepted_keys.py` decides which key is accepted; `recording.py` writes the files.
 """
 
@@ -40,7 +40,7 @@ class KnownKey:
     keytype: str
     key: bytes
     file: str
-    line: int  # 0: the file does not consist of lines
+    line: int  # 0: the line is not known
     marker: str = ""  # "", @cert-authority, @revoked
 
     @property
@@ -62,7 +62,7 @@ class KnownKey:
 
 
 class KnownFile:
-    """The content of one file, indexed by plain names. Lines are counted from 1."""
+    """The content of one file, indexed by plain names. Line numbers begin with 1."""
 
     def __init__(self, text: bytes, path: str) -> None:
         self._path = path
@@ -94,9 +94,11 @@ class KnownFile:
         return bool(self._hashed)
 
     def find(self, name: str, authorities: bool = True) -> list[KnownKey]:
-        """Return the keys of `name`, in the order of the lines.
+        """Return the keys of `name` (`host` or `[host]:port`), file by file.
 
-        Raises HostUnreachable if ssh-keygen is needed but fails.
+        `authorities`: include the keys of `@cert-authority` lines, for which ssh-keygen runs once
+        for each name. Missing and unreadable files count as empty. Raises HostUnreachable, see
+        `KnownFile.find`.
         """
         keys = [*self._plain.get(name, ())]
         keys += [key for salt, digest, key in self._hashed if is_hash_of(name, salt, digest)]
@@ -108,7 +110,8 @@ class KnownFile:
         return sorted(keys, key=lambda key: key.line)
 
     def _ask_openssh(self, lines: dict[int, bytes], name: str) -> list[KnownKey]:
-        """Return the keys that OpenSSH finds in these lines, which keep their numbers."""
+        """Return the keys of `name` that OpenSSH finds in these lines. `lines`: {line number:
+        line}."""
         _, said = ssh_keygen.ask(
             *("-l", "-F", name, "-f", "/dev/stdin"),  # -l: only lines with a valid key
             stdin=b"".join(lines.get(n, b"") + b"\n" for n in range(1, max(lines) + 1)),
@@ -118,7 +121,7 @@ class KnownFile:
         keys = []
         for number, word in _MATCHED.findall(said):
             marker = _MARKERS[word]
-            # OpenSSH also takes NUL for a blank.
+            # OpenSSH also treats NUL as a blank.
             words = re.split(rb"[ \t\0]+", lines[int(number)].lstrip(b" \t"))
             key = base64.b64decode(words[3 if marker else 2])
             keys.append(KnownKey(keytype_of(key), key, self._path, int(number), marker))

@@ -1,8 +1,8 @@
 """Parse one line of a known_hosts file in its usual form. Pure.
 
 A usual line has plain or hashed names, no marker except `@revoked`, and a key of a usual type and
-size. OpenSSH reads any other line: see `known_hosts.py`. Lines are bytes, because OpenSSH knows no
-encoding.
+size. `known_hosts.py` lets OpenSSH parse any other line. Lines are bytes, because OpenSSH does not
+decode them.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ def is_ignored(line: bytes) -> bool:
 
 
 def is_authority(line: bytes) -> bool:
-    """True if OpenSSH takes the key for that of a certificate authority, or ignores the line."""
+    """True if OpenSSH treats the key as that of a certificate authority, or ignores the line."""
     return line.lstrip(b" \t").startswith(b"@cert-authority ")
 
 
 def may_match(line: bytes, name: str) -> bool:
-    """True if OpenSSH may find `name` in the line: the line has a pattern, a hash or the name."""
+    """True if OpenSSH may find `name` in the line, which then has the name, a pattern or a hash."""
     return any(sign in line for sign in (b"*", b"?", b"|")) or name.encode() in line.lower()
 
 
 def is_hash_of(name: str, salt: bytes, digest: bytes) -> bool:
-    """True if a hashed name with this salt and digest is `name`."""
+    """True if a hash of `name` with this salt gives this digest."""
     return hmac.digest(salt, name.encode(), "sha1") == digest
 
 
@@ -61,7 +61,7 @@ def usual_key(keytype: bytes, word: bytes) -> bytes | None:
 
 
 def decode_key(word: bytes) -> bytes:
-    """Return the bytes of a key, b"" if `word` is not base64."""
+    """Return the bytes of a key, or b"" if `word` is not base64."""
     try:
         return base64.b64decode(word, validate=True)
     except ValueError:
@@ -69,5 +69,5 @@ def decode_key(word: bytes) -> bytes:
 
 
 def keytype_of(key: bytes) -> str:
-    """Return the type that the key itself names."""
+    """Return the key type that is stored in the key itself."""
     return key[4 : 4 + int.from_bytes(key[:4], "big")].decode("latin-1")

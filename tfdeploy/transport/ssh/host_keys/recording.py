@@ -1,8 +1,8 @@
 """Write known_hosts files: append a new key, or replace a changed one.
 
-Every other byte of a file is kept, and so are its mode, its owner and a symbolic link to it. To
-replace a key, a new file is written in the same folder and renamed. Files below /etc/ssh belong to
-the administrator and are never written.
+Every other byte of a file stays unchanged, and so do its mode, its owner and a symbolic link to it.
+To replace a key, a new file is written in the same folder and renamed. Files below /etc/ssh belong
+to the administrator and are never written.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def is_ours(path: str) -> bool:
 
 
 def key_line(name: str, keytype: str, key: bytes, *, hashed: bool) -> bytes:
-    """Return the line that records the key. `hashed`: hash the name."""
+    """Return the line that records the key. `hashed`: True to hash the name."""
     shown = paramiko.HostKeys.hash_host(name) if hashed else name
     return f"{shown} {keytype} {base64.b64encode(key).decode()}\n".encode()
 
@@ -54,7 +54,8 @@ def append(path: str, name: str, line: bytes) -> None:
 
 
 def replace(paths: Sequence[str], name: str, line: bytes, seen: Collection[bytes]) -> None:
-    """Remove `name` from every line with a key of the host, and put `line` in the first place.
+    """Put `line` in place of the first line with a key of `name`, and remove `name` from all other
+    lines.
 
     `seen`: the keys that the user agreed to replace. Any other key of `name` is an error. The file
     that gets `line` is written last: if a write fails, a retry still finds the key changed. Raises
@@ -75,7 +76,8 @@ def replace(paths: Sequence[str], name: str, line: bytes, seen: Collection[bytes
 def replaced(text: bytes, name: str, line: bytes) -> bytes:
     """Return the text with `line` in place of the first line that has a key of `name`.
 
-    Without such a line, `line` is added at the end. b"": no line is added.
+    `name` is removed from the other lines. If no line has a key of `name`, `line` is added at the
+    end. `line` b"": nothing is added.
     """
     matched = {known.line for known in KnownFile(text, "").find(name) if not known.marker}
     made: list[bytes] = []
@@ -130,7 +132,7 @@ def _rewrite(path: str, handle: int, text: bytes) -> None:
         what = "the file has several names (hard links), and only one would get the new key"
         raise HostFailed(what, where=path, next="replace the line in it by hand")
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(new)  # A killed tfdeploy may have left it.
+        os.unlink(new)  # left by a tfdeploy that was killed
     try:
         with os.fdopen(
             os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb"
@@ -160,7 +162,8 @@ def _rewrite(path: str, handle: int, text: bytes) -> None:
 def _copy_facts(path: str, new: str, facts: os.stat_result) -> None:
     """Copy owner, mode and extended attributes from the old file to the new one.
 
-    The time is not copied, because readers recognise a changed file by its time.
+    The modification time is not copied, because a changed time shows readers that the file has
+    changed.
     """
     made = os.stat(new)
     if (made.st_uid, made.st_gid) != (facts.st_uid, facts.st_gid):

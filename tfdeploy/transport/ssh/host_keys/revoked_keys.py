@@ -1,6 +1,6 @@
 """Look up keys in the file that `RevokedHostKeys` of ssh's configuration names.
 
-The file holds public keys as text, or a list made by `ssh-keygen -k`, which only ssh-keygen reads.
+The file has public keys as text, or is a list made by `ssh-keygen -k`, which only ssh-keygen reads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REMEDY = "mend it, or take the line out of ssh's configuration"
 def is_revoked(path: str, key: bytes) -> bool:
     """True if the file holds the key. Raises HostUnreachable if the file cannot be read.
 
-    ssh accepts no key either if it cannot read the file.
+    If ssh cannot read the file, it accepts no key either.
     """
     about = f"RevokedHostKeys {path}"
     try:

@@ -1,4 +1,4 @@
-"""Run `ssh-keygen` to get OpenSSH's reading of a file."""
+"""Run `ssh-keygen` to let OpenSSH interpret a file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ TIMEOUT_S = 20.0
 
 
 def ask(*words: str, stdin: bytes, about: str, remedy: str) -> tuple[bool, bytes]:
-    """Run ssh-keygen. Return (True for exit code 0, False for 1; its output).
+    """Run ssh-keygen with `stdin`. Return (True for exit code 0 or False for 1, its output).
 
-    Raises HostUnreachable, with `about` and `remedy`, if ssh-keygen fails: then no host key is
-    accepted.
+    Raises HostUnreachable if ssh-keygen fails, so that no host key is accepted. The error names the
+    file `about` and suggests `remedy`.
     """
     try:
         done = subprocess.run(
@@ -35,5 +35,5 @@ def ask(*words: str, stdin: bytes, about: str, remedy: str) -> tuple[bool, bytes
 
 
 def unreadable(about: str, reason: str, remedy: str) -> HostUnreachable:
-    """Return the error for a file of host keys that cannot be read. No host key is accepted then."""
+    """Return the error for an unreadable file of host keys. No host key is accepted then."""
     return HostUnreachable(f"{about} cannot be read: {reason}", next=remedy, retries=0)
