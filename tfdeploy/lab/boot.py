@@ -1,8 +1,8 @@
 """Start the hosts of a lab. Run as `python -m tfdeploy.lab.boot`: JSON order in, one JSON line out.
 
-It is its own process because it forks, and `lab up` may run inside a threaded program. Each host
-and each network is a forked, orphaned process, so that a lab ends with its processes, and no two
-labs share a name.
+This program is a process of its own because it forks, and `lab up` may run inside a threaded
+program. Each host and each network is a forked, orphaned process. So a lab ends with its processes,
+and no two labs share a name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ class ForkedProcess:
     go_fd: int
 
     def read_report(self) -> str:
-        """Return its next line, without the newline. Raise OSError with its reason if it failed."""
+        """Return the next line that the process reports, without the newline.
+
+        Raises OSError with the reason if the process failed.
+        """
         line = b""
         while not line.endswith(b"\n"):
             if not (byte := os.read(self.report_fd, 1)):
@@ -49,7 +52,10 @@ Main = Callable[[Callable[[str], None], Callable[[], None]], None]
 
 
 def fork_orphan(name: str, namespaces: int, main: Main) -> ForkedProcess:
-    """Fork twice. `main(report, wait)` runs in the orphan, in `namespaces`; it must not return."""
+    """Fork twice, and run `main(report, wait)` in the grandchild, in new `namespaces`.
+
+    `main` must not return. `report` sends one line to this process. `wait` returns after `release`.
+    """
     report_fd, write_fd = os.pipe()
     wait_fd, go_fd = os.pipe()
 
@@ -71,7 +77,8 @@ def fork_orphan(name: str, namespaces: int, main: Main) -> ForkedProcess:
             os.write(done_fd, b"g")
             return
         os.close(done_fd)
-        if not os.read(first_fd, 1):  # the middle process reports the pid first
+        # The middle process must report the pid before this process reports anything.
+        if not os.read(first_fd, 1):
             os._exit(1)
         os.close(first_fd)
         main(report, wait)
@@ -113,7 +120,7 @@ def _start_network(name: str, spec: NetworkOrder) -> ForkedProcess:
 
 
 def _start_host(host: HostOrder, inherited_descriptors: list[int]) -> ForkedProcess:
-    """Start a host's first process. It closes the `inherited_descriptors` of other hosts."""
+    """Start a host's first process, which closes the `inherited_descriptors` of other hosts."""
     own_disk = host["disk"]
 
     def main(report: Callable[[str], None], wait: Callable[[], None]) -> None:
@@ -134,9 +141,9 @@ def _start_host(host: HostOrder, inherited_descriptors: list[int]) -> ForkedProc
 
 
 def carry_out(order: Order) -> Outcome:
-    """Start every network and host.
+    """Start every network and host of the order.
 
-    `errors` of the outcome tell why a host did not start. Raises OSError.
+    `errors` of the outcome says why a host did not start. Raises OSError.
     """
     pids: dict[str, int] = {}
     errors: dict[str, str] = {}

@@ -26,7 +26,7 @@ PACKAGES = {  # program -> its Debian package
     "nsenter": "util-linux",
     "setpriv": "util-linux",
 }
-# What an isolated lab needs. Programs come first: a missing one makes some trials fail.
+# What an isolated lab needs. Programs come first, because a missing program makes some trials fail.
 ISOLATED_LAB = (
     *("sshd", "rsync", "ip", "tc", "nsenter", "setpriv"),
     *("network namespaces", "process namespaces", "host name and ipc namespaces"),
@@ -90,9 +90,11 @@ def is_installed(program: str) -> bool:
 
 
 def find_lacks(*names: str, command: str) -> list[MissingCapability]:
-    """Return which of `names` this machine lacks: programs, trials, or "isolated lab" for its set.
+    """Return which of `names` this machine lacks. "isolated lab" stands for all names in
+    ISOLATED_LAB.
 
-    `command` is what the user typed; a remedy may be to repeat it with sudo.
+    The names are programs and trials. `command`: what the user typed, because a remedy may be to
+    repeat it with sudo.
     """
     groups = [ISOLATED_LAB if name == "isolated lab" else (name,) for name in names]
     wanted = dict.fromkeys(name for group in groups for name in group)

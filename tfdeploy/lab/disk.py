@@ -1,7 +1,8 @@
-"""Give an isolated host its own file system: a writable layer over this machine's or another root.
+"""Give an isolated host its own file system: a writable layer over this machine's root or another
+one.
 
-Runs inside the host's new namespaces. The host has its own /tmp, /run, /root, /home, /dev, /proc
-and /sys; /home/<user> is on the host's disk.
+This code runs inside the host's new namespaces. The host has its own /tmp, /run, /root, /home,
+/dev, /proc and /sys. /home/<user> is on the host's disk.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from tfdeploy.lab.syscalls import (
     switch_root,
 )
 
+# (folder, mode): a host has an empty tmpfs instead of these folders of the root file system.
 HIDDEN = (("tmp", "1777"), ("run", "755"), ("root", "755"), ("home", "755"), ("var/tmp", "1777"))
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
 
 def _bind(source: Path, target: Path, *, read_only: bool) -> None:
-    """Bind-mount a folder. The target is created if missing."""
+    """Bind-mount a folder. `target` is created if it is missing."""
     target.mkdir(parents=True, exist_ok=True)
     mount(str(source), str(target), flags=BIND | RECURSIVE)
     if read_only:
@@ -38,16 +40,17 @@ def _bind(source: Path, target: Path, *, read_only: bool) -> None:
 
 
 def must_be_bound(path: str) -> bool:
-    """Return whether a host needs a bind mount to see the path.
+    """True if a host needs a bind mount to see the path.
 
-    It does if the path is hidden on the host, or on another mount, which an overlay does not cross.
+    It needs one if the host hides the path, or if the path is on another mount, which an overlay
+    does not include.
     """
     hidden = any(path.startswith(f"/{folder}/") for folder, _ in HIDDEN)
     return hidden or os.stat(path).st_dev != os.stat("/").st_dev
 
 
 def _open_way(root: Path, path: Path) -> None:
-    """Let every user enter the folders down to `path`, in the host's own layer."""
+    """Let every user enter the folders on the way to `path`, by changes in the host's own layer."""
     for parent in reversed((path, *path.parents)):
         inside = root / str(parent).lstrip("/")
         mode = stat.S_IMODE(inside.stat().st_mode)
@@ -56,7 +59,7 @@ def _open_way(root: Path, path: Path) -> None:
 
 
 def _make_devices(dev: Path) -> None:
-    """Make the few devices of a host's /dev."""
+    """Fill the host's /dev: a few devices of this machine, shm, pts and the usual links."""
     mount("tmpfs", str(dev), "tmpfs", NO_SUID, "mode=755")
     names = [*DEVICES, *(name for name in os.listdir("/dev") if name.startswith("nvidia"))]
     for name in names:
@@ -77,7 +80,8 @@ def _make_devices(dev: Path) -> None:
 
 
 def _write_accounts(etc: Path, spec: DiskOrder) -> None:
-    """Add the host's own user. It replaces any user of this machine with that name or number."""
+    """Add the host's own user, which replaces a user of this machine with the same name or
+    number."""
     user, uid = spec["user"], str(spec["uid"])
     for file, line in (
         ("passwd", f"{user}:*:{uid}:{uid}::/home/{user}:{spec['shell']}"),
@@ -103,7 +107,7 @@ def _write_names(etc: Path, name: str, spec: DiskOrder) -> None:
 
 
 def lay_over_machine(folder: Path, root: Path, rootfs: str = "/") -> None:
-    """Mount the host's layer in `folder` over `rootfs`, at `root`."""
+    """Mount the host's layer, which is in `folder`, over `rootfs` at `root`. Raises OSError."""
     try:
         mount(
             "overlay",
@@ -121,7 +125,7 @@ def lay_over_machine(folder: Path, root: Path, rootfs: str = "/") -> None:
 
 
 def _new_boot(root: Path) -> None:
-    """Write a new boot id, which marks files from before a reboot."""
+    """Give the host a new boot id, which tells files from before the reboot from later ones."""
     file = root / "run/boot_id"
     file.write_text(f"{uuid.uuid4()}\n")
     file.chmod(0o444)
@@ -129,7 +133,7 @@ def _new_boot(root: Path) -> None:
 
 
 def enter(name: str, spec: DiskOrder) -> None:
-    """Make the host's root, and move this process into it. Raises OSError."""
+    """Create the host's root, and move this process into it. Raises OSError."""
     folder = Path(spec["folder"])
     socket.sethostname(name)
     mount("none", "/", flags=RECURSIVE | PRIVATE)

@@ -1,7 +1,8 @@
-"""Run as the first process of a host: start its sshd, adopt and reap orphans, end with the host.
+"""Run as the first process of a host: start its sshd, adopt and reap orphans, and end with the
+host.
 
-In an isolated lab it is PID 1 of the host's PID namespace. On loopback it is a subreaper, so that
-every process of the host stays below it.
+In an isolated lab, this is PID 1 of the host's PID namespace. On loopback, it is a subreaper, so
+that every process of the host stays below it.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import NoReturn
 from tfdeploy.agent.host.processes import become_subreaper, die_with_parent
 from tfdeploy.lab.orders import HostOrder
 
-LISTEN_S = 20.0
-POLL_S = 0.005
+LISTEN_S = 20.0  # most seconds until sshd listens
+POLL_S = 0.005  # seconds between two checks
 
 
 def _start_process(argv: list[str]) -> int:
+    """Fork a child that runs `argv` and dies with this process. Return its pid."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -30,7 +32,10 @@ def _start_process(argv: list[str]) -> int:
 
 
 def _wait_until_listening(pid_file: Path, sshd: int) -> None:
-    """Wait for sshd's pid file, which it writes once it listens."""
+    """Wait for the pid file, which sshd writes once it listens.
+
+    Raises OSError after LISTEN_S seconds, or if sshd ends.
+    """
     deadline = time.monotonic() + LISTEN_S
     while not pid_file.exists():
         if os.waitpid(sshd, os.WNOHANG)[0] or time.monotonic() > deadline:
@@ -65,8 +70,10 @@ def start_sshd(host: HostOrder) -> int:
 
 
 def reap_until_the_end(sshd: int) -> NoReturn:
-    """Reap processes until the host ends: isolated, with its sshd; on loopback, with its last
-    process."""
+    """Reap processes until the host ends.
+
+    An isolated host ends with its sshd. A loopback host ends with its last process.
+    """
     while True:
         try:
             ended, _ = os.wait()

@@ -26,8 +26,10 @@ from tfdeploy.store.places import check_state_root, state_root
 KNOWN_HOSTS = "known_hosts"
 INVENTORY = "inventory.yaml"
 IDENTITY = "id_ed25519"
-ASIDE = ".gone-"  # followed by the pid of the process that removes it; not a valid name of a lab
-# A tmpfs for the hosts' layers, if the lab's own file system is an overlay and cannot hold layers.
+# The name of a lab's folder that is being removed begins with this prefix and the pid of the
+# removing process. No lab can have such a name.
+ASIDE = ".gone-"
+# A tmpfs for the hosts' layers, for a lab whose own file system is an overlay and cannot hold them.
 SPARE = "/dev/shm"
 LAYERS = "layers"
 
@@ -60,7 +62,7 @@ def lab_folder(name: str) -> Path:
 
 @contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """Hold the lock that admits one lab command at a time for this user.
+    """Hold a lock during the block, so that this user runs one lab command at a time.
 
     The lock is on the folder above `root`, so it leaves no file.
     """
@@ -108,7 +110,11 @@ def _host_line(host: HostState) -> str:
 
 
 def write_inventory(root: Path, state: LabState, user: str, workdir: str | None) -> None:
-    """Write the inventory: n1 is ps, the rest are workers; a lab of one host is both."""
+    """Write the inventory.
+
+    The first host has the role ps, and the others are workers. The only host of a lab has both
+    roles.
+    """
     names = [host.name for host in state.hosts]
     settings = {
         "user": user,
@@ -134,9 +140,9 @@ def write_inventory(root: Path, state: LabState, user: str, workdir: str | None)
 
 
 def make_layers(root: Path, hosts: Iterable[str], *, spare: bool) -> None:
-    """Make the folders `layer` and `work` of each host.
+    """Create the folders `layer` and `work` of each host.
 
-    `spare`: they are links to folders below SPARE, which a reboot empties.
+    `spare`: True for links to folders below SPARE, which a reboot empties.
     """
     layers = root / LAYERS
     if spare and not layers.exists():
@@ -153,9 +159,9 @@ def make_layers(root: Path, hosts: Iterable[str], *, spare: bool) -> None:
 
 
 def put_aside(root: Path) -> Path:
-    """Rename the lab's folder for `remove`, under the lock.
+    """Rename the lab's folder, so that `remove` can delete it, and return its new path.
 
-    Raises Refused if something is still mounted below it.
+    The caller holds the lock. Raises Refused if something is still mounted below the folder.
     """
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     if below := [path for path in mounts if path.startswith(f"{root}/")]:
@@ -167,10 +173,10 @@ def put_aside(root: Path) -> Path:
 
 
 def remove(aside: Path) -> None:
-    """Delete what was put aside, by this process or by one that was killed meanwhile.
+    """Delete `aside`, and the folders that a killed process has put aside.
 
-    The lock is not needed: the disks of many hosts take minutes, and other labs must not wait for
-    that.
+    The caller need not hold the lock: deleting the disks of many hosts takes minutes, and other
+    labs must not wait for that.
     """
     for each in aside.parent.glob(f"{ASIDE}*"):
         pid = each.name[len(ASIDE) :].partition("-")[0]

@@ -1,6 +1,6 @@
 """Find the folders that an isolated host needs to run a Python interpreter.
 
-These are its environment, its base, and the folders of links between them.
+They are its environment, the base of the environment, and the folders of links between them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ASK = (
 
 
 def _links(path: str) -> list[str]:
-    """Return the folders of every link that leads from `path` to the program itself."""
+    """Return the folder of `path`, and of every link between `path` and the program itself."""
     interpreter_folders = []
     while True:
         interpreter_folders.append(os.path.dirname(path))
@@ -28,7 +28,7 @@ def _links(path: str) -> list[str]:
 
 
 def interpreter_folders(python: str) -> list[str]:
-    """Return the folders to bind read-only at their own paths, outermost first.
+    """Return the folders to bind read-only at their own paths, the outermost first.
 
     Raises Refused if the interpreter does not run.
     """

@@ -1,8 +1,9 @@
-"""A lab of namespaces: each host has its own network interface, disk, processes, names and users.
+"""Run a lab of namespaces: each host has its own network interface, disk, processes, names and
+users.
 
-`capabilities` tells what this needs. The operator has its own network, which reaches the hosts and
+`capabilities` lists what such a lab needs. The operator has a network that reaches the hosts and
 nothing else. `cut` sets a link down, and `kill` is a power cut. Hosts may be at several sites with
-a router between them; the operator is at the first site.
+a router between them. The operator is at the first site.
 """
 
 from __future__ import annotations
@@ -20,16 +21,22 @@ from tfdeploy.lab.orders import HostOrder, NetworkOrder, Plug
 from tfdeploy.lab.state import HostState
 
 USER = "lab"
-# Between the ranges of users and of services, so that it is no user of this machine.
+# This number is between the ranges of users and of services, so no user of this machine has it.
 UID = 60600
 HOME = f"/home/{USER}"
+# The namespaces that nsenter enters to run a command on a host.
 ENTERED = ("--mount", "--net", "--pid", "--uts", "--ipc", "--root")
 
 
 class IsolatedLab(Lab):
+    """A lab whose hosts have namespaces of their own."""
+
     @staticmethod
     def plan_hosts(root: Path, count: int, sites: int) -> list[HostState]:
-        """Plan the same number of hosts at each site, with the lowest numbers at the first site."""
+        """Return the planned hosts, spread evenly over the sites.
+
+        The hosts with the lowest numbers are at the first site.
+        """
         at = [index * sites // count for index in range(count)]
         return [
             HostState(f"n{n}", f"{network.subnet(root, site)}.{n}", 22, site=site)
@@ -54,7 +61,8 @@ class IsolatedLab(Lab):
         folder.write_inventory(self.root, self.state, USER, None)
 
     def ensure(self) -> None:
-        """Start every host that does not run, and the network if it is gone (then all hosts)."""
+        """Start every host that does not run. If the network is gone, start the network and all
+        hosts again."""
         self._end_strays()
         if not all(
             processes.is_alive(self.state.networks.get(name)) for name in self._network_orders()
@@ -125,7 +133,7 @@ class IsolatedLab(Lab):
         return "cut" if host.cut else "up"
 
     def _set_cut(self, name: str, cut: bool) -> None:
-        """Cut or restore the host's link, and record that in the state."""
+        """Cut or restore the host's link, and record this in the state."""
         with self.changing(name) as host:
             host.cut = cut
             if processes.is_alive(host.process):
@@ -144,7 +152,7 @@ class IsolatedLab(Lab):
             self._bring_up(orders, switch=self._switch_pid)
 
     def _network_orders(self) -> dict[str, NetworkOrder]:
-        """Return the orders for the switch, the operator's end and the router."""
+        """Return the orders for the switch, the operator's network and the router."""
         networks: dict[str, NetworkOrder] = {
             "switch": {"bridges": network.bridge_lines(self.state.sites)},
             "operator": {
@@ -182,6 +190,8 @@ class IsolatedLab(Lab):
         }
 
     def _interface_lines(self, address: str, site: int) -> list[str]:
+        """Return the ip lines for the interface of a host or the operator, with its routes and
+        neighbours."""
         near = {host.name: host.address for host in self.state.hosts if host.site == site}
         if site == 0:
             near["operator"] = self._address(0, network.OPERATOR)

@@ -1,4 +1,4 @@
-"""Make ed25519 keys in OpenSSH's format, in memory: 64 of them cost less than one ssh-keygen."""
+"""Make ed25519 keys in OpenSSH's format, in memory: 64 keys take less time than one ssh-keygen."""
 
 from __future__ import annotations
 

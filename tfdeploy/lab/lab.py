@@ -1,4 +1,4 @@
-"""Define a lab in its folder: what both kinds share, and what tests and the command line use."""
+"""Define what both kinds of labs share, for tests and for the command line."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class HostStatus(TypedDict):
     address: str
     port: int
     state: str  # up, off, cut
-    pid: int | None  # None: it is off
-    python: str  # interpreter of the training programs
+    pid: int | None  # None: the host is off
+    python: str  # the interpreter of the training programs
 
 
 class Lab(ABC):
@@ -45,16 +45,17 @@ class Lab(ABC):
 
     @abstractmethod
     def operator(self, argv: Sequence[str]) -> list[str]:
-        """Return a command line that runs argv as the operator.
+        """Return a command line that runs `argv` as the operator.
 
-        Isolated: in a network that reaches the hosts and nothing else.
+        In an isolated lab, the operator has a network that reaches the hosts and nothing else.
         """
 
     @abstractmethod
     def on(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
-        """Return a command line that runs argv on a host without SSH, as its user, in its home.
+        """Return a command line that runs `argv` on a host without SSH, as the host's user, in its
+        home.
 
-        `root`: as root; isolated only.
+        `root`: True to run it as root, in an isolated lab only.
         """
 
     @abstractmethod
@@ -66,24 +67,27 @@ class Lab(ABC):
 
     @abstractmethod
     def carried(self) -> dict[str, Carried]:
-        """Return what each link has carried since it was plugged in, by the kernel's counters.
+        """Return the bytes that each link has carried since it was created, by the kernel's
+        counters.
 
         The links are those of the hosts that are on, of the `operator`, and of `router1`,
         `router2`... between sites. Raises UsageError on loopback.
         """
 
     def console(self, host: str) -> str:
-        """Return the last 800 characters that the host's sshd has printed since its first boot."""
+        """Return the last 800 characters of what the host's sshd has printed since its first
+        boot."""
         return self._console_tail(self.host(host).name)
 
     def kill(self, host: str) -> None:
-        """Power the host off at once. Its peers get no packet, and its disk stays."""
+        """Power the host off at once. Its peers get no packet, and its disk is kept."""
         with self.changing(host) as host_state:
             self._power_off(host_state)
             host_state.process = None
 
     def boot(self, host: str) -> None:
-        """Power the host on: same disk, address and keys. A host that is on stays as it is."""
+        """Power the host on, with the same disk, address and keys. A host that is on stays
+        unchanged."""
         with self.changing(host) as host_state:
             if self.state_of(host_state) == "off":
                 self._start([host_state])
@@ -113,7 +117,7 @@ class Lab(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Write everything that is not a process. Safe to repeat."""
+        """Write all files of the lab. This may be repeated."""
 
     @abstractmethod
     def ensure(self) -> None:
@@ -140,8 +144,8 @@ class Lab(ABC):
     ) -> None:
         """Start hosts and networks, and record their first processes in the state.
 
-        If one fails, those that did start are recorded too. Raises HostFailed, which names the
-        first host that did not start, with its console.
+        If one does not start, the others are recorded too. Raises HostFailed for the first host
+        that did not start, with the end of its console.
         """
         order: Order = {
             "root": str(self.root),
@@ -163,7 +167,8 @@ class Lab(ABC):
             raise HostFailed(what, where=str(self.root), next=self._console_tail(name) or None)
 
     def _end_strays(self) -> None:
-        """End first processes that an `up` started and did not save, because it was killed."""
+        """End first processes that are not in the state, because the `up` that started them was
+        killed."""
         known = self._first_processes()
 
         def strays() -> set[int]:
@@ -190,7 +195,10 @@ class Lab(ABC):
         self.state = states.read(self.root) or self.state
 
     def host(self, name: str) -> HostState:
-        """Return the host as the folder has it now. Raises UsageError."""
+        """Return the current state of the host, read from the lab's folder.
+
+        Raises UsageError for an unknown host.
+        """
         self.read_state_again()
         for host in self.state.hosts:
             if host.name == name:
@@ -204,7 +212,7 @@ class Lab(ABC):
 
     @contextmanager
     def changing(self, name: str) -> Iterator[HostState]:
-        """Give the host, while no other lab command runs. Its changes are saved at the end."""
+        """Yield the host while no other lab command runs, and save its changes at the end."""
         with folder.locked(self.root):
             yield self.host(name)
             states.save(self.root, self.state)

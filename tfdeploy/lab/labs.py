@@ -16,7 +16,7 @@ from tfdeploy.lab.state import LabState
 
 KINDS = ("loopback", "isolated")
 DEFAULT_NAME = "lab"
-# The rates that tc accepts.
+# A bandwidth in the form that tc accepts.
 _RATE = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([kmgt]i?)?(bit|bps)\Z", re.IGNORECASE)
 
 
@@ -41,8 +41,10 @@ def _open_lab(root: Path, lab_state: LabState) -> LoopbackLab | IsolatedLab:
 
 
 def _check(kind: str, count: int, shape: Shape) -> None:
-    """Raise UsageError for invalid settings, and Refused for a kind that this machine cannot
-    run."""
+    """Raise UsageError for invalid settings.
+
+    Raises Refused if this machine cannot run such a lab.
+    """
     if kind not in KINDS:
         raise UsageError(
             f"unknown kind of lab {kind!r}", where="--kind", next=f"one of: {', '.join(KINDS)}"
@@ -94,7 +96,7 @@ def _create(name: str, kind: str, count: int, shape: Shape) -> LabState:
 
 
 def _refuse_another_shape(lab_state: LabState, kind: str, count: int, shape: Shape) -> None:
-    """Raise UsageError if the existing lab differs from what was asked for."""
+    """Raise UsageError if the existing lab has other settings than these."""
     existing = {
         "hosts": len(lab_state.hosts),
         "kind": lab_state.kind,
@@ -122,13 +124,13 @@ def up(
     between: str | None = None,
     rootfs: str = "/",
 ) -> Lab:
-    """Bring a lab up, or start the hosts of an existing lab that died.
+    """Create a lab, or start the hosts of an existing lab that have died.
 
-    `rate`: as tc writes it (100mbit), for each direction of each link, also the operator's.
-    `between`: the rate of the link from each of the `sites` to the others. `python`: the
-    interpreter of the training programs. `rootfs`: the folder of the file system that isolated
-    hosts boot from, with its own `python`, sshd and rsync. Raises UsageError for an existing lab of
-    that name with another shape, Refused (privileges, programs, ports), HostFailed (a host did not
+    `rate`: the bandwidth of each direction of each link, also the operator's, as tc writes it
+    (100mbit). `between`: the bandwidth of the link from each of the `sites` to the others.
+    `python`: the interpreter of the training programs. `rootfs`: the folder of the file system that
+    isolated hosts boot from, with its own `python`, sshd and rsync. Raises UsageError if a lab of
+    that name has another shape, Refused (privileges, programs, ports), HostFailed (a host did not
     start).
     """
     shape: Shape = {
@@ -170,9 +172,9 @@ def load(name: str = DEFAULT_NAME) -> Lab:
 
 
 def down(name: str = DEFAULT_NAME) -> None:
-    """Remove a lab, even if only processes or some of its files are left.
+    """Remove a lab, also one of which only processes or some files exist.
 
-    Raises UsageError if there is nothing.
+    Raises UsageError if nothing of it exists.
     """
     root = folder.lab_folder(name)
     if state.read(root) or not (root.exists() or processes.marked(str(root))):

@@ -1,9 +1,10 @@
-"""A lab without root: each host is an unprivileged sshd on 127.0.0.1 with its own home and ports.
+"""Run a lab without root: each host is an unprivileged sshd on 127.0.0.1 with its own home and
+ports.
 
 All hosts share this machine's network, processes and disk. Each host has a block of 16 ports: the
-first is its sshd's, the next ten are its `ports:`. The host's first process holds the block's first
-port for *UDP*. So other labs on this machine, of any checkout, see that the block is taken, while
-TensorFlow can use its TCP ports.
+first is its sshd's, and the next ten are its `ports:`. The host's first process holds the first
+port of the block for *UDP*. Other labs on this machine then see that the block is in use, and
+TensorFlow can still use the TCP ports.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ from tfdeploy.lab.orders import HostOrder
 from tfdeploy.lab.state import HostState
 
 ADDRESS = "127.0.0.1"
-FIRST_PORT, LAST_PORT, BLOCK, PORTS = 20000, 32000, 16, 10  # below the kernel's ephemeral ports
+# The blocks are below the kernel's ephemeral ports. BLOCK: ports from one block to the next. PORTS:
+# the number of a host's `ports:`.
+FIRST_PORT, LAST_PORT, BLOCK, PORTS = 20000, 32000, 16, 10
 
 
 def _bind_socket(kind: socket.SocketKind, address: str, port: int) -> socket.socket:
-    """Return a socket bound to the port. Raise OSError if the port is in use."""
+    """Return a socket that is bound to the port. Raises OSError if the port is in use."""
     held = socket.socket(socket.AF_INET, kind)
     if kind is socket.SOCK_STREAM:
-        # A port with connections that are closing counts as free.
+        # A port whose connections are closing counts as free.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         held.bind((address, port))
@@ -43,8 +46,10 @@ def _bind_socket(kind: socket.SocketKind, address: str, port: int) -> socket.soc
 
 
 def reserve(port: int) -> socket.socket:
-    """Take the block that begins at `port`. Raise OSError if the block or one of its ports is in
-    use."""
+    """Reserve the block of ports that begins at `port`, and return the socket that holds it.
+
+    Raises OSError if the block or one of its ports is in use.
+    """
     held = _bind_socket(socket.SOCK_DGRAM, ADDRESS, port)
     try:
         for each in range(port, port + PORTS + 1):
@@ -64,7 +69,7 @@ def _is_free(port: int) -> bool:
 
 
 def choose_ports(root: Path, count: int) -> list[int]:
-    """Return the first ports of `count` free blocks. Raises Refused if this machine has no more."""
+    """Return the first ports of `count` free blocks. Raises Refused if this machine has fewer."""
     blocks = range(FIRST_PORT, LAST_PORT, BLOCK)
     offset = zlib.crc32(str(root).encode()) % len(blocks)
     free = filter(_is_free, (*blocks[offset:], *blocks[:offset]))
@@ -84,6 +89,8 @@ def plan_hosts(root: Path, count: int) -> list[HostState]:
 
 
 class LoopbackLab(Lab):
+    """A lab whose hosts are unprivileged sshds on 127.0.0.1."""
+
     def prepare(self) -> None:
         sshd.make_privilege_folder()
         folder.make_keys(self.root, self.state)
@@ -163,7 +170,7 @@ class LoopbackLab(Lab):
         )
 
     def _is_up(self, host: HostState) -> bool:
-        """Return whether its sshd runs. `_start` has waited until it listens.
+        """True if the host's sshd runs. `_start` has waited until sshd listens.
 
         This opens no connection, because sshd penalises connections without a login.
         """
@@ -173,7 +180,7 @@ class LoopbackLab(Lab):
         return sshd.read_pid(self.folder_of(host) / "sshd.pid") in running
 
     def _end(self, hosts: list[HostState]) -> None:
-        """End all processes of these hosts: those with the hosts' marks, and descendants of first
+        """End all processes of these hosts: those with a host's mark, and descendants of first
         processes.
 
         The first processes end last, because they reap the others.

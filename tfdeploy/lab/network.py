@@ -1,8 +1,8 @@
-"""Build the isolated lab's network.
+"""Build the network of an isolated lab.
 
-It has a bridge for each site in its own namespace, a veth to each host and to the operator, shaped
-links, and a router between sites. This module has lines for `ip` and `tc`, and the two functions
-that run them. All names exist only inside the lab's own namespaces.
+The network has a bridge for each site, in a namespace of its own. A veth connects each host and the
+operator to a bridge, and a router connects the sites. Links have a limited bandwidth. This module
+makes lines for `ip` and `tc`, and runs them. All names exist only inside the lab's namespaces.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tfdeploy.lab.orders import Plug
 from tfdeploy.lab.syscalls import NEWNS, PRIVATE, RECURSIVE, mount, unshare
 
 INTERFACE = "eth0"
-OPERATOR, ROUTER = 254, 253  # last number of the address
+OPERATOR, ROUTER = 254, 253  # last numbers of their addresses
 MOST_HOSTS = 250
-MANY_HOSTS = 16
-COMMAND_S = 30.0
+MANY_HOSTS = 16  # with more hosts, neighbour entries are permanent
+COMMAND_S = 30.0  # seconds: time-out of one command
 
 
 class Carried(TypedDict):
-    """Bytes over one link, including headers."""
+    """The bytes that one link has carried, including headers."""
 
     to_bytes: int  # towards the host
     from_bytes: int
@@ -46,12 +46,12 @@ def bridge(site: int) -> str:
 
 
 def inside(pid: int, argv: Sequence[str]) -> list[str]:
-    """Return a command line that runs argv in the network namespace of that process."""
+    """Return a command line that runs `argv` in the network namespace of the process `pid`."""
     return ["nsenter", f"--net=/proc/{pid}/ns/net", "--", *argv]
 
 
 def _run_batch(argv: Sequence[str], lines: Iterable[str]) -> None:
-    """Run a command with the lines on its standard input. Raise OSError with what it printed."""
+    """Run a command with the lines on its standard input. Raises OSError with what it printed."""
     text = "".join(f"{line}\n" for line in lines)
     if not text:
         return
@@ -78,11 +78,13 @@ def rate_limit_lines(card: str, rate: str | None) -> list[str]:
 
 
 def interface_lines(address: str, interface: str = INTERFACE) -> list[str]:
+    """Return the ip lines that bring up loopback, and the interface with this address."""
     return ["link set lo up", f"addr add {address}/24 dev {interface}", f"link set {interface} up"]
 
 
 def route_lines(root: Path, site: int, sites: int) -> list[str]:
-    """Return the routes from a site to all others. No route leads out of the lab."""
+    """Return the ip lines for the routes from a site to all others. No route leads out of the
+    lab."""
     others = [other for other in range(sites) if other != site]
     return [
         f"route add {subnet(root, other)}.0/24 via {subnet(root, site)}.{ROUTER}"
@@ -102,11 +104,10 @@ def forward() -> None:
 
 
 def neighbour_lines(root: str, addresses: dict[str, str]) -> list[str]:
-    """Return permanent neighbour entries for all `addresses` (by name), for more than MANY_HOSTS
-    hosts.
+    """Return the ip lines for permanent neighbour entries; [] for at most MANY_HOSTS addresses.
 
-    Learned entries fill one kernel table for all labs together, and the 4,032 pairs of 64 hosts are
-    four times its size.
+    `addresses`: {name: address}. Learned entries of all labs fill one table of the kernel. The
+    4,032 pairs of 64 hosts are four times its size.
     """
     if len(addresses) <= MANY_HOSTS:
         return []
@@ -117,6 +118,7 @@ def neighbour_lines(root: str, addresses: dict[str, str]) -> list[str]:
 
 
 def bridge_lines(sites: int) -> list[str]:
+    """Return the ip lines that create the bridge of each site."""
     names = [bridge(site) for site in range(sites)]
     return [
         line
@@ -126,15 +128,16 @@ def bridge_lines(sites: int) -> list[str]:
 
 
 def mac_address(root: str, name: str) -> str:
-    """Return the host's MAC address. It is the same after each boot, so neighbours' ARP entries
-    stay valid."""
+    """Return the host's MAC address, which is the same after each boot.
+
+    So the ARP entries of its neighbours stay valid.
+    """
     digest = hashlib.sha256(f"{root}/{name}".encode()).digest()
     return ":".join(f"{byte:02x}" for byte in (0x02, *digest[:5]))
 
 
 def attach(switch: int, root: str, plugs: Sequence[tuple[int, Plug]]) -> None:
-    """Give each process (by its pid) the veth of its plug. The other end is on a bridge of the
-    switch."""
+    """Create a veth for each plug, from the process with this pid to a bridge of the switch."""
     lines = []
     for pid, plug in plugs:
         name, address = plug["name"], mac_address(root, plug["name"])
@@ -172,7 +175,7 @@ def set_link(switch: int, name: str, *, up: bool) -> None:
 
 
 def detach(switch: int, name: str) -> None:
-    """Delete the host's link, if any, so that a killed host sends nothing to its peers."""
+    """Delete the host's link, if it has one, so that a killed host sends nothing to its peers."""
     subprocess.run(
         inside(switch, ["ip", "link", "del", name]),
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Define the JSON between a lab and the process that starts its hosts; see `boot`."""
+"""Define the JSON between a lab and `boot`, the process that starts its hosts."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from typing import TypedDict
 
 
 class Plug(TypedDict):
-    """A link. `interface` is in the namespace of its host (or operator, router).
+    """One link between a namespace and the switch.
 
-    The other end, `name`, is on a bridge of the switch.
+    `interface`: its end in the namespace of the host, operator or router. `name`: its other end, on
+    a bridge of the switch.
     """
 
     name: str
     interface: str
     bridge: str
-    rate: str | None  # limit of what the switch sends, as tc writes it
+    rate: str | None  # bandwidth from the switch, as tc writes it; None: no limit
     up: bool
 
 
 class NetworkOrder(TypedDict, total=False):
-    """A namespace without a host: the switch, the operator's end, or the router."""
+    """A namespace without a host: the switch, the operator's network, or the router."""
 
     bridges: list[str]  # lines of an `ip` batch that run before the links exist
     plugs: list[Plug]
-    ip: list[str]  # lines of an `ip` batch that run after that
+    ip: list[str]  # lines of an `ip` batch that run once the links exist
     tc: list[str]
     forwards: bool  # forward packets from one link to another
 
@@ -36,7 +37,7 @@ class DiskOrder(TypedDict):
     user: str
     uid: int
     shell: str
-    hosts_file: str  # its lines
+    hosts_file: str  # lines of /etc/hosts that name the hosts
     read_only: list[str]
     shared: str | None
     files: dict[str, str]  # {path on the host: path on this machine}
@@ -44,11 +45,11 @@ class DiskOrder(TypedDict):
 
 class HostOrder(TypedDict):
     name: str
-    disk: DiskOrder | None  # None: it shares this machine's root and network
+    disk: DiskOrder | None  # None: the host shares this machine's root and network
     console: str
     pid_file: str
     sshd: list[str]
-    reserved: int | None  # loopback: the file descriptor that holds its ports' block
+    reserved: int | None  # loopback: the file descriptor that holds the host's block of ports
     ip: list[str]  # lines of an `ip` batch
     tc: list[str]
     plugs: list[Plug]
@@ -67,5 +68,5 @@ class Outcome(TypedDict):
 
 
 def reserved_descriptors(hosts: list[HostOrder]) -> list[int]:
-    """Return the file descriptors that the hosts inherit, one each."""
+    """Return the file descriptors that the hosts inherit, at most one for each host."""
     return [host["reserved"] for host in hosts if host["reserved"] is not None]

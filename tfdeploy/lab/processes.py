@@ -1,4 +1,4 @@
-"""Identify the processes of a lab, and end them. By identity and by mark, never by name.
+"""Identify the processes of a lab by identity and by mark, never by name, and end them.
 
 The mark is TFDEPLOY_LAB in the environment: the lab's root folder, or <root>/<host>.
 """
@@ -16,12 +16,13 @@ from tfdeploy.agent.host.processes import Identity
 from tfdeploy.errors import SurvivorsLeft
 
 MARK = "TFDEPLOY_LAB"
-POLL_S = 0.01
-END_TIMEOUT_S = 20.0
+POLL_S = 0.01  # seconds between two checks
+END_TIMEOUT_S = 20.0  # most seconds until all processes have ended
 
 
 def identify(pid: int) -> Identity | None:
-    """Return the process with that pid, or None if it has ended (also as a zombie)."""
+    """Return the identity of the process with that pid, or None if it has ended (also as a
+    zombie)."""
     identity = processes.identity(pid)
     return identity if is_alive(identity) else None
 
@@ -31,7 +32,10 @@ def is_alive(process: Identity | None) -> bool:
 
 
 def marked(root: str, *, below: bool = True) -> set[int]:
-    """Return the living processes that carry the mark `root`, or one below it."""
+    """Return the pids of the living processes with the mark `root`.
+
+    `below`: True to include the marks that begin with `root`/.
+    """
     living = [pid for pid, one in processes.all_processes().items() if one.alive]
     marks = {pid: processes.environment(pid).get(MARK, "") for pid in living}
     inner = f"{root}/" if below else root
@@ -39,14 +43,14 @@ def marked(root: str, *, below: bool = True) -> set[int]:
 
 
 def with_descendants(pids: Iterable[int]) -> set[int]:
-    """Return the living ones of these processes and of their descendants."""
+    """Return those of these processes and of their descendants that are alive."""
     table = processes.all_processes()
     living = {pid for pid in pids if pid in table and table[pid].alive}
     return living | processes.descendants(living, table)
 
 
 def own_ancestry() -> set[int]:
-    """Return this process and its ancestors."""
+    """Return the pids of this process and its ancestors."""
     line, current = set[int](), processes.entry(os.getpid())
     while current is not None and current.pid not in line:
         line.add(current.pid)
@@ -55,14 +59,17 @@ def own_ancestry() -> set[int]:
 
 
 def send_kill(pid: int) -> None:
-    """Send SIGKILL, but not to a process that gets the same pid meanwhile."""
+    """Send SIGKILL to the process, but not to another process that gets the same pid meanwhile."""
     who = processes.identity(pid)
     if who is not None:
         processes.send(who, signal.SIGKILL)
 
 
 def end_all(find: Callable[[], set[int]]) -> None:
-    """Kill what `find` finds, until it finds nothing. Raises SurvivorsLeft at the deadline."""
+    """Kill the processes that `find` returns, until it returns none.
+
+    Raises SurvivorsLeft after END_TIMEOUT_S seconds.
+    """
     deadline = time.monotonic() + END_TIMEOUT_S
     while survivors := find():
         if time.monotonic() > deadline:
@@ -75,7 +82,8 @@ def end_all(find: Callable[[], set[int]]) -> None:
 
 
 def _describe(pid: int) -> str:
-    """Return why it may not end: "24691 (D, in zap_pid_ns_processes, above 24702 24705)"."""
+    """Return why a process may not end, such as "24691 (D, in zap_pid_ns_processes, above 24702
+    24705)"."""
     process = processes.entry(pid)
     try:
         waits_in = Path(f"/proc/{pid}/wchan").read_text() or "user space"

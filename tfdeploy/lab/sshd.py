@@ -12,7 +12,10 @@ STANDARD_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
 def program(name: str, package: str) -> str:
-    """Return where a program is, also outside PATH (sbin). Raise Refused that names its package."""
+    """Return the path of a program, which may also be outside PATH (sbin).
+
+    Raises Refused, which names the package that has the program.
+    """
     path = shutil.which(name) or shutil.which(name, path=STANDARD_PATH)
     if path is None:
         raise Refused(
@@ -24,7 +27,7 @@ def program(name: str, package: str) -> str:
 
 
 def command(config_file: Path) -> list[str]:
-    """Return the command that runs an sshd. Raises Refused."""
+    """Return the command that runs an sshd in the foreground. Raises Refused."""
     return [program("sshd", "openssh-server"), "-D", "-e", "-f", str(config_file)]
 
 
@@ -49,8 +52,8 @@ def config(
 ) -> str:
     """Return the whole sshd_config.
 
-    Limits (MaxStartups, MaxSessions, PerSourcePenalties) keep sshd's defaults, so that what locks
-    an operator out of a real host also shows in a lab.
+    MaxStartups, MaxSessions and PerSourcePenalties keep sshd's defaults. So a lab locks an operator
+    out whenever a real host would.
     """
     lines = [
         f"ListenAddress {address}",
@@ -71,17 +74,20 @@ def config(
 
 
 def make_privilege_folder() -> None:
-    """Make the folder that an sshd started by root needs.
+    """Create /run/sshd, which an sshd that root starts needs.
 
-    Otherwise only the distribution's service makes it. Other users cannot make it and do not need
-    it.
+    Without this, only the distribution's service of sshd creates the folder. Other users cannot
+    create it, and their sshd does not need it.
     """
     with suppress(PermissionError):
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
 
 
 def read_pid(pid_file: Path) -> int | None:
-    """Return the pid that sshd wrote once it listened; None before that, or after a normal end."""
+    """Return the pid that sshd wrote when it began to listen.
+
+    None: sshd does not listen yet, or has ended normally.
+    """
     try:
         return int(pid_file.read_text())
     except (OSError, ValueError):

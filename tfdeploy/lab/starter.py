@@ -12,7 +12,7 @@ from tfdeploy.lab.processes import MARK
 from tfdeploy.lab.sshd import STANDARD_PATH
 from tfdeploy.machine.own_command import own_command
 
-START_S = 120.0
+START_S = 120.0  # most seconds until all hosts have started
 
 
 def carry_out(order: Order) -> Outcome:
@@ -21,7 +21,7 @@ def carry_out(order: Order) -> Outcome:
         own_command([], "tfdeploy.lab.boot"),
         input=json.dumps(order).encode(),
         capture_output=True,
-        # Nothing else of the caller's environment: no SSH agent, no proxy.
+        # The hosts get nothing else of the caller's environment, such as an SSH agent or a proxy.
         env={"PATH": STANDARD_PATH, MARK: order["root"], "LC_ALL": "C.UTF-8"},
         cwd="/",
         pass_fds=reserved_descriptors(order["hosts"]),

@@ -15,22 +15,26 @@ FILE = "lab.json"
 
 @dataclass
 class HostState:
+    """One host of a lab."""
+
     name: str
     address: str
     port: int
     ports: tuple[int, int] | None = None
-    process: Identity | None = None  # the first process of the host
-    cut: bool = False
-    site: int = 0
+    process: Identity | None = None  # the first process of the host; None: the host is off
+    cut: bool = False  # True while the host is off the network
+    site: int = 0  # number of the site, from 0
 
 
 @dataclass
 class LabState:
+    """The settings, hosts and networks of a lab."""
+
     name: str
     kind: str
     hosts: list[HostState]
     python: str
-    rate: str | None
+    rate: str | None  # bandwidth of each link, as tc writes it; None: no limit
     shared_workdir: bool
     gpus: str | int | None
     sites: int
@@ -41,11 +45,12 @@ class LabState:
 
 
 def save(root: Path, state: LabState) -> None:
+    """Write the state to the lab's folder. Raises OSError."""
     write_private_file(root / FILE, msgspec.json.encode(state).decode())
 
 
 def read(root: Path) -> LabState | None:
-    """Return None if there is no state, or that of another version of tfdeploy."""
+    """Return the state, or None if there is none or another version of tfdeploy wrote it."""
     try:
         return msgspec.json.decode((root / FILE).read_bytes(), type=LabState)
     except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):

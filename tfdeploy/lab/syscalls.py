@@ -1,6 +1,6 @@
-"""Call Linux's namespaces and mounts through libc, because Python's library lacks them.
+"""Call Linux's unshare, mount and pivot_root through libc.
 
-os.unshare exists from Python 3.12 on.
+Python's library has no mount and no pivot_root, and has os.unshare only from 3.12 on.
 """
 
 from __future__ import annotations
@@ -22,10 +22,15 @@ def _raise_if_failed(result: int, what: str) -> None:
 
 
 def unshare(flags: int) -> None:
+    """Move this process into new namespaces. `flags`: NEWNS, NEWUTS, ... Raises OSError."""
     _raise_if_failed(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
+    """Mount `source` on `target`. `kind`: the type of the file system, "" for a bind mount.
+
+    Raises OSError.
+    """
     pointers = [
         ctypes.c_char_p(os.fsencode(word)) if word else None for word in (source, target, kind)
     ]
@@ -40,7 +45,7 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
 
 
 def switch_root(root: str) -> None:
-    """Make `root` (a mount point) the root of this mount namespace, and unmount the old one."""
+    """Make `root` (a mount point) the root of this mount namespace, and unmount the old root."""
     os.chdir(root)
     _raise_if_failed(_libc.pivot_root(b".", b"."), "pivot_root")
     _raise_if_failed(_libc.umount2(b".", ctypes.c_int(_DETACH)), "umount of the old root")

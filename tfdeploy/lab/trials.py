@@ -40,10 +40,10 @@ from tfdeploy.lab.syscalls import (
     unshare,
 )
 
-Trial = Callable[[Path], None]  # gets the path of a folder to be made
+Trial = Callable[[Path], None]  # gets the path of its scratch folder
 
 TRIAL_TIMEOUT_S = 5
-OTHER_UID = 10001
+OTHER_UID = 10001  # any user id that is not ours
 
 
 def _unshare_mounts(other_namespaces: int = 0) -> None:
@@ -98,7 +98,7 @@ def try_links(scratch: Path) -> None:
 
 
 def try_accounts(scratch: Path) -> None:
-    """Give a folder to another user, and become that user."""
+    """Give a folder to another user, and continue as that user."""
     os.chown(scratch, OTHER_UID, OTHER_UID)
     os.setgroups([])
     os.setgid(OTHER_UID)
@@ -134,7 +134,7 @@ class Attempt:
 
 
 def start(trial: Trial, scratch: Path) -> Attempt:
-    """Fork a child that runs `trial` in the new folder `scratch`."""
+    """Fork a child that runs `trial`. `scratch`: a new folder for the trial."""
     answer_fd, write_fd = os.pipe()
     scratch.mkdir()
     pid = os.fork()
