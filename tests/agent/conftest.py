@@ -114,7 +114,7 @@ def open_to_all() -> str | None:
 
 @pytest.fixture(scope="module")
 def installed() -> Iterator[Path]:
-    """Yield a workdir with a newly installed agent, in a folder that everybody may write to."""
+    """Yield a workdir with a newly installed agent, in a folder that every user may write to."""
     with tempfile.TemporaryDirectory(dir=open_to_all()) as made:
         scratch = Path(made) / "scratch"
         scratch.mkdir()

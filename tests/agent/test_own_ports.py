@@ -42,9 +42,7 @@ RECOVERY = {"worker:0": ("gang", True)}
 
 
 def bind_alone(port: int) -> int:
-    """Bind the port. Return 0 or the errno. t 78 its supervisor has not written a status yet t 80
-    its supervisor was killed, but the program may be alive
-    """
+    """Bind the port. Return 0 or the errno."""
     with socket.socket(socket.AF_INET6) as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -78,9 +76,9 @@ def own(state: str, supervised: bool) -> dict[str, OwnTask]:
     ("state", "supervised", "held"),
     [
         ("pending", False, True),
-        ("pending", True, False),  # its supervisor has written nothing yet
+        ("pending", True, False),  # its supervisor has not written a status yet
         ("starting", True, False),
-        ("starting", False, False),  # its supervisor was killed: what it started may be there
+        ("starting", False, False),  # its supervisor was killed, but the program may be alive
         ("running", True, False),
         ("ended", True, False),
         ("ended", False, True),

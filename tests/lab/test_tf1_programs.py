@@ -186,7 +186,7 @@ def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], mnist: Path) -> Tfdeploy:
-    """An operator with the data next to the programs."""
+    """Return an operator that has the data next to the programs."""
     made = tfdeploy(few_hosts)
     shutil.copytree(mnist, made.cwd / "MNIST_data")
     return made

@@ -31,7 +31,7 @@ class TestMeter:
     doubles, and the limit allows for a factor of two. On a slower CPU the limit is higher.
     """
 
-    # pytest must not collect this class. t 74 at most three levels
+    # pytest must not collect this class.
     __test__ = False
 
     def __init__(self, used_s: Callable[[], float] | None = None) -> None:

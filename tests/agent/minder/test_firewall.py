@@ -47,8 +47,7 @@ def scene(folder: Path, name: str) -> Any:
 
 def test_what_is_closed_where() -> None:
     """The table closes all ports of the run on this host, and the ports of the other hosts at each
-    of their addresses. It skips addresses that this host has too. t 85 of 200 t 86 of 10,000, over
-    IPv4 and IPv6 t 89 of 5,000 t 90 of 5,000
+    of their addresses. It skips addresses that this host has too.
     """
     mesh = [
         wire.MeshHost("n1", "10.0.0.1", 2299, ["10.0.0.1", "172.17.0.1"]),
@@ -89,7 +88,7 @@ def test_only_the_run_reaches_its_ports_and_it_reaches_all_of_them(tmp_path: Pat
     assert output == {
         "open before": 2,
         "hosts of the run": 200,  # of 200
-        "strangers": 0,  # of 10,000, IPv4 and IPv6
+        "strangers": 0,  # of 10,000, over IPv4 and IPv6
         "the run's user here": 100,
         "the run's user to there": 50,
         "another user here": 0,  # of 5,000

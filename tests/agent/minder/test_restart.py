@@ -91,9 +91,7 @@ def view(
     same_error_ends: bool = True,
     **known: Any,
 ) -> View:
-    """Return the view of host n1 at 100 s. A task that has ended has no supervisor. t 260 the
-    attempt made steps, or another task was the cause t 261 an older version wrote this count
-    """
+    """Return the view of host n1 at 100 s. A task that has ended has no supervisor."""
     part = HostPart(
         run="r1",
         job="j",
@@ -260,8 +258,9 @@ def test_count(lived_s: float | None, before: Any, count: int, quick: int, delay
         (None, "E (a:1)", {"error": "E (a:1)", "same": 1}),
         ({"error": "E (a:1)", "same": 1}, "E (a:1)", {"error": "E (a:1)", "same": 2}),
         ({"error": "E (a:1)", "same": 2}, "E (a:2)", {"error": "E (a:2)", "same": 1}),
-        ({"error": "E (a:1)", "same": 2}, "", {}),  # it made steps, or another task was the cause
-        ({}, "E (a:1)", {"error": "E (a:1)", "same": 1}),  # a count of an older version
+        # The attempt made steps, or another task caused its death.
+        ({"error": "E (a:1)", "same": 2}, "", {}),
+        ({}, "E (a:1)", {"error": "E (a:1)", "same": 1}),  # an older version wrote this count
     ],
 )
 def test_errors_in_a_row_are_counted(before: Any, error: str, said: dict[str, Any]) -> None:

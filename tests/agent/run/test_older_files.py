@@ -52,9 +52,7 @@ def stopped() -> RunPaths:
 
 
 def damage(paths: RunPaths, file: str, **fields: Any) -> None:
-    """Set these fields of a file of the run. None removes a field. t 137 an empty reserved file is
-    no request
-    """
+    """Set these fields of a file of the run. None removes a field."""
     path = Path(paths.file(file))
     said = {**json.loads(path.read_text()), **fields}
     path.write_text(json.dumps({name: value for name, value in said.items() if value is not None}))
@@ -136,7 +134,7 @@ def test_words_and_orders(paths: RunPaths, stopped: RunPaths) -> None:
         name: paths.word(name) is not None for name in ("start", "commit", "stop", "abort", "renew")
     } == {
         **dict.fromkeys(("start", "commit"), True),
-        **dict.fromkeys(("stop", "abort", "renew"), False),  # room for words is none
+        **dict.fromkeys(("stop", "abort", "renew"), False),  # an empty reserved file is no request
     }
     assert stopped.word("stop") == {"time": 1795381440.583979, "grace_s": 20.0}
     assert paths.stop_order("worker:1") is None

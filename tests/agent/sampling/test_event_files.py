@@ -110,7 +110,7 @@ def test_a_length_that_is_not_written_yet_is_waited_for(reader: Reader) -> None:
 
 def test_images_are_passed_over_unread(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the records before, between and after the images are read, so 1 GB of images costs
-    nothing. t 126 a hole in the file
+    nothing.
     """
     read: list[int] = []
     real = os.pread

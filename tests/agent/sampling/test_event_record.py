@@ -112,19 +112,18 @@ def test_data_of_another_crc_or_without_one() -> None:
 
 
 TAG = length_delimited(1, b"t")
-# {tensor: its value} t 114 two values
+# {tensor: its value}
 TENSOR = {
     b"\x08\x01" + length_delimited(4, struct.pack("<f", 2.5)): 2.5,
-    b"\x08\x01" + length_delimited(4, struct.pack("<ff", 1, 2)): None,  # two
+    b"\x08\x01" + length_delimited(4, struct.pack("<ff", 1, 2)): None,  # two values
     b"\x08\x01" + length_delimited(5, struct.pack("<ff", 1, 2)): None,
-    # The tensor has a dimension. t 120 a float cannot be a varint, so the list is empty and means
-    # zero t 121 bfloat16 t 122 an unknown type t 123 a text
+    # The tensor has a dimension.
     b"\x08\x01"
     + length_delimited(2, length_delimited(2, b"\x08\x01"))
     + length_delimited(4, struct.pack("<f", 1)): None,
-    b"\x08\x01\x28\x05": 0.0,  # a float as a varint is none: an empty list is one zero
+    b"\x08\x01\x28\x05": 0.0,  # a varint is not a float: the list is empty and means zero
     b"\x08\x0e" + length_delimited(4, bytes(1 << 12)): None,  # bfloat16
-    b"\x08\x63" + length_delimited(4, bytes(4)): None,  # no such type
+    b"\x08\x63" + length_delimited(4, bytes(4)): None,  # an unknown type
     b"\x08\x07" + length_delimited(8, b"1.5"): None,  # a text
     b"\x08\x09\x50" + varint((1 << 64) - 7): -7.0,
     b"\x08\x09" + length_delimited(10, varint(7) + varint(8)): None,

@@ -150,7 +150,7 @@ def test_an_interpreter_that_cannot_say_which_modules_it_finds_says_nothing(
     tmp_path: Path, path_with: Path
 ) -> None:
     (tmp_path / "site" / "importlib").mkdir(parents=True)
-    # As in Python 2, importlib has no module util. t 201 forms that the inventory allows
+    # As in Python 2, importlib has no module util.
     (tmp_path / "site" / "importlib" / "__init__.py").write_text("")
     program(path_with, "python9", f'PYTHONPATH={tmp_path}/site exec {sys.executable} -S "$@"\n')
     host_facts = facts(tmp_path, python="python9", modules=["json", "pandas"])
@@ -197,7 +197,7 @@ def test_gpus(tmp_path: Path, path_with: Path) -> None:
     ]
     assert host_facts["gpus"][0]["name"] == "NVIDIA Something" and host_facts["gpu_error"] is None
     assert facts(tmp_path, gpus="none")["gpus"] == []
-    for given in (2, [1], [0, 1]):  # as the inventory may have them
+    for given in (2, [1], [0, 1]):  # forms that the inventory allows
         assert len(facts(tmp_path, gpus=given)["gpus"]) == 2
     for text in ("echo 'Driver/library version mismatch'; exit 18\n", "echo garbage\n"):
         program(path_with, "nvidia-smi", text)

@@ -77,7 +77,6 @@ def test_an_unknown_key_is_refused_with_its_fingerprint_and_trust_records_it(
     }
     assert operator.json("exec", "--", "true")["ok"]
     # Without a job file, this sync sends nothing. Another test covers rsync's own check of the key.
-    # t 98 the other side has closed the terminal
     operator.run("sync", "--json", exit_code=2)
 
 
@@ -99,7 +98,7 @@ def answered(operator: Tfdeploy, answer: bytes, *args: str) -> tuple[int, str]:
     try:
         while block := os.read(master, 4096):
             shown += block
-    except OSError:  # the other side has closed it
+    except OSError:  # the other side has closed the terminal
         pass
     finally:
         os.close(master)

@@ -242,9 +242,7 @@ class Cluster:
         ]
 
     def clean(self) -> None:
-        """End every process of every run. The pids come from the files of the runs. t 258 its
-        minder has just removed a run that never began
-        """
+        """End every process of every run. The pids come from the files of the runs."""
         for run in self.runs:
             for host in self.hosts.values():
                 self._stop(run, host)
@@ -261,7 +259,7 @@ class Cluster:
             if os.path.isdir(host.paths(run).host_dir):
                 host.call("run.stop", run=run, job=JOB, grace_s=0.0)
         except layout.NoPart:
-            pass  # its minder has just removed what never began
+            pass  # its minder has just removed a run that never began
         except VerbError as error:
             if error.code != "unknown_run":
                 raise

@@ -26,7 +26,7 @@ class FaultTable:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.asked = MARK in str(config.option.markexpr)
-        # {test: its faults, its result, its seconds} t 40 absent with -p no:cacheprovider
+        # {test: its faults, its result, its seconds}
         self.tests: dict[str, tuple[list[str], str, float]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -39,7 +39,7 @@ class FaultTable:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self.tests:
             return
-        cache = getattr(self.config, "cache", None)  # not there under -p no:cacheprovider
+        cache = getattr(self.config, "cache", None)  # absent with -p no:cacheprovider
         if self.asked and cache is not None:
             earlier = cache.get(CACHE, {}) if self.config.option.lf else {}
             self.tests = {**earlier, **self.tests}

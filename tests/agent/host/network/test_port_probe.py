@@ -1,5 +1,5 @@
 """Test the result of one probe of many ports: connected, the bytes read, closed by the peer, or an
-error. t 35 the port does not listen
+error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def test_answers_are_in_the_order_of_the_targets(
 ) -> None:
     monkeypatch.setattr(port_probe, "AT_ONCE", 2)
     with socket.socket() as held:
-        held.bind((HOME, 0))  # not listened on
+        held.bind((HOME, 0))  # the port does not listen
         ports = [held.getsockname()[1], server.getsockname()[1]] * 2
         answers = port_probe.probe(targets(*ports), 3.0)
     assert [each.error for each in answers] == [errno.ECONNREFUSED, 0] * 2

@@ -1,6 +1,5 @@
 """Test data sets on a host: they are complete only after their commit, and never in a folder that
-is not ours. t 74 the first sync t 77 also after a sync that was cut off t 80 the data set does not
-change
+is not ours.
 """
 
 from __future__ import annotations
@@ -76,10 +75,10 @@ def test_how_many_files_a_sync_would_delete(tmp_path: Path) -> None:
     assert losses(coming) == (None, None)  # the first sync
     data.call("data.begin", bytes=3)
     digest = data.fill()
-    assert losses(coming) == (2, 1)  # also of a sync that was cut
+    assert losses(coming) == (2, 1)  # also after a sync that was cut off
     data.call("data.commit", digest=digest)
     assert losses(b"") == (2, 0)
-    assert losses(coming, digest) == (None, None)  # nothing changes
+    assert losses(coming, digest) == (None, None)  # the data set does not change
     assert data.call("data.state")["digest"] == digest
 
 

@@ -42,7 +42,7 @@ def power_cut(cluster: Cluster, run: str, host: str) -> None:
         pid
         for pid in processes.all_processes()
         if os.fsencode(paths.host_dir) in processes.command_line(pid)
-    }  # also who stands by
+    }
     everyone = [
         who
         for pid in ours | task_processes.members(paths, tasks)[0]

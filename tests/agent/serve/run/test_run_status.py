@@ -1,7 +1,4 @@
-"""Test what a host reports about its runs, whichever of their processes are dead. t 71 the death of
-an older attempt t 73 this death began the round t 74 the task died after the round began t 75 the
-gang began its round without this task t 76 a round that has ended
-"""
+"""Test what a host reports about its runs, whichever of their processes are dead."""
 
 from __future__ import annotations
 
@@ -71,12 +68,12 @@ def died(attempt: int, of_round: int) -> dict[str, Any]:
     [
         (True, 1, 1, {}, None),
         (False, 2, 1, died(1, 1), ALONE),
-        (False, 3, 1, died(1, 1), None),  # of an attempt before that
+        (False, 3, 1, died(1, 1), None),  # the death of an older attempt
         (True, 3, 3, died(1, 1), TOGETHER),
-        (True, 3, 3, died(2, 2), TOGETHER),  # it began the round
-        (True, 4, 3, died(3, 3), ALONE),  # it died since
-        (False, 3, 3, died(2, 2), ALONE),  # the gang's round began meanwhile, without it
-        (True, 2, 2, {}, None),  # a round that is over
+        (True, 3, 3, died(2, 2), TOGETHER),  # this death began the round
+        (True, 4, 3, died(3, 3), ALONE),  # the task died after the round began
+        (False, 3, 3, died(2, 2), ALONE),  # the gang began its round without this task
+        (True, 2, 2, {}, None),  # a round that has ended
     ],
 )
 def test_why_there_is_another_attempt(
@@ -263,21 +260,21 @@ def _state(workdir: Path, host: str, **said: Any) -> None:
 
 def test_clones_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None:
     """The clones have the same hostname and machine id. Before a reboot, the boot id identifies a
-    host's part; after a reboot, the host's name in the inventory of the session does. t 267 the
-    boot id overrides the inventory t 274 one machine has two names
+    host's part; after a reboot, the host's name in the inventory of the session does.
     """
     own_origin = find.origin()
     _state(tmp_path, "n1", **{**own_origin, "boot_id": "b1", "place": "p1"})
     _state(tmp_path, "n2", **own_origin)
     assert find.own_host(str(tmp_path), "job", "run") == "n2"
-    assert find.own_host(str(tmp_path), "job", "run", "n1") == "n2"  # whatever an inventory says
+    # The boot id overrides the name in the inventory.
+    assert find.own_host(str(tmp_path), "job", "run", "n1") == "n2"
     _state(tmp_path, "n2", **{**own_origin, "boot_id": "b2", "place": "p2"})
     assert find.own_host(str(tmp_path), "job", "run", "n2") == "n2"
     assert find.own_host(str(tmp_path), "job", "run", "n1") == "n1"
     _state(tmp_path, "n1", **{**own_origin, "place": "another container"})
     assert find.own_host(str(tmp_path), "job", "run", "as others call it") == "n2"
     _state(tmp_path, "n1", **own_origin)
-    _state(tmp_path, "n2", **own_origin)  # one machine under two names
+    _state(tmp_path, "n2", **own_origin)  # one machine has two names
     assert find.own_host(str(tmp_path), "job", "run", "n2") == "n2"
 
 

@@ -14,7 +14,7 @@ from tfdeploy.agent.serve.run.watch import AttemptEnds
 
 def lines(*attempts: tuple[int, float | None]) -> str:
     """Return the journal of attempts, given as (number, end). An attempt begins at ten times its
-    number. t 42 the status has this end
+    number.
     """
     sent_lines: list[dict[str, Any]] = []
     for number, ended in attempts:
@@ -41,7 +41,7 @@ def test_each_end_is_told_once_also_where_no_status_showed_it(tmp_path: Path) ->
     journal.write_text(lines((1, None)))
     assert new(1, "running") == []
     journal.write_text(lines((1, 12.0)))
-    assert new(1, "ended") == []  # the status says it
+    assert new(1, "ended") == []  # the status has this end
     assert new(1, "pending") == [(1, 12.0, "killed")]
     assert new(1, "pending") == []
     journal.write_text(lines((1, 12.0), (2, 21.0), (3, 31.0), (4, None)))
