@@ -2,9 +2,8 @@
 
 It measures the memory and CPU of an idle supervisor and an idle minder, the CPU of the sampler
 while a program prints metrics, and the rate at which output is drained into the log. In the same
-rounds, the drain is compared with `cat >file` of the same bytes through a pipe. Memory is PSS: the
-memory that would be free without the process. Pages that several processes share are divided among
-them.
+rounds, the drain is compared with `cat >file` of the same bytes through a pipe. Memory is PSS:
+pages that several processes share are divided among them.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
               socat, which takes the shortest time possible on this machine
     killed    256 MB to 16 hosts; half way, a relay's agent is killed, or its host loses power
     sites     64 MB to two sites of 4 hosts, with 20 Mbit/s between them
-    calm      64 MB to --hosts at --mbit, slow enough to keep the machine calm, for a comparison with
-              a simulator; only run by hand
+    calm      64 MB to --hosts at --mbit, slow enough to keep the machine calm, for a comparison
+              with a simulator; only run by hand
 
 Seconds are compared with the wire: the time that the bytes of the set take at the link's rate.
 Bytes are read from the kernel's counters. Each round has new content, and ends with checksums of

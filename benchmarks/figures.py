@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Figures:
-    """Print each figure as soon as it is known."""
+    """The figures of a benchmark. Each figure is printed as soon as it is known."""
 
     benchmark: str
     as_json: bool = False

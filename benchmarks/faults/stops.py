@@ -1,4 +1,6 @@
-"""Launch, kill processes, stop, and search for remains, also with programs that fork and resist.
+"""Launch, kill processes, stop, and search for remains.
+
+The programs include one that forks and ignores signals.
 
     python benchmarks/faults/stops.py --cycles 1000
 

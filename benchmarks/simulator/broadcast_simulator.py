@@ -115,7 +115,7 @@ def as_asked(plain: Scenario, asked: argparse.Namespace) -> Scenario:
 def standard(plain: Scenario, seed: int) -> dict[str, Scenario]:
     """Return the standard cases.
 
-    In each faulty case, one of 100 hosts is slow, dies or hangs, and at least one host.
+    In a case with a fault, 1 % of the hosts are slow, die or hang, but at least one host.
     """
     some = max(1, plain.hosts // 100)
     return {

@@ -98,7 +98,8 @@ class Outcome:
 
 
 class Control:
-    """Call the planner each second, as the product does, and pass its changes on to the hosts."""
+    """The control machine. It calls the planner each second, as the product does, and passes the
+    changes on to the hosts."""
 
     def __init__(self, scenario: Scenario, transfer: MakesTransfer) -> None:
         self._scenario = scenario

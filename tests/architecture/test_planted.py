@@ -1,4 +1,4 @@
-"""Each rule of the architecture finds a source that breaks it, and accepts a source that does
+"""Check that each rule of the architecture finds a source that breaks it, and accepts one that does
 not."""
 
 from __future__ import annotations

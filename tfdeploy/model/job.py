@@ -127,7 +127,7 @@ class Job:
     restart_wait_s: float = 3600.0  # how long to wait for a host on which the run has no minder
     # False if the job file gives restart.max, because the user then wants that many restarts
     same_error_ends: bool = True
-    stall_after_s: float = 300.0  # 0: stalls are not looked for
+    stall_after_s: float = 300.0  # 0: stalls are not detected
     stall_action: StallAction = "report"
     stop_grace_s: float = 20.0
     logs_max_bytes: int = 1 << 30

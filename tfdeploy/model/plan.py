@@ -77,7 +77,7 @@ class Plan:
     created: float
     operator: str  # user@machine
     release: str
-    command: tuple[str, ...]  # as the job file has it
+    command: tuple[str, ...]  # with its placeholders, which `tasks` have filled in
     cluster: dict[str, tuple[str, ...]]  # role -> addresses, by index
     hosts: tuple[HostPlan, ...]
     tasks: tuple[TaskPlan, ...]
@@ -113,7 +113,7 @@ class Plan:
     restart_wait_s: float = 3600.0
     # True: a task that fails twice with the same error before its first step is not restarted
     same_error_ends: bool = False
-    stall_after_s: float = 0.0  # 0: stalls are not looked for
+    stall_after_s: float = 0.0  # 0: stalls are not detected
     stall_action: str = "report"  # model.job.StallAction
     # the host whose `keep` is copied to all disks of the gang before the gang restarts (mirrored)
     supply_from: str | None = None

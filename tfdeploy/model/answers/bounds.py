@@ -28,7 +28,7 @@ NameOrNone = Annotated[str, Meta(pattern=r"\A([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})
 Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{8,128}\Z")]
 # the characters that PEP 440 allows
 Version = Annotated[str, Meta(pattern=r"\A[0-9A-Za-z][0-9A-Za-z.+!_-]{0,63}\Z")]
-Account = Annotated[str, Meta(pattern=r"\A[\w.@+$\\-]{1,128}\Z")]  # safe in a command
+Account = Annotated[str, Meta(pattern=r"\A[\w.@+$\\-]{1,128}\Z")]  # it may become part of a command
 Variable = Annotated[str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_]{0,127}\Z")]
 
 Count = Annotated[int, Meta(ge=0, le=1 << 53)]  # bytes, files, pids

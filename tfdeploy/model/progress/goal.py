@@ -1,4 +1,4 @@
-"""Find the number of steps that a command asks for. Pure."""
+"""Find the number of training steps that a command requests. Pure."""
 
 from __future__ import annotations
 

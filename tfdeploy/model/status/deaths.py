@@ -33,7 +33,7 @@ class Death:
 
 def first(deaths: Iterable[Death]) -> Death | None:
     """Return the earliest death; None if there is none. `lost` comes after every other outcome,
-    because a lost task may be alive."""
+    because it is not certain that the task died."""
     return min(
         deaths,
         key=lambda death: (death.outcome == "lost", death.time or float("inf")),

@@ -24,8 +24,7 @@ def verdict(
     """Return (state, cause, first death) by what the answering hosts report. If their reports do
     not suffice, the cause names the hosts that do not answer."""
     silent = {*unreachable, *unasked}
-    # The earliest death that the minders report as the cause, else the earliest by the tasks' own
-    # outcomes.
+    # The deaths that minders report as the cause take precedence over the tasks' own outcomes.
     death = first(reported(states) or [death_of(view) for view in views if view.outcome in DEATHS])
     cause = death.describe if death else _abort_reason(states)
     task = death.task if death else None

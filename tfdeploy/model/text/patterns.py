@@ -33,11 +33,11 @@ def compiled(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
 
 
 def interruptible(longest: int, search: Callable[[], Found]) -> Found:
-    """Call `search` in the main thread, for lines of at most `longest` characters, and return its
-    result.
+    """Call `search`, which searches lines of at most `longest` characters, and return its result.
+    Call this in the main thread.
 
-    While lines are long, Ctrl-C ends the whole process, because `re` may not check for signals
-    before it has searched the whole line.
+    While long lines are searched, Ctrl-C ends the whole process, because `re` may not check for
+    signals before it has searched the whole line.
     """
     if longest <= LONG_LINE or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return search()
