@@ -1,7 +1,7 @@
-"""Files that another process reads: written to a temporary name and renamed, so that a reader never
-sees half of one.
+"""Write files that other processes read: under a temporary name, then renamed, so that a reader
+never sees a partial file.
 
-Also the journals: one line per write, appended. All files are 0600.
+Also append to journals, one line per write. All files have mode 0600.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 
 def write_bytes(path: str, content: bytes, mode: int = 0o600, *, durable: bool = False) -> None:
-    """Replaces `path` as a whole. `durable`: fsync before the rename, since a power cut may leave a
-    name without content (XFS); not for a caller that must not wait for a disk. Raises OSError, with
-    the temporary file removed."""
+    """Replace the whole content of `path`. Raises OSError, after the temporary file is removed.
+
+    `durable`: call fsync before the rename, because after a power cut a file may have its name but
+    no content (XFS). Not for a caller that must not wait for a disk.
+    """
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, ".%s.%s.tmp" % (name[:200], os.urandom(6).hex()))
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
@@ -38,31 +40,32 @@ def write_bytes(path: str, content: bytes, mode: int = 0o600, *, durable: bool =
 
 
 def remove_temporaries(path: str) -> None:
-    """Removes temporary files of a writer of `path` that was killed as it wrote. Only for the one
-    writer of `path`."""
+    """Remove the temporary files that a killed writer of `path` left. Only the one writer of `path`
+    may call this."""
     folder, name = os.path.split(path)
     try:
         for each in os.listdir(folder):
             if each.startswith(".%s." % name) and each.endswith(".tmp"):
                 os.unlink(os.path.join(folder, each))
     except OSError:
-        pass  # no folder, or one that is read-only by now
+        pass  # the folder does not exist or has become read-only
 
 
 def write_all(fd: int, content: Union[bytes, memoryview]) -> None:
-    """Writes all bytes, in as many writes as it takes. Raises OSError."""
+    """Write all bytes, in as many calls as necessary. Raises OSError."""
     view = memoryview(content)
     while view:
         view = view[os.write(fd, view) :]
 
 
 def write_json(path: str, obj: Any, *, durable: bool = False) -> None:
-    """`obj` as JSON in ASCII. Raises OSError."""
+    """Write `obj` as JSON in ASCII. Raises OSError."""
     write_bytes(path, json_text.dumps(obj).encode("ascii"), durable=durable)
 
 
 def read_json(path: str) -> Optional[Unchecked]:
-    """The object in `path`; None when there is none, or when what is there is not one."""
+    """Return the JSON object in `path`; None: the file does not exist, or does not contain an
+    object."""
     try:
         with open(path, "rb") as stream:
             obj = json_text.loads(stream.read())
@@ -72,7 +75,7 @@ def read_json(path: str) -> Optional[Unchecked]:
 
 
 def append_line(path: str, obj: Any) -> None:
-    """One JSON line at the end of `path`, whole or not at all. One writer per file. Raises
+    """Append `obj` as one JSON line, whole or not at all. Each file has one writer. Raises
     OSError."""
     line = json_text.dumps(obj).encode("ascii") + b"\n"
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -1,5 +1,5 @@
-"""Sockets that keep ports closed to strangers: one process of the agent leaves its descriptors to
-the next, as "PORT=FD,..." in a variable of its environment."""
+"""Pass the sockets that keep ports closed to strangers from one process of the agent to the next.
+An environment variable names them, as "PORT=FD,..."."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ VARIABLE = "TFDEPLOY_DESCRIPTORS"
 
 
 def leave(listening: Mapping[int, int]) -> Dict[str, Any]:
-    """Arguments for Popen: the child finds port -> descriptor by `take`. No environment is changed
-    where there are none."""
+    """Return the arguments of Popen that pass the sockets to a child. `listening`: port ->
+    descriptor. The child reads them with `inherited_descriptors`. Without sockets the environment
+    stays unchanged."""
     if not listening:
         return {}
     value = ",".join("%d=%d" % pair for pair in listening.items())
@@ -20,7 +21,8 @@ def leave(listening: Mapping[int, int]) -> Dict[str, Any]:
 
 
 def inherited_descriptors() -> Dict[int, int]:
-    """Port -> descriptor of those that are open. From now on children get them only by `leave`."""
+    """Return port -> descriptor of the inherited sockets that are open. From now on, a child
+    inherits them only through `leave`."""
     descriptors: Dict[int, int] = {}
     for each in os.environ.pop(VARIABLE, "").split(","):
         port, _, descriptor = each.partition("=")

@@ -1,4 +1,4 @@
-"""How much space a disk has left, and whether it is enough."""
+"""Read how much space a disk has left, and check whether it is enough."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from tfdeploy.agent.annotations import Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.record import NamedTuple
 
-MOST_FREE = (1 << 63) - 1  # the largest number that the other side reads; s3fs says more
+# Limits the reported numbers, because the control machine reads no larger ones. s3fs reports more.
+MOST_FREE = (1 << 63) - 1
 
 
 class FreeSpace(NamedTuple):
-    """Stands in the details of errors too. `free_inodes`: None: the file system has no fixed
-    number."""
+    """The space left on a disk. It is also part of the details of errors. `free_inodes`: None if
+    the file system has no fixed number of inodes."""
 
     free_bytes: int
     free_inodes: Optional[int]
 
 
 def free_space(path: str) -> FreeSpace:
-    """Return what is left on the disk of `path`, or of the nearest folder above it. Raises
-    OSError."""
+    """Return the space left on the disk of `path`, or of the nearest parent folder that exists.
+    Raises OSError."""
     while True:
         try:
             filesystem = os.statvfs(path)
@@ -35,7 +36,8 @@ def free_space(path: str) -> FreeSpace:
 def require_space(
     folder: str, what: str, needed_bytes: int, *, needed_inodes: int = 0, reserve: int = 0
 ) -> None:
-    """Raise VerbError disk unless `what` fits. `reserve`: bytes that stay free."""
+    """Raise VerbError disk unless `what` fits on the disk. `reserve`: the bytes that must stay
+    free."""
     free = free_space(folder)
     free = free._replace(free_bytes=max(0, free.free_bytes - reserve))
     if needed_bytes > free.free_bytes:

@@ -1,4 +1,4 @@
-"""The sha256 of a file's content, never through a link."""
+"""Compute the SHA-256 of a file's content. Links are never followed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _BLOCK_BYTES = 1 << 20
 
 
 def open_file(path: str) -> Optional[int]:
-    """A descriptor, which the caller closes. None: no file, or a link, a folder, a pipe."""
+    """Open the file for reading and return the descriptor, which the caller closes. None: the file
+    does not exist, or is not a regular file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -25,8 +26,8 @@ def open_file(path: str) -> Optional[int]:
 
 
 def of_first(path: str, length: int, *, whole: bool = False) -> Optional[str]:
-    """Of its first `length` bytes. None: no file, or shorter than that; with `whole` also:
-    longer."""
+    """Return the SHA-256 of the first `length` bytes. None: the file does not exist or is shorter;
+    with `whole`, also if it is longer."""
     descriptor = open_file(path)
     if descriptor is None:
         return None
@@ -40,7 +41,7 @@ def of_first(path: str, length: int, *, whole: bool = False) -> Optional[str]:
 
 
 def of_open(descriptor: int, most: int = sys.maxsize) -> Tuple[str, int]:
-    """(of what follows in an open file, at most `most` bytes; how many bytes those were)."""
+    """Return (SHA-256, number of bytes) of the rest of an open file, at most `most` bytes."""
     digest, left = hashlib.sha256(), most
     while left > 0:
         block = os.read(descriptor, min(left, _BLOCK_BYTES))

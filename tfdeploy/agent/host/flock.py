@@ -1,4 +1,4 @@
-"""Locks that end with their process: flock on a file of their own."""
+"""Lock files with flock. The kernel releases such a lock when its process ends."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import time
 from tfdeploy.agent.annotations import Optional
 
 _TIMEOUT_S = 0.05
-_READERS_TIMEOUT_S = 5.0
+_READERS_TIMEOUT_S = 5.0  # limits the wait for `is_locked` in another process
 
 
 class FileLock:
     """A lock on a file, from `acquire` until `release`, `remove`, or the death of the process.
 
-    A holder may remove the file. Whoever locks a file therefore checks that it still has its name.
-    As a context it releases the lock at the end; it does not acquire it.
+    A holder may remove the file. Therefore `acquire` checks that the locked file still has its
+    name. As a context manager, it releases the lock at the end, but does not acquire it.
     """
 
     def __init__(self, path: str) -> None:
@@ -24,10 +24,10 @@ class FileLock:
         self.descriptor: Optional[int] = None
 
     def acquire(self, timeout_s: float = _TIMEOUT_S) -> bool:
-        """Return false if another process held the lock for that long.
+        """Return False if another process held the lock for `timeout_s` seconds. Raises OSError.
 
-        `is_locked` in another process is waited for in any case: it holds the lock for
-        microseconds, on a busy host for longer. Raises OSError.
+        A lock that `is_locked` takes in another process does not count: it lasts microseconds, or
+        longer on a busy host, so it is always waited for.
         """
         begun = time.monotonic()
         while True:
@@ -38,7 +38,7 @@ class FileLock:
                         return True
                     self.release()
                     continue
-                # Possible beside `is_locked`, not beside a holder.
+                # A shared lock is possible if only `is_locked` has the lock, but not if it is held.
                 is_only_read = self._try(fcntl.LOCK_SH)
             except OSError as error:
                 self.release()
@@ -51,7 +51,7 @@ class FileLock:
             time.sleep(min(0.05, 0.002 + waited / 20))
 
     def is_held(self) -> bool:
-        """Return true if this object holds the lock and the file still has its name."""
+        """Return True if this object holds the lock and the file still has its name."""
         try:
             return self.descriptor is not None and os.path.samestat(
                 os.fstat(self.descriptor), os.stat(self.path)
@@ -60,23 +60,25 @@ class FileLock:
             return False
 
     def write(self, content: bytes) -> None:
-        """Replace the content of the file, for example by who holds it."""
+        """Replace the content of the locked file, for example with the name of the holder."""
         assert self.descriptor is not None
         os.ftruncate(self.descriptor, 0)
         os.pwrite(self.descriptor, content, 0)
 
     def release(self) -> None:
-        """Release the lock, also one that a child process has inherited. Without it: nothing."""
+        """Release the lock, even if a child process has inherited it. Does nothing if the lock is
+        not held."""
         descriptor, self.descriptor = self.descriptor, None
         if descriptor is not None:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
             except OSError:
-                pass  # a filesystem without locks
+                pass  # the file system has no locks
             os.close(descriptor)
 
     def remove(self) -> None:
-        """Remove the file while it is locked, so that no other process can hold its name."""
+        """Remove the file while it is locked, so that no other process can lock it under this
+        name."""
         try:
             os.unlink(self.path)
         finally:
@@ -101,8 +103,8 @@ class FileLock:
 
 
 def is_locked(path: str) -> bool:
-    """Whether a living process holds that lock. Creates nothing; the disk may be read-only by
-    now."""
+    """Return True if a living process holds the lock on the file. Creates nothing, since the disk
+    may be read-only."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -111,7 +113,7 @@ def is_locked(path: str) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # a filesystem without locks: then no lock is held
+    except OSError:  # the file system has no locks, so none is held
         return False
     finally:
         os.close(descriptor)

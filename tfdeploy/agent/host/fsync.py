@@ -1,5 +1,5 @@
-"""Content on the disk before its name: after a power cut a file that was only renamed may be there,
-and empty."""
+"""Flush files to the disk before they get their final names. After a power cut, a file that was
+only renamed may exist and be empty."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from itertools import islice
 from tfdeploy.agent.annotations import Iterable, List
 from tfdeploy.agent.host.parallel import start_calls
 
-FEW = 256  # so many are flushed one by one; of more, one flush of the whole file system is quicker
-_EACH = 4  # fewer are flushed by one thread
-_MOST_THREADS = 16  # file systems commit what comes at once together
+FEW = 256  # more files are flushed together with the whole file system, which is quicker
+_EACH = 4  # files per thread, at least
+_MOST_THREADS = 16  # file systems combine flushes that arrive at the same time
 
 
 def flush(root: str, paths: Iterable[str]) -> None:
-    """The files `paths` below `root`, and the folders that name them. Raises OSError."""
+    """Flush the files `paths` below `root`, and the folders that contain them. Raises OSError."""
     waiting_paths = iter(paths)
     files = [os.path.join(root, path) for path in islice(waiting_paths, FEW + 1)]
     if len(files) > FEW and _flush_all(root):
-        return  # the names of a million files are not kept
+        return  # without reading the other paths: there may be a million
     files += [os.path.join(root, path) for path in waiting_paths]
     names = sorted(set(files) | {root} | {os.path.dirname(file) for file in files})
     errors: List[OSError] = []
@@ -36,7 +36,8 @@ def flush(root: str, paths: Iterable[str]) -> None:
 
 
 def flush_folder(path: str) -> None:
-    """What was made, renamed or removed in it. Raises OSError."""
+    """Flush the folder itself: the names that were created, changed or removed in it. Raises
+    OSError."""
     _flush(path)
 
 
@@ -52,7 +53,8 @@ def _flush(path: str) -> None:
 
 
 def _flush_all(root: str) -> bool:
-    """False: this system cannot, or did not."""
+    """Flush the whole file system of `root`. Return False if this system cannot do that or it
+    failed."""
     import ctypes
 
     folder = os.open(root, os.O_RDONLY | os.O_CLOEXEC)
@@ -65,5 +67,5 @@ def _flush_all(root: str) -> bool:
 
 
 def changed_since(root: str, paths: Iterable[str], time_s: float) -> List[str]:
-    """Those whose content or name came since then."""
+    """Return the paths whose content or metadata changed at or after `time_s` (UTC seconds)."""
     return [path for path in paths if os.lstat(os.path.join(root, path)).st_ctime >= time_s]

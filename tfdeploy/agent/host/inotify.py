@@ -1,8 +1,8 @@
-"""Waits until something changes in folders: by inotify, or for a moment where there is none (no
+"""Wait until something changes in folders: with inotify, or by polling if that is not available (no
 ctypes, no watches left).
 
-Followers wait with it beside a training: twenty looks a second at unchanged files would cost more
-than sending the lines.
+Followers of logs use it on hosts that train. Reading unchanged files twenty times a second would
+cost more than sending the lines.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import time
 
 from tfdeploy.agent.annotations import Optional, Sequence
 
-WRITTEN, PLACED = 0x2, 0x80 | 0x100  # IN_MODIFY; IN_MOVED_TO and IN_CREATE
-# the pause without inotify; with it the least time between two returns, so that changes are sent
-# together
+WRITTEN, PLACED = 0x2, 0x80 | 0x100  # IN_MODIFY; IN_MOVED_TO | IN_CREATE
+# The pause without inotify. With it, the shortest time between two returns, so that changes are
+# handled together.
 POLL_S = 0.05
-SLICE_S = 0.5  # the longest wait: a cancellation and changes on network disks cause no event
+SLICE_S = 0.5  # the longest wait, because cancellations and changes on network disks cause no event
 _NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Watcher:
-    """Begins to watch with the first wait, so that a caller that never waits pays nothing."""
+    """Waits for changes in folders. Watching begins with the first `wait`, so an unused Watcher
+    costs nothing."""
 
     def __init__(self, folders: Sequence[str], mask: int) -> None:
         self._folders, self._mask = folders, mask
@@ -32,8 +33,8 @@ class Watcher:
         self._awoke = 0.0
 
     def wait(self, cancelled: threading.Event) -> None:
-        """Waits for a change since the last return, SLICE_S at most. The first call returns at
-        once: the caller must look after watching began."""
+        """Wait for a change since the last return, at most SLICE_S. The first call returns at once,
+        because the caller must read the files once after watching has begun."""
         if self._poll is None:
             self._begin()
             return
@@ -61,7 +62,8 @@ class Watcher:
 
 
 def _watch(folders: Sequence[str], mask: int) -> Optional[int]:
-    """A descriptor that becomes readable; None: not all of them can be watched."""
+    """Return a descriptor that becomes readable after a change; None: not all folders can be
+    watched."""
     try:
         import ctypes
 

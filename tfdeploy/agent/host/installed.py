@@ -1,7 +1,7 @@
-"""Other programs that the probe starts: the user's interpreter, nvidia-smi, rsync. Each is started,
-and read later.
+"""Start the programs that the probe asks: the user's interpreter, nvidia-smi, rsync. They run at
+the same time, and their answers are read later.
 
-Their answers are bounded in time and size, and never trusted to have the form we expect.
+Answers are limited in time and size, and may have any form.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 UV_PLACES = ("uv", "~/.local/bin/uv", "~/.cargo/bin/uv")
-WITHIN_S = 20.0  # a cold interpreter on a network disk
-_MOST_BYTES = 1 << 20
+WITHIN_S = 20.0  # limits each program; an interpreter on a slow network disk needs many seconds
+_MOST_BYTES = 1 << 20  # limits the output that is read of each program
 _GPU_QUERY = "--query-gpu=index,uuid,name,memory.total,memory.used"
 
-# Runs in the user's interpreter, of any version. Finds the versions by the names of what pip has
-# recorded, and says which of the modules in its arguments `import` would find. Imports none.
+# This script runs in the user's interpreter, of any version. It finds the versions by the names of
+# the folders in which pip records packages, and reports which of the modules in its arguments
+# `import` would find. It imports none of them.
 _PYTHON_SCRIPT = r"""
 import json, os, re, sys
 sys.path = [folder for folder in sys.path if folder]
@@ -65,8 +66,8 @@ print("=tfdeploy-python=" + json.dumps(facts))
 
 
 class Asked:
-    """A program that is running, or why it is not. `said`: its input, which it gets once it is
-    read."""
+    """A program that was started, or the error why it was not. `input_text`: its standard input,
+    which is sent when the answer is read."""
 
     def __init__(
         self, argv: List[str], input_text: str = "", env: Optional[Dict[str, str]] = None
@@ -82,7 +83,8 @@ class Asked:
             self.error = error
 
     def answer(self) -> Tuple[Optional[int], str, str]:
-        """(exit code, or None where it could not run or took too long; output; errors)."""
+        """Return (exit code, output, errors). Exit code None: the program could not run or took too
+        long; `errors` says why."""
         if self.error is not None:
             return None, "", os.strerror(self.error.errno or 0)
         try:
@@ -91,7 +93,8 @@ class Asked:
             )
         except subprocess.TimeoutExpired:
             self._process.kill()
-            with self._process:  # not for its output, which a child of it may hold open
+            # Wait for the process alone: a child of it may keep the output open.
+            with self._process:
                 return None, "", "no answer within %g s" % WITHIN_S
         return self._process.returncode, _text(out), _text(err)
 
@@ -101,8 +104,9 @@ def _text(raw: bytes) -> str:
 
 
 def find_program(name: str) -> Optional[str]:
-    """The absolute path of a program: ~ from $HOME, a bare name from PATH. Links stay: a virtual
-    environment is one."""
+    """Return the absolute path of a program, or None. ~ stands for $HOME, and a bare name is
+    searched on PATH. Links are not resolved, because the interpreter of a virtual environment is a
+    link."""
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     if "/" in name:
         name, folders = os.path.expanduser(name), [os.path.expanduser("~")]
@@ -114,13 +118,14 @@ def find_program(name: str) -> Optional[str]:
 
 
 def start_python(path: Optional[str], modules: Iterable[str] = ()) -> Optional[Asked]:
-    """`modules`: names without dots; `read_python` says which of them `import` would find."""
+    """Start the interpreter at `path`. `modules`: top-level names; `read_python` reports which of
+    them `import` would find. None: no path was given."""
     return None if path is None else Asked([path, "-c", _PYTHON_SCRIPT, *modules])
 
 
 def read_python(asked: Optional[Asked], wanted: str) -> Tuple[Answer, Optional[str]]:
-    """(the versions of Python, TensorFlow, tf_keras, Keras and NumPy as facts name them, what is
-    wrong)."""
+    """Return (versions of Python, TensorFlow, tf_keras, Keras and NumPy under the names of the
+    facts, error or None)."""
     versions: Answer = dict.fromkeys(("python_version", "tensorflow", "tf_keras", "keras", "numpy"))
     versions.update(cpu_only=False, modules={})
     if asked is None:
@@ -139,13 +144,13 @@ def start_rsync() -> Asked:
 
 
 def find_uv() -> Optional[str]:
-    """On PATH, or where its installer puts it: a session that reads no profile does not see
-    that."""
+    """Return the path of uv, or None. Its installer's folders are searched too, because a session
+    that reads no profile may lack them on PATH."""
     return next((path for path in map(find_program, UV_PLACES) if path), None)
 
 
 def read_rsync(asked: Asked) -> Optional[str]:
-    """The word after "version" in what rsync has printed; None: there is no rsync."""
+    """Return the version that rsync has printed; None: rsync is not installed."""
     output_words = asked.answer()[1].split()
     return (
         output_words[output_words.index("version") + 1] if "version" in output_words[:-1] else None
@@ -161,7 +166,8 @@ def start_driver() -> Asked:
 
 
 def read_driver(asked: Optional[Asked]) -> Optional[str]:
-    """The version of NVIDIA's driver; None: there is none, or nvidia-smi does not say."""
+    """Return the version of NVIDIA's driver; None: there is no driver, or nvidia-smi does not
+    report it."""
     output_words = asked.answer()[1].split() if asked is not None else []
     return (
         output_words[0]
@@ -173,7 +179,8 @@ def read_driver(asked: Optional[Asked]) -> Optional[str]:
 
 
 def read_gpus(asked: Optional[Asked]) -> Tuple[List[Answer], Optional[str]]:
-    """(GPUs by index, what nvidia-smi complained of). No nvidia-smi: no GPUs and no complaint."""
+    """Return (GPUs by index, error of nvidia-smi or None). Without nvidia-smi: no GPUs and no
+    error."""
     if asked is None or isinstance(asked.error, FileNotFoundError):
         return [], None
     code, out, err = asked.answer()
@@ -198,5 +205,5 @@ def read_gpus(asked: Optional[Asked]) -> Tuple[List[Answer], Optional[str]]:
 
 
 def _mib(word: str) -> int:
-    """0 where the driver does not say ("[N/A]")."""
+    """Return the number; 0 if the driver does not report it ("[N/A]")."""
     return int(word) if word.isdigit() else 0

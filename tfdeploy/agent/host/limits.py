@@ -1,5 +1,5 @@
-"""What the kernel lets this user's processes have: limits of the shell, memory that is left,
-/dev/shm, the temporary folder."""
+"""Read the limits of this user's processes: the shell's limits, the available memory, the space in
+/dev/shm and in the temporary folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tfdeploy.agent.host.disk import MOST_FREE, free_space
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-_NAMES = {  # as `ulimit` describes them -> the system's name
+# the description that `ulimit` prints -> the system's number
+_NAMES = {
     "open files": resource.RLIMIT_NOFILE,
     "processes": resource.RLIMIT_NPROC,
     "address space": resource.RLIMIT_AS,
@@ -23,8 +24,8 @@ _NAMES = {  # as `ulimit` describes them -> the system's name
 
 
 def limits() -> Dict[str, int]:
-    """name -> soft limit, in bytes where it is an amount; those that are set. Tasks inherit them
-    from this session."""
+    """Return name -> soft limit of the limits that are set. Amounts of memory and file sizes are in
+    bytes. Tasks inherit these limits from this session."""
     limits_by_name = {name: resource.getrlimit(number)[0] for name, number in _NAMES.items()}
     return {
         name: min(value, MOST_FREE)
@@ -34,8 +35,8 @@ def limits() -> Dict[str, int]:
 
 
 def available_bytes() -> Optional[int]:
-    """Memory that new processes can have: of the machine, or of the group of processes that this
-    session is in."""
+    """Return the memory that new processes can use: the smallest of what the machine and each
+    control group of this session have left. None: unknown."""
     free_bytes = _machine_bytes("/proc/meminfo")
     left = [
         each
@@ -51,8 +52,8 @@ def _machine_bytes(meminfo: str) -> Optional[int]:
 
 
 def _groups_bytes(own: str, root: str) -> List[Optional[int]]:
-    """What each memory limit above this process leaves, in the unified hierarchy. Cached files
-    count as free."""
+    """Return what each memory limit on this process's control groups has left, in the unified
+    hierarchy. Inactive cached files count as free."""
     match = re.search(r"^0::(/.*)$", _text(own), re.MULTILINE)
     group = match.group(1).rstrip("/") if match else ""
     left: List[Optional[int]] = []
@@ -78,8 +79,8 @@ def _text(path: str) -> str:
 
 
 def folder_space(path: str) -> Optional[Answer]:
-    """Whether this user can write in a folder of the system, and what is free there; None: there is
-    no such folder."""
+    """Return the free space in a folder of the system, and whether this user can write there; None:
+    the folder does not exist."""
     try:
         free = free_space(path).free_bytes if os.path.isdir(path) else None
     except OSError:
@@ -92,7 +93,8 @@ def folder_space(path: str) -> Optional[Answer]:
 
 
 def temporary_folder() -> str:
-    """Where a program of this user puts its temporary files, whether it can or not."""
+    """Return the folder in which programs of this user create temporary files. It may not be
+    usable."""
     return next(
         (os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)), "/tmp"
     )

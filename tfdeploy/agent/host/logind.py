@@ -1,5 +1,5 @@
-"""What systemd-logind does to a user's processes and shared memory once the last session of that
-user has ended."""
+"""Find out what systemd-logind does to a user's processes and shared memory when the user's last
+session ends."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ _FOLDERS = (
 )
 _FILES = ("/usr/lib/systemd/logind.conf", "/etc/systemd/logind.conf")
 _YES = ("yes", "true", "1", "on", "y", "t")
-_SYSTEM_UIDS = 1000  # logind leaves the shared memory of users below it alone
+_SYSTEM_UIDS = 1000  # logind does not remove the shared memory of users with a lower uid
 
 
 def lingers(user: str) -> Optional[bool]:
-    """Whether the user's services stay when the last session ends; None: there is no logind."""
+    """Return True if the user's services continue after the last session ends; None: logind does
+    not run."""
     return os.path.exists(os.path.join(_LINGER, user)) if os.path.isdir(SESSIONS) else None
 
 
 def kills() -> bool:
-    """Whether logind is set to kill what users leave running."""
+    """Return True if logind is configured to kill processes that a user's session leaves."""
     return os.path.isdir(SESSIONS) and _settings().get("KillUserProcesses", "no").lower() in _YES
 
 
 def at_logout(user: str) -> Answer:
-    """`kills`: this very session's processes will be killed when it ends. `removes_ipc`: also
-    shared memory is removed."""
+    """Return what happens when this session ends. `kills`: its processes are killed. `removes_ipc`:
+    the user's shared memory is removed."""
     if not os.path.isdir(SESSIONS):
         return {"kills": False, "removes_ipc": False}
     settings = _settings()
@@ -47,7 +48,8 @@ def at_logout(user: str) -> Answer:
 
 
 def _is_meant(user: str, settings: Dict[str, str]) -> bool:
-    """By KillOnlyUsers and KillExcludeUsers, whose default is root."""
+    """Return True if logind kills this user's processes by KillOnlyUsers and KillExcludeUsers
+    (default: root)."""
     if user in settings.get("KillExcludeUsers", "root").split():
         return False
     only = settings.get("KillOnlyUsers", "").split()
@@ -55,8 +57,8 @@ def _is_meant(user: str, settings: Dict[str, str]) -> bool:
 
 
 def _in_session() -> bool:
-    """Whether this process is in a session's scope: with `UsePAM no` in sshd_config it is in
-    none."""
+    """Return True if this process is in a session's scope. With `UsePAM no` in sshd_config it is
+    not."""
     try:
         with open("/proc/self/cgroup") as groups:
             return any("/session-" in line for line in groups)
@@ -65,7 +67,7 @@ def _in_session() -> bool:
 
 
 def _settings() -> Dict[str, str]:
-    """key -> value; a later file wins."""
+    """Return key -> value of logind's settings. A later file overrides an earlier one."""
     settings: Dict[str, str] = {}
     dropped_in = [path for folder in _FOLDERS for path in sorted(glob(folder + "/*.conf"))]
     for path in (*_FILES, *dropped_in):

@@ -1,4 +1,4 @@
-"""Which file system a folder is on."""
+"""Find the file system that contains a folder."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ _LONGEST = 4000
 
 
 def read_mounts(mounts: str = MOUNTS) -> List[List[str]]:
-    """[source, mount point, type, options, ...] of each mount, bind mounts included. Raises
+    """Return [source, mount point, type, options, ...] of each mount, including bind mounts. Raises
     OSError."""
     with open(mounts, encoding="utf-8", errors="surrogateescape") as lines:
         return [[_unescaped(word) for word in line.split(" ")] for line in lines]
 
 
 def mount_of(path: str, mounts: str = MOUNTS) -> Optional[Answer]:
-    """The mount that holds `path`, or the nearest folder above it that exists; None where the
-    system does not say."""
+    """Return the mount that contains `path`, which need not exist; None: unknown."""
     path = os.path.realpath(path)
     mount: Optional[Answer] = None
     longest = -1
@@ -35,7 +34,7 @@ def mount_of(path: str, mounts: str = MOUNTS) -> Optional[Answer]:
         if len(row) < 4:
             continue
         source, point, kind, options = (_plain(word) for word in row[:4])
-        # a later one covers an earlier one
+        # A later mount at the same point hides an earlier one.
         if len(point) >= longest and (path + "/").startswith(point.rstrip("/") + "/"):
             longest = len(point)
             mount = {

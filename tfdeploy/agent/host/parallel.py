@@ -1,4 +1,5 @@
-"""Calls of one function for many values, on threads. `concurrent.futures` would load logging."""
+"""Call one function for many values on threads. `concurrent.futures` is not used, because it loads
+logging."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ def start_calls(
     timeout_s: float = threading.TIMEOUT_MAX,
     most_threads: int = MOST_THREADS,
 ) -> Callable[[], None]:
-    """Start to call `function(value)` for each. Returns a function that waits for the calls, until
-    the time-out."""
+    """Start to call `function(value)` for each value. Return a function that waits until all calls
+    have ended or `timeout_s` seconds have passed since the start."""
     waiting, deadline = list(values), time.monotonic() + timeout_s
 
     def work() -> None:
@@ -43,5 +44,5 @@ def start_calls(
 def call_for_each(
     function: Callable[[Any], object], values: Iterable[Any], timeout_s: float
 ) -> None:
-    """Call `function(value)` for each. Returns after `timeout_s` at the latest."""
+    """Call `function(value)` for each value. Return after `timeout_s` seconds at the latest."""
     start_calls(function, values, timeout_s)()

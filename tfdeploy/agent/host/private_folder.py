@@ -1,4 +1,4 @@
-"""Folders that their owner alone may enter."""
+"""Create folders that only their owner may enter."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 
 
 def make_private(folder: str) -> None:
-    """Makes the folder and those missing above it, for its owner only. Exists: success."""
+    """Create the folder and its missing parents with mode 0700. Does nothing if the folder
+    exists."""
     parent = os.path.dirname(folder)
     if not os.path.isdir(parent):
         make_private(parent)

@@ -1,7 +1,7 @@
-"""Processes by /proc: their identity, descendants, environment; and signals to them.
+"""Read processes from /proc (identity, descendants, environment), and send signals to them.
 
-A process is identified by boot id, pid and start time together; a pid alone is never signalled. No
-process is chosen by its name, and processes of other users are not readable, so never found.
+A process is identified by boot id, pid and start time together; a pid alone never gets a signal. No
+process is chosen by its name. Processes of other users cannot be read, so they are never chosen.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _KTHREADD = 2
 _TICKS_S = float(os.sysconf("SC_CLK_TCK"))
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_TURNING_S = 0.05  # how long a process within exec is waited for
+_TURNING_S = 0.05  # limits the wait for a process that is inside exec
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Identity(NamedTuple):
-    """Identifies one process: the same pid with another start time, or after a reboot, is another
+    """Identifies one process. The same pid with another start time or boot id is another
     process."""
 
     boot_id: str
@@ -39,8 +39,8 @@ class Entry(NamedTuple):
     state: str  # R, S, D, Z, ...
     start_ticks: int
     command: str
-    cpu_s: float = 0.0  # with its children that have ended
-    memory: int = 0  # bytes that are resident; what processes share counts for each
+    cpu_s: float = 0.0  # includes its children that have ended
+    memory: int = 0  # resident bytes; shared memory counts for each process
 
     @property
     def alive(self) -> bool:
@@ -48,13 +48,13 @@ class Entry(NamedTuple):
 
 
 def entry(pid: int) -> Optional[Entry]:
-    """The process with that pid now, zombies too."""
+    """Return the process that has the pid now, even a zombie; None: there is none."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as file:
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return None
-    # the command may hold anything, parentheses too
+    # The command may contain parentheses, so search the last closing one.
     opening, closing = text.find("("), text.rfind(")")
     if closing < 0:
         return None
@@ -71,7 +71,7 @@ def identity(pid: int) -> Optional[Identity]:
 
 
 def is_alive(who: Identity) -> bool:
-    """Whether exactly that process is still alive (a zombie is not)."""
+    """Return True if exactly this process is alive. A zombie is not alive."""
     process = entry(who.pid)
     return (
         process is not None
@@ -82,7 +82,7 @@ def is_alive(who: Identity) -> bool:
 
 
 def all_processes() -> Dict[int, Entry]:
-    """All processes that can be seen, by pid."""
+    """Return pid -> process, for all visible processes."""
     entries: Dict[int, Entry] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -93,7 +93,7 @@ def all_processes() -> Dict[int, Entry]:
 
 
 def descendants(roots: Iterable[int], table: Dict[int, Entry]) -> Set[int]:
-    """The living processes below `roots`, without them."""
+    """Return the pids of the living processes below `roots`, without the roots."""
     children: Dict[int, List[int]] = {}
     for one in table.values():
         children.setdefault(one.parent, []).append(one.pid)
@@ -108,7 +108,8 @@ def descendants(roots: Iterable[int], table: Dict[int, Entry]) -> Set[int]:
 
 
 def environment(pid: int) -> Dict[str, str]:
-    """What that process was started with; empty where it is not ours to read."""
+    """Return the environment that the process was started with; empty if this user may not read
+    it."""
     try:
         with open("/proc/%d/environ" % pid, "rb") as file:
             entries = file.read().split(b"\0")
@@ -119,9 +120,12 @@ def environment(pid: int) -> Dict[str, str]:
 
 
 def marked(markers: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
-    """Our own living processes whose environment holds all of `markers`, which must not be empty.
-    Processes of other users do not count, though root can read them; a task that changed its user
-    is found below its supervisor."""
+    """Return the pids of this user's living processes whose environment has all of `markers`.
+    Raises ValueError if `markers` is empty.
+
+    Processes of other users do not count, even though root can read them. A task that changed its
+    user is found below its supervisor instead.
+    """
     if not markers:
         raise ValueError("no markers: that would be everyone")
     pids: Set[int] = set()
@@ -142,12 +146,12 @@ def _is_own(pid: int) -> bool:
 
 
 def _soon(one: Entry, deadline: float) -> Dict[str, str]:
-    """Return its environment once it shows one; empty if it has none, or shows none by the
-    deadline.
+    """Return the process's environment once /proc shows it. Empty: it has none, or does not show it
+    by the deadline.
 
-    Within exec a process shows neither environment nor command line for a moment. The command line
-    may be that from before an exec and the environment be read within it, so one that is shown
-    counts from the third time on.
+    Inside exec, a process shows neither environment nor command line for a moment. The command line
+    may be read before an exec and the environment inside it, so an empty environment beside a
+    command line counts only the third time.
     """
     env: Dict[str, str] = {}
     shown_times = 0
@@ -164,8 +168,8 @@ def _soon(one: Entry, deadline: float) -> Dict[str, str]:
 
 
 def command_line_soon(one: Entry) -> Optional[bytes]:
-    """Its command line once /proc shows one; empty: it shows none within 50 ms. None: the process
-    is gone."""
+    """Return the process's command line once /proc shows it; empty: it shows none within 50 ms.
+    None: the process has ended."""
     deadline = time.monotonic() + _TURNING_S
     while True:
         shown, now = command_line(one.pid), entry(one.pid)
@@ -177,22 +181,22 @@ def command_line_soon(one: Entry) -> Optional[bytes]:
 
 
 def command_line(pid: int) -> bytes:
-    """Its words, each ended by a zero byte."""
+    """Return the arguments of the process, each followed by a zero byte."""
     try:
         with open("/proc/%d/cmdline" % pid, "rb") as file:
             return file.read()
     except OSError:
-        return b"?"  # of another user
+        return b"?"  # the process belongs to another user
 
 
 def send(who: Identity, number: int) -> bool:
-    """Signals exactly that process, by a pidfd where the kernel has them. False: it is gone, or not
-    ours."""
+    """Send a signal to exactly this process, through a pidfd if the kernel supports it. Return
+    False if the process has ended or may not be signalled."""
     descriptor = _libc.syscall(_SYS_PIDFD_OPEN, who.pid, 0)
     if descriptor < 0:
         return is_alive(who) and _kill(who.pid, number)
     try:
-        # The descriptor keeps naming one process: its identity is checked after it was opened.
+        # The descriptor refers to one process for ever, so check the identity after opening it.
         if not is_alive(who):
             return False
         if _libc.syscall(_SYS_PIDFD_SEND_SIGNAL, descriptor, int(number), None, 0) == 0:
@@ -211,7 +215,8 @@ def _kill(pid: int, number: int) -> bool:
 
 
 def send_all(pids: Iterable[int], table: Dict[int, Entry], number: int) -> None:
-    """Signals the processes of `table`. A stopped one gets SIGCONT too, so that it can react."""
+    """Send a signal to the processes `pids` of `table`. A stopped process also gets SIGCONT, so
+    that it can react."""
     boot = boot_id()
     for pid in pids:
         who = Identity(boot, pid, table[pid].start_ticks)
@@ -220,20 +225,21 @@ def send_all(pids: Iterable[int], table: Dict[int, Entry], number: int) -> None:
 
 
 def become_subreaper(wanted: bool = True) -> None:
-    """Orphans below this process become its children, also those that changed their session."""
+    """Make this process the parent of orphans below it, even if they changed their session. False:
+    stop that."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
 
 
 def die_with_parent(parent: int) -> None:
-    """For a child between fork and exec: it gets SIGKILL when `parent` dies."""
+    """Make this process get SIGKILL when `parent` dies. For a child between fork and exec."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def oom_kills() -> Optional[int]:
-    """How often the kernel killed in this process's control group for want of memory; None: the
-    kernel does not say."""
+    """Return how many processes of this control group the kernel has killed because memory ran out;
+    None: unknown."""
     groups = _control_groups()
     candidates = [("/sys/fs/cgroup/memory", groups.get("memory"), "memory.oom_control")]
     candidates.append(("/sys/fs/cgroup", groups.get(""), "memory.events"))

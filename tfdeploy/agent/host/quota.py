@@ -1,4 +1,4 @@
-"""What a quota of this user leaves on one file system, as the program `quota` reports it."""
+"""Read what this user's quota on a file system leaves, with the program `quota`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _KIB = 1024
 
 
 def start() -> Optional[Asked]:
-    """None: the host has no such program, so it has no quotas that it could report."""
+    """Start `quota`. None: the host does not have the program, so it cannot report quotas."""
     return Asked(["quota", "-u", "-w", "-p"]) if find_program("quota") else None
 
 
 def read(asked: Optional[Asked], source: str) -> Optional[Answer]:
-    """Of the file system mounted from `source`; None: no quota is set there. Over a quota the
-    program exits with 1."""
+    """Return what the quota on the file system mounted from `source` leaves; None: no quota is set.
+    The exit code is ignored, because it is 1 for a user over quota."""
     out = asked.answer()[1] if asked is not None else ""
     for line in out.splitlines():
         columns = line.split()
@@ -29,8 +29,8 @@ def read(asked: Optional[Asked], source: str) -> Optional[Answer]:
 
 
 def _of_words(columns: List[str]) -> Optional[Answer]:
-    """Words: KiB used, soft and hard limit, grace; the same for files. 0 is no limit, a star marks
-    what is over the soft one."""
+    """Parse the columns: KiB used, soft limit, hard limit, grace; then the same for files. A limit
+    of 0 means no limit. A star marks a number above the soft limit."""
     numbers = [word.rstrip("*") for word in columns]
     if not all(word.isdigit() for word in numbers):
         return None

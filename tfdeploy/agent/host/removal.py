@@ -1,7 +1,7 @@
-"""Folders and files that are to go: what they take on the disk, moved aside in one step, then
-removed.
+"""Remove files and folders: measure their size on the disk, rename them in one step, then delete
+them.
 
-No link is followed, no other user's file is removed, and nothing that is mounted inside.
+Links are not followed. Other users' files and mounted file systems are not removed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ import stat
 from tfdeploy.agent.annotations import Dict, List, Optional, Tuple
 from tfdeploy.agent.host.mounts import read_mounts
 
-GONE = ".gone-"  # a hidden name, which no run, release, data set or job has
+GONE = ".gone-"  # a prefix that no run, release, data set or job has
 
 
 def usage(path: str) -> int:
-    """Bytes that its removal frees: a file with another name elsewhere counts nothing. Raises
-    OSError: EPERM where another user's file lies in it, EXDEV where something is mounted in it,
-    ENOENT where it is gone."""
+    """Return the bytes that the removal of `path` frees. A file that also has a name elsewhere
+    counts 0.
+
+    Raises OSError: EPERM if it contains another user's file, EXDEV if something is mounted in it,
+    ENOENT if it does not exist.
+    """
     top, below = os.lstat(path), os.path.realpath(path) + "/"
     for row in read_mounts():
         if row[1].startswith(below):
@@ -30,7 +33,7 @@ def usage(path: str) -> int:
         entry_path, about = todo.pop()
         if about.st_uid not in (0, os.geteuid()):
             raise OSError(errno.EPERM, "another user's file lies there", entry_path)
-        if about.st_dev != top.st_dev:  # mounted by a look at it, or a subvolume
+        if about.st_dev != top.st_dev:  # an automount, or a subvolume
             raise OSError(errno.EXDEV, "another file system begins there", entry_path)
         if stat.S_ISDIR(about.st_mode):
             total += about.st_blocks * 512
@@ -46,8 +49,8 @@ def usage(path: str) -> int:
 
 
 def _children(folder: str, about: os.stat_result) -> List[Tuple[str, os.stat_result]]:
-    """What lies in it. A folder that its owner may not enter is opened first: a program may have
-    closed it."""
+    """Return (path, status) of the folder's entries. If the owner may not enter the folder, its
+    mode is changed first, because a program may have closed it."""
     if about.st_mode & stat.S_IRWXU != stat.S_IRWXU and about.st_uid == os.geteuid():
         os.chmod(folder, stat.S_IMODE(about.st_mode) | stat.S_IRWXU)
     children = []
@@ -55,14 +58,14 @@ def _children(folder: str, about: os.stat_result) -> List[Tuple[str, os.stat_res
         try:
             children.append((os.path.join(folder, name), os.lstat(os.path.join(folder, name))))
         except FileNotFoundError:
-            pass  # gone meanwhile
+            pass  # removed meanwhile
     return children
 
 
 def set_aside(path: str, folder: str = "") -> Optional[str]:
-    """Renames it to a hidden name beside it, or in `folder`: whoever is killed then leaves nothing
-    that looks whole. None: it is gone already, as in a workdir that several hosts clean. Raises
-    OSError."""
+    """Rename `path` to a hidden name beside it or in `folder`, so that an interrupted removal
+    leaves nothing that looks complete. Return the new path; None: `path` no longer exists, for
+    example because another host that shares the workdir removed it. Raises OSError."""
     name = "%s%s-%s" % (GONE, os.path.basename(path).lstrip(".")[:100], os.urandom(6).hex())
     aside = os.path.join(folder or os.path.dirname(path), name)
     try:
@@ -73,8 +76,8 @@ def set_aside(path: str, folder: str = "") -> Optional[str]:
 
 
 def remove(path: str) -> bool:
-    """As far as it goes, also folders that their owner may not write to; whether nothing of it is
-    left."""
+    """Remove as much as possible, including folders that their owner may not write to. Return True
+    if nothing is left."""
     if not os.path.isdir(path) or os.path.islink(path):
         try:
             os.unlink(path)
@@ -91,8 +94,8 @@ def remove(path: str) -> bool:
 
 
 def _open_folders(top: str) -> None:
-    """Gives the owner all rights to each folder below: an ordinary user removes nothing from a
-    folder of mode 0500."""
+    """Give the owner all rights on each folder below `top`, because an ordinary user cannot remove
+    entries from a folder of mode 0500."""
     todo = [top]
     while todo:
         folder = todo.pop()
@@ -103,4 +106,4 @@ def _open_folders(top: str) -> None:
                 if stat.S_ISDIR(about.st_mode)
             ]
         except OSError:
-            continue  # another user's
+            continue  # the folder belongs to another user

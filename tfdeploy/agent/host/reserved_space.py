@@ -1,8 +1,9 @@
-"""Space reserved for what must be written on a full disk too: how a task and the run ended.
+"""Write small files even on a full disk, from space that was reserved for them: how a task and the
+run ended.
 
-Beside a file lies a reserve of blanks, FILE.room. Where no block or inode is left, the content
-overwrites the blanks, the two files swap names, and the old file is the next reserve. Blanks behind
-JSON are allowed in JSON, so readers see no difference.
+Each such file has a reserve of blanks beside it, FILE.room. If no block or inode is free, the
+content overwrites the blanks, the two files swap names, and the old file is the next reserve. JSON
+allows blanks at its end, so readers are not affected.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ ROOM = ".room"
 _OLD = ".old"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 STATUS_BYTES = JOURNAL_BYTES = 4096
-_FIRST_BYTES, _TASK_BYTES = 8192, 640  # what a minder writes, for the run and for each of its tasks
+# The size of a minder's state: for the run, and for each of its tasks.
+_FIRST_BYTES, _TASK_BYTES = 8192, 640
 
 
 def run_bytes(tasks: int) -> int:
@@ -26,13 +28,13 @@ def run_bytes(tasks: int) -> int:
 
 
 def set_aside(path: str, size_bytes: int) -> None:
-    """Raises OSError."""
+    """Create the reserve of the file `path`. Raises OSError."""
     atomic.write_bytes(path + ROOM, b" " * size_bytes)
 
 
 def write_json(path: str, obj: Any, *, durable: bool = False) -> None:
-    """As atomic.write_json, also on a full disk. One writer per file. Raises OSError: there was no
-    room for it."""
+    """Write JSON as atomic.write_json does, even on a full disk. Each file has one writer. Raises
+    OSError if the reserve is too small."""
     content = json_text.dumps(obj).encode("ascii")
     try:
         atomic.write_bytes(path, content, durable=durable)
@@ -45,8 +47,8 @@ def write_json(path: str, obj: Any, *, durable: bool = False) -> None:
 
 
 def append_line(path: str, obj: Any) -> None:
-    """As atomic.append_line; on a full disk the journal's reserve is given up, once. Raises
-    OSError."""
+    """Append a line as atomic.append_line does. On a full disk the journal's reserve is removed,
+    once. Raises OSError."""
     try:
         atomic.append_line(path, obj)
     except OSError as error:
@@ -56,7 +58,7 @@ def append_line(path: str, obj: Any) -> None:
 
 
 def _give_up(path: str) -> bool:
-    """Removes the reserve, which frees a block and an inode. False: there was none."""
+    """Remove the reserve, which frees a block and an inode. Return False if there was none."""
     try:
         os.unlink(path + ROOM)
     except OSError:
@@ -65,7 +67,8 @@ def _give_up(path: str) -> bool:
 
 
 def _write_over(path: str, content: bytes, durable: bool) -> bool:
-    """False: the reserve is too small, or overwriting needs new blocks too (copy on write)."""
+    """Write the content over the reserve, and swap the names. Return False if the reserve is too
+    small, or overwriting needs new blocks (copy on write)."""
     descriptor = _open(path)
     if descriptor is None:
         return False
@@ -86,7 +89,8 @@ def _write_over(path: str, content: bytes, durable: bool) -> bool:
 
 def _open(path: str) -> Optional[int]:
     flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-    for name in (ROOM, _OLD):  # the latter: a writer was killed during the swap
+    # The file has the name _OLD if a writer was killed during the swap.
+    for name in (ROOM, _OLD):
         try:
             descriptor = os.open(path + name, flags)
         except OSError:
@@ -98,13 +102,13 @@ def _open(path: str) -> Optional[int]:
 
 
 def _change_places(path: str, size: int) -> None:
-    """Swaps the names in one rename each; the new reserve is filled up as far as that needs no new
-    block."""
+    """Swap the two names, with one rename each. The new reserve is then extended with blanks, as
+    far as that needs no new block."""
     try:
         if os.path.exists(path + _OLD):
             os.unlink(path + _OLD)
         os.link(path, path + _OLD)
-    except OSError:  # there was no such file yet, or even a second name needs an inode here
+    except OSError:  # `path` does not exist yet, or a second name needs an inode here
         os.rename(path + ROOM, path)
         return
     os.rename(path + ROOM, path)

@@ -1,5 +1,5 @@
-"""Errors on a thread that must go on: the traceback of each kind, once, on standard error
-(minder.log)."""
+"""Report errors on a thread that must continue: print one traceback for each kind of error to
+standard error (minder.log)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import sys
 
 from tfdeploy.agent.annotations import Set, Tuple
 
-_MOST = 50
+_MOST = 50  # limits the kinds of errors that are reported
 _told: Set[Tuple[str, str]] = set()
 
 
 def report_once(where: str) -> None:
-    """The exception that is being handled. Raises nothing."""
+    """Print the traceback of the exception that is being handled, unless this kind was printed
+    before. Raises nothing."""
     kind = sys.exc_info()[0]
     what = (where, kind.__name__ if kind else "")
     if what in _told or len(_told) >= _MOST:

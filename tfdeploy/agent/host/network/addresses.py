@@ -1,4 +1,4 @@
-"""The IP addresses of this machine's interfaces, by the kernel (rtnetlink)."""
+"""Read the IP addresses of this machine's interfaces from the kernel (rtnetlink)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from tfdeploy.agent.annotations import List, Optional
 from tfdeploy.agent.host.network import netlink
 
 _NETLINK_ROUTE, _GET_ADDRESSES = 0, 22
-_HEAD_BYTES = 8  # of struct ifaddrmsg, which begins with the family
-_ADDRESS, _LOCAL = 1, 2  # of a point-to-point link the first is the other end's
+_HEAD_BYTES = 8  # the size of struct ifaddrmsg, which begins with the family
+# The attributes of an address. On a point-to-point link, _ADDRESS is the other end's.
+_ADDRESS, _LOCAL = 1, 2
 _LOCAL_PREFIXES = ("127.", "169.254.", "fe8", "fe9", "fea", "feb")
 
 
 def own_addresses() -> List[str]:
-    """Return them without loopback and link-local ones, in the kernel's order; [] where the kernel
-    does not tell."""
+    """Return this machine's addresses except loopback and link-local ones, in the kernel's order;
+    [] if the kernel does not report them."""
     try:
         messages = list(netlink.ask(_NETLINK_ROUTE, _GET_ADDRESSES, b"\0" * _HEAD_BYTES))
     except OSError:

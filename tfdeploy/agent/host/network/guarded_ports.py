@@ -1,10 +1,10 @@
-"""The ports of a run's tasks, closed to strangers: a socket of ours listens on each and hangs up on
-all who are not let in.
+"""Close the ports of a run's tasks to strangers: a socket of the agent listens on each port, and
+closes all connections that are not admitted.
 
-It stays open, with its place in the port's group, for as long as a process has its descriptor: the
-supervisors and the task's own processes have it too. While no minder lives, strangers wait in its
-queue for nothing. Peers that come before their server listens are told apart from strangers by how
-they are hung up on: an end, not a reset.
+The socket stays open, with its index in the port's group, as long as any process has its
+descriptor. The supervisors and the task's own processes have it too. While no minder lives,
+connections of strangers stay in its queue. A peer may connect before its server listens; its
+connection is closed normally, while a stranger's is reset, so a peer can tell the two cases apart.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from tfdeploy.agent.host import thread_errors
 from tfdeploy.agent.host.network import listening, sockets, steering, tcp_diag
 
 _BACKLOG = 1024
-_AT_ONCE = 256  # connections of one port between two looks at the others
-_PAUSE_S = 0.01
-_END_WITHIN_S = 2.0
-MOST_LEARNED = 256
-MOST_PER_HOST = 32  # of MOST_LEARNED: one host must not use up the filter for all hosts
-_FIRST = (0, 1)
+_AT_ONCE = 256  # limits the connections of one port that are accepted before the next port's turn
+_PAUSE_S = 0.01  # the pause between two polls
+_END_WITHIN_S = 2.0  # limits the wait for the thread's end
+MOST_LEARNED = 256  # limits the addresses that are admitted later
+MOST_PER_HOST = 32  # limits them for one host, which must not use up the filter for all hosts
+_FIRST = (0, 1)  # the indices in the group if the guarding socket is the first to listen
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close() sends a reset
 
 
 class GuardedPorts:
-    """`addresses`: of the run's hosts, from the plan. `learned`: address that was admitted later ->
-    the host that stated the address ("": not known). `turned_away`: host -> the first address of
-    its connections that it did not state as its own."""
+    """The guarded ports of this host. `addresses`: the hosts' addresses in the plan. `learned`:
+    address that was admitted later -> the host that stated it ("": unknown). `turned_away`: host ->
+    the first source address of its connections that it did not state as its own."""
 
-    # Of the sockets that listen on a port, the kernel keeps the order; where one closes, it moves
-    # the last one to its place.
+    # The kernel keeps the sockets that listen on one port in an array. When one closes, the kernel
+    # moves the last one to its index.
 
     def __init__(
         self,
@@ -55,7 +55,8 @@ class GuardedPorts:
         self.turned_away = dict(turned_away)
         self._admitted.update(map(peer_filter.address, self.learned))
         self._held: Dict[int, socket.socket] = {}
-        # the places of ours and the task's; None: another has the filter
+        # port -> the indices of the agent's socket and the task's; None: another socket has the
+        # filter
         self._order: Dict[int, Optional[Tuple[int, int]]] = {}
         self._closed = False
         self._thread: Optional[threading.Thread] = None
@@ -69,11 +70,15 @@ class GuardedPorts:
         hold: Callable[[], socket.socket],
         first: Optional[int],
     ) -> None:
-        """`inherited`: the descriptor that a dead minder had; `hold` binds the port; `first`: the
-        inode of the socket that had guarded it when the task began, which its processes may still
-        have. Raises OSError."""
+        """Guard a port. Raises OSError.
+
+        `inherited`: the descriptor that a dead minder had. `hold`: binds the port. `first`: the
+        inode of the socket that guarded the port when the task started; the task's processes may
+        still have it.
+        """
         taken = _listening(inherited, port)
-        if taken is not None:  # with its filter
+        if taken is not None:
+            # The inherited socket still has its filter.
             before = 0 if _inode(taken) == first else len(_others(port, taken))
             self._held[port], self._order[port] = taken, (before, 0 if before else 1)
             return
@@ -82,26 +87,26 @@ class GuardedPorts:
         if _port_of(held) != port:
             return
         others = _others(port, held)
-        # the task's; where one of ours is there, it has the filter, and this one gets its place
-        # when it closes
+        # The others are the task's sockets. If the agent's first socket is among them, that socket
+        # has the filter, and the new socket gets its index when it closes.
         if others:
             self._order[port] = None if first in others else (len(others), 0)
         self._listen(port)
 
     def _listen(self, port: int) -> None:
         held = self._held[port]
-        # The next run looks at what connections leave behind (TIME_WAIT). No other user can listen
-        # beside this one.
+        # Accepted connections inherit SO_REUSEADDR. In TIME_WAIT they then do not make the port
+        # seem taken to the next run. Other users still cannot listen on this port.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.setblocking(False)
-        # With a filter of its own, listen() takes TIME_WAIT for a conflict. Without, it comes to no
-        # harm: it is alone, or comes behind a task that is open to all so far, or behind a socket
-        # that has the filter.
+        # listen() fails on connections in TIME_WAIT if the socket has a filter of its own, so the
+        # filter is attached afterwards. Nothing is exposed meanwhile: this socket is alone, or the
+        # task's port was open to all before, or another socket has the filter.
         held.listen(_BACKLOG)
         self._attach(port)
 
     def begin(self) -> None:
-        """From now on strangers are hung up on."""
+        """Start to close the connections of strangers."""
         self._end_seen, self._end = socket.socketpair()
         self._thread = threading.Thread(target=self._loop, daemon=True)
         self._thread.start()
@@ -109,11 +114,11 @@ class GuardedPorts:
     # --- for the minder
 
     def descriptors(self) -> Dict[int, int]:
-        """For descriptors.leave."""
+        """Return port -> descriptor of the listening sockets, for descriptors.leave."""
         return {port: held.fileno() for port, held in self._held.items() if _listens(held)}
 
     def open_to_all(self) -> Dict[int, str]:
-        """Port -> the address at which a program listens apart from the group that the filter
+        """Return port -> the address at which a program listens outside the group that the filter
         covers."""
         return tcp_diag.open_to_all(list(self._held), list(map(_inode, self._held.values())))
 
@@ -124,8 +129,8 @@ class GuardedPorts:
         return one in self._admitted or peer_filter.is_loopback(one)
 
     def admit(self, address: str, host: str = "") -> bool:
-        """Let in one more address, which this host of the run stated as its own. Returns False if
-        it was let in before. Raises OSError if the filter is full."""
+        """Admit an address that `host` has stated as its own. Return False if it was admitted
+        before. Raises OSError if the filter is full."""
         with self._lock:
             if self.is_admitted(address):
                 return False
@@ -146,8 +151,8 @@ class GuardedPorts:
             return True
 
     def turn_away(self, address: str, host: str) -> bool:
-        """Note that a host of the run came through an address that it did not state as its own.
-        Returns False if one of that host was noted before."""
+        """Record that `host` connected from an address that it did not state as its own. Return
+        False if such an address of the host was recorded before."""
         with self._lock:
             if host in self.turned_away:
                 return False
@@ -155,8 +160,9 @@ class GuardedPorts:
             return True
 
     def before_start(self, port: Optional[int]) -> None:
-        """No process of a task listens on that port now: the next one to listen is behind our
-        socket. Raises OSError."""
+        """Prepare the port for a new start of its task: put the agent's socket first, so that the
+        task's socket comes after it. No process of the task may listen on the port now. Raises
+        OSError."""
         with self._lock:
             if port is None or port not in self._held:
                 return
@@ -167,15 +173,16 @@ class GuardedPorts:
                 self._attach(port)
 
     def _renew(self, port: int) -> None:
-        """In place of one that does not listen, or behind what processes hold that got away from
-        the run."""
+        """Replace a socket that does not listen, or that shares the port with processes that have
+        escaped from the run."""
         before = self._held[port]
         try:
             self._held[port] = sockets.hold(port, may_be_bound=True)
         except OSError:
-            return  # a process has the port alone: no task listens there
+            return  # a process has bound the port exclusively, so no task can listen on it
         if _listens(before):
-            # in every process that has it, and while the other thread waits for it
+            # This ends the listening in all processes that have the socket, even while the other
+            # thread polls it.
             before.shutdown(socket.SHUT_RDWR)
         before.close()
         others = len(_others(port, self._held[port]))
@@ -183,11 +190,12 @@ class GuardedPorts:
         self._listen(port)
 
     def close(self) -> None:
-        """This process needs them no longer."""
+        """Close the sockets of this process. Other processes may still have them."""
         self._closed = True
         if self._thread is not None:
             self._end.close()
-            self._thread.join(_END_WITHIN_S)  # a socket that it waits for stays open
+            # Wait for the thread first: a socket that it polls would stay open.
+            self._thread.join(_END_WITHIN_S)
             self._end_seen.close()
         for held in self._held.values():
             held.close()
@@ -213,7 +221,7 @@ class GuardedPorts:
                 for each in held:
                     if each in ready:
                         self._hang_up(each)
-            except Exception:  # noqa: BLE001 - strangers are kept out all the same, and peers try again
+            except Exception:  # noqa: BLE001 - strangers stay shut out, and peers retry
                 if not self._closed:
                     thread_errors.report_once("hanging up on strangers")
             time.sleep(_PAUSE_S)
@@ -225,7 +233,7 @@ class GuardedPorts:
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError:
-                if _listens(held):  # it was not closed meanwhile
+                if _listens(held):  # otherwise it was closed meanwhile
                     raise
                 return
             if not self.is_admitted(str(address[0])):
@@ -234,7 +242,7 @@ class GuardedPorts:
 
 
 def _listening(descriptor: Optional[int], port: int) -> Optional[socket.socket]:
-    """The socket of that descriptor, if it listens on `port`."""
+    """Return the socket of this descriptor if it listens on `port`, else None."""
     if descriptor is None:
         return None
     try:
@@ -263,5 +271,5 @@ def _inode(held: socket.socket) -> int:
 
 
 def _others(port: int, held: socket.socket) -> Set[int]:
-    """The inodes of the other sockets that listen on the port."""
+    """Return the inodes of the other sockets that listen on the port."""
     return listening.listeners(port) - {_inode(held)}

@@ -1,7 +1,7 @@
-"""Cluster names that mean this machine itself to this machine: Debian's `127.0.1.1 hostname` breaks
-a cluster.
+"""Find cluster names that resolve to loopback on this machine. Debian's `127.0.1.1 hostname` breaks
+a cluster in this way.
 
-Reads the hosts file alone: no name server is asked, so that a dead one costs the probe nothing.
+Only the hosts file is read. No name server is asked, so a dead one does not delay the probe.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from tfdeploy.agent.annotations import List, Set
 
 
 def resolving_to_loopback(names: List[str], hosts_file: str = "/etc/hosts") -> List[str]:
-    """Those of `names` whose only addresses in the hosts file are loopback ones."""
+    """Return the `names` that have only loopback addresses in the hosts file."""
     try:
         with open(hosts_file, encoding="utf-8", errors="replace") as lines:
             rows = [line.partition("#")[0].split() for line in lines]

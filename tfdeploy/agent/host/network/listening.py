@@ -1,5 +1,5 @@
-"""Which sockets listen on a port, and which processes have them: by the kernel's tables, never by
-connecting."""
+"""Find out which sockets listen on a port, and which processes have them, from the kernel's tables
+and without connecting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SOCKET = "socket:["
 
 
 class Row(NamedTuple):
-    """A socket of a table in /proc/net: one that is only bound is in none."""
+    """A socket in a table of /proc/net. The tables omit sockets that are only bound."""
 
     port: int
     user: str
@@ -21,14 +21,14 @@ class Row(NamedTuple):
 
 
 def rows(*, listening: bool) -> List[Row]:
-    """Return the TCP sockets that listen, or all others that have a row."""
+    """Return the TCP sockets that listen; with `listening` False, all others in the tables."""
     listening_rows: List[Row] = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             with open(table) as lines:
                 entries = [line.split() for line in lines][1:]
         except OSError:
-            continue  # no IPv6
+            continue  # the host has no IPv6
         for row in entries:
             if len(row) > 9 and (row[3] == _LISTEN) == listening:
                 listening_rows.append(Row(int(row[1].rpartition(":")[2], 16), row[7], int(row[9])))
@@ -36,7 +36,7 @@ def rows(*, listening: bool) -> List[Row]:
 
 
 def listeners(port: int) -> Set[int]:
-    """Return the inodes of the sockets that listen on `port`, IPv4 and IPv6."""
+    """Return the inodes of the sockets that listen on `port`, over IPv4 or IPv6."""
     from tfdeploy.agent.host.network import (
         tcp_diag,  # a supervisor whose task has no port never needs it
     )
@@ -48,15 +48,15 @@ def listeners(port: int) -> Set[int]:
 
 
 def listens(pids: Iterable[int], port: int, but: Optional[int] = None) -> bool:
-    """True if one of these processes listens on `port`, the socket with the inode `but` left
-    out."""
+    """True if one of these processes listens on `port` with a socket other than `but` (an
+    inode)."""
     wanted = listeners(port) - {but}
     return bool(wanted) and any(wanted & sockets_of(pid) for pid in pids)
 
 
 def owners(ports: Collection[int]) -> Dict[int, str]:
-    """Port -> who listens on it, as far as this user may see: "pid 4242: python train.py" or
-    "a process of user 1001". Ports without a listener are left out."""
+    """Return port -> who listens on it, as far as this user may see: "pid 4242: python train.py" or
+    "a process of user 1001". Ports without a listener are missing."""
     wanted = [row for row in rows(listening=True) if row.port in ports]
     owners_by_port = {row.port: "a process of user %s" % row.user for row in wanted}
     by_inode = {row.inode: row.port for row in wanted}
@@ -67,7 +67,8 @@ def owners(ports: Collection[int]) -> Dict[int, str]:
 
 
 def sockets_of(pid: Union[int, str]) -> Set[int]:
-    """Return the inodes of a process's sockets; none where it is gone or not ours."""
+    """Return the inodes of a process's sockets; empty if the process has ended or belongs to
+    another user."""
     folder = "/proc/%s/fd" % pid
     inodes: Set[int] = set()
     try:

@@ -1,4 +1,4 @@
-"""Questions to the kernel over netlink whose answer is a list: of addresses, of sockets."""
+"""Ask the kernel over netlink for a list, for example of addresses or sockets."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ _TIMEOUT_S = 2.0
 
 
 def ask(protocol: int, kind: int, question: bytes) -> Iterator[bytes]:
-    """Yield the body of each message of the answer. Raises OSError, also where the kernel
-    refuses."""
+    """Yield the body of each message of the answer. Raises OSError, also if the kernel refuses."""
     family, type_ = socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC
     with socket.socket(family, type_, protocol) as link:
         link.settimeout(_TIMEOUT_S)
@@ -33,7 +32,7 @@ def ask(protocol: int, kind: int, question: bytes) -> Iterator[bytes]:
 
 
 def attributes(body: bytes, at: int) -> Dict[int, bytes]:
-    """Return the attributes from `at` on, by their kind."""
+    """Return kind -> content of the attributes that begin at offset `at`."""
     values_by_kind: Dict[int, bytes] = {}
     while at + 4 <= len(body):
         length, kind = struct.unpack_from("=HH", body, at)

@@ -1,9 +1,9 @@
-"""The text of one nftables table that keeps everybody but the run out of the run's ports. Pure: it
-starts nothing.
+"""Write the text of one nftables table that keeps everything but the run out of the run's ports.
+Pure: starts nothing.
 
-The table is owned (`flags owner`): only the process that made it can change it, and the kernel
-removes it with that process. It is one line, so that nft makes all of it in one step or nothing.
-Nothing but numbers and parsed addresses gets into it.
+The table is owned (`flags owner`): only the process that created it can change it, and the kernel
+removes it when that process ends. The text is one line, so that nft creates the whole table in one
+step or nothing. It contains only numbers, parsed addresses and a cleaned name.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ _SYN = "tcp flags & (fin | syn | rst | ack) == syn"
 
 
 class Closed(NamedTuple):
-    """What is closed on one host, and for whom it is open."""
+    """The ports that the table closes on one host, and for whom they stay open."""
 
     name: str  # of the table
-    user: int  # the run's user here: no other user of this host connects to the run, wherever
-    ports: Tuple[int, ...]  # the run's here
-    allowed: Tuple[str, ...]  # addresses that may connect to them
-    elsewhere: Tuple[Tuple[str, int], ...] = ()  # addresses and ports of the run on its other hosts
+    user: int  # the only user of this host that may connect to the run, on any host
+    ports: Tuple[int, ...]  # the run's ports on this host
+    allowed: Tuple[str, ...]  # the addresses that may connect to these ports
+    elsewhere: Tuple[Tuple[str, int], ...] = ()  # (address, port) of the run on other hosts
 
 
 def table_name(host_dir: str, run: str) -> str:
-    """How the names of this run's tables on this host begin, and those of no other run."""
+    """Return the prefix of the names of this run's tables on this host. No other run has this
+    prefix."""
     readable = re.sub(r"[^A-Za-z0-9]", "_", run)[:64]
     return "tfdeploy_%s_%s" % (
         readable,
@@ -39,8 +40,8 @@ def table_name(host_dir: str, run: str) -> str:
 
 
 def table(closed: Closed) -> str:
-    """One line for `nft -i`. Raises ValueError for an address or port that is none, or without a
-    port."""
+    """Return the table as one line for `nft -i`. Raises ValueError for an invalid address or port,
+    or without ports."""
     if not closed.ports:
         raise ValueError("a table without ports")
     made = [
@@ -61,18 +62,19 @@ def table(closed: Closed) -> str:
 
 
 def _input(closed: Closed) -> List[str]:
-    """What comes over a network. What this host sends to itself has passed `output`."""
+    """Return the rules for packets that arrive over a network. Packets from this host to itself
+    have passed `output`."""
     rules = ['iif "lo" accept', "tcp dport != @ports accept"]
     rules += ["%s saddr @allowed%d accept" % (header, version) for version, header, _ in _VERSIONS]
     return _chain(closed, "input", "input", rules + ["meta l4proto tcp reject with tcp reset"])
 
 
 def _output(closed: Closed) -> List[str]:
-    """What the users of this host send. Root is like any other user: a proxy that runs as root
-    connects for strangers.
+    """Return the rules for packets that users of this host send. Root has no privilege, because a
+    proxy that runs as root connects for strangers.
 
-    The kernel itself ends connections in the name of root or of nobody, so of those two only the
-    first packet is refused.
+    The kernel itself sends packets as root or as no user, to end connections. So for these two,
+    only the first packet of a connection is rejected.
     """
     others = [
         "meta skuid %d accept" % closed.user,
@@ -91,8 +93,8 @@ def _output(closed: Closed) -> List[str]:
 
 
 def _forward(closed: Closed) -> List[str]:
-    """What this host passes on: its containers would otherwise reach the other hosts under its own
-    address."""
+    """Return the rules for packets that this host forwards. Otherwise its containers would reach
+    the other hosts under this host's address."""
     rules = ["%s saddr @allowed%d accept" % (header, version) for version, header, _ in _VERSIONS]
     rules += [
         "%s daddr . tcp dport @run%d reject with tcp reset" % (header, version)
@@ -125,7 +127,8 @@ def _pairs(version: int, ends: Iterable[Tuple[str, int]]) -> List[str]:
 
 
 def _of_version(version: int, addresses: Iterable[str]) -> List[str]:
-    """Those of that version of IP; a v4-mapped one is of IPv4."""
+    """Return the addresses of this IP version. An IPv4-mapped address counts as IPv4. Raises
+    ValueError."""
     versions = []
     for text in addresses:
         if "%" in text:

@@ -1,7 +1,8 @@
-"""How this user starts nft, if at all: itself, or by a sudo that asks for no password.
+"""Find out how this user can start nft: directly, or through a sudo that asks for no password.
 
-Whether it can make a table is asked of nft and the kernel with the real text: `nft -c` changes
-nothing. nft must read commands from its input (`-i`), so that it lives and owns the table.
+`nft -c` checks the text of a real table, and changes nothing. In this way nft and the kernel say
+whether this user can create a table. nft must read its commands from standard input (`-i`), so that
+it stays alive and owns the table.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tfdeploy.agent.host.network import nft
 
 # nft 1.0.6 crashes (SIGSEGV) if another program removes a table while it reads all of them.
 _TRIES_AFTER_CRASH = 5
-_FOLDERS = ("/usr/sbin", "/sbin", "/usr/local/sbin")  # often not on the PATH of ordinary users
+_FOLDERS = ("/usr/sbin", "/sbin", "/usr/local/sbin")  # often missing on ordinary users' PATH
 _ERROR = re.compile(r"Error: ([^\n]{1,300})")
 _TRIED = nft.table(
     nft.Closed("tfdeploy_check", 1, (1,), ("127.0.0.1", "::1"), (("127.0.0.1", 1), ("::1", 1)))
@@ -23,12 +24,13 @@ _TRIED = nft.table(
 
 
 def environment() -> Dict[str, str]:
-    """nft writes a history of its input below HOME."""
+    """Return the environment for nft. HOME is /dev/null because nft writes a history of its input
+    there."""
     return dict(os.environ, HOME="/dev/null", LC_ALL="C", TERM="dumb")
 
 
 def ways() -> List[List[str]]:
-    """The command lines by which nft may be started here, the plain one first."""
+    """Return the command lines that may start nft on this host, the one without sudo first."""
     program = next(
         (path for path in map(find_program, ("nft", *(at + "/nft" for at in _FOLDERS))) if path),
         None,
@@ -40,7 +42,7 @@ def ways() -> List[List[str]]:
 
 
 def start() -> List[Tuple[List[str], Asked]]:
-    """Asks each way whether it can make a table."""
+    """Start to check for each command line whether it can create a table."""
     return [(way, _ask(way)) for way in ways()]
 
 
@@ -49,7 +51,7 @@ def _ask(way: List[str]) -> Asked:
 
 
 def read(asked: List[Tuple[List[str], Asked]]) -> Tuple[Optional[List[str]], str]:
-    """(the command line that starts nft, "") or (None, why there is none)."""
+    """Return (the command line that starts nft, ""), or (None, why there is none)."""
     if not asked:
         return None, "nft is not installed"
     refused = []
@@ -77,6 +79,6 @@ def read(asked: List[Tuple[List[str], Asked]]) -> Tuple[Optional[List[str]], str
 
 
 def error_in(output: str) -> str:
-    """The first error that nft has printed; "": none."""
+    """Return the first error in nft's output; "": none."""
     match = _ERROR.search(output)
     return match.group(1).strip() if match else ""

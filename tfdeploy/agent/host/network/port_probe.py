@@ -1,5 +1,5 @@
-"""Try TCP ports: connect to many at once, and read what answers. Callers say what an answer
-means."""
+"""Test TCP ports: connect to many at once, and read what they send. The caller interprets the
+answers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import time
 from tfdeploy.agent.annotations import Any, List, Optional
 from tfdeploy.agent.record import NamedTuple
 
-AT_ONCE = 200
-OTHER_FILES = 64  # that this process may have open
+AT_ONCE = 200  # limits the connections that are open at the same time
+OTHER_FILES = 64  # descriptors that are left for the other files of this process
 _RESET = struct.pack("ii", 1, 0)
 
 
 class Target(NamedTuple):
-    """`row`: of getaddrinfo. `most_bytes`, `read_s`: what is read once it has connected, up to the
-    end of a line, and for how long."""
+    """A port to connect to. `row`: a row of getaddrinfo. After connecting, read up to the end of a
+    line, at most `most_bytes` and for `read_s` seconds; 0 bytes: do not read."""
 
     row: Any
     port: int
@@ -29,8 +29,9 @@ class Target(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """`error`: the errno of the connection, ETIMEDOUT where nothing answered; 0: none. `ended`: the
-    other side has closed it. `source`: this host's address in it."""
+    """The result for one target. `error`: the errno of the connection; ETIMEDOUT: no answer; 0:
+    none. `ended`: the other side has closed the connection. `source`: this host's address in the
+    connection."""
 
     connected: bool
     error: int = 0
@@ -42,7 +43,7 @@ class Answer(NamedTuple):
 def probe(targets: List[Target], connect_s: float, *, reset: bool = False) -> List[Answer]:
     """Return an answer for each target. No connection stays open.
 
-    `reset`: end connections by RST, so that neither side is left with one in TIME_WAIT.
+    `reset`: end connections with RST, so that neither side keeps one in TIME_WAIT.
     """
     answers: List[Answer] = []
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -75,7 +76,7 @@ def _probe_together(targets: List[Target], connect_s: float, reset: bool) -> Lis
 
 
 class _Attempt:
-    """One connection. `answer`: once it is known; then the connection is closed."""
+    """One connection. `answer`: None until the result is known; then the connection is closed."""
 
     def __init__(self, target: Target, deadline: float, reset: bool) -> None:
         self.deadline, self.connected = deadline, False
@@ -95,7 +96,7 @@ class _Attempt:
             self.end(code)
 
     def proceed(self) -> None:
-        """The connection has an outcome, or there is something to read."""
+        """Handle an event of the socket: the connect has ended, or there is something to read."""
         if self.connected:
             self._read()
             return

@@ -1,4 +1,4 @@
-"""Resolves names with this host's own resolver: its tasks would connect to these IP addresses."""
+"""Resolve names with this host's own resolver, as its tasks would."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from tfdeploy.agent import peer_filter
 from tfdeploy.agent.annotations import Any, Callable, Dict, Iterable, List, Optional, Union
 from tfdeploy.agent.host.parallel import start_calls
 
-TIMEOUT_S = 3.0  # of `start_lookups`, for all names together: a name server may be dead
-RESOLVE_S = 10.0  # of `resolve`
-_MOST_ADDRESSES = 16  # of one name
+TIMEOUT_S = 3.0  # limits `start_lookups`, for all names together; a name server may be dead
+RESOLVE_S = 10.0  # limits `resolve`, for all names together
+_MOST_ADDRESSES = 16  # limits the addresses of one name
 
 
 def start_lookups(names: Iterable[str]) -> Callable[[], Dict[str, List[str]]]:
-    """Start to resolve the names in threads. Returns a function that waits for name -> sorted
+    """Start to resolve the names on threads. Return a function that waits for name -> sorted
     addresses.
 
     A name that does not exist has no addresses ([]). A name without an answer within TIMEOUT_S is
-    left out.
+    missing.
     """
     wait = _start(names, TIMEOUT_S)
 
@@ -36,8 +36,8 @@ def start_lookups(names: Iterable[str]) -> Callable[[], Dict[str, List[str]]]:
 
 
 def resolve(names: Iterable[str]) -> Dict[str, Union[List[Any], str]]:
-    """Return name or address -> rows of getaddrinfo, or why there are none. Takes RESOLVE_S at
-    most."""
+    """Return name or address -> rows of getaddrinfo, or text that says why there are none. Takes at
+    most RESOLVE_S."""
     names = list(names)
     answers: Dict[str, Union[List[Any], str]] = dict.fromkeys(names, "no answer")
     for name, answer in _start(names, RESOLVE_S)().items():
@@ -49,13 +49,14 @@ def resolve(names: Iterable[str]) -> Dict[str, Union[List[Any], str]]:
 
 
 def loopback_in(rows: Union[List[Any], str]) -> Optional[str]:
-    """Return the first address by which a host means itself."""
+    """Return the first loopback address in the rows; None: there is none."""
     addresses = [str(row[4][0]) for row in rows] if isinstance(rows, list) else []
     return next((each for each in addresses if each.startswith("127.") or each == "::1"), None)
 
 
 def _start(names: Iterable[str], timeout_s: float) -> Callable[[], Dict[str, Any]]:
-    """Returns a function that waits for name -> rows of getaddrinfo, or the error."""
+    """Start to resolve the names. Return a function that waits for name -> rows of getaddrinfo, or
+    the error."""
     answers: Dict[str, Any] = {}
 
     def look_up(name: str) -> None:

@@ -1,7 +1,8 @@
-"""Holds ports.
+"""Hold ports for the tasks of a run, and claim ports to listen on.
 
-A held port is bound and never listened on. TensorFlow binds beside the holder because both set
-SO_REUSEPORT (TF_GRPC_REUSE_PORT=true); a process that does not cannot. Measured.
+A held port is bound, but no socket of the holder listens on it. TensorFlow can bind the port too,
+because both set SO_REUSEPORT (TF_GRPC_REUSE_PORT=true). A process without that option cannot. This
+was measured.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ import time
 
 
 def claim(port: int, patience_s: float = 0.0) -> socket.socket:
-    """A socket bound to `port` exclusively, to listen on. Tries for `patience_s` seconds. Raises
-    OSError."""
+    """Return a socket bound to `port` exclusively, to listen on. Retries for `patience_s` seconds.
+    Raises OSError."""
     deadline = time.monotonic() + patience_s
     while True:
         claimed = _any_address()
         try:
             claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             _bind(claimed, port)
-            # From now on: what its connections leave behind (TIME_WAIT) must not keep the next run
-            # from this port.
+            # Connections inherit the option from now on. Without it, those in TIME_WAIT would keep
+            # the next run from this port.
             claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             return claimed
         except OSError:
@@ -31,18 +32,20 @@ def claim(port: int, patience_s: float = 0.0) -> socket.socket:
 
 
 def hold(port: int, may_be_bound: bool = False) -> socket.socket:
-    """A socket that keeps `port` on all addresses, IPv4 and IPv6. Raises OSError (EADDRINUSE):
-    another process has it.
+    """Return a socket that holds `port` on all addresses, IPv4 and IPv6. Raises OSError
+    (EADDRINUSE) if another process has the port.
 
-    `beside`: the tasks of this run may have it already (a minder that takes over).
+    `may_be_bound`: the tasks of this run may have bound the port already, because this minder takes
+    over.
     """
     held = _any_address()
     try:
         if may_be_bound:
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         else:
-            # Alone at the moment of the bind, open to others with REUSEPORT from then on: no moment
-            # in between. REUSEADDR only for that moment: it forgives connections in TIME_WAIT.
+            # The bind without SO_REUSEPORT fails if another process has the port. The option is set
+            # afterwards, for the task. SO_REUSEADDR is set only during the bind, so that
+            # connections in TIME_WAIT do not make the bind fail.
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         _bind(held, port)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -1,9 +1,9 @@
-"""Makes the kernel steer the connections to one port: peers to the task's socket, all others to the
-one that holds it.
+"""Make the kernel steer the connections of one port: those of peers to the task's socket, all
+others to the socket that holds the port.
 
-All sockets that listen on the port with SO_REUSEPORT are a group, in the order of their listen();
-the program of peer_filter.py returns a place in it. A place that is empty means any of the group.
-Nothing here is on the path of data.
+All sockets that listen on a port with SO_REUSEPORT form a group, in the order of their listen().
+The program of peer_filter.py returns an index into the group; an index without a socket means any
+socket of the group. No data passes through this process.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from tfdeploy.agent.annotations import Iterable
 from tfdeploy.agent.host.network import sockets
 
 _SO_ATTACH_REUSEPORT_CBPF = 51
-_LENGTHS = (4096, 3000, 2000, 1250, 1000, 600, 300)
-_CONNECTIONS = 8  # of a kernel that takes no notice of the filter, half of them reach each socket
-_WITHIN_S = 1.0
+_LENGTHS = (4096, 3000, 2000, 1250, 1000, 600, 300)  # the filter lengths to try
+# Test connections. If the kernel ignores the filter, each reaches either socket by chance.
+_CONNECTIONS = 8
+_WITHIN_S = 1.0  # limits each test connection
 
 
 def attach(member: socket.socket, instructions: "Iterable[peer_filter.Instruction]") -> None:
-    """The program for the whole group of `member`, in place of the one before. Raises OSError:
-    ENOMEM: it is too long."""
+    """Set the program for the whole group of `member`, in place of the earlier one. Raises OSError
+    (ENOMEM: the program is too long)."""
     packed = peer_filter.pack(instructions)
     memory = array.array("B", packed)
     address, length = memory.buffer_info()
@@ -34,8 +35,8 @@ def attach(member: socket.socket, instructions: "Iterable[peer_filter.Instructio
 
 
 def hindrance() -> str:
-    """Why this kernel does not steer connections, in words; "": it does, as was just tried on
-    loopback."""
+    """Return why this kernel does not steer connections; "": a test on loopback has shown that it
+    does."""
     try:
         with sockets.hold(0) as holder:
             port = holder.getsockname()[1]
@@ -51,7 +52,7 @@ def hindrance() -> str:
 
 
 def _reaches(port: int, wanted: socket.socket, other: socket.socket) -> bool:
-    """Whether connections from this host itself reach `wanted` alone."""
+    """Return True if connections from this host all reach the socket `wanted`."""
     for _ in range(_CONNECTIONS):
         with socket.create_connection(("127.0.0.1", port), timeout=_WITHIN_S):
             wanted.settimeout(_WITHIN_S)
@@ -64,7 +65,8 @@ def _reaches(port: int, wanted: socket.socket, other: socket.socket) -> bool:
 
 
 def most_instructions() -> int:
-    """How long a filter this kernel takes, rounded down; 0: it takes none (net.core.optmem_max)."""
+    """Return the longest filter that this kernel accepts, rounded down to one of _LENGTHS; 0: none.
+    The kernel's limit is net.core.optmem_max."""
     for length in _LENGTHS:
         try:
             with sockets.hold(0) as holder:

@@ -1,8 +1,8 @@
-"""How many bytes each TCP connection of this host has moved, by the kernel (sock_diag), and the
-ports that sockets listen on.
+"""Read from the kernel (sock_diag) how many bytes each TCP connection of this host has moved, and
+on which ports sockets listen.
 
-Bytes count once the other side has acknowledged them, so neither keepalives nor what is sent into a
-dead network do. Needs no privileges; where the kernel has no sock_diag, the answer is None.
+Bytes count once the other side has acknowledged them, so keepalives and data sent into a dead
+network do not count. No privileges are needed. The answer is None if the kernel has no sock_diag.
 """
 
 from __future__ import annotations
@@ -16,35 +16,37 @@ from tfdeploy.agent.record import NamedTuple
 
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY = 4, 20
 _ESTABLISHED, _CLOSE_WAIT, _LISTEN = 1, 8, 10
-# of struct inet_diag_msg
+# Offsets in struct inet_diag_msg, and its size.
 _STATE_AT, _PORT_AT, _SOURCE_AT, _INODE_AT, _MESSAGE_BYTES = 1, 4, 8, 68, 72
-# its attributes: INET_DIAG_INFO (a struct tcp_info), INET_DIAG_SKV6ONLY
+# Attributes of a message: INET_DIAG_INFO (a struct tcp_info) and INET_DIAG_SKV6ONLY.
 _INFO, _ONLY_IPV6 = 2, 11
-_BYTES_AT = 120  # of tcpi_bytes_acked in struct tcp_info; tcpi_bytes_received follows (Linux 4.1)
+# The offset of tcpi_bytes_acked in struct tcp_info. tcpi_bytes_received follows it (Linux 4.1).
+_BYTES_AT = 120
 
 
 class Traffic(NamedTuple):
     moved: Dict[int, int]  # inode -> bytes, both ways
     listening: Dict[int, int]  # inode -> port
-    # inode -> address, of those that listen on some of the host's addresses, but for loopback
+    # inode -> address, of the sockets that listen on only some of the host's addresses; those on
+    # loopback are left out
     apart: Dict[int, str] = {}
 
 
 def read_traffic() -> Optional[Traffic]:
-    """Return all TCP sockets of this network namespace; None: this kernel does not tell."""
+    """Return the TCP sockets of this network namespace; None: the kernel has no sock_diag."""
     return _ask((_ESTABLISHED, _CLOSE_WAIT, _LISTEN), 1 << (_INFO - 1))
 
 
 def listening() -> Optional[Traffic]:
-    """Return those that listen. /proc/net/tcp says it too, but walks the whole table of
-    connections: milliseconds."""
+    """Return the sockets that listen; None: the kernel has no sock_diag. /proc/net/tcp has them
+    too, but reading it walks the whole table of connections, which takes milliseconds."""
     return _ask((_LISTEN,), 0)
 
 
 def open_to_all(ports: Collection[int], but: Collection[int]) -> Dict[int, str]:
-    """Port -> the address at which a socket listens that is not in the group of one on all
-    addresses of IPv4 and IPv6. `but`: inodes that are left out. Empty where the kernel does not
-    tell."""
+    """Return port -> address of a listening socket that is bound to only some of the host's
+    addresses, and so is outside the port's group. `but`: the inodes to ignore. Empty if the kernel
+    has no sock_diag."""
     traffic = listening() or Traffic({}, {})
     open_ports = {
         traffic.listening[inode]: where
@@ -82,7 +84,8 @@ def _add_socket(message: bytes, traffic: Traffic) -> None:
 
 
 def _apart(message: bytes, only_ipv6: bytes) -> str:
-    """Where a socket listens; "" for all addresses of IPv4 and IPv6, and for loopback."""
+    """Return the address at which a socket listens; "": all addresses of IPv4 and IPv6, or
+    loopback."""
     family, length = message[0], 4 if message[0] == socket.AF_INET else 16
     address = socket.inet_ntop(family, message[_SOURCE_AT : _SOURCE_AT + length])
     if address.startswith("127.") or address == "::1":
