@@ -48,15 +48,19 @@ def find_job(flag: str | None, cwd: Path) -> FoundFile:
 
 
 def find_own_job(cwd: Path) -> FoundFile | None:
-    """Return the tfdeploy.yaml of `cwd` or of the nearest folder of `Search.upwards`; None if there
-    is none."""
+    """Return the tfdeploy.yaml of `cwd` or of the nearest folder of `Search.upwards`.
+
+    None if there is none.
+    """
     job_file = _first(Search.upwards(cwd).folders)
     return FoundFile(job_file, named=False) if job_file else None
 
 
 def find_job_above(folder: Path) -> Path | None:
-    """Return the tfdeploy.yaml that verbs would use in `folder` if it had no own file; None if
-    none."""
+    """Return the tfdeploy.yaml that verbs would use in `folder` if it had no file of its own.
+
+    None if there is no such file.
+    """
     return _first(Search.upwards(folder).folders[1:])
 
 

@@ -34,8 +34,10 @@ RESERVED = (
 
 
 def command(node: Node) -> tuple[str, ...]:
-    """Return the words as written, numbers too. A single text is refused, because no shell splits
-    it."""
+    """Return the words as written, numbers too.
+
+    A single text is refused, because no shell splits it.
+    """
     if node.kind in SCALARS:
         try:
             listed = ", ".join(f'"{word}"' for word in shlex.split(node.text[:500]))
@@ -141,8 +143,10 @@ def cwd(node: Node) -> str:
 
 
 def _inside(node: Node, example: str, *, below: bool = False) -> str:
-    """Return a normalised path that stays inside the code. `below`: it must not be the top of the
-    code."""
+    """Return a normalised path that stays inside the code.
+
+    `below`: it must not be the top of the code.
+    """
     given = values.text(node)
     path = posixpath.normpath(given)
     leads_out = given.startswith(("/", "~")) or ".." in given.split("/") or set(given) & set("{}\\")

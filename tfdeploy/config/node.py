@@ -100,8 +100,10 @@ class Node:
         return self.items
 
     def located(self, action: Callable[..., V], *args: Any) -> V:
-        """Return action(*args). A UsageError from the action becomes a ConfigError at this
-        location."""
+        """Return action(*args).
+
+        A UsageError from the action becomes a ConfigError at this location.
+        """
         try:
             return action(*args)
         except ConfigError:

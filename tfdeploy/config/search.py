@@ -24,8 +24,10 @@ class FoundFile(NamedTuple):
 
 
 class Search(NamedTuple):
-    """The folders to search, the current one first. `border`: why the search ends at the last
-    folder."""
+    """The folders to search, the current one first.
+
+    `border`: why the search ends at the last folder.
+    """
 
     folders: tuple[Path, ...]
     border: str

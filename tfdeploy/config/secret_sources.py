@@ -42,8 +42,10 @@ def secrets(node: Node) -> dict[str, SecretSource]:
 
 
 def _entries(node: Node) -> Iterator[tuple[str, Node, Node | None]]:
-    """Yield (name, its location, its source); a source of None stands for the caller's
-    environment."""
+    """Yield (name, its location, its source).
+
+    A source of None stands for the caller's environment.
+    """
     if node.kind == "mapping":
         yield from ((name, child, child) for name, child in node.keys.items())
         return

@@ -242,8 +242,10 @@ def names_in_ranges(node: Node) -> list[tuple[str, Node]]:
 
 
 def unfolded(text: str, node: Node) -> tuple[str, ...]:
-    """Return the names that a range stands for. Raises ConfigError if one of them is not
-    allowed."""
+    """Return the names that a range stands for.
+
+    Raises ConfigError if one of them is not allowed.
+    """
     names: tuple[str, ...] = node.located(unfold, text) if "[" in text or "]" in text else (text,)
     if not NAME.match(max(names, key=len)):
         shown = repr(text) if len(text) <= 80 else f"{text[:60]!r}... ({len(text)} characters)"

@@ -19,8 +19,9 @@ _SHOWN_CHARS = 40
 
 
 def checked(job: Job, tasks: Iterable[TaskPlan]) -> Iterator[TaskPlan]:
-    """Yield the tasks. Raises Refused at the first task with an argument or variable that is too
-    long.
+    """Yield the tasks.
+
+    Raises Refused at the first task with an argument or variable that is too long.
 
     It is a generator because each of thousands of tasks carries the whole cluster.
     """

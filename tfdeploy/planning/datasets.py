@@ -107,8 +107,10 @@ def part_plans(job: Job, seats: Iterable[Seat]) -> dict[str, tuple[PartPlan, ...
 
 
 def with_sizes(plan: Plan, sizes: Mapping[str, Sequence[tuple[int, int]]]) -> Plan:
-    """Return the plan with the number of files and bytes of each part. `sizes`: data set -> per
-    part."""
+    """Return the plan with the number of files and bytes of each part.
+
+    `sizes`: data set -> (files, bytes) of each part.
+    """
     parts = {
         name: tuple(
             replace(part, files=files, bytes=size)

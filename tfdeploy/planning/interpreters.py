@@ -47,8 +47,10 @@ def check(job: Job, facts: Mapping[str, HostFacts], program: Program) -> None:
 
 
 def notes(job: Job, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
-    """Return notes on the interpreters of a job with `setup`; hosts with the same one share a
-    line."""
+    """Return notes on the interpreters of a job with `setup`.
+
+    Hosts with the same one share a line.
+    """
     if job.setup_requirements is None:
         return ()
     file = posixpath.basename(job.setup_requirements)

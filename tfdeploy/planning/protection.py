@@ -25,8 +25,10 @@ _NEEDS: dict[Level, tuple[Level, ...]] = {
 
 
 def decide(job: Job, facts: Mapping[str, HostFacts], hosts: Iterable[HostPlan]) -> Protection:
-    """Return the level of each host. Raises Refused if a host cannot do the level that the job
-    names."""
+    """Return the level of each host.
+
+    Raises Refused if a host cannot do the level that the job names.
+    """
     hosts = tuple(hosts)
 
     def all_at(level: Level, why: str) -> Protection:

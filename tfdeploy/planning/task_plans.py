@@ -81,8 +81,10 @@ def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> T
 def host_plan(
     layout: Layout, host: Host, facts: HostFacts, resolved: Sequence[str] = ()
 ) -> HostPlan:
-    """Return the plan of one host. `resolved`: the IP addresses of the host's name in the
-    cluster."""
+    """Return the plan of one host.
+
+    `resolved`: the IP addresses of the host's name in the cluster.
+    """
     return HostPlan(
         host=host.name,
         address=layout.addresses[host.name],

@@ -79,8 +79,9 @@ class RunStore:
             return None
 
     def launched_at(self, run: str) -> float | None:
-        """Return when this machine launched the run, in UTC seconds; None if it did not launch the
-        run.
+        """Return when this machine launched the run, in UTC seconds.
+
+        None if it did not launch the run.
 
         The time is that of the stored plan.
         """

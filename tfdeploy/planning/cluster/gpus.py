@@ -48,8 +48,10 @@ def filled(host: Host, facts: HostFacts) -> bool:
 
 
 def in_use(host: Host, facts: HostFacts) -> str:
-    """Return a text about the GPUs that are left out because other processes use them; "" for
-    none."""
+    """Return a text about the GPUs that are left out because other processes use them.
+
+    "" for none.
+    """
     return _used(_busy(facts)) if host.gpus == "auto" else ""
 
 

@@ -130,8 +130,10 @@ class _RolePlacement:
         return len(self.free[name]) // self.each[name] if self.each[name] else ANY_NUMBER
 
     def _quota(self, name: str) -> int:
-        """Return the most tasks of the role for this host; if no total is requested, the exact
-        number."""
+        """Return the most tasks of the role for this host.
+
+        If no total is requested, it is the exact number.
+        """
         room, request = self._room(name), self.request
         if self._filled(name):
             if request.total is None:

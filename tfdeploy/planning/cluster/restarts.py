@@ -10,8 +10,10 @@ from tfdeploy.planning.cluster.placement import Seat
 
 
 def on_death(job: Job, role: str) -> str:
-    """Return "alone" or "gang": what restarts after a task of this role fails; "" if nothing
-    restarts."""
+    """Return "alone" or "gang": what restarts after a task of this role fails.
+
+    "" if nothing restarts.
+    """
     if not job.restart_max:
         return ""
     return "gang" if role in rules(job.mode).breaks else "alone"

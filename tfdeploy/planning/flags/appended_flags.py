@@ -172,8 +172,10 @@ def _shown(flag: Flag) -> str:
 
 
 def _unknown_arguments(offered: ClusterFlags) -> str:
-    """Return the end of the note that names positional arguments with an unknown meaning; "" for
-    none."""
+    """Return the end of the note that names positional arguments with an unknown meaning.
+
+    "" for none.
+    """
     if not offered.unknown:
         return ""
     return f"; it also needs {', '.join(offered.unknown)}, which is not known: {NAME_THEM}"

@@ -94,8 +94,10 @@ class Flag:
         return tuple(placeholders.names(self.template)) or (self.name,)
 
     def text(self, given: Mapping[str, str]) -> str:
-        """Return the flag's value for a task. `given`: the values of the placeholders for this
-        task."""
+        """Return the flag's value for a task.
+
+        `given`: the values of the placeholders for this task.
+        """
         if self.name == "issync":
             return self.sync_values[given["issync"] == "1"]
         if self.template:
@@ -148,8 +150,10 @@ def plain(spelling: str) -> str:
 
 
 def given_in(command: tuple[str, ...]) -> dict[str, str]:
-    """Return flag without its dashes -> its value, for each flag in the command; "" without a
-    value."""
+    """Return flag without its dashes -> its value, for each flag in the command.
+
+    The value is the text after `=`, else the next word; "" for a flag at the end.
+    """
     values: dict[str, str] = {}
     for word, following in zip(command, (*command[1:], ""), strict=True):
         name, equals, value = word.partition("=")
@@ -322,8 +326,10 @@ def _number(value: str, kind: Kind) -> bool:
 
 
 def _listed(node: ast.expr | None) -> tuple[str, ...]:
-    """Return the texts of a literal list; () for anything else, or if an element is not a
-    constant."""
+    """Return the texts of a literal list.
+
+    () for anything else, or if an element is not a constant.
+    """
     if not isinstance(node, (ast.List, ast.Tuple, ast.Set)):
         return ()
     constants = [each.value for each in node.elts if isinstance(each, ast.Constant)]

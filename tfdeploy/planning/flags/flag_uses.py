@@ -157,8 +157,10 @@ def _compared(node: ast.Compare, origins: Origins, module: ParsedFile) -> Iterat
 
 
 def _texts_of(node: ast.expr) -> list[str | None]:
-    """Return the literal text, or the texts of a literal list; None for each value that is not
-    literal."""
+    """Return the literal text, or the texts of a literal list.
+
+    None for each value that is not literal.
+    """
     return [
         text(each)
         for each in (node.elts if isinstance(node, ast.List | ast.Tuple | ast.Set) else [node])

@@ -90,8 +90,10 @@ def supply(
 
 
 def _valued(flag: Flag, job: Job, known: tuple[Flag, ...], lacking: list[Flag]) -> Flag:
-    """Return the flag with a template for its value; without a template if the value is not
-    known."""
+    """Return the flag with a template for its value.
+
+    The template stays empty if the value is not known.
+    """
     for each in known:
         if each.dest == flag.dest and each.name != "issync":
             return replace(each, template=each.template or f"{{{each.name}}}")
@@ -131,8 +133,7 @@ def _recipe(flag: Flag, job: Job) -> str:
 
 
 def _is_given(flag: Flag, job: Job) -> bool:
-    """Return whether the command has the flag, also abbreviated or joined with other short
-    flags."""
+    """Return whether the command has the flag, in full, abbreviated, or short with its value."""
     command_options = [
         word.split("=")[0] for word in job.command[: own_end(job.command)] if word.startswith("-")
     ]

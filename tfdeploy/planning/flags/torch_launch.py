@@ -37,8 +37,10 @@ _RANK_PLACEHOLDERS = ("rank", "local_rank", "world_size", "chief_host", "task_in
 
 
 def check(job: Job) -> None:
-    """Raise ConfigError for a command that starts the ranks itself; the error suggests a
-    command."""
+    """Raise ConfigError for a command that starts the ranks itself.
+
+    The error suggests a command.
+    """
     launcher = _launcher(job.command)
     used = {name for word in job.command for name in placeholders.names(word)}
     if launcher is None or used & {*_RANK_PLACEHOLDERS}:

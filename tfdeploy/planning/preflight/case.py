@@ -108,8 +108,10 @@ Rule = Callable[[Case], Iterator[Problem]]
 
 
 def usual_of(versions: list[str | None]) -> str | None:
-    """Return the most frequent version; of equally frequent ones the newest. None if there is
-    none."""
+    """Return the most frequent version; None if there is none.
+
+    Of equally frequent versions the newest counts.
+    """
     counts = Counter(version for version in versions if version)
     return (
         max(counts, key=lambda version: (counts[version], version_numbers(version)))

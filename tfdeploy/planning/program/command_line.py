@@ -21,8 +21,9 @@ from tfdeploy.planning.source.entry_point import PYTHON, own_end
 
 
 def values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[str, str]:
-    """Return the values of the placeholders that describe a task; several hosts are joined by
-    commas.
+    """Return the values of the placeholders that describe a task.
+
+    Several hosts are joined by commas.
 
     Modes with ranks have no TensorFlow cluster, so they have other placeholders.
     """

@@ -183,8 +183,7 @@ def _of_version1(use: Use, run: Reached, *, migrated: bool) -> bool:
 
 
 def _has_fallback(program: Program) -> bool:
-    """Return whether the program itself handles missing names: by a `try`, a version test or
-    compat.v1."""
+    """Return whether the program handles missing names: by a `try`, a version test or compat.v1."""
     return any(
         use.guarded or use.name.startswith("compat.")
         for use in tf_names_used.of_tensorflow(program)

@@ -24,8 +24,10 @@ _OF_TUTORIAL = ("examples.tutorials.mnist", "contrib.learn")
 
 
 def notes(job: Job, program: Program, files: Collection[str]) -> tuple[str, ...]:
-    """Return the notes; none if the job has `data`. `files`: the paths of the code; empty: not
-    known."""
+    """Return the notes; none if the job has `data`.
+
+    `files`: the paths of the code; empty: not known.
+    """
     if job.data:
         return ()
     return tuple(dict.fromkeys((*_mnist(job, program, files), *_keras(program))))
@@ -78,8 +80,10 @@ def _is_in(folder: str, files: Collection[str]) -> bool:
 
 
 def _mnist_note(where: str, folder: str) -> str:
-    """Return the note. It suggests `data`, because tfdeploy finds a data set under any folder
-    name."""
+    """Return the note.
+
+    It suggests `data`, because tfdeploy finds a data set under any folder name.
+    """
     data = "`data: {mnist: FOLDER}`"
     remote = folder.startswith(("/", "~"))
     do = (

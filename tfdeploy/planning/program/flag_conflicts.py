@@ -22,8 +22,10 @@ Values = Mapping[str, Mapping[str, str]]
 
 
 def check(job: Job, program: Program, added: Appended, values: Values) -> None:
-    """Raise Refused if a flag cannot take its value. `values`: those of the tasks that run the
-    program."""
+    """Raise Refused if a flag cannot take its value.
+
+    `values`: those of the tasks that run the program.
+    """
     defined = flag_definitions.definitions(program)
     for flag in added.flags:
         _check_takes(flag, [each for each in defined if _same(each, flag)], values)

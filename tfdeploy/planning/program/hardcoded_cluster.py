@@ -109,8 +109,10 @@ def differences(written: HardcodedCluster, plan: Cluster) -> tuple[str, ...]:
 
 
 def _counts(node: ast.Dict, lists: Mapping[str, int]) -> dict[str, int] | None:
-    """Return job -> number of tasks; None unless every key is a text and every value an address
-    list."""
+    """Return job -> number of tasks.
+
+    None unless every key is a text and every value an address list.
+    """
     counts: dict[str, int] = {}
     for key, value in zip(node.keys, node.values, strict=True):
         count = lists.get(value.id) if isinstance(value, ast.Name) else _count_addresses(value)
@@ -137,8 +139,10 @@ def _count_addresses(node: ast.expr) -> int | None:
 
 
 def literal_texts(node: ast.expr) -> list[str]:
-    """Return the texts of `["a:1", "b:2"]`, `("a:1",)` or `"a:1,b:2".split(",")`; [] for anything
-    else."""
+    """Return the texts of `["a:1", "b:2"]`, `("a:1",)` or `"a:1,b:2".split(",")`.
+
+    [] for anything else.
+    """
     if (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)

@@ -37,11 +37,10 @@ class OwnHosts:
 
 
 def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) -> OwnHosts:
-    """Return the host names for a program that finds its role by its host; none for any other
-    program.
+    """Return the host names for a program that finds its role by its host.
 
-    `knows_role`: flags, TF_CONFIG or variables give the program its role, so it does not need its
-    host name for that.
+    The result is empty for any other program. `knows_role`: flags, TF_CONFIG or variables give the
+    program its role, so it does not need its host name for that.
     """
     where = _asks_for_host(program)
     if knows_role or not where or not rules(job.mode).takes_flags or job.cluster != "planned":

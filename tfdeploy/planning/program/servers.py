@@ -148,8 +148,10 @@ def _note_on_index(program: Program) -> str:
 
 
 def argv(python: str, facts: HostFacts, served: ServerRoles) -> tuple[str, ...]:
-    """Return the command of a server. `python`: the first word of the program's own command on the
-    host."""
+    """Return the command of a server.
+
+    `python`: the first word of the program's own command on the host.
+    """
     own = python.rpartition("/")[2].startswith("python")
     return (
         python if own else str(facts.python),

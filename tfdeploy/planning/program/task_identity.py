@@ -45,8 +45,10 @@ class TaskIdentity:
 
 
 def decide(job: Job, program: Program, planned: Cluster, *, by_flag: bool) -> TaskIdentity:
-    """Return how the tasks learn their identity. `by_flag`: a flag gives the program its task
-    index."""
+    """Return how the tasks learn their identity.
+
+    `by_flag`: a flag gives the program its task index.
+    """
     variables = env_variables.decide(job, program)
     knows_role = by_flag or bool(variables.names) or reads_tf_config(program)
     hosts = own_hosts.decide(job, program, planned, knows_role=knows_role)

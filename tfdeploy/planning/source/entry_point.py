@@ -61,8 +61,10 @@ def one_per_task(path: str, sources: Iterable[str]) -> list[str]:
 
 
 def shell_script(command: tuple[str, ...], cwd: str) -> str | None:
-    """Return the script that the command's shell runs; None if the command is not a shell with a
-    script."""
+    """Return the script that the command's shell runs.
+
+    None if the command is not a shell with a script.
+    """
     shell = command and posixpath.basename(command[0]) in SHELLS
     plain = len(command) > 1 and not command[1].startswith("-")
     return posixpath.normpath(posixpath.join(cwd, command[1])) if shell and plain else None

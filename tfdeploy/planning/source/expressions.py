@@ -26,8 +26,10 @@ def ends_program(node: ast.stmt, exits: Collection[str] = EXITS) -> bool:
 
 
 def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
-    """Return the argument of a call, by its keyword or its position; None if the call does not give
-    it."""
+    """Return the argument of a call, by its keyword or its position.
+
+    None if the call does not give it.
+    """
     by_position = call.args[position : position + 1] if position is not None else []
     return next(
         (each.value for each in call.keywords if each.arg == name), next(iter(by_position), None)
@@ -35,16 +37,20 @@ def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr
 
 
 def last_name(node: ast.expr | None) -> str:
-    """Return "run" for `tf.app.run` and for `run`; "" for an expression that does not end in a
-    name."""
+    """Return "run" for `tf.app.run` and for `run`.
+
+    "" for an expression that does not end in a name.
+    """
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def dotted_name(node: ast.expr) -> str:
-    """Return "tf.app.run" for `tf.app.run`; "" for an expression that has other parts than
-    names."""
+    """Return "tf.app.run" for `tf.app.run`.
+
+    "" for an expression that has other parts than names.
+    """
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

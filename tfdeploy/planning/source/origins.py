@@ -65,8 +65,10 @@ class Origin(NamedTuple):
     steps: tuple[Step, ...] = ()
 
     def then(self, *steps: Step) -> Origin:
-        """Return the origin after further steps. An item of sys.argv becomes the word at its
-        position."""
+        """Return the origin after further steps.
+
+        An item of sys.argv becomes the word at its position.
+        """
         if self.dest == ARGV and steps[:1] and steps[0][0] == "item":
             return Origin("", self.position + int(steps[0][1]), steps[1:])
         return self._replace(steps=(*self.steps, *steps))

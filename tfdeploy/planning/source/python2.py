@@ -30,8 +30,10 @@ MODULES = frozenset(_MODULES.split())
 
 
 def python2_syntax(text: str, error: SyntaxError) -> str | None:
-    """Return the Python 2 syntax at the place of the error; None if it is an error in every
-    Python."""
+    """Return the Python 2 syntax at the place of the error.
+
+    None if it is an error in every Python.
+    """
     if isinstance(error, TabError):
         return "tabs mixed with spaces"
     lines = text.splitlines()

@@ -273,6 +273,8 @@ def _is_deferred(node: Function, module: ParsedFile) -> bool:
 
 
 def _called(node: ast.expr) -> str:
-    """Return "tf.app.run" for `tf.app.run(main)` and "run" for `model().run()`; "" if it is not a
-    call."""
+    """Return "tf.app.run" for `tf.app.run(main)` and "run" for `model().run()`.
+
+    "" if it is not a call.
+    """
     return dotted_name(node.func) or last_name(node.func) if isinstance(node, ast.Call) else ""

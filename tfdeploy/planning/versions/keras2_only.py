@@ -36,8 +36,10 @@ _LEGACY_OPTIMIZERS = ("Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", 
 
 
 def _qualify_keras_names(parts: Mapping[str, str]) -> frozenset[str]:
-    """Return the full names, "keras.PART.NAME". `parts`: part of Keras -> its names, separated by
-    blanks; part "" is keras itself."""
+    """Return the full names, "keras.PART.NAME".
+
+    `parts`: part of Keras -> its names, separated by blanks; part "" is keras itself.
+    """
     full = (f"keras.{part}.{name}" for part, names in parts.items() for name in names.split())
     return frozenset(name.replace("..", ".") for name in full)
 
@@ -132,8 +134,10 @@ def first_use(program: Program, *, version1: bool = False) -> Keras2Use | None:
 
 
 def _describe(use: Use, *, version1: bool, in_graph: bool) -> str | None:
-    """Describe the use if only Keras 2 has the name, or does what the program expects of it; else
-    None."""
+    """Describe the use if only Keras 2 has the name, or does what the program expects of it.
+
+    Return None for any other use.
+    """
     name = _name_today(use)
     of_version1 = version1 or use.name.startswith("compat.v1.")
     part = name.split(".")[1] if name.startswith("keras.") else ""

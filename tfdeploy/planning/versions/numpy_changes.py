@@ -124,8 +124,10 @@ def _has_one_element(value: ast.expr) -> bool:
 
 
 def _is_list_of(node: ast.expr, number: int | None = None) -> bool:
-    """Return whether the node is a literal list of one number. `number`: the number must equal
-    it."""
+    """Return whether the node is a literal list of one number.
+
+    `number`: the number must equal it.
+    """
     if not (
         isinstance(node, ast.List | ast.Tuple)
         and len(node.elts) == 1

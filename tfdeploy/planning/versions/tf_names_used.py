@@ -219,8 +219,10 @@ def _rooted(node: ast.expr, names: Names) -> tuple[str, str]:
 
 
 def _bound(module: ParsedFile, *, imports: bool = True, without: Collection[int] = ()) -> set[str]:
-    """Return the names that a module assigns anywhere. `without`: the ids of nodes that do not
-    count."""
+    """Return the names that a module assigns anywhere.
+
+    `without`: the ids of nodes that do not count.
+    """
     bound = {
         node.id
         for node in module.find(ast.Name)
