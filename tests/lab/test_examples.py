@@ -2,7 +2,8 @@
 nothing.
 
 Each example must reach the accuracy that its README states. Five examples run only in CI, or with
-`TFDEPLOY_TEST_ALL=1`. For these five, other tests cover in every session:
+`TFDEPLOY_TEST_ALL=1`. The list says which parts of them other tests cover in every session, and
+which parts only CI covers.
 
 - digits: `make demo` trains it. Only CI continues a run in another mode.
 - crnn: test_main_job.py has synchronous and asynchronous runs.

@@ -246,7 +246,7 @@ def test_after_the_wait_the_run_has_failed_and_says_why(hosts: NewCluster, kind:
     start(cluster, kind, restart_wait_s=2.0)
     kill_all(cluster, "r1", "n3")
     if kind == "gang":
-        # The loss of a peer also ends the other members.
+        # In a real gang, the loss of worker:2 also ends its peers.
         os.kill(cluster.status("r1", "worker:1").pid, signal.SIGKILL)
     states = cluster.wait_ended("r1", "n1", "n2")
     words = (

@@ -259,9 +259,9 @@ def make_lie(seed: int, number: int, said: HonestAnswer) -> list[bytes]:
 class LyingChannel(FramedChannel):
     """The real channel to one host that lies.
 
-    `seeds` returns for a verb the seed of a dishonest answer, or None for an honest answer. With
-    `patience_s`, the connection stays open after a lie, every third lie never ends, and each
-    timeout of the caller is at most `patience_s`.
+    `seeds(verb)` returns the seed of a dishonest answer, an answer to send as it is, or None for
+    the honest answer. With `patience_s`, the connection stays open after a lie, every third lie
+    never ends, and each timeout of the caller is at most `patience_s`.
     """
 
     def __init__(
@@ -357,8 +357,8 @@ def encode_honest_hello(host: str) -> Any:
 class LyingFleet(SshFleet):
     """The real fan-out to hosts that lie.
 
-    `seeds(host, verb)` returns the seed or the content of a lie, or None for an honest answer. A
-    channel that has ended is opened again. `patience_s`: see LyingChannel.
+    `seeds(host, verb)` and `patience_s` have the meaning that they have in LyingChannel. A channel
+    that has ended is opened again.
     """
 
     def __init__(self, seeds: Callable[[str, str], Seed], patience_s: float | None = None) -> None:

@@ -49,7 +49,8 @@ class Walk:
         self.run = f"{self.job}-{seed}"
         self.off: set[str] = set()
         self.cut: set[str] = set()
-        self.frozen: dict[str, int] = {}  # task -> pid
+        # {task: pid}
+        self.frozen: dict[str, int] = {}
         self.stopped = False
         self.began = time.monotonic()
         self.said = [f"seed {seed}: {self.mode}"]
@@ -89,7 +90,7 @@ class Walk:
             ways = [self._stop]
         self.chance.choice(ways)()
 
-    # --- what happens
+    # --- faults and repairs
 
     def _living(self) -> list[str]:
         return [task for task, host in self.tasks.items() if host not in self.off]
@@ -244,7 +245,7 @@ class Walk:
             )
         return "\n".join(said)
 
-    # --- what must hold
+    # --- checks at the end of a walk
 
     def settle(self) -> None:
         """Repair all faults and check that the run ends as the model predicts."""

@@ -20,7 +20,7 @@ import sys
 import time
 from typing import Any
 
-# Seconds. A process that holds a port lets callers wait when its minder was just killed.
+# Seconds. While a killed minder is replaced, a connect to a held port gets no answer.
 WITHIN_S = 30.0
 # The most connects to one end at the same time.
 MOST_OF_ONE = 24

@@ -106,7 +106,7 @@ def test_a_gang_starts_again_together(hosts: NewCluster) -> None:
     for task in tasks:
         cluster.wait_state("r1", task, "running")
     power_cut(cluster, "r1", "n3")
-    # The loss of a peer also ends the other members.
+    # In a real run, the loss of worker:2 also ends its peers.
     os.kill(cluster.status("r1", "worker:0").pid, signal.SIGKILL)
     cluster.wait_until(lambda: cluster.state("r1", "n2").again)
     # No task restarts before n3 is back.
