@@ -1,8 +1,9 @@
-"""The command line: each verb turns its flags into values, one operation and one renderer.
+"""Parse the command line, run one verb, and print its result.
 
-`arguments/VERB.py` has the record `Flags` of a verb; each field of it declares one flag.
-`verbs/VERB.py` has `run(flags)`, which returns the exit code. It is imported after the command line
-has been read, so `--help` is quick. Its imports stand at the top of the module. An import stands
-inside a function if only some command lines need it, or if it is slow and dialling the hosts can
-begin first. Verbs raise TfdeployError; `main` prints it.
+Each verb turns its flags into values, one operation and one renderer. `arguments/VERB.py` has the
+verb's record `Flags`, in which each field declares one flag. `verbs/VERB.py` has `run(flags)`,
+which returns the exit code. That module is imported after the command line has been read, so that
+`--help` is quick. Imports are at the top of a module. An import is inside a function if only some
+command lines need it, or if it is slow and dialling the hosts can begin first. Verbs raise
+TfdeployError, which `main` prints.
 """

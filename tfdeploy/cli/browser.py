@@ -1,4 +1,4 @@
-"""Open pages in the operator's browser, without putting a secret address on a command line."""
+"""Open pages in the operator's browser. A secret address never appears on a command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REDIRECT = (
 def open_in_browser(url: str) -> None:
     """Open a page whose address is not secret.
 
-    Every user of this machine can read the browser's command line.
+    The browser's command line contains the address, and every user of this machine can read it.
     """
     import webbrowser
 
@@ -32,9 +32,9 @@ def open_in_browser(url: str) -> None:
 
 @contextmanager
 def open_secret_url(url: str) -> Iterator[None]:
-    """Open a page whose address is secret, through a private file that redirects to it.
+    """Open a page whose address is secret, through a private file that redirects to the address.
 
-    The file is removed when the block ends. A browser from a snap or flatpak may not be allowed to
+    The file is removed at the end of the block. A browser from a snap or flatpak may be unable to
     read the file, so the verb also prints the address.
     """
     folder = tempfile.mkdtemp(prefix="tfdeploy-", dir=_find_private_folder())  # mode 0700

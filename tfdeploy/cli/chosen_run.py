@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LookupScope:
-    """The hosts and the job among which runs are searched for.
+    """The hosts and the job to which a search for runs is limited.
 
-    `inventory` is not limited by --limit and --exclude; it has no hosts if it cannot be read. `job`
-    comes from the job file.
+    `inventory`: not limited by --limit and --exclude. It has no hosts if it cannot be read. `job`:
+    the job of the job file.
     """
 
     flags: CommonFlags
@@ -37,7 +37,7 @@ class LookupScope:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """The hosts to ask for runs."""
+        """Return the hosts to ask for runs."""
         return (
             select(self.inventory, self.flags.limit, self.flags.exclude).hosts
             if self.inventory.hosts
@@ -46,13 +46,13 @@ class LookupScope:
 
     @property
     def unasked(self) -> tuple[str, ...]:
-        """The names of the hosts that --limit and --exclude leave out."""
+        """Return the names of the hosts that --limit and --exclude leave out."""
         return tuple(host.name for host in self.inventory.hosts if host not in self.hosts)
 
     def select_run_hosts(self, plan: Plan) -> frozenset[str] | None:
-        """Return the hosts of the run that --limit and --exclude select, or None for all of them.
+        """Return the hosts of the run that --limit and --exclude select. None: all of them.
 
-        The patterns can also name hosts and roles that only the plan has. Raises UsageError if they
+        The patterns may name hosts and roles that are only in the plan. Raises UsageError if they
         select no host.
         """
         if not self.flags.selects_hosts:
@@ -72,7 +72,7 @@ class LookupScope:
 
 
 def _add_run_hosts(plan: Plan, inventory: Inventory) -> Inventory:
-    """Return the inventory with the hosts and roles of the plan added to it."""
+    """Return the inventory with the hosts and roles of the plan added."""
     known = {host.name for host in inventory.hosts}
     hosts = (
         *inventory.hosts,
@@ -87,8 +87,8 @@ def _add_run_hosts(plan: Plan, inventory: Inventory) -> Inventory:
 class ChosenRun(NamedTuple):
     """The run that a verb is about.
 
-    `only_hosts`: the selected hosts, None for all. `exit_code`: the worst one among the hosts whose
-    plan cannot be used; their errors have been printed.
+    `only_hosts`: the selected hosts; None: all. `exit_code`: the most severe exit code among the
+    hosts whose plan cannot be used. Their errors have been printed.
     """
 
     plan: Plan
@@ -99,7 +99,7 @@ class ChosenRun(NamedTuple):
 def choose_run(flags: OneRunFlags, fleet: Fleet, *, live_first: bool = False) -> ChosenRun:
     """Return the run that the flags name, or the newest one of the job.
 
-    With `live_first`, a live run is preferred to a newer one that has ended. Prints the errors of
+    `live_first`: True to prefer a live run to a newer one that has ended. Prints the errors of
     hosts whose plan cannot be used.
     """
     scope = read_lookup_scope(flags, flags.run_prefix)
@@ -126,7 +126,8 @@ def choose_run(flags: OneRunFlags, fleet: Fleet, *, live_first: bool = False) ->
 
 
 def read_lookup_scope(flags: CommonFlags, run_prefix: str | None = None) -> LookupScope:
-    """Return where to search for runs; a broken job file or inventory need not be an error.
+    """Return the hosts and the job to search for runs, even if the job file or the inventory is
+    broken.
 
     A broken job file is ignored with a message. A broken inventory is ignored if the store knows
     the hosts of `run_prefix`. Raises UsageError if no hosts are known.

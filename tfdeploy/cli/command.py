@@ -62,7 +62,7 @@ def _refuse_unknown_verb(verb: str) -> None:
 
 
 def show_command_error(argv: list[str], error: TfdeployError) -> int:
-    """Print the error as text or JSON, as the flags in `argv` say, and return its exit code."""
+    """Print the error as text or JSON, as the flags in `argv` request, and return its exit code."""
     # Imported here because most command lines end without an error.
     from tfdeploy.ui.errors import show_error
 
@@ -78,8 +78,10 @@ def _wants_json(argv: list[str]) -> bool:
 
 
 def _split_at_dashes(argv: list[str]) -> tuple[list[str], list[str] | None]:
-    """Return the arguments before and after the first `--`; None for the latter if there is no
-    `--`."""
+    """Return the arguments before and after the first `--`.
+
+    Without a `--`, the second value is None.
+    """
     if "--" not in argv:
         return argv, None
     dashes = argv.index("--")

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def make_confirm(flags: CommonFlags) -> Callable[[str], bool]:
-    """Return a function that asks the operator a question and remembers the answer.
+    """Return a function that asks the operator a question, and remembers the answer.
 
-    -y answers yes. Without a terminal, or with --json, the answer is no.
+    With -y, the answer is yes. Otherwise, with --json or without a terminal, the answer is no.
     """
 
     @lru_cache(maxsize=64)

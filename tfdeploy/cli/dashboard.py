@@ -27,21 +27,22 @@ if TYPE_CHECKING:
     from tfdeploy.model.status.run_status import RunView
     from tfdeploy.transport.protocols import Fleet
 
-# The kinds of recorded events that the dashboard shows. The hosts report the state of the run.
+# The kinds of recorded events that the dashboard shows. Other kinds are not needed, because the
+# hosts report the state of the run.
 _REPLAYED_KINDS = ("task", "host", "note")
 
 
 class LaunchDashboard:
-    """The dashboard of a launch, opened at its step `start`.
+    """The dashboard of a launch, which opens at the step `start` of the launch.
 
-    `show` gets the events before that step, and all events after `q` was typed.
+    `show`: gets the events before that step, and all events after `q` was typed.
     """
 
     def __init__(self, flags: CommonFlags, run: str, show: Emit) -> None:
         self.flags, self.run, self.show = flags, run, show
         self.board: Dashboard | None = None
         self._stack = ExitStack()
-        # Events to replay: on the dashboard when it opens, by `show` if the launch then fails.
+        # Events to replay: on the dashboard when it opens, or with `show` if the launch fails.
         self._events: list[Event] = []
 
     def __enter__(self) -> LaunchDashboard:
@@ -60,7 +61,7 @@ class LaunchDashboard:
 
     @property
     def has_quit(self) -> bool:
-        """True if `q` was typed. The launch goes on; nothing is shown after it."""
+        """True if `q` was typed. The launch then continues without the dashboard."""
         return self.board is not None and self.board.view.quit
 
     def __call__(self, event: Event) -> None:
@@ -96,11 +97,11 @@ def show_dashboard(
     only_hosts: frozenset[str] | None = None,
     launch_board: Dashboard | None = None,
 ) -> int:
-    """Show the run, or its tasks on `only_hosts`, on the whole terminal until it ends.
+    """Show the run, or its tasks on `only_hosts`, on the whole terminal until the run ends.
 
-    `record` gets all events, `record_lines` gets the lines of the tasks. `last_lines`: how many
-    earlier lines of each task are shown. `launch_board`: the dashboard of the launch, whose view
-    is kept. Returns the exit code of the run, or 0 if the operator left with `q`.
+    `record`: gets all events. `record_lines`: gets the lines of the tasks. `last_lines`: how many
+    earlier lines of each task are shown. `launch_board`: the dashboard of the launch, whose view is
+    kept. Returns the exit code of the run, or 0 if the operator left with `q`.
     """
     shown_plan = plan if only_hosts is None else _restrict_plan(plan, only_hosts)
     board = Dashboard(
@@ -167,7 +168,8 @@ def _run_verb(flags: CommonFlags, argv: Sequence[str]) -> None:
 
 
 def _show_recorded_events(board: Dashboard, plan: Plan) -> None:
-    """Show the events that this machine has recorded: earlier attempts and the first death."""
+    """Show the events that this machine has recorded, such as earlier attempts and the first
+    death."""
     hosts = {host.host for host in plan.hosts}
     for event in open_run_store().events(plan.run):
         if event.kind in _REPLAYED_KINDS and (event.host is None or event.host in hosts):
@@ -177,10 +179,11 @@ def _show_recorded_events(board: Dashboard, plan: Plan) -> None:
 def _load_samples(
     board: Dashboard, fleet: Fleet, plan: Plan, only_hosts: frozenset[str] | None
 ) -> None:
+    """Add the samples that the hosts have stored to the curves of the dashboard."""
     try:
         board.begin_with(samples(fleet, plan, only_hosts))
     except TfdeployError:
-        return  # the curves then begin at this moment
+        return  # the curves then begin now
 
 
 def _restrict_plan(plan: Plan, only_hosts: frozenset[str]) -> Plan:

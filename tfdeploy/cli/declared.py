@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# The group of flags of which a command line may have at most one.
+# The name of a group of flags of which a command line may have at most one.
 ALTERNATIVES = "alternatives"
 
 
@@ -21,11 +21,11 @@ def option(
     more_flags: Any = (),
     **options: Any,
 ) -> Any:
-    """Return a dataclass field whose value the flags `names` set.
+    """Return a dataclass field whose value is set by the flags `names`.
 
     `env`: a function that takes the field's name and returns the default from the environment, or
-    None. `group`: the title above the flag in the help. `more_flags`: further flags that set the
-    same field, each with its options for add_argument. `options` go to add_argument.
+    None. `group`: the title above the flag in the help. `more_flags`: {further flag that sets the
+    same field: its options for add_argument}. `options`: passed to add_argument.
     """
     declared = {
         "names": names,
@@ -50,7 +50,7 @@ def argument(metavar: str, **options: Any) -> Any:
 def add_declared_arguments(
     parser: argparse.ArgumentParser, record: type[Any], last_group: str = ""
 ) -> None:
-    """Add the flags that the fields of `record` declare; those of `last_group` come last."""
+    """Add the flags that the fields of `record` declare. Those of `last_group` come last."""
     groups: dict[str | None, Any] = {None: parser}
     declared = [each for each in fields(record) if each.metadata]
     for each in sorted(declared, key=lambda each: each.metadata["group"] == last_group):

@@ -1,6 +1,7 @@
-"""Turn argparse's namespace into one frozen record per verb. No verb sees the namespace.
+"""Convert argparse's namespace into one frozen record per verb. No verb uses the namespace.
 
-`CommonFlags` has the flags that all verbs share. A verb's record, in `arguments/`, adds its own.
+`CommonFlags` has the flags that all verbs share. The record of a verb, in `arguments/`, adds the
+verb's own flags.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def _default_color(field_name: str) -> str:
 
 
 class VerbFlags:
-    """The base of every verb's record: what the verb's help says and which flags it takes.
+    """The base of every verb's record, with the text of the verb's help and the flags that it
+    accepts.
 
     Each record is a dataclass.
     """
@@ -79,7 +81,7 @@ _NO_COLOR = {
 class CommonFlags(VerbFlags):
     """The flags of all verbs, from the command line or from TFDEPLOY_<FLAG>.
 
-    `after_dashes`: the arguments after `--`, None if there is no `--`.
+    `after_dashes`: the arguments after `--`; None if there is no `--`.
     """
 
     inventory: str | None = _common_option(
@@ -139,10 +141,11 @@ class CommonFlags(VerbFlags):
         return terminal_of(stream, self.color)
 
     def full_command(self, text: str) -> str:
-        """Return `text` with the -i and -j of this command line added to each tfdeploy command.
+        """Return `text` with the -i and -j of this command line added to each tfdeploy command in
+        it.
 
-        The operator can then type the commands as printed. Values from the environment are not
-        added.
+        The operator can then type the commands as they are printed. Values from the environment are
+        not added, because they apply to the next command too.
         """
         candidates = (("-i", self.inventory, "inventory"), ("-j", self.job, "job"))
         file_flags = [
@@ -178,7 +181,7 @@ class CommonFlags(VerbFlags):
 class OneRunFlags(CommonFlags):
     """The flags of a verb that is about one run.
 
-    `run_prefix`: the run's id or a unique prefix of it.
+    `run_prefix`: the run's id, or a unique prefix of it.
     """
 
     run_prefix: str | None = argument("RUN", nargs="?", help=RUN_HELP)
@@ -244,7 +247,8 @@ def make_flags(
 
 
 def read_common_flags(argv: Sequence[str]) -> CommonFlags:
-    """Return the common flags in `argv`, of any verb; the defaults if they cannot be read."""
+    """Return the common flags in `argv`, which may be of any verb. If they are invalid, return
+    defaults."""
     try:
         return make_flags(CommonFlags, "tfdeploy", _common_parser().parse_known_args(argv)[0], None)
     except UsageError:
@@ -258,9 +262,9 @@ def _common_parser() -> Parser:
 
 
 def move_verb_first(argv: list[str]) -> list[str]:
-    """Return `argv` with common flags that stand before the verb moved behind it.
+    """Return `argv` with the common flags before the verb moved behind it.
 
-    Arguments that begin with an unknown flag are returned unchanged.
+    `argv` is returned unchanged if it begins with an unknown flag.
     """
     takes_value = {
         flag: action.nargs != 0
@@ -281,6 +285,10 @@ def move_verb_first(argv: list[str]) -> list[str]:
 
 
 def _refuse_host_selection(reason: str, prog: str, values: dict[str, object]) -> None:
+    """Raise UsageError if --limit or --exclude is set, on the command line or in the environment.
+
+    In the environment, they are allowed for verbs that ask no host.
+    """
     for flag in ("limit", "exclude"):
         exported = env_default(flag)
         value = values.get(flag)

@@ -1,4 +1,4 @@
-"""Open sessions to the hosts, in the name of the operator."""
+"""Open sessions to the hosts, and name the operator to them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def begin_dialling(hosts: Iterable[Host]) -> None:
-    """Start connecting to the hosts before the modules that need the connections are imported.
+    """Start connecting to the hosts before the modules that use the connections are imported.
 
     The import takes as long as some hosts take to answer.
     """
@@ -30,7 +30,10 @@ def begin_dialling(hosts: Iterable[Host]) -> None:
 
 @contextmanager
 def open_fleet(flags: CommonFlags, bwlimit: int | None = None) -> Iterator[SshFleet]:
-    """Yield a fleet and close it at the end. `bwlimit`: bytes a second and host."""
+    """Yield a fleet, and close it at the end.
+
+    `bwlimit`: bytes per second for each host. None: the host's own setting counts.
+    """
     from tfdeploy.transport.fleet import SshFleet
 
     fleet = SshFleet(
@@ -43,7 +46,7 @@ def open_fleet(flags: CommonFlags, bwlimit: int | None = None) -> Iterator[SshFl
 
 
 def show_notice(host: str, text: str) -> None:
-    """Print on stderr what a host waits for, in verbs whose view does not show it."""
+    """Print a notice about a host on stderr, for verbs whose view does not show notices."""
     print(f"[{host}] {text}", file=sys.stderr, flush=True)
 
 

@@ -2,7 +2,7 @@
 
 The first signal starts the rollback. The second Ctrl-C or SIGTERM prints what a third one does: it
 ends tfdeploy and leaves the rollback to the hosts. A closed terminal sends SIGHUP several times, so
-only the first SIGHUP counts.
+later SIGHUPs are ignored.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class Signalled(KeyboardInterrupt):
 def interruptible_once(second_message: str = ROLLING_BACK) -> Iterator[None]:
     """Raise KeyboardInterrupt on the first signal and print `second_message` on the second one.
 
-    Works in the main thread only. A signal that is ignored (by `nohup`, for example) stays ignored.
-    If the block swallows the interrupt, it is raised at the end of the block.
+    This works in the main thread only. A signal that was ignored before (by `nohup`, for example)
+    stays ignored. If the block suppresses the interrupt, it is raised again at the end of the
+    block.
     """
     received = 0
     first: KeyboardInterrupt | None = None
@@ -74,7 +75,10 @@ def interruptible_once(second_message: str = ROLLING_BACK) -> Iterator[None]:
 
 
 def end_interrupted(interrupt: KeyboardInterrupt) -> int:
-    """Print that the process was interrupted. End it by the signal, or return the exit code 130."""
+    """Print that the process was interrupted, and return 130, the exit code.
+
+    A process that received SIGTERM or SIGHUP ends by that signal instead.
+    """
     if threading.current_thread() is threading.main_thread():
         # A second Ctrl-C must not turn the exit code 130 into a death by signal.
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -16,8 +16,8 @@ from tfdeploy.errors import TfdeployError
 def program() -> NoReturn:
     """Run the installed command `tfdeploy`, and exit as soon as `main` has returned.
 
-    Threads are not waited for, and the interpreter is not torn down: with six hundred modules that
-    would take a fifth of a quick verb's time.
+    The exit neither waits for threads nor tears down the interpreter. With six hundred modules,
+    that would take a fifth of the time of a quick verb.
     """
     _drop_relative_path_entries()
     code = main()
@@ -34,8 +34,10 @@ def program() -> NoReturn:
 
 
 def _drop_relative_path_entries() -> None:
-    """Remove relative entries of PATH, so that ssh, git and rsync never come from the current
-    folder."""
+    """Remove the relative entries of PATH.
+
+    So ssh, git and rsync are never taken from the current folder.
+    """
     entries = os.environ.get("PATH", "").split(os.pathsep)
     if not all(map(os.path.isabs, entries)):
         absolute_path = os.pathsep.join(filter(os.path.isabs, entries))
@@ -49,7 +51,7 @@ def _drop_relative_path_entries() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code, as listed in tfdeploy/errors.py.
 
-    Prints a traceback only for a bug (exit code 70).
+    Only a bug prints a traceback (exit code 70).
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -81,6 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _report_bug() -> int:
+    """Print the current exception with its traceback, and return the exit code of a bug."""
     sys.excepthook(*sys.exc_info())  # prints the traceback
     print("this is a bug in tfdeploy; the lines above say where", file=sys.stderr)
     return 70
@@ -96,7 +99,10 @@ def _run_verb(arguments: list[str]) -> int:
 
 
 def _drop_unwritten_output() -> None:
-    """Drop output that cannot be written, which would fail again at exit with a second message."""
+    """Drop output that cannot be written.
+
+    Otherwise the interpreter would write it again at exit and print a second message.
+    """
     try:
         sys.stdout.flush()
     except OSError:
@@ -104,8 +110,10 @@ def _drop_unwritten_output() -> None:
 
 
 def _silence_stdout() -> None:
-    """Send what is left in the buffer to /dev/null, so that the interpreter prints no error at
-    exit."""
+    """Redirect stdout to /dev/null.
+
+    Otherwise the interpreter would print an error at exit about the output that is still buffered.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 

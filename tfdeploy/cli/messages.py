@@ -24,16 +24,19 @@ def show_errors(flags: CommonFlags, errors: Mapping[str, TfdeployError], prefix:
 
 
 def unasked_hosts(plan: Plan, only_hosts: Collection[str] | None) -> list[str]:
-    """Return the hosts of the run that are not in `only_hosts`. With None, all hosts are asked."""
+    """Return the names of the run's hosts that are not in `only_hosts`.
+
+    None: the verb asks all hosts, so the result is empty.
+    """
     return [
         host.host for host in plan.hosts if only_hosts is not None and host.host not in only_hosts
     ]
 
 
 def show_unasked(flags: CommonFlags, hosts: Iterable[str], purpose: str = "") -> None:
-    """Print which hosts --limit and --exclude left out, so that nobody takes them as verified.
+    """Print which hosts --limit and --exclude left out, so that nobody believes they were verified.
 
-    `purpose`: what the hosts would have been asked for, as " for ...".
+    `purpose`: the purpose of asking the hosts, such as " for a newer keep".
     """
     names = tuple(hosts)
     if names and not flags.quiet:

@@ -1,4 +1,4 @@
-"""Parse values of the command line and of TFDEPLOY_<FLAG>, and explain values that are wrong."""
+"""Parse values of the command line and of TFDEPLOY_<FLAG>, and explain invalid values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tfdeploy.model.text.units import bytes_of, rate_of, seconds_of
 
 V = TypeVar("V")
 
-# The difflib ratio of --mdoe and --mode. That of --deep and --mode is half of it.
+# The least difflib ratio of a suggestion. That of mdoe and mode is 0.75, that of deep and mode 0.5.
 _MIN_SIMILARITY = 0.75
 _CONSENT_FLAGS = (
     "--everything",
@@ -53,7 +53,8 @@ class Parser(argparse.ArgumentParser):
     def refuse_unknown(
         self, unknown_args: list[str], after_dashes: list[str] | None = None
     ) -> NoReturn:
-        """Raise UsageError for arguments that argparse did not recognise; name the nearest flag.
+        """Raise UsageError for arguments that argparse did not recognise. The error names the
+        nearest flag.
 
         `after_dashes`: the arguments after `--`.
         """
@@ -101,8 +102,11 @@ def unknown_choice_error(
 
 
 def closest_name(word: str, known: Iterable[str]) -> str | None:
-    """Return the name in `known` that is most similar to `word`, or the only one that begins with
-    it; None if there is none."""
+    """Return the name in `known` that is most similar to `word`, or None.
+
+    If none is similar enough, return the only name that begins with `word`, if there is exactly
+    one.
+    """
     names = {each.lstrip("-"): each for each in known}
     bare_word = word.lstrip("-")
     similar = difflib.get_close_matches(bare_word, names, n=1, cutoff=_MIN_SIMILARITY)
@@ -114,7 +118,7 @@ def closest_name(word: str, known: Iterable[str]) -> str | None:
 def is_consent_flag(flag: str) -> bool:
     """True for a flag that answers a question or overrides a refusal.
 
-    Such a flag is never suggested for a typing error.
+    Such a flag is never suggested for a misspelt flag.
     """
     return flag in _CONSENT_FLAGS or flag.startswith("--allow-")
 
@@ -146,7 +150,8 @@ def integer_reader(
 
 
 def _explain_value_error(read: Callable[[str], V]) -> Callable[[str], V]:
-    """Return `read` with its ValueError turned into an error whose text argparse shows."""
+    """Return a function like `read`, but with its ValueError turned into an error that argparse
+    shows."""
 
     def read_or_explain(text: str) -> V:
         try:

@@ -40,6 +40,7 @@ def load_job_if_any(flags: CommonFlags) -> Job | None:
 
 
 def _load_found_job(flags: CommonFlags, job_file: FoundFile) -> Job:
+    """Return the job of this file. Prints the path of a file that is not in the current folder."""
     if not job_file.named and job_file.path.parent != Path.cwd():
         _print_file_used(flags, f"job: {os.path.relpath(job_file.path)}")
     inventory_flag = _suggest_inventory_flag_if_others_can_write(flags, job_file)
@@ -65,8 +66,8 @@ def load_project_inventory(flags: CommonFlags) -> Inventory:
 def find_inventory_file(flags: CommonFlags, job: Job | None) -> Path:
     """Return the path of the inventory.
 
-    Prints the path if neither the command line nor the current folder shows it. Raises ConfigError
-    and Refused.
+    Prints the path if neither the command line nor the current folder makes it obvious. Raises
+    ConfigError and Refused.
     """
     job_file = config.find_job(flags.job, Path.cwd()) if job else None
     file = config.find_inventory(
@@ -80,6 +81,7 @@ def find_inventory_file(flags: CommonFlags, job: Job | None) -> Path:
 
 
 def _describe_unused_file(file: FoundFile) -> str:
+    """Return which other inventory is not used and why, or "" if there is no other one."""
     if file.unused is None:
         return ""
     unused = f"{os.path.relpath(file.unused)} is not used"
@@ -91,7 +93,7 @@ def _describe_unused_file(file: FoundFile) -> str:
 
 
 def refuse_files_of_others(file: FoundFile, naming_flags: str) -> None:
-    """Raise Refused if another user can change a file that was searched for.
+    """Raise Refused if another user can change a file that tfdeploy has searched for.
 
     For a file that the operator named, only a warning is printed. `naming_flags`: the flags that
     name the file, which the error suggests.

@@ -1,4 +1,4 @@
-"""Make and check the ids of runs."""
+"""Make ids of runs, and check names of runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def make_run_id(job: str, now: float) -> str:
 
 
 def check_run_name(name: str) -> str:
-    """Return the name if it can name a run. Raises UsageError otherwise."""
+    """Return the name if it is valid for a run. Raises UsageError otherwise."""
     if not NAME.match(name):
         raise UsageError(
             f"{name!r} cannot name a run",

@@ -1,7 +1,7 @@
 """Serve a page on loopback, under a path that only the operator knows.
 
-A request makes the page again if it is older than MAX_AGE_S. A page of another site cannot read it:
-that page does not know the path, and requests with another host name are refused.
+A request makes the page again if it is older than MAX_AGE_S. A page of another site cannot read the
+served page: it does not know the path, and requests with another host name are refused.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 from tfdeploy.errors import TfdeployError
 
 MAX_AGE_S = 5.0
-PATH_BYTES = 16
-REQUEST_TIMEOUT_S = 10.0
-# Each connection takes a thread, and any user of this machine can connect.
+PATH_BYTES = 16  # random bytes in the path
+REQUEST_TIMEOUT_S = 10.0  # a connection that is silent for this long is closed
+# Each connection needs a thread, and any user of this machine can connect.
 MAX_CONNECTIONS = 128
 
 
@@ -41,7 +41,10 @@ class ServedPage(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}{self.path}"
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Wait for a free connection: at most REQUEST_TIMEOUT_S if the others send nothing."""
+        """Wait for a free connection slot.
+
+        If the other connections send nothing, a slot becomes free after at most REQUEST_TIMEOUT_S.
+        """
         return self._connection_slots.acquire()
 
     def shutdown_request(self, request: Any) -> None:
@@ -50,6 +53,7 @@ class ServedPage(ThreadingHTTPServer):
         self._connection_slots.release()
 
     def text(self) -> bytes:
+        """Return the page in UTF-8. It is made again if it is too old. Raises TfdeployError."""
         with self._lock:
             if not self._page or time.monotonic() - self._made_at > MAX_AGE_S:
                 self._page = self._make_page().encode("utf-8", "replace")

@@ -21,7 +21,7 @@ def state_folder() -> Path:
 
 
 def tree_cache_folder() -> Path:
-    """Return the folder in which listings of code and data are cached between commands."""
+    """Return the folder that caches the hashes of code and wheels between commands."""
     return state_folder() / "trees"
 
 
@@ -29,7 +29,7 @@ _check_state_root = lru_cache(maxsize=1)(check_state_root)
 
 
 def open_run_store() -> RunStore:
-    """Return the store of the runs that this machine remembers."""
+    """Return the store of the runs that this machine has recorded."""
     from tfdeploy.store.runs import RunStore
 
     return RunStore(state_folder())

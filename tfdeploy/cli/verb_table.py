@@ -25,7 +25,7 @@ VERBS = {
     "lab": "start and stop a throw-away cluster on this machine",
     "docs": "print the reference of the two files",
 }
-# {verb of another tool: what to type here}
+# {verb of another tool: the verb of tfdeploy to suggest, which may have flags}
 OTHER_NAMES = {
     "attach": "status --watch",
     "cancel": "stop",
@@ -43,5 +43,5 @@ OTHER_NAMES = {
     "up": "launch",
     "watch": "status --watch",
 }
-# The verbs that read no inventory and ask no host.
+# The verbs that read no inventory and contact no host.
 NO_FILES = ("docs", "init", "lab")

@@ -1,4 +1,4 @@
-"""Write a page to a file: completely or not at all.
+"""Write a page to a file, completely or not at all.
 
 An existing file is replaced only if the operator asked for that.
 """
@@ -32,7 +32,7 @@ def check_page_target(target: Path, overwrite: bool) -> None:
 def write_page(target: Path, html: str, overwrite: bool) -> None:
     """Write the page, readable by this user alone, because it contains lines of logs.
 
-    Raises UsageError, also if the file was created meanwhile and `overwrite` is false.
+    Raises UsageError, also if the file exists by now and `overwrite` is false.
     """
     try:
         check_page_target(target, overwrite)

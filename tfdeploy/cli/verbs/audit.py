@@ -1,4 +1,5 @@
-"""Run `tfdeploy audit`: show who did what on the hosts, and what is left there. Only reads."""
+"""Run `tfdeploy audit`: show who did what on the hosts, and what is left on them. Changes
+nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def _find_subject(
 ) -> tuple[Subject, tuple[Host, ...], UsageError | None]:
     """Return what to audit, the hosts to ask, and the error if the run has no plan.
 
-    A run that was rolled back has no plan. The audit logs know it by its whole id.
+    A run that was rolled back has no plan. The audit logs of the hosts contain its whole id.
     """
     if flags.run_prefix is None:
         return Subject(), load_project_inventory(flags).hosts, None

@@ -47,9 +47,9 @@ def run(flags: Flags) -> int:
 def _describe_launch(job: Job, inventory: Inventory, all_hosts: Inventory) -> Launch:
     """Return a launch that is never started.
 
-    Its plan says which ports and how many tasks each host will have.
+    Its plan shows which ports and how many tasks each host would have.
     """
-    # A check reports what a launch refuses.
+    # A launch refuses these cases without the options. A check must report them.
     options = Options(allow_public=True, allow_open=True)
     identity = (time.time(), operator_name(), lock_holder())
     return Launch(

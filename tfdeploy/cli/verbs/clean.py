@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     _Rows = dict[str, list[CleanRow]]
 
-# A key beside the names of hosts, which cannot contain a blank.
+# The key of this machine's rows. No host has this name, because names of hosts contain no blank.
 THIS_MACHINE = "this machine"
 
 
@@ -105,7 +105,7 @@ def _refuse_unusable_flags(flags: Flags) -> None:
 
 
 def _confirmed_command(flags: Flags) -> str:
-    """Return the command that answers the question of --everything, for the same hosts."""
+    """Return the command for the same hosts that also answers the question of --everything."""
     limits = [
         word
         for name in ("limit", "exclude")
@@ -152,6 +152,7 @@ def _format_total_size(rows: _Rows) -> str:
 def _show_removable(
     flags: Flags, removable: Candidates, local_records: LocalRuns, rows: _Rows
 ) -> None:
+    """Print what would be removed, what stays and why, and the errors of hosts."""
     show_errors(flags, removable.errors)
     if flags.json:
         return
@@ -175,6 +176,7 @@ def _show_removable(
 def _print_json(
     flags: Flags, rows: _Rows, removed_rows: _Rows, errors: Mapping[str, TfdeployError]
 ) -> None:
+    """Print the answer of --json. Without --json, print nothing."""
     if not flags.json:
         return
     hosts: list[CleanedRow] = []

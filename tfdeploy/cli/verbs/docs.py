@@ -1,6 +1,6 @@
 """Run `tfdeploy docs`: print the reference of the two files, or a JSON Schema.
 
-The reference is made from the tables that validation reads.
+The reference is made from the tables that also validate the files.
 """
 
 from __future__ import annotations

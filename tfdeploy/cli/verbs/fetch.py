@@ -1,6 +1,6 @@
 """Run `tfdeploy fetch`: copy checkpoints, files and logs of a run to this machine.
 
-With --onto it copies `keep` to another host instead.
+With --onto, it copies `keep` to another host instead.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def run(flags: Flags) -> int:
 
 
 def _selected_parts(flags: Flags) -> tuple[str, ...]:
-    """Return the parts that the command line names, or all."""
+    """Return the parts that the command line names. Without any, return all parts."""
     return tuple(part for part in PARTS if getattr(flags, part)) or PARTS
 
 
@@ -87,7 +87,10 @@ def _refuse_flags_beside_onto(flags: Flags) -> None:
 
 
 def _make_default_folder() -> Path:
-    """Create ./fetched with a .gitignore, so that no sync sends it as code, and return it."""
+    """Create the folder ./fetched and return it. Raises Refused.
+
+    Its .gitignore prevents that a sync sends the folder as code.
+    """
     folder = Path("fetched")
     try:
         folder.mkdir(exist_ok=True)
@@ -100,7 +103,8 @@ def _make_default_folder() -> Path:
 
 
 def _is_new_or_empty(folder: Path) -> bool:
-    """True if the folder has no files. Existing files may be code, which no .gitignore may hide."""
+    """True if the folder has no files. Existing files may be code, which a .gitignore must not
+    hide."""
     try:
         return not any(folder.iterdir())
     except OSError:

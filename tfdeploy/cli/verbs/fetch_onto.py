@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def copy_keep_onto(flags: Flags, host: str) -> int:
-    """Copy the newest keep to `host`. Needs the job file and the inventory, as launch does."""
+    """Copy the newest keep to `host`, and return the exit code.
+
+    As for a launch, the job file and the inventory must exist.
+    """
     job = load_job(flags)
     whole_inventory = load_whole_inventory(flags, job)
     inventory = select(whole_inventory, flags.limit, flags.exclude)

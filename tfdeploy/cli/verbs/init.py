@@ -1,6 +1,6 @@
 """Run `tfdeploy init`: write a commented tfdeploy.yaml and inventory to a folder.
 
-Asks questions on a terminal only, and overwrites no file.
+It asks questions only on a terminal, and overwrites no file.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ def run(flags: Flags) -> int:
 
 
 def _print_used_inventory(flags: Flags, path: Path) -> None:
-    """Print which existing inventory is used instead of a new one. Raises ConfigError."""
+    """Print which existing inventory is used instead of a new one. Raises UsageError,
+    ConfigError."""
     path = Path.cwd() / path.expanduser()
     source = (
         "TFDEPLOY_INVENTORY" if flags.inventory == os.environ.get("TFDEPLOY_INVENTORY") else "-i"
@@ -110,9 +111,9 @@ def _ask_or_default(
     default: str,
     check_and_format: Callable[[str], str],
 ) -> str:
-    """Return the checked value: from the command line, else from the operator, else the default.
+    """Return the checked value from the command line, else from the operator, else the default.
 
-    After a wrong answer the question is asked again, until the terminal's input ends. Raises
+    After an invalid answer the question is asked again, until the terminal's input ends. Raises
     UsageError.
     """
     if (
@@ -139,7 +140,7 @@ def _make_inventory_text(text: str) -> str:
 
 
 def _check_mode(text: str) -> str:
-    """Return the mode if there is one of that name. Raises UsageError otherwise."""
+    """Return the mode if it exists. Raises UsageError otherwise."""
     if text not in MODES:
         raise unknown_choice_error(text, MODES, "--mode")
     return text
@@ -165,6 +166,7 @@ def _parse_hosts(text: str) -> dict[str, dict[str, str]]:
 
 
 def _split_command(line: str) -> list[str]:
+    """Return the words of a command line. Raises UsageError."""
     try:
         return shlex.split(line)
     except ValueError as error:
@@ -237,6 +239,7 @@ def _print_result(flags: Flags, written: list[Path], kept: list[Path], next_step
 
 
 def _describe_next_step(inventory: Path, has_hosts: bool) -> str:
+    """Return what the operator does next. `has_hosts`: True if the inventory has real hosts."""
     python = "the Python that has TensorFlow there as `python:`"
     what = f"write {python}" if has_hosts else f"write your hosts, and {python},"
     return f"{what} into {inventory}, then tfdeploy trust, {_FIRST_COMMANDS}"

@@ -37,10 +37,10 @@ def run(flags: Flags) -> int:
 
 
 def _load_naming_job(flags: Flags) -> Job | None:
-    """Return the job, whose file may name the inventory; None if there is none.
+    """Return the job, whose file may name the inventory, or None if there is no job.
 
-    With -i, the job file is not read. With TFDEPLOY_INVENTORY, it is read only to name the
-    inventory that is not used, so errors in it do not matter.
+    With -i, the job file is not read. With TFDEPLOY_INVENTORY, it is read only to print which
+    inventory is not used, so errors in the job file do not matter.
     """
     exported = env_default("inventory")
     if flags.inventory != exported:
@@ -56,7 +56,7 @@ def _load_naming_job(flags: Flags) -> Job | None:
 def inventory_as_json(inventory: Inventory, file: InventoryFile) -> InventoryAnswer:
     """Return the answer of --json: the settings and roles of each host, and where each is set.
 
-    "from" has file:line of each setting. A setting that "from" lacks is not in the file.
+    "from" has file:line of each setting. A setting that is not in "from" is not in the file.
     """
     hosts: list[InventoryHostRow] = []
     for host in inventory.hosts:

@@ -169,7 +169,7 @@ def _show_plan(flags: Flags, plan: Plan) -> int:
 
 
 def _print_next_commands(flags: Flags, run: str) -> None:
-    """Print how to follow and to stop the run, if this command does neither."""
+    """Print how to follow and to stop the run, unless this command waits for its end."""
     if not flags.wait and not flags.quiet:
         for line in (
             f"tfdeploy status --watch {run}",

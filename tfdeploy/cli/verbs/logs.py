@@ -87,6 +87,7 @@ def _make_printer(flags: Flags, plan: Plan, query: LogQuery) -> LinePrinter:
 
 
 def _name_fetched_logs(flags: Flags, fetched: FetchedLogs) -> None:
+    """Print which hosts' lines come from the last fetch, because the hosts do not answer."""
     if fetched.used and not flags.quiet:
         why = clean(next(iter(fetched.used.values())).what)
         print_message(
@@ -96,6 +97,8 @@ def _name_fetched_logs(flags: Flags, fetched: FetchedLogs) -> None:
 
 
 def _report_rotated_bytes(rotated_bytes: Mapping[str, int]) -> None:
+    """Print how much of each log rotation has removed. `rotated_bytes`: {label of the task:
+    bytes}."""
     for label, size in rotated_bytes.items():
         print_message(
             f"[{label}] {in_bytes(size)} of this log are gone: removed by rotation (`logs: "
@@ -104,7 +107,10 @@ def _report_rotated_bytes(rotated_bytes: Mapping[str, int]) -> None:
 
 
 def _refuse_contradictions(flags: Flags) -> None:
-    """Raise UsageError for flags that exclude each other. --since in the future is only noted."""
+    """Raise UsageError for flags that exclude each other.
+
+    A --since in the future only prints a message.
+    """
     if flags.context and not flags.grep:
         raise UsageError(
             "-C needs --grep: it prints the lines around those that match",
@@ -162,6 +168,10 @@ def _compile_patterns(
 
 
 def _select_tasks(flags: Flags, plan: Plan, only_hosts: frozenset[str] | None) -> tuple[str, ...]:
+    """Return the names of the tasks that --task, --host and `only_hosts` select.
+
+    Raises UsageError if there is none.
+    """
     suffix = f" of {plan.run}"
     tasks, hosts = {task.task for task in plan.tasks}, {host.host for host in plan.hosts}
     if flags.task is not None:
@@ -188,7 +198,7 @@ def _select_tasks(flags: Flags, plan: Plan, only_hosts: frozenset[str] | None) -
 def _select_attempts(
     flags: Flags, fleet: Fleet, plan: Plan, query: LogQuery, errors: dict[str, TfdeployError]
 ) -> tuple[LogQuery, bool]:
-    """Return the query limited to the selected attempts, and whether to follow new lines.
+    """Return the query limited to the selected attempts, and True if new lines are to be followed.
 
     Raises UsageError if no task has had that attempt.
     """

@@ -72,6 +72,7 @@ def run(flags: Flags) -> int:
 
 
 def _serve_page(flags: Flags, run: str, make_page: Callable[[], str]) -> int:
+    """Serve the page until Ctrl-C. Raises UsageError if the port is in use."""
     from tfdeploy.cli.served_page import ServedPage
 
     try:

@@ -57,7 +57,7 @@ def run(flags: Flags) -> int:
 
 
 def _list_fixes_by_watch(current: Status) -> Iterator[str]:
-    """Yield a message for each problem that `status --watch` would fix."""
+    """Yield a message for each problem that `status --watch` fixes."""
     if current.view.state in ("running", "starting", "lost"):
         for host in current.abandoned:
             yield f"[{host}] no process of the run is left (rebooted or killed); this resumes it"
@@ -68,7 +68,8 @@ def _list_fixes_by_watch(current: Status) -> Iterator[str]:
 def _unreachable_code(
     plan: Plan, only_hosts: Collection[str] | None, errors: dict[str, TfdeployError]
 ) -> int:
-    """Return 4 if no host answers, or if a host that does not answer has no known address; else 0.
+    """Return 4 if no host answers, or if one does not answer and the plan lacks a host's address;
+    else 0.
 
     `status` succeeds although some hosts do not answer.
     """
@@ -78,9 +79,9 @@ def _unreachable_code(
 
 
 def _resume_run_on(fleet: Fleet, plan: Plan, hosts: tuple[str, ...]) -> bool:
-    """Resume the run on hosts where no process of it is left.
+    """Resume the run on hosts on which none of its processes is left.
 
-    Returns True if it may resume on at least one of them.
+    Returns True if the run may resume on at least one of them.
     """
     can_resume = False
     for host in hosts:

@@ -1,4 +1,4 @@
-"""Run `tfdeploy stop`: end a run on all its hosts, and print which processes survive."""
+"""Run `tfdeploy stop`: end a run on all its hosts, and print which processes have survived."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ def _make_rows(results: Results) -> list[StopRow]:
 def _show_result(
     flags: Flags, run: str, rows: list[StopRow], results: Results, earlier_end: str | None
 ) -> None:
-    """Print what the stop achieved. `earlier_end`: how the run had ended before this stop."""
+    """Print the result of the stop. `earlier_end`: how the run had ended before; None: it had
+    not."""
     show_stop(flags.err, rows)
     if all(row["ok"] for row in rows):
         had_ended = f"; it had ended before: {clean(earlier_end)}" if earlier_end else ""

@@ -47,6 +47,7 @@ def run(flags: Flags) -> int:
 
 
 def _match_one_host(plan: Plan, pattern: str) -> str:
+    """Return the only host of the run that matches the pattern. Raises UsageError."""
     names = [host.host for host in plan.hosts]
     matches = matched(pattern, names, {}, flag="--host", kind="host", of=f" of {plan.run}")
     if len(matches) > 1:
@@ -60,6 +61,7 @@ def _match_one_host(plan: Plan, pattern: str) -> str:
 
 
 def _refuse_left_out(only_hosts: Collection[str] | None, host: str | None) -> None:
+    """Raise UsageError if --limit and --exclude leave out the host of TensorBoard."""
     if only_hosts is not None and host is not None and host not in only_hosts:
         what = f"TensorBoard would run on {host}, which is left out"
         raise UsageError(

@@ -1,6 +1,6 @@
-"""Run `tfdeploy trust`: show the keys of hosts that are not known yet, ask, and record them.
+"""Run `tfdeploy trust`: show the host keys that are not known yet, ask, and record them.
 
-With --renew it replaces a key that has changed.
+With --renew, it replaces a host key that has changed.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ def run(flags: Flags) -> int:
 
 
 def _renew_key(flags: Flags, name: str, inventory: Inventory) -> int:
+    """Replace the recorded key of the host `name`, after a question, and return the exit code."""
     key = find_machine(inventory.hosts, name, on_notice=show_notice)
     if key is None:
         raise UsageError(
@@ -117,6 +118,7 @@ def _filter_by_fingerprints(
 
 
 def _is_fingerprint_listed(known: dict[str, str], key: ScanResult) -> bool:
+    """True if `known` ({name: fingerprint}) has the fingerprint of this key for its host."""
     scanned = key.outcome
     return not isinstance(scanned, TfdeployError) and scanned.fingerprint in (
         known.get(key.host),

@@ -1,4 +1,4 @@
-"""Wait for a run that `tfdeploy launch` has started, or leave it, without a dashboard."""
+"""Wait for a run that `tfdeploy launch` has started, or leave it running, without a dashboard."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def wait_or_leave(
     flags: Flags, fleet: Fleet, plan: Plan, emit: Emit, record_lines: TakeLines | None
 ) -> int:
-    """Wait for the run's end if --wait is given, and return the exit code.
+    """Wait for the end of the run if --wait is given, and return the exit code.
 
-    Prints the run as JSON if --json is given.
+    With --json, print the run as JSON.
     """
     code = exit_code(_follow_to_end(flags, fleet, plan, emit, record_lines)) if flags.wait else 0
     if flags.json:
@@ -42,8 +42,8 @@ def _follow_to_end(
 ) -> RunView:
     """Follow the run to its end and return its last view.
 
-    The lines of tasks go to `record_lines`, and to stderr unless --quiet. Ctrl-C leaves the run
-    running.
+    The lines of tasks go to `record_lines`, and also to stderr unless --quiet is given. Ctrl-C does
+    not end the run.
     """
     terminal = flags.err
     shown = None if flags.quiet else PlainView(terminal, sys.stderr, color_lines=terminal.color)
