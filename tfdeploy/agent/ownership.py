@@ -92,7 +92,7 @@ def make_workdir(workdir: str) -> None:
     except FileExistsError:
         return
     about = os.lstat(workdir)
-    # This process has just made the folder. If another user owns it, the file server changes owners.
+    # This process has just made the folder. If another user owns it, a file server changes owners.
     if about.st_uid != os.geteuid():
         os.rmdir(workdir)
         raise NotOurs("mapped", workdir, workdir, about)
@@ -104,7 +104,7 @@ def has_agent(workdir: str, name: str) -> bool:
     if is_as_seen(workdir, name):
         return True
     folder = os.path.join(workdir, AGENTS, name)
-    # The stamps are taken before the files are read, so a file that changes later has another stamp.
+    # Stamps are taken before the files are read, so a file that changes later has another stamp.
     seen = _stamps(folder)
     try:
         content = _agent_content(workdir, name)

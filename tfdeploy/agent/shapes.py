@@ -49,7 +49,7 @@ class Ending(_Ending, total=False):
     attempt: int  # 0.1.0, restarts; missing: 1
     round: int  # of the gang, when the attempt began. 0.1.0, restarts; missing: 1
     final: bool  # the task does not start again. 0.1.0, restarts; missing: true
-    # the task would have started again if the run had not been over. 0.1.0, restarts; missing: false
+    # the task would have restarted if the run had not been over. 0.1.0, restarts; missing: false
     again: bool
 
 

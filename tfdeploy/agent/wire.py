@@ -177,8 +177,8 @@ class Peer:
     role: str
     host: str
     deciding: bool = False
-    # A server, which never ends by itself. It is ended when all other tasks are done. An exit of its
-    # own, also with code 0, is a failure.
+    # A server, which never ends by itself. It is ended when all other tasks are done. An exit of
+    # its own, also with code 0, is a failure.
     serves: bool = False
     # "alone": only this task is restarted; "gang": the whole gang is restarted; "": the run fails
     on_death: str = ""

@@ -104,8 +104,8 @@ class LogWriter:
 
     def _write_record(self, index: int, record: Record) -> None:
         if self._last is not None and self._last.offset == record.offset:
-            # The bytes of the last record were lost. The new record replaces it, so that a full disk
-            # does not fill the index.
+            # The bytes of the last record were lost. The new record replaces it, so that a full
+            # disk does not fill the index.
             self._index_bytes -= RECORD.size
         self._last = None  # until the record is written
         if os.pwrite(index, RECORD.pack(*record), self._index_bytes) < RECORD.size:

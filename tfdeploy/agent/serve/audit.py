@@ -1,5 +1,5 @@
-"""Answers `audit`: sends the audit log, and lists what lies on this host that no run needs: secret
-files, partial items, foreign files and processes. Changes nothing."""
+"""Answers `audit`: sends the audit log, and lists what is left on this host that no run needs:
+secret files, partial items, foreign files and processes. Changes nothing."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from tfdeploy.agent.serve.secret_files import SecretPaths
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
+# Limits of the lists in one answer.
 MOST_LEFT = 1000
 MOST_HELD = 10_000
 MOST_ADMITTED = 1000
@@ -78,8 +79,8 @@ def report_audit(call: Call) -> Answer:
 
 def _own_parts(workdir: str, job: str, run: str, inventory_name: str) -> List[RunPaths]:
     """Return this machine's folders of the run. Hosts that share the workdir have folders beside
-    it, but whether their processes are alive cannot be seen from this machine. `inventory_name`:
-    see find.is_own."""
+    them, but this machine cannot see whether their processes are alive. `inventory_name`: see
+    find.is_own."""
     names = [
         name
         for name in list_names(os.path.join(layout.run_dir(workdir, job, run), "hosts"))
@@ -129,7 +130,7 @@ def _run_leftovers(workdir: str, job: str, run: str, inventory_name: str) -> Ite
 
 def _is_busy(paths: RunPaths) -> bool:
     """Return whether a launch is preparing this part of a run, or the part is alive. A minder that
-    only tells its peers about the end needs no more files and does not count."""
+    only informs its peers about the end needs no more files and does not count."""
     if check_files.wrong(paths.workdir, paths.job, paths.run, paths.host):
         return is_locked(paths.minder_lock) or (
             in_doubt.is_in_doubt(paths) and _is_locked(paths.workdir, paths.job)
@@ -233,7 +234,7 @@ def _lstat(path: str) -> Optional[os.stat_result]:
     try:
         return os.lstat(path)
     except OSError:
-        return None  # gone meanwhile
+        return None  # removed meanwhile
 
 
 # --- processes

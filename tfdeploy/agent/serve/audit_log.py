@@ -28,17 +28,17 @@ from tfdeploy.agent.serve.call import Call
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import AuditEntry, Unchecked
 
-MOST_BYTES = 1 << 20
-LOCK_S = 10.0
-_TAIL_BYTES = 1 << 16
-_MOST_TEXT = 200
-_MOST_SECRETS = 100
-_ROOM_BYTES = 4096
+MOST_BYTES = 1 << 20  # of the log, before it is renamed
+LOCK_S = 10.0  # wait for the log's lock
+_TAIL_BYTES = 1 << 16  # bytes at the end of the log in which the last entry is searched
+_MOST_TEXT = 200  # characters of one value of an entry
+_MOST_SECRETS = 100  # names of secrets in one entry
+_ROOM_BYTES = 4096  # of the reserve file
 
 
 def record_act(call: Call, verb: str, outcome: str) -> None:
     """Write one entry for an action of this session's operator. A failed write never fails the
-    verb: it is reported on standard error, and the next entry of the session counts it."""
+    verb. It is reported on standard error, and the next entry of the session counts it."""
     context = call.context
     entry = _make_entry(call, verb, outcome)
     done = (verb, entry["job"], entry["run"], outcome)
@@ -70,7 +70,8 @@ def append_entry(workdir: str, entry: AuditEntry) -> None:
         if _is_repetition(entry, whole.rpartition(b"\n")[2]):
             return
         line = json_text.dumps(entry).encode("ascii") + b"\n"
-        _append_line(path, b"\n" + line if torn else line)  # a power cut left half a line
+        # After a power cut, the log may end with an incomplete line.
+        _append_line(path, b"\n" + line if torn else line)
 
 
 def read_logs(workdir: str) -> List[bytes]:
@@ -88,7 +89,7 @@ def read_logs(workdir: str) -> List[bytes]:
 
 def _folder(workdir: str) -> str:
     """Return the folder of this host's log. Hosts that share the workdir have one log each, so they
-    do not wait for each other. Raises NotOurs."""
+    do not wait for each other. Raises NotOurs, OSError."""
     name = os.uname().nodename
     below = os.path.join(layout.AUDIT, name if NAME.match(name) else "_")
     check(workdir, below)
@@ -215,8 +216,8 @@ def _read_tail(path: str) -> bytes:
 
 
 def _append_line(path: str, data: bytes) -> None:
-    """Append the data. On a full disk, free the reserve file first, which makes room for a few more
-    entries."""
+    """Append the data. On a full disk, remove the reserve file first, which makes room for a few
+    more entries. Raises OSError."""
     room = path + reserved_space.ROOM
     try:
         _append_whole(path, data)
@@ -230,7 +231,7 @@ def _append_line(path: str, data: bytes) -> None:
         try:
             reserved_space.set_aside(path, _ROOM_BYTES)
         except OSError:
-            pass  # full now: the entry itself is there
+            pass  # the disk is full now, but the entry is written
 
 
 def _append_whole(path: str, data: bytes) -> None:

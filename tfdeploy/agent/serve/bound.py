@@ -19,7 +19,7 @@ import time
 from tfdeploy.agent.annotations import List, Set
 from tfdeploy.agent.host import processes
 
-GRACE_S = 3.0
+GRACE_S = 3.0  # between TERM and KILL
 _POLL_S = 0.05
 
 
@@ -30,7 +30,8 @@ def main(argv: List[str]) -> int:
         return 2
     os.umask(0o077)
     for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-        signal.signal(ignored, signal.SIG_IGN)  # only the end of the input ends it
+        # Only the end of standard input ends this process.
+        signal.signal(ignored, signal.SIG_IGN)
     processes.become_subreaper()
     os.makedirs(argv[0], exist_ok=True)
     try:
@@ -68,7 +69,7 @@ def _run(folder: str, argv: List[str]) -> int:
 
 def _end_all() -> None:
     """Send TERM to all descendants, and KILL to those that are alive after GRACE_S. Return when
-    none is left."""
+    none is alive."""
     kill_at = time.monotonic() + GRACE_S
     signalled: Set[int] = set()
     while True:

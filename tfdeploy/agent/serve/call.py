@@ -35,13 +35,16 @@ class Context:
         # The unpacked agent: `python -S -E agent_dir VERB` starts it again.
         self.agent_dir = agent_dir
         self.closing: Dict[str, Callable[[], None]] = {}
-        self.begun: Dict[str, Any] = {}  # staging folder -> release.staging.Begun
+        self.begun: Dict[str, Any] = {}  # staging folder -> release.staging.BegunRelease
         # Entries that this session has logged, and how many it could not write (audit_log.py).
         self.noted: List[object] = []
         self.missed = 0
 
 
 class Call:
+    """One call of a verb. `blob`: the bytes that follow its arguments. `item`: sends an item of a
+    stream. `cancelled`: set once the caller no longer wants the answer."""
+
     def __init__(
         self,
         context: Context,
@@ -55,9 +58,8 @@ class Call:
         self.blob = blob
         self.item = item or (lambda header, blob: None)
         self.cancelled = cancelled or threading.Event()
-        self.secrets: List[
-            str
-        ] = []  # names of the secrets that the call delivers, for the audit log
+        # Names of the secrets that the call delivers, for the audit log.
+        self.secrets: List[str] = []
 
     def name(self, key: str) -> str:
         """Return a name that is safe in a path. Raises VerbError bad_name."""
@@ -66,7 +68,8 @@ class Call:
             raise VerbError("bad_name", "%s %r is not a name that tfdeploy uses" % (key, value))
         return value
 
-    # Other arguments, by type; VerbError bad_argument for another type. null counts as missing.
+    # The methods below return an argument of one type. They raise VerbError bad_argument for
+    # another type. null counts as missing.
 
     def text(self, key: str, default: str = "") -> str:
         value = self.args.get(key) or default

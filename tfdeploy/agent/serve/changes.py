@@ -10,10 +10,14 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import List, Optional, Sequence, Tuple
 from tfdeploy.agent.run.folder import RunPaths
 
-RECHECK_S = 2.0  # a supervisor that was killed leaves its files as they are
+# Readers check again after this time without a change, because a supervisor that was killed leaves
+# its files unchanged.
+RECHECK_S = 2.0
 
 
 class Changes:
+    """The last known state of some files. `any` compares it with the present state."""
+
     def __init__(self, files: Sequence[str]) -> None:
         self._files = files
         self._stamps: Optional[List[Optional[Tuple[int, int]]]] = None
@@ -30,8 +34,8 @@ class Changes:
 
 
 def watch_run_files(paths: RunPaths, tasks: Sequence[str]) -> Changes:
-    """Watch the files with the state of the run on this host, of these tasks, and its newest
-    samples."""
+    """Watch the files with the state of the run on this host, with the statuses of these tasks, and
+    with the newest samples."""
     return Changes(
         [paths.state_file, paths.file(layout.NEWEST_SAMPLES)]
         + [paths.status_file(task) for task in tasks]
@@ -39,8 +43,8 @@ def watch_run_files(paths: RunPaths, tasks: Sequence[str]) -> Changes:
 
 
 def _file_stamp(file: str) -> Optional[Tuple[int, int]]:
-    """Return the inode and the time, or None. Every write is a rename, so at least one of the two
-    changes."""
+    """Return the inode and the time of a file, or None if it is missing. Every write is a rename,
+    so at least one of the two changes."""
     try:
         about = os.stat(file)
     except OSError:

@@ -13,8 +13,8 @@ from tfdeploy.agent.serve.call import Call, Verb, audited_as, is_fenced
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-ANSWER_S = 0.01
-# Verb, or its part before the dot -> the module that holds it, if the names differ.
+ANSWER_S = 0.01  # time to send an answer, before further modules are loaded
+# A verb, or its part before the dot -> the module that holds it, if the names differ.
 MODULES = {
     "broadcast": "broadcast.verbs",
     "check": "links.verbs",

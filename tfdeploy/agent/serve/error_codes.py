@@ -1,5 +1,5 @@
 """Translates the exception of a verb to an answer with a code and a text. Disk and permission
-errors have codes of their own; any unexpected exception is a `bug`, with its traceback."""
+errors have codes of their own. Any unexpected exception is a `bug`, with its traceback."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def failure_answer(error: BaseException, workdir: str = "") -> Answer:
         error = VerbError("refused", what, where=error.path, advice=advice, details=details)
     if isinstance(error, OSError) and error.errno in _CODES:
         error = _system_error(error, workdir)
-    if isinstance(error, NoPart):  # removed while the verb ran
+    if isinstance(error, NoPart):  # the run was removed while the verb ran
         error = VerbError("unknown_run", str(error), advice="list_runs")
     if isinstance(error, VerbError):
         return {

@@ -1,7 +1,7 @@
-"""Answers `fetch.*`: lists and hashes the files in the keep folders of a job, and those that a
+"""Answers `fetch.*`: lists and hashes the files in the keep folders of a job, and the files that a
 run's program left in cwd/.
 
-Reads only, while a training may go on writing. rsync moves the files; the hashes verify them.
+Reads only, while a training may continue to write. rsync moves the files; the hashes verify them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tfdeploy.agent.serve.run.status import named_run_paths
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-ROWS = 1000  # in one item
+ROWS = 1000  # of files in one item
 
 
 @audited("fetch", "files listed")

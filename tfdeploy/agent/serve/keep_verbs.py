@@ -69,7 +69,8 @@ def set_aside(call: Call) -> Answer:
     workdir, job, run = call.context.workdir, call.name("job"), call.name("run")
     keep = check_keep(call.rows("keep"))
     check(workdir, *layout.of_job(job))
-    if not find.host_names(workdir, job, run):  # else the run's own hosts share this workdir
+    # If the run has parts in this workdir, its own hosts share the workdir.
+    if not find.host_names(workdir, job, run):
         _refuse_live_run(workdir, job, call.context.host)
         keep_aside.set_aside_beside(workdir, job, run, keep)
     return {}
@@ -77,7 +78,7 @@ def set_aside(call: Call) -> Answer:
 
 def _refuse_live_run(workdir: str, job: str, host: str) -> None:
     """Refuse if a run of the job is alive. A stalled session may have lost the job's lock, and
-    another operator may have launched since then."""
+    another operator may have launched since then. Raises VerbError live_run."""
     for run in run_names(workdir, job):
         paths = find.run_paths(workdir, job, run, host)
         if paths is not None and paths.is_whole() and liveness.is_live(paths):

@@ -120,7 +120,7 @@ def _send_piece(call: Call, task: str, piece: Piece, ahead_s: float) -> None:
 
 
 def _finished_tasks(paths: RunPaths, tasks: List[str]) -> List[str]:
-    """Return the tasks that will write nothing more."""
+    """Return the tasks that will write no more output."""
     finished = [task for task in tasks if writes_no_more(paths, task)]
     if len(finished) < len(tasks) and not is_live(paths):
         return list(tasks)

@@ -1,7 +1,7 @@
 """Gathers the facts of a probe that only a preflight needs: limits, memory, file systems, quota,
-driver, and what logout does.
+driver, and what happens to processes at logout.
 
-Judges no fact: planning/preflight does so on the control machine.
+Does not judge the facts: planning/preflight does so on the control machine.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ def start_programs(gpus: bool) -> Dict[str, Optional[Asked]]:
 def gather_facts(
     workdir: str, user: str, ports: Tuple[int, int], asked: Dict[str, Optional[Asked]]
 ) -> Answer:
+    """Return the fields of model.facts.Preflight. `asked`: the programs that start_programs has
+    started."""
     mount = mounts.mount_of(workdir)
     return {
         "limits": limits.limits(),

@@ -39,9 +39,9 @@ from tfdeploy.agent.serve.lock.verbs import holds_lock
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-TINY_DISK_BYTES = 100 << 20
-FEW_INODES = 1000
-MOST_MODULES = 1000
+TINY_DISK_BYTES = 100 << 20  # less free space than this is a problem
+FEW_INODES = 1000  # fewer free inodes than this are a problem
+MOST_MODULES = 1000  # of one call
 PRESET = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES")  # the plan sets these for each task
 PROXIES = (
     "http_proxy",
@@ -175,7 +175,7 @@ def _machine_facts(workdir: str) -> Answer:
         "free_disk_bytes": free.free_bytes,
         "free_inodes": free.free_inodes if free.free_inodes is not None else 1 << 40,
         "boot_id": boot_id(),
-        # sshd writes UNKNOWN where the client did not come over a network.
+        # sshd writes UNKNOWN if the client did not connect over a network.
         "ssh_server_address": connection[2]
         if len(connection) == 4 and peer_filter.is_address(connection[2])
         else None,
@@ -237,7 +237,7 @@ def _interpreter_facts(
 
 
 def _has_program(name: str, python: Optional[str]) -> bool:
-    """Whether a task would find the program: beside its interpreter, or on PATH."""
+    """Return whether a task would find the program, beside its interpreter or on PATH."""
     in_environment = os.path.join(os.path.dirname(python), name) if python else ""
     return find_program(name) is not None or os.access(in_environment, os.X_OK)
 
@@ -260,8 +260,8 @@ def _damaged_runs(workdir: str, job: str) -> List[str]:
 
 
 def _held_ports(workdir: str, host: str) -> Dict[int, str]:
-    """The ports of all live runs here, with their owners: a port that a minder holds does not show
-    in /proc/net."""
+    """Return port -> owner for the ports of all live runs on this host. A port that a minder holds
+    does not appear in /proc/net."""
     held: Dict[int, str] = {}
     for job in job_names(workdir):
         for run in run_names(workdir, job):

@@ -1,8 +1,8 @@
 """Lists the operator's secret files that releases, data sets and runs on this host still have.
+Reads only.
 
-Reads only. A secret file holds a value of `secrets:` or a private key.
-
-The operator's machine sends the paths of the files. It never sends the value of a secret.
+A secret file holds a value of `secrets:` or a private key. The operator's machine sends the paths
+of the files, and never the value of a secret.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.run.find import host_names, list_names, run_names
 from tfdeploy.agent.serve.call import Call
 
-MOST_PATHS = 1000  # of code and of data, in each job
+MOST_PATHS = 1000  # of each job: for its code, and for its data
 CODE, DATA = "code", "data"
 
 
 class SecretPaths:
-    """The paths that the operator's machine sent: by job, PATH below its code and SET/PATH of a
-    data set. Raises VerbError."""
+    """The paths that the operator's machine sent. For each job: paths below its code, and paths
+    SET/PATH of its data sets. Raises VerbError bad_argument."""
 
     def __init__(self, call: Call) -> None:
         self._by_job: Dict[str, Dict[str, List[str]]] = {}
@@ -57,7 +57,7 @@ def _checked(path: object) -> str:
 
 
 def present(folder: str, paths: List[str]) -> Iterator[str]:
-    """Return the paths at which this folder has a file. Links are not followed."""
+    """Yield the paths at which this folder has a file. Links are not followed."""
     return (path for path in paths if _is_file(folder, path))
 
 

@@ -43,8 +43,8 @@ except ImportError:
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer, Unchecked
 
-MOST_THREADS = 256  # further verbs wait in a queue
-NO_THREAD_S = 10.0
+MOST_THREADS = 256  # of running verbs; further verbs wait in a queue
+NO_THREAD_S = 10.0  # how long a verb may wait until the system allows a thread
 
 
 class SessionGone(Exception):
@@ -63,6 +63,8 @@ class Incoming(io.FileIO):
 
 
 class Server:
+    """Answers the verbs of one session. `incoming`, `outgoing`: descriptors of the channel."""
+
     def __init__(self, context: Context, incoming: int, outgoing: int) -> None:
         self.context = context
         self._raw = Incoming(incoming, "rb")
@@ -106,7 +108,7 @@ class Server:
             try:
                 self.context.closing.popitem()[1]()
             except (KeyError, OSError):
-                pass  # the verb has just removed it, or the disk reports an error
+                pass  # a verb has just removed the function, or the disk reports an error
 
     def _watch_silence(self) -> None:
         while True:
@@ -191,8 +193,8 @@ def _begin(work: Callable[[], None]) -> None:
 
 
 def start_sweep(context: Context) -> None:
-    """Clean up after earlier sessions, on a thread beside this session. Loads nothing if there is
-    nothing to clean up."""
+    """Clean up after earlier sessions, on a thread of its own. Loads no module if there is nothing
+    to clean up."""
     if not os.path.isdir(layout.in_doubt_dir(context.workdir)):
         return
 
@@ -206,7 +208,7 @@ def start_sweep(context: Context) -> None:
 
     try:
         threading.Thread(target=sweep, daemon=True).start()
-    except RuntimeError:  # no more threads for this user now
+    except RuntimeError:  # this user may start no more threads now
         return
 
 
@@ -264,7 +266,8 @@ def main(argv: List[str]) -> int:
 
     def leave(*_: Any) -> None:
         server.end()
-        os._exit(0)  # without waiting: a verb may hang in a write to a pipe that is not read
+        # Does not wait for threads: a verb may hang in a write to a pipe that nobody reads.
+        os._exit(0)
 
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, leave)

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 UP_WITHIN_S = 120.0  # it may import TensorFlow from a slow disk
 TRIES = 3  # another process may take the port first
-_OUTPUT_BYTES = 16 << 10
+_OUTPUT_BYTES = 16 << 10  # kept of TensorBoard's output, its end
 PATH_BYTES = 16  # random bytes in the path
 _PATH = "TFDEPLOY_TENSORBOARD_PATH"
-# The path comes by the environment, which only the owner can read. Every user can read command
+# The path is passed in the environment, which only the owner can read. Every user can read command
 # lines.
 _START = (
     "import os, runpy, sys; sys.argv[0] = 'tensorboard'; sys.argv.append('--path_prefix=' + "
@@ -82,7 +82,7 @@ def serve_tensorboard(call: Call) -> Answer:
 
 
 def _planned_python(paths: RunPaths) -> str:
-    """Return the interpreter that the plan on this host has for the run."""
+    """Return the interpreter that the plan on this host names for the run."""
     return shown_plan.planned_python(paths.workdir, paths.job, paths.run, paths.host) or "python3"
 
 
@@ -104,7 +104,7 @@ def _find_tensorboard_python(wanted: str) -> str:
 
 
 class _Board:
-    """One TensorBoard process under `bound`, whose input this process holds open."""
+    """One TensorBoard process under `bound`. This process holds the input of `bound` open."""
 
     def __init__(self, python: str, logdir: str, folder: str) -> None:
         self.up = False
@@ -131,6 +131,8 @@ class _Board:
         )
 
     def comes_up(self, call: Call) -> bool:
+        """Wait until TensorBoard listens. Return False if it has ended, if it does not listen
+        within UP_WITHIN_S, or if the call is cancelled."""
         deadline = time.monotonic() + UP_WITHIN_S
         while time.monotonic() < deadline and not call.cancelled.is_set():
             if not self._read(0.1):
@@ -148,8 +150,8 @@ class _Board:
             pass
 
     def end(self) -> None:
-        """Close the input of `bound` and wait until it has ended. Then no process of TensorBoard is
-        alive."""
+        """Close the input of `bound` and wait until `bound` has ended. Then no process of
+        TensorBoard is alive."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.close()
         while self._read(1.0):
@@ -167,7 +169,8 @@ class _Board:
         return "%.400s" % (lines[-1] if lines else "it printed nothing")
 
     def _read(self, timeout_s: float) -> bool:
-        """Read what TensorBoard prints within that time. Return False if it has ended."""
+        """Read the output of TensorBoard, waiting up to `timeout_s`. Return False if TensorBoard
+        has ended."""
         assert self.process.stdout is not None
         output = self.process.stdout.fileno()
         if not select.select([output], [], [], timeout_s)[0]:

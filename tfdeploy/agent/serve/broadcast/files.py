@@ -1,5 +1,5 @@
-"""Finds the files of a broadcast on this host and the folders in which they grow: of a data set, of
-a release, or of `keep`.
+"""Finds the files of a broadcast on this host, and the folders in which they are received: of a
+data set, of a release, or of `keep`.
 
 For a release and for `keep` the call names each file. A release accepts only files that
 `release.begin` asked for.
@@ -23,8 +23,9 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class BroadcastFiles(NamedTuple):
-    """The files of a broadcast. `old`: the folder with the present content; `new`: the folder in
-    which new content grows; `later`: folders in which the content may lie once it is installed."""
+    """The files of a broadcast. `old`: the folder with the present content. `new`: the folder in
+    which new content is received. `later`: folders that may have the content once it is
+    installed."""
 
     files: Sequence[Moved]
     old: str
@@ -54,10 +55,10 @@ def _locate_data_files(call: Call) -> BroadcastFiles:
 
 
 def _locate_release_files(call: Call) -> BroadcastFiles:
-    """Return the files to receive; all of them are missing here. Creates the empty ones.
+    """Return the files to receive, all of which are missing on this host. Creates the empty ones.
 
-    Of a file that changed since the newest release, only the pieces that differ at their offset are
-    received.
+    Of a file that has changed since the newest release, only pieces that differ at the same offset
+    are received.
     """
     from tfdeploy.agent.serve.release import manifest as release_manifest
     from tfdeploy.agent.serve.release.verbs import begun_release, checked_staging_path
@@ -121,8 +122,8 @@ def _file_rows(call: Call) -> List[Tuple[str, int, int]]:
 
 
 def _has_partial(path: str, size: int) -> bool:
-    """Return whether an earlier broadcast left a part of the file. Removes anything else at the
-    path, because it may be shared with an older release."""
+    """Return whether an earlier broadcast left a part of the file. Removes any other entry at the
+    path, because an older release may share it."""
     try:
         file_stat = os.lstat(path)
     except FileNotFoundError:

@@ -33,11 +33,12 @@ from tfdeploy.agent.serve.datasets.staging import unpack_listing
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-REPORT_S = 0.5
+REPORT_S = 0.5  # shortest time between two progress items
 POLL_S = 0.05
 _ROOT = re.compile(r"[0-9a-f]{64}\Z")
-_members: Dict[str, Member] = {}  # of this session
-# Of this session: the files, and the folder that holds them.
+# The broadcasts of this session, by id.
+_members: Dict[str, Member] = {}
+# The offers of this session, by the id of the broadcast: the files, and the folder that holds them.
 _offers: "Dict[str, Tuple[Listing, str]]" = {}
 
 

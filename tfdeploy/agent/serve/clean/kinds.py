@@ -1,8 +1,8 @@
-"""Lists what of a workdir may be removed: for each kind its items, the reason why an item is kept,
-and its paths. Reads only.
+"""Lists what may be removed from a workdir: for each kind its items, their paths, and the reason
+why an item is kept. Reads only.
 
-The caller asks for the list, and asks again for each item just before its removal, because the list
-may be out of date by then.
+The caller asks for the list, and asks again for each item just before it removes the item, because
+the list may be outdated by then.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.agent.serve.release import retention as release_retention
 
 KEPT_RELEASES = 5
-KEPT_ENVIRONMENTS = 1  # of each job and host: the one for its next launch
+KEPT_ENVIRONMENTS = 1  # of each job and host, for its next launch
 _BUSY = "another operation works on job %s in this workdir"
 _JOB_FOLDERS = ("releases", "data", "keep")
 # The agent comes last, because `clean.everything` runs from it.
@@ -54,8 +54,8 @@ _WORKDIR_FOLDERS = {
 
 class Item(NamedTuple):
     """One item that may be removed. `name`: for a partial item ("half") or a secret file, its path
-    below the job's folder or the workdir. `path`: its folder or file. `ended`: when the run ended.
-    `kept_because`: why it cannot be removed, or "". `size`: bytes on disk."""
+    below the job's folder or the workdir. `path`: its folder or file. `ended`: when the run ended,
+    in UTC seconds. `kept_because`: why it cannot be removed, or "". `size`: bytes on disk."""
 
     kind: str
     job: str
@@ -69,8 +69,8 @@ class Item(NamedTuple):
 
 class Scope:
     """The part of the workdir that one call covers. `job` "": everything outside the jobs. `jobs`:
-    only environments that no other job has used; None: all. `named`: data sets to keep; None: keep
-    all. `secret`: paths of secret files in the code."""
+    only environments that no other job has used; None: all environments. `named`: data sets to
+    keep; None: keep all. `secret`: paths of secret files in the code."""
 
     def __init__(
         self,
@@ -114,8 +114,9 @@ def list_jobs(workdir: str) -> List[str]:
 
 
 def busy_reason(workdir: str, job: str, own: str = "") -> str:
-    """Return why only runs may be removed now: another session than the one with the lock `own`
-    works on the job, on this host or on one that shares the workdir. Return "" if none does."""
+    """Return why only runs may be removed now: a session other than the one with the lock `own`
+    works on the job, on this host or on one that shares the workdir. Return "" if no such session
+    exists."""
     folder = layout.locks_dir(workdir, job)
     files = (os.path.join(folder, name) for name in list_names(folder) if name != "folders")
     return _BUSY % job if any(path != own and is_locked(path) for path in files) else ""
@@ -325,8 +326,8 @@ def mark_kept(item: Item, error: OSError) -> Item:
 
 
 def list_everything(workdir: str, jobs: List[Scope]) -> Iterator[Item]:
-    """Yield what `clean.everything` would remove. A live run is kept, and everything else with
-    it."""
+    """Yield what `clean.everything` would remove. A live run is kept, and then everything else is
+    kept too."""
     for scope in jobs:
         for item in list_runs(scope):
             yield item if item.is_live else item._replace(kept_because="", ended=None)
@@ -334,6 +335,7 @@ def list_everything(workdir: str, jobs: List[Scope]) -> Iterator[Item]:
 
 
 def list_all_but_runs(workdir: str) -> Iterator[Item]:
+    """Yield what `clean.everything` would remove besides runs."""
     items = [
         Item(name, job, name, os.path.join(workdir, job, name))
         for job in list_jobs(workdir)

@@ -2,13 +2,13 @@
 what no run needs any more.
 
 Whether an item may be removed is decided again just before its removal (clean/kinds.py). A run is
-removed under the lock of the job's folders. Everything else of a job is removed only while no other
+removed under the lock of the job's folders. Other items of a job are removed only while no other
 session works on the job.
 
 `clean.everything` refuses while a run is alive or a session works on a job. It first moves
 everything to one hidden folder. The locks are removed last, when they are released. The agent's
-folder is removed while this process runs from it, so all modules that it needs are loaded
-before.
+folder is removed while this process runs from it, so all modules that the process still needs are
+loaded before.
 """
 
 from __future__ import annotations
@@ -176,7 +176,8 @@ def _wanted_items(call: Call) -> List[Tuple[str, str]]:
 
 
 def _remove_item(scope: Scope, kind: str, name: str) -> Item:
-    """Remove the item. `kept_because` of the result: why it was not removed, or not completely."""
+    """Remove the item. `kept_because` of the result says why the item was not removed, or not
+    completely."""
     asked = Item(kind, scope.job, name)
     try:
         if scope.job and (kind == "run" or _is_run_folder(kind, name)):
@@ -206,8 +207,8 @@ def _remove_paths(item: Item) -> Item:
 
 
 def _is_run_folder(kind: str, name: str) -> bool:
-    """Return whether the partial item is the whole folder of a run, not an entry in it or beside
-    it."""
+    """Return whether the partial item is the whole folder of a run, and not an entry in that folder
+    or beside it."""
     steps = name.split("/")
     return kind == "half" and steps[0] == "runs" and len(steps) == 2 and bool(NAME.match(steps[1]))
 
@@ -216,7 +217,8 @@ def _remove_run(scope: Scope, kind: str, name: str) -> Item:
     run = name.rpartition("/")[2]
     paths = RunPaths(layout.host_dir(scope.workdir, scope.job, run, "x"))
     asked = Item(kind, scope.job, name, paths.run_dir)
-    with leftovers.folders_lock(paths) as folders:  # no host begins a run of that name meanwhile
+    # Under this lock no host begins a run of that name.
+    with leftovers.folders_lock(paths) as folders:
         if not folders.is_held():
             return asked._replace(kept_because=NO_LOCK)
         item = clean_kinds.find_run(scope, run)
@@ -235,8 +237,8 @@ def _remove_run(scope: Scope, kind: str, name: str) -> Item:
 
 
 def _remove_environment(scope: Scope, item: Item) -> Item:
-    """Remove the environment. Sets its record aside first, and puts the record back if a launch has
-    begun to use the environment."""
+    """Remove the environment. Hides its record first, and restores the record if a launch has begun
+    to use the environment."""
     with env_usage.locked_if_free(scope.workdir, item.name) as is_free:
         if not is_free:
             return item._replace(kept_because="a setup makes it now")
@@ -268,8 +270,8 @@ def _any_busy_reason(workdir: str) -> str:
 
 
 def _delete(item: Item, aside: List[Optional[str]]) -> Item:
-    """Delete the paths that were set aside. None: another host that shares the workdir removed the
-    path first, and counts it."""
+    """Delete the paths that were set aside. None in `aside`: another host that shares the workdir
+    has removed that path first, and reports it."""
     present = [path for path in aside if path is not None]
     if not present:
         return item._replace(size=0, kept_because=GONE)
@@ -354,7 +356,7 @@ def _remove_empty(folders: List[str]) -> None:
         try:
             os.rmdir(folder)
         except OSError:
-            pass  # something foreign is in it
+            pass  # the folder has a foreign entry
 
 
 VERBS = {

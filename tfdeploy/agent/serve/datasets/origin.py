@@ -1,7 +1,7 @@
-"""Reads data that is already on this host, at a path of its user: lists it, and copies it into a
-data set of this host.
+"""Reads data that is already on this host, at a path that a user has named: lists it, and copies it
+into a data set of this host.
 
-The path is read with the rights of this user. Nothing is changed there.
+The path is read with the rights of this user. The files at the path are not changed.
 """
 
 from __future__ import annotations

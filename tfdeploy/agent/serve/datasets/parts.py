@@ -1,8 +1,8 @@
-"""Handles data sets with `split`: which files a host has, which part each file is in, and the
+"""Handles data sets with `split`: which files a host has, which part each file belongs to, and the
 folders of parts for a run's tasks.
 
-A host that has one part has only its files in the data set's folder. A host with several parts, or
-with other files too, gets a folder of hard links for each part.
+A host with a single part has only that part's files in the data set's folder. A host with several
+parts, or with other files too, gets a folder of hard links for each part.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def parts_digest(parts: Optional[DataParts]) -> str:
 
 
 def make_part_folders(paths: RunPaths, wanted: Mapping[str, List[int]]) -> None:
-    """Make the folders of parts for a run. `wanted`: data set -> number of parts, then the parts of
-    this host's tasks. Raises VerbError no_data, OSError."""
+    """Make the folders of parts for a run. `wanted`: data set -> the number of its parts, then the
+    parts of this host's tasks. Raises VerbError no_data, OSError."""
     for name, numbers in wanted.items():
         top = layout.parts_dir(paths.workdir, paths.job, paths.run, paths.host, name)
         os.makedirs(os.path.join(top, layout.NO_PART), mode=0o700)
@@ -107,7 +107,8 @@ def _make_part_folders(paths: RunPaths, name: str, top: str, count: int, mine: L
 def _link_part(
     folder: bytes, rows: Listing, part_of: "array[int]", part: int, target: bytes
 ) -> None:
-    """Make all folders and links, and hard links to the files of the part."""
+    """Make all folders and links of the data set in `target`, and hard links to the files of the
+    part."""
     for index, row in enumerate(rows):
         at = os.path.join(target, row.path) if row.path else target
         if row.kind == FOLDER:
@@ -119,7 +120,8 @@ def _link_part(
 
 
 def _part_by_row(stored: DataParts, rows: Listing) -> "Optional[array[int]]":
-    """Return the part of each row, or None if the stored parts describe another state."""
+    """Return the part of each row, or None if the stored parts belong to another state of the data
+    set."""
     content = _unpack(stored["of"])
     if len(content) != 2 * len(rows):
         return None

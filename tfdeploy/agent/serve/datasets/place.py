@@ -106,7 +106,8 @@ def _link_or_copy(old: bytes, at: bytes, row: Row) -> None:
 
 
 def _make_folders_writable(root: bytes, current: Listing) -> None:
-    """Make folders writable that their owner may not write to. Their modes are set at the end."""
+    """Make folders writable that their owner may not write to. `_set_attributes` sets their modes
+    at the end."""
     for row in current:
         if row.kind == FOLDER and row.mode & 0o700 != 0o700:
             os.chmod(os.path.join(root, row.path), row.mode | 0o700)
@@ -138,7 +139,7 @@ def _hard_link(first: bytes, at: bytes) -> None:
 
 
 def _make_folder_or_link(row: Row, old: Optional[Row], at: bytes) -> None:
-    """Make a folder or a link if it is missing or differs. A correct file stays."""
+    """Make a folder or a link if it is missing or differs. A file is left as it is."""
     if row.kind == FOLDER and old is None and row.path:
         os.mkdir(at, 0o700)
     elif row.kind == LINK and (old is None or old.target != row.target):
@@ -150,7 +151,7 @@ def _remove(at: bytes) -> None:
     try:
         file_stat = os.lstat(at)
     except (FileNotFoundError, NotADirectoryError):
-        return  # its folder was removed before
+        return  # the folder of the entry was removed before
     if stat.S_ISDIR(file_stat.st_mode):
         shutil.rmtree(at)
     else:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 def is_ours(folder: str) -> bool:
+    """Return whether tfdeploy has made this folder."""
     return os.path.exists(_marker_path(folder))
 
 

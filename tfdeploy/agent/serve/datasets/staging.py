@@ -1,5 +1,5 @@
-"""Holds a data set while it is received: the listing of the new version, what this host lacks of
-it, and the staging folder.
+"""Holds a data set while it is received: the listing of the new version, the files that this host
+lacks, and the staging folder.
 
 The old version stays usable until the new one is complete. An interrupted sync is resumed.
 """
@@ -115,14 +115,15 @@ class Staging:
                 shutil.rmtree(staged_path)
             elif i is not None and staged[j].kind == FILE and is_marked(lacking, i):
                 total += staged.allocated(j)
-            elif os.path.lexists(staged_path):  # not within a folder that was removed
+            elif os.path.lexists(staged_path):  # its folder may have been removed before
                 os.unlink(staged_path)
         return total
 
 
 class MovedRows(Sequence[Moved]):
-    """The moved files, created on access, because a million of them would take 300 MB. `halves`,
-    `olds`: see _current_sizes."""
+    """The files that are moved. They are created on access, because a million of them would take
+    300 MB. `halves`, `olds`: for each row the size of its staged file and of its old file, or
+    -1."""
 
     def __init__(
         self,
@@ -158,7 +159,8 @@ class MovedRows(Sequence[Moved]):
 
 
 def _current_sizes(wanted: Listing, current: Listing) -> "array[int]":
-    """Return for each row the size of the file that is at its path now, or -1."""
+    """Return for each row of `wanted` the size of the file at its path in `current`, or -1 if there
+    is no file."""
     sizes = array("q", [-1]) * len(wanted)
     for i, j in listing.pairs(wanted, current):
         if i is not None and j is not None and current.kind(j) == FILE:
@@ -174,7 +176,7 @@ def walk_folder(folder: str) -> Listing:
 
 @contextlib.contextmanager
 def translate_strange() -> Iterator[None]:
-    """Raises VerbError strange in place of Strange."""
+    """Raise VerbError strange in place of Strange."""
     try:
         yield
     except listing.Strange as error:

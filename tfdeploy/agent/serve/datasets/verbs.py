@@ -245,7 +245,8 @@ def _remove_partial_folders(folder: str) -> None:
 
 
 def _check_space(folder: str, bytes_wanted: int) -> None:
-    if bytes_wanted > free_space(folder).free_bytes:  # only then count the present files
+    # The present files are counted only if they matter, because that takes time.
+    if bytes_wanted > free_space(folder).free_bytes:
         require_space(folder, "the data", bytes_wanted - allocated_bytes(folder))
 
 

@@ -1,5 +1,5 @@
-"""Finds and switches the two versions that a data set may have: the folder that runs read, and
-beside it the next version.
+"""Finds and switches the two versions that a data set may have: the folder that runs read, and the
+next version beside it.
 
 A live run keeps reading the version with which it began. Once no run of the job is alive on a host
 that shares this workdir, the next version replaces the folder.
@@ -60,7 +60,8 @@ def install_next_version(workdir: str, job: str, name: str) -> None:
 
 
 def install_next_versions(workdir: str, job: str) -> None:
-    """Do so for all data sets of a job. Raises OSError."""
+    """Install the next version of each data set of a job, as install_next_version does. Raises
+    OSError."""
     parent = os.path.dirname(layout.data_dir(workdir, job, "x"))
     end = "." + NEXT + ".json"
     for each in list_names(parent):
@@ -69,8 +70,8 @@ def install_next_versions(workdir: str, job: str) -> None:
 
 
 def find_live_run(workdir: str, job: str, name: str) -> Optional[Tuple[str, ShownPlan]]:
-    """Return a live run that reads the data set, with its plan. Runs of hosts that share the
-    workdir count too, so locks decide, not this host's boot id."""
+    """Return a live run that reads the data set, and its plan; None: there is none. Runs of hosts
+    that share the workdir count too, so locks decide, and not this host's boot id."""
     for run in run_names(workdir, job):
         plan = shown_plan.read(workdir, job, run)
         if plan["data"] is not None and name not in plan["data"]:

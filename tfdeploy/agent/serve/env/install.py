@@ -25,7 +25,7 @@ from tfdeploy.agent.host.installed import Asked, find_uv
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve.call import Call
 
-SHOWN = 12  # last lines, in an error
+SHOWN = 12  # number of last lines that an error shows
 LONGEST_LINE = 2000
 POLL_S = 0.2
 UV_OLDEST = (3, 8)
@@ -59,16 +59,18 @@ _SET = {
     "UV_NO_PROGRESS": "1",
     "UV_PYTHON_DOWNLOADS": "never",
 }
+# Settings of the host may name other sources than the wheels, so they are not read.
 _OFFLINE = {
     "PIP_CONFIG_FILE": os.devnull,
     "UV_NO_CONFIG": "1",
-}  # a host's own settings may name other sources than the wheels
+}
 PACKAGE = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?\Z"  # PEP 503
 VERSION = (  # PEP 440
     r"(?ai)v?(\d+!)?\d+(\.\d+)*([-_.]?(a|b|c|rc|alpha|beta|pre|preview)[-_.]?\d*)?"
     r"(-\d+|[-_.]?(post|rev|r)[-_.]?\d*)?([-_.]?dev[-_.]?\d*)?(\+[a-z0-9]+([-_.][a-z0-9]+)*)?\Z"
 )
-_NO_INDEX = re.compile(  # of pip and uv, where a host reaches no package index
+# Messages of pip and uv on a host that reaches no package index.
+_NO_INDEX = re.compile(
     r"(?i)failed to establish a new connection|name resolution|dns error|tcp connect "
     r"error|network is unreachable"
     r"|connection (?:refused|timed out)|connecttimeout|error sending request"
@@ -91,7 +93,7 @@ print("=tfdeploy-able=" + json.dumps({"venv": have("venv"), "ensurepip": have("e
 
 def install_requirements(call: Call, base: str, version: str, folder: str, lock: int) -> str:
     """Install the requirements and return the installer: "uv" or "pip". `lock`: a descriptor that
-    the installer inherits, so the lock is held while any of its processes lives.
+    the installer inherits, so the lock is held while any process of the installer lives.
 
     Raises VerbError no_venv, setup_failed, cancelled, bad_argument; OSError.
     """
@@ -187,8 +189,8 @@ def _probe_abilities(python: str) -> _Abilities:
 
 
 def _write_requirements(call: Call, folder: str) -> List[str]:
-    """Write the requirements into the environment, where they document it. Return the options that
-    say what to install."""
+    """Write the requirements into the environment, where they also document it. Return the options
+    that say what to install."""
     files, main = call.table("files"), call.text("main")
     if main not in files:
         raise VerbError("bad_argument", "the file %r was not sent" % main)
@@ -224,8 +226,8 @@ def _write_constraints(call: Call, folder: str) -> List[str]:
 
 
 class _Runner:
-    """Runs one program after the other for a call; ends what runs when the call is cancelled or the
-    session ends."""
+    """Runs programs for a call, one after the other. Ends the running program when the call is
+    cancelled or the session ends."""
 
     def __init__(self, call: Call, lock: int) -> None:
         self.call, self.lock = call, lock
@@ -236,7 +238,8 @@ class _Runner:
         self.env.update(_SET, **(_OFFLINE if offline else {}))
 
     def run(self, argv: List[str], cwd: str = "/", **env: str) -> None:
-        """Raises VerbError setup_failed with the last lines, or cancelled."""
+        """Run the program until it has ended. Raises VerbError setup_failed with the last lines, or
+        cancelled."""
         self.last.clear()
         process = subprocess.Popen(
             argv,
@@ -253,15 +256,16 @@ class _Runner:
             self._follow(process)
         finally:
             self.call.context.closing.pop("setup %d" % process.pid, None)
-            _kill(process)  # its leftover processes; before wait() the process id cannot be reused
+            # Ends the processes that the program left. Before wait(), its id cannot be reused.
+            _kill(process)
             code = process.wait()
             process.stdout.close() if process.stdout else None
         if code != 0:
             raise self._failed(argv, code)
 
     def _follow(self, process: "subprocess.Popen[bytes]") -> None:
-        """Read until the program itself has ended. A process that it left behind may hold the
-        output open for ever."""
+        """Send the program's lines until the program itself has ended. A process that it left
+        behind may hold the output open for ever. Raises VerbError cancelled."""
         assert process.stdout is not None
         rest = b""
         while True:

@@ -1,5 +1,5 @@
-"""Reads and writes <name>.json beside an environment, which records that the environment is
-complete, and its packages."""
+"""Reads and writes <name>.json beside an environment. This record says that the environment is
+complete, and lists its packages."""
 
 from __future__ import annotations
 

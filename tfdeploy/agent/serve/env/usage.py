@@ -1,4 +1,4 @@
-"""Decides which environments stay: the last few of each job and host, and those of live runs.
+"""Decides which environments are kept: the newest of each job and host, and those of live runs.
 Removes the others.
 
 Each setup touches the file <name>.used/<job>@<hostname>, because hosts may share a workdir.
@@ -32,13 +32,14 @@ def mark_used(folder: str, job: str) -> None:
 
 def remove(folder: str) -> None:
     """Remove the environment, complete or not. The caller holds its lock."""
-    env_record.remove_record(folder)  # first
+    # First, so that a partly removed environment does not count as complete.
+    env_record.remove_record(folder)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_old(workdir: str, current: str, keep: int) -> None:
     """Remove all environments except `current`, the `keep` newest of every job and host, those of
-    live runs, and those that a setup is making."""
+    live runs, and those that a setup is making now."""
     for name in list_unused(workdir, keep) - {current}:
         with locked_if_free(workdir, name) as is_free:
             if is_free:
@@ -76,7 +77,7 @@ def _newest_names(root: str, names: Set[str], keep: int) -> Set[str]:
     wanted: Dict[str, List[Tuple[float, str]]] = {}
     for name in names:
         if not os.path.exists(env_record.record_path(os.path.join(root, name))):
-            continue  # it was interrupted, so no job uses it
+            continue  # its setup was interrupted, so no job uses it
         folder = os.path.join(root, name + ".used")
         for user in list_names(folder):
             wanted.setdefault(user, []).append((os.stat(os.path.join(folder, user)).st_mtime, name))

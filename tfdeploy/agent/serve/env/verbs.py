@@ -37,8 +37,8 @@ _PRINT_VERSION = (
 
 
 class EnvRequest(NamedTuple):
-    """The environment that a call asks for; `name` follows from the digest of its requirements and
-    the interpreter."""
+    """The environment that a call asks for. `name`: follows from the digest of the requirements and
+    from the interpreter."""
 
     base: str  # the host's interpreter, absolute
     version: str  # of the interpreter, such as "3.11.2"
@@ -130,7 +130,7 @@ def _parse_request(call: Call) -> EnvRequest:
 
 
 def _read_version(python: str) -> Tuple[Optional[str], str]:
-    """Return the version of this Python, or None, and what is wrong with it."""
+    """Return the version of this Python and "", or None and what is wrong with this Python."""
     code, out, err = Asked([python, "-c", _PRINT_VERSION]).answer()
     for line in out.splitlines():
         if line.startswith("=tfdeploy-version="):
@@ -171,7 +171,7 @@ def _remake(call: Call, request: EnvRequest, lock: int) -> None:
 @contextmanager
 def _environment_lock(call: Call, path: str) -> Iterator[int]:
     """Allow one setup of an environment at a time, also on hosts that share the workdir. uv and pip
-    inherit the lock: if serve is killed, the lock stays held until they have ended."""
+    inherit the lock, so it stays held until they have ended, even if serve is killed."""
     with FileLock(path) as lock:
         if not lock.acquire(0):
             call.item({"waiting": path}, b"")

@@ -12,10 +12,10 @@ from tfdeploy.agent.annotations import Any, Dict, List
 from tfdeploy.agent.host.network import port_probe, resolving
 from tfdeploy.agent.record import NamedTuple
 
-CONNECT_S = 4.0  # a lost first packet is sent again after 1 and after 3 s
+CONNECT_S = 4.0  # the kernel repeats a lost first packet after 1 s and after 3 s
 ANSWER_S = 6.0  # a busy host may need that long
-RETRY_S = 1.0
-MOST_TOKEN = 64
+RETRY_S = 1.0  # pause before failed ports are tried again, if this host was too busy
+MOST_TOKEN = 64  # bytes
 _REASONS = {
     errno.ECONNREFUSED: "refused",
     errno.ETIMEDOUT: "silent",
@@ -40,7 +40,7 @@ _TRANSIENT_ERRORS = (
 class PortTarget(NamedTuple):
     address: str  # an IP address, or a name
     port: int
-    token: str  # what the right host answers
+    token: str  # the answer of the right host
 
 
 class PortFailure(NamedTuple):

@@ -1,8 +1,8 @@
 """Listens on ports during a preflight and sends a token to every client, so that hosts know which
 host they have reached.
 
-A stranger gets that token too, and nothing else. A measurement takes time and needs the key, which
-only hosts of the preflight have.
+A stranger gets the token too, but nothing else. A measurement takes time and requires the key,
+which only hosts of the preflight have.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tfdeploy.agent.host.network import sockets
 from tfdeploy.agent.serve.links import speed as link_speed
 
 KEY_BYTES = 32  # in hexadecimal digits
-# The oldest connection is closed beyond this number, so that a stranger can use up neither the
-# descriptors nor the places of hosts.
+# Beyond this number the oldest connection is closed, so that a stranger can neither use up the
+# descriptors nor keep out hosts.
 _MAX_CONNECTIONS = 256
 _QUEUE = 1024  # connections that are not yet accepted
 _CONNECTION_TIMEOUT_S = 10.0  # a connection without an answer is closed then
@@ -85,7 +85,7 @@ class Listener:
         while True:
             try:
                 connection, _ = listening.accept()
-            except OSError:  # none is left, or no descriptor
+            except OSError:  # no connection waits, or no descriptor is free
                 return
             try:
                 connection.setblocking(False)

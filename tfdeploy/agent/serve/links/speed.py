@@ -1,7 +1,8 @@
-"""Measures the round-trip time and the throughput between two hosts; both ends of one measurement.
+"""Measures the round-trip time and the throughput between two hosts. Implements both ends of a
+measurement.
 
-The asking side sends one letter after another: P, the peer returns a byte; S, the asking side sends
-data; R, the asking side receives data.
+The asking side sends one letter after another. P: the peer returns one byte. S: the asking side
+sends data. R: the asking side receives data.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import time
 from tfdeploy.agent.annotations import List, Tuple
 from tfdeploy.agent.serve.links.knock import MOST_TOKEN, PortTarget
 
-PINGS = 11
-SEND_S = 0.5
-MOST_BYTES = 1 << 30  # in one direction; a faster link needs no better figure
-SILENT_S = 10.0
+PINGS = 11  # round trips, of which the median counts
+SEND_S = 0.5  # duration of a measurement in one direction
+MOST_BYTES = 1 << 30  # in one direction; that is enough to measure a fast link
+SILENT_S = 10.0  # timeout of a peer that does not send
 BLOCK = bytes(1 << 18)
 _COUNT = struct.Struct("!Q")
 
@@ -49,7 +50,7 @@ def measure_link(asked: PortTarget, key: str) -> Tuple[float, float, float]:
 
 
 def serve_measurement(connection: socket.socket) -> None:
-    """Do what each letter asks for, until the connection ends. Raises OSError."""
+    """Do what each letter of the asking side demands, until the connection ends. Raises OSError."""
     connection.setblocking(True)
     connection.settimeout(SILENT_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

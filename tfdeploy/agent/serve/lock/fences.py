@@ -1,8 +1,8 @@
-"""Stores the fencing number of a job's lock on a host. It rises each time the lock is acquired, and
-outlives the session.
+"""Stores the fencing number of a job's lock on a host. The number rises each time the lock is
+acquired, and outlives the session.
 
-A lock ends with its session, and the session may break without the operator's notice; a new session
-then continues. The number shows whether another operator has acquired the lock since then
+A lock ends with its session. A session may break without the operator's notice, and a new session
+then continues. The number shows whether another operator has acquired the lock in between
 (lock/verbs.py). Reads and writes one small file beside the locks.
 """
 
@@ -28,13 +28,14 @@ def advance_number(lock_path: str, holder: LockHolder) -> None:
 
 
 def current_number(lock_path: str) -> int:
-    """Return the number of the lock when it was last acquired, or 0 if it never was."""
+    """Return the number that the lock had when it was last acquired, or 0 if it was never
+    acquired."""
     number = (read_json(fence_path(lock_path)) or {}).get("number")
     return number if isinstance(number, int) else 0
 
 
 def last_holder(lock_path: str) -> LockHolder:
-    """Return the last holder, as given to `lock`: user, machine, pid, time, operation."""
+    """Return the last holder, as the call `lock` gave it: user, machine, pid, time, operation."""
     return parse_holder(read_json(fence_path(lock_path)) or {})
 
 

@@ -1,5 +1,5 @@
-"""Answers `lock` and `unlock`: one operation at a time on one job and host, for as long as the
-session that acquired the lock lives.
+"""Answers `lock` and `unlock`. The lock allows one operation at a time on one job and host. It is
+held as long as the session that acquired it lives.
 
 The lock is <workdir>/<job>/locks/<hostname>-<place>.lock, whose content names the holder. Hosts
 that share the workdir have one lock each, also clones with the same hostname. The release removes
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer, LockHolder
 
 POLL_S = 0.1
-# The longest time for which a session may hold its lock after its connection has ended.
+# The longest time that a session may hold its lock after its connection has ended.
 OUTLIVED_S = frames.SILENCE_S + 5.0
 _acquiring = threading.Lock()
 
@@ -78,16 +78,12 @@ def remove_unheld_file(path: str) -> None:
 
 
 def check_fence(call: Call) -> None:
-    """Make sure that this session holds the job's lock with the number `fence`. Verbs that change a
-    job's files call it.
+    """Check that this session holds the job's lock with the number `fence`. Verbs that change a
+    job's files call this function.
 
     A session that does not hold the lock acquires it again with that number, and waits while an
     earlier session with that number holds it. Without a number (an older tfdeploy) no other session
     may hold the lock. Raises VerbError lock_lost, locked, cancelled.
-
-    A session that does not hold the lock takes it again with that number, and waits while an
-    earlier session with that number holds it. Without a number (an older tfdeploy) no other session
-    may hold it. Raises VerbError lock_lost, locked, cancelled.
     """
     if "job" not in call.args and isinstance(call.args.get("part"), dict):  # run.prepare
         call = Call(call.context, dict(call.args["part"], fence=call.args.get("fence")))
@@ -138,7 +134,7 @@ def release(context: Context, job: str) -> bool:
 
 
 def holds_lock(context: Context, job: str) -> bool:
-    """Whether this session holds the lock of the job."""
+    """Return whether this session holds the lock of the job."""
     return "lock " + job in context.closing
 
 
@@ -160,13 +156,13 @@ def _lock_path(context: Context, job: str) -> str:
 
 
 def _read_holder(path: str) -> LockHolder:
-    """Return the holder of that lock, or its last one; empty if that is not known."""
+    """Return the holder of the lock, or its last holder; empty if neither is known."""
     return lock_fences.parse_holder(atomic.read_json(path) or {})
 
 
 def _stale_files(context: Context, own: str) -> List[str]:
     """List files like `own` that earlier boots left after a power cut. Clones share a hostname, so
-    the inventory's name must match too."""
+    the name in the inventory must match too."""
     folder, name = os.path.split(own)
     start = name[: -len(boot_name() + ".lock")]
     stale = [
@@ -211,8 +207,8 @@ class _JobLock:
 
 
 def _acquire(context: Context, job: str, holder: LockHolder, number: Optional[int] = None) -> bool:
-    """Acquire the lock for this session; true also if this session already has it. With `number`,
-    acquire it only if the fence has that number."""
+    """Acquire the lock for this session. Return True also if this session already has it. With
+    `number`, acquire it only if the fence has that number."""
     with _acquiring:
         name = "lock " + job
         if name in context.closing:

@@ -1,8 +1,8 @@
-"""Writes the files that a release lacks from the call that commits it, so small changes need no
-rsync.
+"""Writes the files that a release lacks from the blob of the call that commits the release, so that
+small changes need no rsync.
 
-The contents come through the session, whose integrity SSH protects, in the order of release.begin's
-answer.
+The contents arrive through the session, whose integrity SSH protects, in the order of
+release.begin's answer.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.atomic import write_all
 from tfdeploy.agent.serve.release.manifest import Entry
 
-MOST_BYTES = 96 << 20  # unpacked
-TIME_BYTES = 32  # length of one file's time as text
+MOST_BYTES = 96 << 20  # limit of the unpacked contents
+TIME_BYTES = 32  # limit of one file's time as text
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODES = {"file": 0o644, "exec": 0o755}  # less the umask
 
@@ -39,7 +39,7 @@ def write_contents(
             _write_file(root, entry, contents[at : at + entry.size], mtime_ns)
             at += entry.size
     except OSError as error:
-        error.filename = folder  # names the full disk
+        error.filename = folder  # so that the error names the full disk
         raise
     finally:
         os.close(root)

@@ -16,17 +16,18 @@ from tfdeploy.agent.host import atomic
 from tfdeploy.agent.record import NamedTuple
 
 SUFFIX = ".json"
-MOST_BYTES = 512 << 20  # of an unpacked manifest: a million files and more
+MOST_BYTES = 512 << 20  # limit of an unpacked manifest, enough for a million files
 _HEX = "0123456789abcdef"
 
 
 class Entry(NamedTuple):
-    path: str  # relative, "/" between
+    path: str  # relative, with "/" as separator
     kind: str  # "file", "exec" or "link"
     size: int
     sha256: str  # "" for a link
-    target: str  # "" for all but links
-    mtime_ns: int = 0  # when committed; if the file's time differs, its content is compared
+    target: str  # of a link; "" for files
+    # The file's time at the commit. If it differs later, the content is compared.
+    mtime_ns: int = 0
 
 
 _ROW = [str, str, int, str, str]  # types of a row as it is sent
@@ -154,8 +155,8 @@ def save_manifest(
 
 
 def mentions_any(path: str, contents: Iterable[str]) -> bool:
-    """Return whether a stored manifest contains one of these sha256. This is faster than parsing
-    it."""
+    """Return whether a stored manifest contains one of these sha256. Searching its text is faster
+    than parsing it."""
     try:
         with open(path, "rb") as stream:
             text = stream.read()
@@ -165,7 +166,7 @@ def mentions_any(path: str, contents: Iterable[str]) -> bool:
 
 
 def load_manifest(path: str) -> Optional[Manifest]:
-    """Return what `save_manifest` wrote, or None if nothing can be read."""
+    """Return what `save_manifest` wrote, or None if the file is missing or damaged."""
     stored = atomic.read_json(path)
     if stored is None:
         return None

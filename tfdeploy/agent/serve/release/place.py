@@ -14,7 +14,7 @@ from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.agent.serve.release.manifest import Entry
 from tfdeploy.agent.serve.release.retention import remove_folder
 
-KEEP = 5
+KEEP = 5  # newest releases that are kept, if the call does not say how many
 
 
 def staging_path(call: Call) -> str:
@@ -25,8 +25,8 @@ def staging_path(call: Call) -> str:
 
 
 def put_in_place(staging: str, final: str) -> None:
-    """Rename the staging folder to `final`. A damaged release at `final` is removed, because runs
-    have copies of their own."""
+    """Rename the staging folder to `final`. A damaged release at `final` is removed. Runs do not
+    need it, because they have copies of their own."""
     aside = os.path.join(os.path.dirname(final), ".damaged-%s" % os.urandom(6).hex())
     try:
         os.rename(final, aside)
@@ -37,7 +37,8 @@ def put_in_place(staging: str, final: str) -> None:
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
             raise
-        remove_staging(staging)  # another host was first, with the same content
+        # Another host that shares the workdir has installed the same content first.
+        remove_staging(staging)
     flush_folder(os.path.dirname(final))
     remove_folder(aside)
 

@@ -12,7 +12,7 @@ from tfdeploy.agent.run import unended
 from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.agent.serve.release.manifest import SUFFIX
 
-STALE_S = 86400.0
+STALE_S = 86400.0  # a staging folder without a change for this time is removed
 
 
 def remove_old(workdir: str, job: str, current: str, keep: int) -> None:

@@ -1,5 +1,5 @@
-"""Fills the staging folder of a release: keeps what is already there, links what older releases
-have, and lists what is missing.
+"""Fills the staging folder of a release: keeps files that are already complete, links files that
+older releases have, and lists the missing ones.
 
 A file that is shared with an older release (one inode, several names) is never changed, neither in
 its mode nor in its content.
@@ -18,8 +18,8 @@ from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.agent.serve.release.manifest import Entry
 from tfdeploy.agent.serve.release.retention import remove_folder
 
-FEW = 64  # up to this many hashes are searched in a manifest's bytes before it is parsed
-_SUFFIX_CHARS = 6  # of the name under which rsync writes a file: .NAME.Xa7Xc2
+FEW = 64  # for up to this many hashes, a manifest's text is searched before it is parsed
+_SUFFIX_CHARS = 6  # random characters of the temporary name of rsync: .NAME.Xa7Xc2
 
 
 class Lender(NamedTuple):
@@ -31,8 +31,8 @@ class Lender(NamedTuple):
 
 
 class StagingPlan(NamedTuple):
-    """How to fill a staging folder. An entry that is neither missing nor lent is already there from
-    an earlier sync."""
+    """How to fill a staging folder. An entry that is neither missing nor lent is already in the
+    folder, from an earlier sync."""
 
     is_new: bool
     missing: List[Entry]
@@ -104,17 +104,17 @@ class Staging:
         return stamped_entries
 
     def drop_partial(self, missing: List[Entry]) -> None:
-        """Remove partial files, and files at the paths of missing entries, which an interrupted
-        sync was writing."""
+        """Remove partial files, and the files of missing entries, which an interrupted sync was
+        writing."""
         self._tidy(keep_partial=False)
         for entry in missing:
             if os.path.lexists(self._at(entry)):
                 os.unlink(self._at(entry))
 
     def finish(self, received: Set[str]) -> Tuple[List[Entry], List[str]]:
-        """Return the entries with the times of received files, and the received paths that are no
-        files of the right size. Sets the modes of received files, and removes what is not in the
-        manifest."""
+        """Return the entries with the times of received files, and the received paths that are not
+        files of the right size. Sets the modes of received files. If all are right, removes what is
+        not in the manifest."""
         umask, entries, wrong = _umask(), [], []
         for entry in self.entries:
             done = self._finished(entry, umask) if entry.path in received else entry
@@ -143,13 +143,13 @@ class Staging:
         return self.folder + "/" + entry.path
 
     def _is_there(self, entry: Entry) -> bool:
-        """Return whether an earlier sync brought this file completely."""
+        """Return whether the file of the entry is complete, from an earlier sync."""
         path = self._at(entry)
         return not _is_shared(path) and of_first(path, entry.size, whole=True) == entry.sha256
 
     def _link_all(self, lenders: Dict[str, Lender]) -> Set[str]:
-        """Make the hard links and return the paths whose lender is gone. Names relative to one open
-        folder take a third of the time of whole paths."""
+        """Make the hard links, and return the paths whose lender is gone. Names relative to one
+        open folder take a third of the time of absolute paths."""
         gone: Set[str] = set()
         parent, own = os.path.split(self.folder)
         root = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

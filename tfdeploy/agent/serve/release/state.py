@@ -1,7 +1,7 @@
-"""Answers `release.state`: whether a release is on this host as it was committed. It is a module of
-its own because most syncs need no other verb.
+"""Answers `release.state`: whether a release on this host is as it was committed. It is a module of
+its own because most syncs need no other verb of releases.
 
-Compares the kind, size, time and owner of each file. If the time differs, the content decides.
+Compares the kind, size, time and owner of each file. If only the time differs, the content decides.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tfdeploy.agent.serve.release.manifest import Entry
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-_BUSY = ".nfs"  # NFS: a file that was removed while a process had it open
+_BUSY = ".nfs"  # prefix of files that were removed on NFS while a process had them open
 
 
 class Differences(NamedTuple):
-    # paths that are missing, are not what was committed, or were never part of it
+    # paths that are missing, that differ from the committed release, or that do not belong to it
     damaged: List[str]
-    touched: Dict[str, int]  # path -> its new time, where the content is still right
+    touched: Dict[str, int]  # path -> its new time, of files whose time has changed
 
 
 def is_present(workdir: str, job: str, release: str) -> bool:

@@ -1,9 +1,9 @@
-"""Answers `release.*`: receives one state of the code in a staging folder and renames it to a
-folder named by its hash.
+"""Answers `release.*`: receives one state of the code in a staging folder, and renames the folder
+to its hash.
 
-The staging folder outlives an interrupted sync. Files that an older release already has become hard
-links, and symbolic links are made here. The rest comes by rsync, by a broadcast, or with the
-commit. A finished release is never written to.
+The staging folder outlives an interrupted sync. Files that an older release has become hard links,
+and symbolic links are made on this host. The other files arrive by rsync, by a broadcast, or with
+the commit. A finished release is never written to.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ def checked_staging_path(call: Call) -> str:
 
 
 def begun_release(call: Call) -> BegunRelease:
-    """Return the release that `begin` has staged in this session. Another session has to begin
-    anew. Raises VerbError not_begun."""
+    """Return the release that `release.begin` has staged in this session. Another session has to
+    begin again. Raises VerbError not_begun."""
     folder = checked_staging_path(call)
     begun: Optional[BegunRelease] = call.context.begun.get(folder)
     if begun is None or not os.path.isdir(folder):
@@ -156,8 +156,8 @@ def begun_release(call: Call) -> BegunRelease:
 
 
 def _ensure_space(staging: Staging, plan: StagingPlan) -> None:
-    """Check the free space. Drops partial files if there is no room for the whole files beside
-    them. Raises VerbError disk."""
+    """Check the free space. If there is no room for whole files beside the partial ones, drop the
+    partial ones. Raises VerbError disk."""
     try:
         check_space(staging.folder, plan.missing)
     except VerbError:

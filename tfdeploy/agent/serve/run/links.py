@@ -1,8 +1,8 @@
-"""Answers run.links: whether this host reaches the other hosts of a prepared run, at the run's
+"""Answers run.links: whether this host reaches the other hosts of a prepared run at the run's
 ports.
 
-The minders of these hosts hold the ports since they prepared. They listen on the mesh's port but
-not on a task's port, so a refused connection at a task's port is a good answer. This finds a
+The minders of these hosts have held the ports since the prepare. They listen on the mesh's port but
+not on a task's port, so a refused connection to a task's port is a good answer. This check finds a
 firewall or a wrong route before any task starts.
 """
 
@@ -25,12 +25,12 @@ from tfdeploy.agent.serve.run import verbs as run_control
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-# In larger runs a host tries only some hosts: a kernel's table of neighbours holds 1024 entries,
-# and the hosts of a lab share it.
+# In larger runs a host tries only some hosts, because a kernel's table of neighbours holds 1024
+# entries, and the hosts of a lab share a kernel.
 ALL_TO_ALL_HOSTS = 16
-NEXT_HOSTS = 3  # in larger runs: how many of the hosts after it a host tries
-SERVING_HOSTS = 8  # in larger runs: how many of the serving hosts a host tries
-ANSWER_S = 5.0
+NEXT_HOSTS = 3  # in larger runs, a host tries this many hosts after itself
+SERVING_HOSTS = 8  # in larger runs, a host also tries this many hosts with servers
+ANSWER_S = 5.0  # timeout of a mesh port
 
 
 class _Port(NamedTuple):
@@ -67,8 +67,8 @@ def check_links(call: Call) -> Answer:
         for port in meshes
         if port.host in peers and peers[port.host].wrong
     ]
-    # After the meshes: each of these hosts now knows the addresses of this one, and lets them in at
-    # its tasks' ports.
+    # Tried after the meshes, because the other hosts now know the addresses of this host, and admit
+    # them at the ports of their tasks.
     shut += [_add_reason(port, peers) for port in _shut_ports(tasks, reach.guarded_addresses(part))]
     return {"asked": asked, "shut": shut}
 
@@ -85,8 +85,8 @@ def _add_reason(port: Answer, peers: Mapping[str, _Peer]) -> Answer:
 
 
 def _hosts_to_try(part: wire.HostPart) -> List[str]:
-    """Return the hosts whose ports this host tries. The list begins after this host, so that not
-    all hosts try the same one at once."""
+    """Return the hosts whose ports this host tries. The list begins with the host after this one,
+    so that not all hosts try the same host at once."""
     hosts = [minder.host for minder in part.mesh]
     own = hosts.index(part.host)
     others = hosts[own + 1 :] + hosts[:own]
@@ -116,7 +116,7 @@ def _ports_to_try(part: wire.HostPart, asked: List[str]) -> List[_Port]:
 
 
 def _shut_ports(ports: List[_Port], guarded: Collection[str] = ()) -> List[Answer]:
-    """Return the ports that are shut at two attempts, because the first packet on a route may be
+    """Return the ports that are shut in both of two attempts. The first packet on a route may be
     lost."""
     results: Dict[str, str] = {}
     for _ in range(2):
@@ -127,8 +127,8 @@ def _shut_ports(ports: List[_Port], guarded: Collection[str] = ()) -> List[Answe
 
 class _Peer(NamedTuple):
     """The answer of a mesh port. `wrong`: which other host or program answers, in words; "": the
-    right host. `foreign_source`: this host's source address as the peer sees it, if the address is
-    not one of this host's own."""
+    right host. `foreign_source`: this host's source address as the peer sees it, if that is not one
+    of this host's own addresses."""
 
     wrong: str = ""
     foreign_source: str = ""
@@ -138,8 +138,7 @@ def _identify_all(ports: List[_Port], paths: RunPaths, part: wire.HostPart) -> D
     """Ask each mesh port which host it is, because a name or address may lead to a wrong host, or
     out of the run.
 
-    Also states this host's own addresses, so that the peers let them in at the ports of their
-    tasks.
+    Also states this host's own addresses, so that the peers admit them at the ports of their tasks.
     """
     certs = paths.certificates()
     if not certs or not ports:

@@ -18,17 +18,18 @@ from tfdeploy.agent.run.folder import RunPaths, start_agent
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import MinderAnswer
 
-MINDER_WITHIN_S = 20.0
+MINDER_WITHIN_S = 20.0  # a minder without an answer by then did not start
 POLL_S = 0.1
 
 
 def start_minder(
     paths: RunPaths, part: wire.HostPart, check_wanted: Callable[[], None] = lambda: None
 ) -> None:
-    """Start the minder and return once it holds all ports. It is detached, so it outlives serve.
+    """Start the minder and return once it holds all ports. The minder is detached, so it outlives
+    serve.
 
-    `check_wanted` raises when the prepare is no longer wanted. Raises VerbError port_taken, refused
-    (no firewall), agent.
+    `check_wanted` raises an error when the prepare is no longer wanted. Raises VerbError
+    port_taken, refused (no firewall), agent.
     """
     reading, writing = os.pipe()
     try:
@@ -95,8 +96,8 @@ def _last_line(paths: RunPaths) -> str:
 
 
 def _run_that_planned(paths: RunPaths, port: int) -> Optional[str]:
-    """Return the other live run whose plan has that port on this host. A held port appears in /proc
-    only as a socket of some Python, or not at all."""
+    """Return the other live run whose plan has that port on this host, or None. /proc shows a held
+    port only as a socket of some Python, or not at all."""
     for job in job_names(paths.workdir):
         for run in run_names(paths.workdir, job):
             other = find.run_paths(paths.workdir, job, run, paths.host)

@@ -1,7 +1,7 @@
-"""Answers run.prepare: makes a run's folder on this host and starts its minder, which holds the
-ports from then on.
+"""Answers run.prepare: makes a run's folder on this host and starts the run's minder, which holds
+the ports from then on.
 
-No task starts here. A prepare that fails leaves nothing behind.
+No task starts. A prepare that fails leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _is_prepared(paths: RunPaths, part: wire.HostPart) -> bool:
     if same and liveness.is_live(paths) and not paths.word("abort"):
         return True
     if digest is None and liveness.was_committed(paths):
-        raise _exists_error(paths)  # damaged
+        raise _exists_error(paths)  # the run is committed, but its part is damaged
     if digest is not None and (not _lost_its_minder(paths) if same else not is_rolled_back(paths)):
         raise _exists_error(paths)
     if os.path.isdir(paths.host_dir) or (
@@ -116,7 +116,7 @@ def _exists_error(paths: RunPaths) -> VerbError:
 
 
 def _lost_its_minder(paths: RunPaths) -> bool:
-    """Return whether the run was prepared and its minder died after that."""
+    """Return whether the run was prepared, and its minder died after that."""
     return paths.state().phase == "prepared" and not paths.word("abort")
 
 
@@ -170,7 +170,7 @@ def _clear_other_host(other: RunPaths, plan_digest: str) -> None:
                 leftovers.remove(other)
                 return
             if digest is None:
-                return  # that host has removed its own part, and prepares it for this launch
+                return  # that host has removed its old part, and prepares a new one for this launch
         time.sleep(0.02)
     raise _exists_error(other)
 
@@ -217,9 +217,10 @@ def _refuse_strays(paths: RunPaths) -> None:
 
 
 def _is_alive(paths: RunPaths) -> bool:
+    """Return whether the run has a minder, a supervisor or any other live process on this host."""
     if liveness.is_live(paths):
         return True
-    # Its minder and supervisors may have been killed, and their processes not.
+    # The minder and the supervisors may have been killed, but not the processes of the tasks.
     return paths.state().phase != "ended" and bool(
         task_processes.members(paths, [spec.task for spec in paths.part().tasks])[0]
     )

@@ -28,8 +28,8 @@ def read_arguments(call: Call) -> PrepareArguments:
     """Read the arguments from the call's blob, or from its fields if it has no blob. Raises
     VerbError bad_part.
 
-    The blob holds this host's own fields, then those that all hosts of the run share: the plan, and
-    common fields of the parts.
+    The blob holds this host's own fields, and then the fields that all hosts of the run share: the
+    plan, and common fields of the parts.
     """
     if not call.blob:
         return PrepareArguments(

@@ -13,8 +13,9 @@ from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.run.folder import RunPaths
 
-WAIT_S = 20.0  # for the prepare of another launch
-SAME_WAIT_S = 600.0  # for the same prepare: a slow disk's copy of a large release
+WAIT_S = 20.0  # wait for the prepare of another launch
+# Wait for an earlier call of the same prepare, which may copy a large release on a slow disk.
+SAME_WAIT_S = 600.0
 
 
 @contextmanager
@@ -47,8 +48,9 @@ def hold(paths: RunPaths, plan_digest: str = "") -> Iterator[None]:
 
 @contextmanager
 def hold_if_free(paths: RunPaths) -> Iterator[bool]:
-    """Hold the prepare lock if it is free. Yields True if no prepare of the job is under way here;
-    then none begins before the context ends. Yields False if one is, or if none ever was."""
+    """Hold the prepare lock if it is free. Yields True if no prepare of the job is in progress on
+    this host; then none begins before the context ends. Yields False if one is in progress, or if
+    there never was one."""
     with FileLock(_lock_path(paths)) as lock:
         yield os.path.isdir(os.path.dirname(_lock_path(paths))) and lock.acquire()
 

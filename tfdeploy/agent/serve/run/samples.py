@@ -1,5 +1,5 @@
-"""Answers `samples`: what the tasks of a run have used and printed on this host so far, as
-sampling/ wrote it, and their attempts.
+"""Answers `samples`: what the tasks of a run have used and printed on this host so far, and their
+attempts. sampling/ has written these samples.
 
 Changes nothing.
 """

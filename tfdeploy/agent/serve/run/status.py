@@ -1,8 +1,8 @@
 """Answers `runs`, `run.status` and `run.plan`: the state of runs, from their folders. Changes no
 file.
 
-If the writer of an end died before it could write it, the end is derived here: a task from before a
-reboot, or of a dead supervisor, is lost.
+If the process that should record an end died before, this module derives the end: a task from
+before a reboot, or of a dead supervisor, is lost.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
     if (status.boot_id or state.boot_id) not in (None, boot_id()):
         return _lost_status(status, "host rebooted")
     if status.state != "pending" and not is_locked(paths.supervisor_lock(task)):
-        status = paths.status(task)  # it may have ended in between
+        status = paths.status(task)  # the task may have ended in between
         minded = is_locked(paths.minder_lock)
         return (
             status
@@ -93,15 +93,15 @@ def _with_health(status: wire.TaskStatus, state: wire.HostRunState) -> wire.Task
 def _restart_reason(
     paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState
 ) -> Optional[str]:
-    """Return how the attempt before ended, or which death began the gang's round. Return None if
-    that was not recorded."""
+    """Return how the previous attempt ended, or which death began the gang's round. Return None if
+    neither was recorded."""
     count = state.restarts.get(status.task)
     how = (
         count.get("how")
         if count is not None and count.get("attempt") == status.attempt - 1
         else None
     )
-    # This task has restarted alone since the gang's round began.
+    # True if this task has restarted alone since the gang's round began.
     restarted_alone = how is not None and count is not None and count.get("round") == status.round
     of_gang = any(peer.gang for peer in paths.part().peers if peer.task == status.task)
     if (
@@ -115,7 +115,7 @@ def _restart_reason(
 
 
 def writes_no_more(paths: RunPaths, task: str) -> bool:
-    """Return whether the task has ended and its minder has recorded that it does not start
+    """Return whether the task has ended and its minder has recorded that the task does not start
     again."""
     status = task_status(paths, task)
     if status.state not in OVER:

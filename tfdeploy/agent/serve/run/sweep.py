@@ -1,5 +1,5 @@
-"""Cleans up launches that did not finish on this host because their serve or the machine died. Each
-new session calls it.
+"""Cleans up launches that did not finish on this host because their serve process or the machine
+died. Each new session starts this cleanup.
 
 A run that is being prepared, has a minder or was committed is left alone.
 """
@@ -20,14 +20,11 @@ WHY = "its launch did not come to an end"
 
 
 def sweep_runs(workdir: str, host: str = "") -> None:
-    """Clean up all unfinished launches of this machine. `host`: its name in this session's
-    inventory, or "".
+    """Clean up all unfinished launches of this machine. `host`: this machine's name in the
+    session's inventory, or "".
 
     A run that cannot be cleaned up, because it is not ours or is damaged, stays and is reported on
     standard error.
-
-    A run that cannot be swept, because it is not ours or damaged, stays and is reported on standard
-    error.
     """
     for paths in in_doubt.of_this_host(workdir, host):
         try:
@@ -52,7 +49,7 @@ def _sweep_one(paths: RunPaths) -> None:
 def _end_or_remove(paths: RunPaths) -> None:
     whole = paths.is_whole()
     if is_locked(paths.minder_lock) or (whole and liveness.is_live(paths)):
-        return  # its minder waits for the launch, or ends it
+        return  # the minder waits for the launch, or ends the run
     if not liveness.was_committed(paths):
         if not whole or paths.state().started is None:
             leftovers.remove(paths)

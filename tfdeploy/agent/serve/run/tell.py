@@ -1,7 +1,7 @@
-"""Answers run.known and run.tell: the control machine carries the reason of a run's end from a host
-that knows it to a host that does not.
+"""Answers run.known and run.tell. With them the control machine carries the reason of a run's end
+from a host that knows it to a host that does not.
 
-The run's minder on that host reads it: see mesh/told_end.py.
+On the second host, the run's minder reads the reason: see mesh/told_end.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Answers run.start, run.renew, run.commit, run.abort and run.stop: leaves an order for the minder
 and waits for its effect.
 
-If the minder is dead, abort and stop do its work themselves. Only processes that the marker and the
-identity assign to the run are signalled.
+If the minder is dead, abort and stop do its work themselves. Only processes that belong to the run,
+by their marker and identity, receive signals.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ from tfdeploy.agent.serve.run.watch import watch_run
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-ANSWER_WITHIN_S = 20.0
-KILL_WITHIN_S = 8.0  # from KILL until no process is alive
-# On a busy host an ending process shows no arguments and no environment for a while, like an
-# orphan.
+ANSWER_WITHIN_S = 20.0  # a minder without an answer by then has failed
+KILL_WITHIN_S = 8.0  # how long processes may live after KILL
+# On a busy host an ending process shows neither arguments nor environment for a while, like an
+# orphan. After this time it counts as alive.
 ENDING_S = 3.0
-SAVE_WITHIN_S = 1.0  # a full disk may keep the minder from writing that all has ended
+# How long the minder may take to write that all processes have ended, which a full disk prevents.
+SAVE_WITHIN_S = 1.0
 FROZEN_AFTER_S = 3.0  # a minder that has not begun to end the run by then is frozen
 POLL_S = 0.05
 STARTED = ("started", "committed", "ending", "ended")
@@ -65,7 +66,7 @@ def start_run(call: Call) -> Answer:
         and state.started
         and not (state.abort_reason or state.stop_requested)
     ):
-        return {}  # started, and already ended by itself
+        return {}  # the run was started, and has already ended by itself
     refuse_ended(paths)
     # A repeated start restarts the wait for the commit.
     if paths.word("start") is None or _phase(paths) == "started":
@@ -150,7 +151,7 @@ def abort_run(call: Call) -> Answer:
     except (VerbError, NoPart) as error:
         if isinstance(error, VerbError) and error.code != "unknown_run":
             raise
-        return {}  # or its minder has removed it
+        return {}  # there is no such run, or its minder has removed it
     if purge and not left:
         clear_away(paths)
     return {"survivors": left}
@@ -159,7 +160,7 @@ def abort_run(call: Call) -> Answer:
 def _stop_preparing(call: Call) -> None:
     host, digest = call.text("host"), str(call.args.get("plan_digest"))
     if not NAME.match(host):
-        return  # an older control machine
+        return  # an older control machine sends no host
     paths = RunPaths(
         layout.host_dir(call.context.workdir, call.name("job"), call.name("run"), host)
     )
@@ -207,7 +208,7 @@ def stop_run(call: Call) -> Answer:
             _leave_word_to_end(paths, "stop", grace_s=grace_s)
     left = _wait_until_ended(paths, grace_s, STOPPED_BY_OPERATOR)
     if not left and _phase(paths) == "ended":
-        leftovers.forget_secrets(paths)  # the disk may have refused it at the run's end
+        leftovers.forget_secrets(paths)  # a disk error may have prevented it at the run's end
     return {
         "survivors": left,
         "seconds": round(time.monotonic() - begun, 3),
@@ -220,8 +221,8 @@ def stop_run(call: Call) -> Answer:
 
 
 def _leave_word_to_end(paths: RunPaths, word: str, **fields: Any) -> None:
-    """Leave the order for the minder. On a full disk, signal the supervisors instead, and the
-    minder sees that their tasks end."""
+    """Leave the order for the minder. On a full disk, signal the supervisors instead; the minder
+    then sees that their tasks end."""
     try:
         paths.leave_word(word, time=time.time(), **fields)
     except OSError:
@@ -230,8 +231,8 @@ def _leave_word_to_end(paths: RunPaths, word: str, **fields: Any) -> None:
 
 
 def _has_minder(paths: RunPaths) -> bool:
-    """Return whether the run's minder is alive. After the run's end it waits for its peers; an
-    order ends that wait."""
+    """Return whether the run's minder is alive. After the run's end the minder waits for its peers;
+    an order ends that wait."""
     return is_locked(paths.minder_lock)
 
 
@@ -272,8 +273,8 @@ def _wait_for(
 
 
 def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answer]:
-    """Wait for the minder to end the run, or end it if there is no minder. Return the surviving
-    processes."""
+    """Wait until the minder has ended the run; end the run if there is no minder. Return the
+    surviving processes."""
     tasks = [spec.task for spec in paths.part().tasks]
     begun = time.monotonic()
     deadline = begun + grace_s + KILL_WITHIN_S
@@ -299,7 +300,7 @@ def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answ
         time.sleep(pause)
         pids = task_processes.members(paths, tasks)
     if not pids[0]:
-        leftovers.put_back_keep(paths)  # its minder is about to, or could not
+        leftovers.put_back_keep(paths)  # the minder may not have done so yet, or may have failed
     return task_processes.survivors(*pids)
 
 
@@ -329,7 +330,7 @@ def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
     """End the run under the minder's lock, so that no minder starts meanwhile. Return False if a
     minder holds the lock.
 
-    Raises NoPart where the minder has just removed a run that never began, its lock included.
+    Raises NoPart if the minder has just removed a run that never began, including its lock.
     """
     lock = FileLock(paths.minder_lock)
     try:
@@ -365,7 +366,8 @@ def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
 
 
 def _end_supervisors(paths: RunPaths, tasks: List[str], grace_s: float, reason: str) -> None:
-    """Wait until each supervisor has ended its task, for as long as it may take."""
+    """Order each supervisor to end its task. Wait until all have ended, for the grace time and half
+    of KILL_WITHIN_S."""
     for task in tasks:
         tell_supervisor(paths, task, reason, grace_s)
     deadline = time.monotonic() + grace_s + KILL_WITHIN_S / 2

@@ -1,4 +1,4 @@
-"""Checks whether a prepare that is under way is still wanted."""
+"""Checks whether a prepare that is in progress is still wanted."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from tfdeploy.agent.run import in_doubt
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call
 
-CLEANUP_WAIT_S = 60.0  # a prepare may have to remove the copy of a large release
+# Wait for the prepare's cleanup, which may remove the copy of a large release.
+CLEANUP_WAIT_S = 60.0
 
 
 class PrepareGuard:
-    """Tells whether a prepare is still wanted: its session lives and no abort has come. As a
-    context manager it spans the prepare, and the session's end waits for its exit."""
+    """Checks whether a prepare is still wanted: its session lives and no abort has arrived. As a
+    context manager it spans the prepare, and the end of the session waits for its exit."""
 
     def __init__(self, call: Call, paths: RunPaths, plan_digest: str) -> None:
         self._call, self._paths, self._digest = call, paths, plan_digest

@@ -1,4 +1,4 @@
-"""Answers run.watch: sends the state of a run and its tasks on this host completely, and then each
+"""Answers run.watch: sends the whole state of a run and its tasks on this host, and then each
 change. Writes nothing."""
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class AttemptEnds:
 def _send_changes(
     call: Call, paths: RunPaths, tasks: List[str], seen: Dict[str, Answer], ends: AttemptEnds
 ) -> bool:
-    """Send an item for each change. Return True if these were the last."""
-    # Read before the states, so that what is read after it includes the end.
+    """Send an item for each change. Return True if no further changes will come."""
+    # Read before the states, so that these include the end.
     over = paths.state().phase == "ended" or not liveness.is_live(paths)
     for task in tasks:
         read = run_status.task_status(paths, task)
