@@ -1,7 +1,7 @@
-"""Observe the signs of life of one task: its output, its CPU, what it reads and writes, the bytes
-on its connections. Judges nothing.
+"""Observe the signs of life of one task: its output, its CPU time, what it reads and writes, the
+bytes on its connections. This module draws no conclusions.
 
-Costly signs are observed only while the cheaper ones are missing. A little of each does not count:
+A costly sign is observed only if the cheaper ones are missing. Small amounts do not count, because
 waiting threads and heartbeats between servers are no progress.
 """
 
@@ -16,22 +16,22 @@ from tfdeploy.agent.log.tf_messages import MessageReader
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run.folder import RunPaths
 
-BUSY_SHARE = 0.02  # of a core
-BUSY_BYTES_S = 1000.0  # of one connection, or of one process's files
-# a task that has not logged for so long that it waits no longer waits; TensorFlow logs it every 10
-# s
+BUSY_SHARE = 0.02  # a task that uses more than this share of a core is busy
+BUSY_BYTES_S = 1000.0  # so is one that moves more bytes a second on a connection or on files
+# TensorFlow logs every 10 s that it waits. A task that has not logged this for QUIET_S seconds no
+# longer waits.
 QUIET_S = 25.0
 
 
 class Sign(NamedTuple):
-    """What a host reports of one of its tasks."""
+    """The signs of life of one task, as its host reports them."""
 
-    still_s: float = 0.0  # seconds since it was last seen to do anything
-    waits: Tuple[str, ...] = ()  # the tasks that TensorFlow says it waits for
-    waiting_s: float = 0.0  # for how long it has logged nothing else
-    stopped: int = 0  # pid of a process that was stopped (SIGSTOP)
-    disk: int = 0  # pid of a process that waits for a disk
-    listens: Optional[bool] = None  # on its port; None: not looked at, or it never did
+    still_s: float = 0.0  # seconds since its last activity
+    waits: Tuple[str, ...] = ()  # the tasks that it waits for, as TensorFlow logs
+    waiting_s: float = 0.0  # seconds for which it has logged nothing else
+    stopped: int = 0  # pid of a process that was stopped (SIGSTOP); 0: none
+    disk: int = 0  # pid of a process that waits for a disk; 0: none
+    listens: Optional[bool] = None  # on its port; None: not checked, or it never listened
     starting: bool = False
 
 
@@ -42,8 +42,9 @@ class Usage(NamedTuple):
 
 
 class TaskActivity:
-    """Observes one attempt. Call `observe` from time to time, always with the same clock (seconds).
-    `guard`: the inode of a socket that its processes have and that is no server's."""
+    """Observes one attempt. Call `observe` repeatedly, always with the same clock (seconds).
+    `guard`: the inode of the agent's socket on the task's port, which the task's processes inherit;
+    it does not count as listening."""
 
     def __init__(
         self, paths: RunPaths, spec: wire.TaskSpec, now: float, guard: Optional[int] = None
@@ -53,7 +54,7 @@ class TaskActivity:
         self._looked = self._alive = now
         self._usage: Dict[int, Usage] = {}
         self._moved: Optional[Dict[int, int]] = None
-        self._waits: Dict[str, float] = {}  # task -> when that was last logged
+        self._waits: Dict[str, float] = {}  # awaited task -> when the wait was last logged
         self._waits_since: Optional[float] = None
         self._listened = False
 
@@ -61,7 +62,7 @@ class TaskActivity:
         self, now: float, tree: Callable[[], Set[int]], traffic: Callable[[], Optional[Traffic]]
     ) -> Sign:
         """Return the sign of the task. `tree`: returns the pids of the task. `traffic`: returns the
-        traffic of the whole host. Each is called only if it is needed."""
+        traffic of the whole host. Both are costly and called only if needed."""
         passed_s, self._looked = max(now - self._looked, 0.001), now
         messages = self._messages.read_new()
         listens: Optional[bool] = None
@@ -93,7 +94,7 @@ class TaskActivity:
     def _network(
         self, inodes: Set[int], seen: Optional[Traffic], passed_s: float
     ) -> Tuple[Optional[bool], bool]:
-        """Return (whether it listens on its port, whether its connections move bytes)."""
+        """Return (whether the task listens on its port, whether its connections move bytes)."""
         if seen is None:
             return None, False
         before, self._moved = (
@@ -159,7 +160,7 @@ def _file_bytes(pid: int) -> int:
 
 
 def tree(status: wire.TaskStatus, table: Dict[int, processes.Entry]) -> Set[int]:
-    """Return the living processes of a task: all below its supervisor."""
+    """Return the pids of a task's living processes, which are all below its supervisor."""
     return (
         set()
         if status.supervisor_pid is None

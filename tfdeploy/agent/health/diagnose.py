@@ -1,8 +1,8 @@
-"""Find which tasks of this host stand still, and why: facts about all tasks -> findings as text.
+"""Find which tasks of this host are stalled, and why: facts about all tasks -> findings as text.
 Pure.
 
-Reads no clock, no file and no network (monitor.py does), so that every diagnosis is a row in a
-table of tests. A server or an evaluator, whose work is waiting, stands still only if it is frozen.
+It reads no clock, file or network (monitor.py does), so a test can check each diagnosis with one
+row of a table. Servers and evaluators wait by design, so they are stalled only if they are frozen.
 A task that waits for the culprit is not a culprit.
 """
 
@@ -17,18 +17,19 @@ from tfdeploy.agent.record import NamedTuple
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Ending
 
-WAITING_S = 20.0  # of logging nothing but that it waits
-FIRST_S = 10.0  # the others wait for a task that stood still so much earlier than they did
-_NAMED_MOST = 3
+WAITING_S = 20.0  # a task that logs only that it waits is suspect after so many seconds
+FIRST_S = 10.0  # a task that stalled so many seconds before the others may hold them up
+_NAMED_MOST = 3  # limits the tasks that a finding names
 OPEN, CLOSED = "open", "closed"
 
 
 class Facts(NamedTuple):
     """What is known of all tasks.
 
-    `signs`: of own tasks, and of tasks whose hosts answered lately. `ports`, `hosts`: the result of
-    a connection to a task's port or a host's mesh port: "open", "closed" or why there was no
-    answer; missing: not tried.
+    `lockstep`: each step waits for the slowest task. `after_s`: `stall.after`. `signs`: of own
+    tasks, and of tasks whose hosts have just answered. `ports`, `hosts`: the result of a connection
+    to a task's port or a host's mesh port: "open", "closed" or why there was no answer; missing:
+    not tried.
     """
 
     host: str
@@ -39,19 +40,19 @@ class Facts(NamedTuple):
     ended: Dict[str, Ending] = {}  # as in shared_state.Knowledge
     ports: Dict[str, str] = {}
     hosts: Dict[str, str] = {}
-    # task -> "n3 resolves to 127.0.1.1": a wrong address on this host
+    # task -> text such as "n3 resolves to 127.0.1.1", if this host resolves the address wrongly
     loopback: Dict[str, str] = {}
-    # own task -> "http_proxy": the variable by which it would use a proxy to the others
+    # own task -> the variable, such as "http_proxy", that makes it reach the others through a proxy
     proxies: Dict[str, str] = {}
 
 
 class Finding(NamedTuple):
     reason: str
-    culprit: bool  # starting it again may help
+    culprit: bool  # True if a restart of this task may help
 
 
 def suspects(facts: Facts) -> Set[str]:
-    """Return the tasks of this host that may stand still and need a closer look."""
+    """Return the tasks of this host that may be stalled and need a closer check."""
     return {
         task
         for task, sign in facts.signs.items()
@@ -60,7 +61,7 @@ def suspects(facts: Facts) -> Set[str]:
 
 
 def diagnose(facts: Facts) -> Dict[str, Finding]:
-    """Return own task -> what is wrong with it. Tasks that are well are missing."""
+    """Return own task -> what is wrong with it. Healthy tasks are missing."""
     findings = {}
     for task in sorted(suspects(facts)):
         finding = _diagnose(facts, task)
@@ -83,12 +84,12 @@ def _diagnose(facts: Facts, task: str) -> Optional[Finding]:
         return None
     named = [other for other in sign.waits if other in facts.peers and other != task]
     if not named and facts.lockstep and any(_works(facts, other) for other in _others(facts, task)):
-        return None  # the others compute, and it waits for them
+        return None  # the task waits for others, and they compute
     blamed = _blame(facts, task, named or list(_others(facts, task)), bool(named))
     if blamed:
         return Finding("waits for " + "; ".join(blamed[:_NAMED_MOST]) + _more(blamed), False)
     if named and all(_works(facts, other) or _starts(facts, other) for other in named):
-        return None  # they have not come that far yet
+        return None  # the named tasks have not reached that point yet
     if task in facts.proxies:
         return Finding(
             "%s is set in its environment, and no_proxy leaves out the other tasks"
@@ -130,8 +131,8 @@ def _stood_first(facts: Facts, task: str) -> Optional[str]:
 
 
 def _blame(facts: Facts, task: str, others: List[str], named: bool) -> List[str]:
-    """Return which tasks hold up `task`, and why. `named`: it logs itself that it waits for
-    `others`."""
+    """Return text for each task that holds up `task`, with the reason. `named`: `task` itself has
+    logged that it waits for `others`."""
     problems = ((other, _wrong_with(facts, other, named)) for other in others)
     blamed = [
         _at(facts, other) + ": " + problem for other, problem in problems if problem is not None
@@ -194,12 +195,12 @@ def _ending(end: Ending) -> str:
     return wire.ending_in_short(end["outcome"], end.get("exit_code"), end.get("signal"))
 
 
-# --- words about tasks
+# --- properties of tasks
 
 
 def trains(peer: wire.Peer) -> bool:
-    """True if the task stalls when it stands still. Servers wait for work, an evaluator for
-    checkpoints."""
+    """True if the task is expected to make progress all the time. Servers wait for work, and an
+    evaluator waits for checkpoints."""
     return not serves(peer) and peer.role != "evaluator"
 
 
@@ -216,7 +217,7 @@ def _starts(facts: Facts, task: str) -> bool:
 
 
 def _others(facts: Facts, task: str) -> Iterable[str]:
-    """Return the other tasks, servers first: most often a task waits for one of them."""
+    """Return the other tasks, servers first, because a task waits most often for a server."""
     return sorted(
         (other for other in facts.peers if other != task),
         key=lambda other: (trains(facts.peers[other]), other),

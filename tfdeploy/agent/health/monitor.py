@@ -1,9 +1,9 @@
-"""Watch the health of the tasks of one host, on a thread of the minder: observe them, ask the other
-hosts, report what is wrong.
+"""Watch the health of the tasks of one host, on a thread of the minder: observe the tasks, ask the
+other hosts, and report what is wrong.
 
-It ends no task and writes nothing; the minder reads `health`. While all goes well it only observes
-every few seconds, for a small share of a core. Once something stands still, it asks other hosts and
-tries ports.
+The monitor ends no task and writes nothing; the minder reads `health`. While all tasks progress, it
+only observes them every few seconds, for a small share of a core. Once a task is stalled, it asks
+other hosts and tries ports.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from tfdeploy.agent.run.folder import RunPaths
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Health
 
-LOOK_S = (1.0, 5.0)  # seconds between two looks, at least and at most
-ASK_S = 10.0
-MOST_PORTS = 64  # tried at once
-PORTS_S = (30.0, 300.0)  # between two tries at the same ports, growing
-COST_SHARE = 0.003  # of a core, for looking
-SURE = 2  # diagnoses in a row before a culprit may be ended
+LOOK_S = (1.0, 5.0)  # the shortest and the longest pause between two checks; see COST_SHARE
+ASK_S = 10.0  # the pause between two questions to other hosts
+MOST_PORTS = 64  # limits the ports that are tried at the same time
+PORTS_S = (30.0, 300.0)  # the first and the longest pause between two tries of the ports
+COST_SHARE = 0.003  # limits the share of a core that checks use; the pause grows if necessary
+SURE = 2  # how many diagnoses in a row must name a culprit before it may be ended
 
 
 class Stall(NamedTuple):
-    """What HostRunState.health says of a task."""
+    """One stalled task. HostRunState.health has the same fields, except `culprit`."""
 
     attempt: int
     reason: str
-    since: float  # UTC seconds: last seen to do anything
-    culprit: bool  # found SURE times in a row
+    since: float  # UTC seconds of the task's last activity
+    culprit: bool  # True if SURE diagnoses in a row named this task
 
     def as_json(self) -> Health:
         return {
@@ -54,7 +54,7 @@ class Stall(NamedTuple):
 
 
 class Monitor:
-    """The thread. `changed` is called from it when `health` is new."""
+    """The monitor and its thread. `changed` is called on that thread when `health` has changed."""
 
     def __init__(
         self,
@@ -107,11 +107,11 @@ class Monitor:
             time.sleep(self._pause_s(time.thread_time() - begun))
 
     def _look_safely(self, known: Knowledge) -> None:
-        """Check once. A bug in the diagnosis ends neither this thread nor the run, and clears
-        `health`."""
+        """Check once. A bug in the diagnosis clears `health`, but ends neither this thread nor the
+        run."""
         try:
             self.check(time.monotonic(), known)
-        except Exception:  # noqa: BLE001 - whatever it is, the run goes on
+        except Exception:  # noqa: BLE001 - the run continues after any error
             thread_errors.report_once("looking for stalled tasks")
             self._publish({})
 
@@ -122,7 +122,7 @@ class Monitor:
         )
 
     def check(self, now: float, known: Knowledge) -> None:
-        """Check once. `now`: monotonic seconds."""
+        """Observe the tasks once, and publish which are stalled. `now`: monotonic seconds."""
         signs = self._signs(now)
         self._answer.signs = signs
         facts = Facts(
@@ -161,7 +161,8 @@ class Monitor:
         return signs
 
     def _all_about(self, facts: Facts, late: Set[str], now: float) -> Facts:
-        """Return the facts with those of other hosts, and with what is wrong on the way to them."""
+        """Return the facts, extended by the signs from other hosts and by problems on the way to
+        them."""
         answers = peers.PeerSigns({}, {})
         if self._mesh is not None:
             answers = peers.ask(self._mesh, self._part, self._hosts_to_ask(facts, late))
@@ -203,8 +204,8 @@ class Monitor:
         )
 
     def _hosts_to_ask(self, facts: Facts, late: Set[str]) -> List[str]:
-        """Return the hosts of tasks that are waited for, then those of servers, then the others in
-        turn."""
+        """Return the other hosts: first those of tasks that a stalled task waits for, then those of
+        servers, then the rest in turn."""
         wanted = sorted(
             self._peers,
             key=lambda task: (
@@ -236,7 +237,7 @@ class Monitor:
                     proxies[task] = name
         return proxies
 
-    # --- what comes of it
+    # --- results
 
     def _stalls(self, signs: Dict[str, Sign], findings: Dict[str, Finding]) -> Dict[str, Stall]:
         self._repeated = {

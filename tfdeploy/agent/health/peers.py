@@ -1,6 +1,6 @@
 """Ask other hosts' minders for the signs of life of their tasks, over the run's mesh.
 
-The question on one connection is {"ask": {"signs": true}}; the answer is one line.
+A connection begins with the question {"ask": {"signs": true}}; the answer is one line.
 """
 
 from __future__ import annotations
@@ -17,22 +17,24 @@ from tfdeploy.agent.mesh import bounded_json, listener, tls
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.record import NamedTuple
 
-MOST_HOSTS = 32  # asked at once; with more, the rest are asked the next time
-WITHIN_S = 3 * listener.TIMEOUT_S  # for the connection, the handshake and the answer
-_MOST_BYTES = 1 << 18
-_MOST_WAITS = 64
+MOST_HOSTS = 32  # limits the hosts that are asked together; the rest are asked the next time
+WITHIN_S = 3 * listener.TIMEOUT_S  # limits connection, handshake and answer together
+_MOST_BYTES = 1 << 18  # limits an answer
+_MOST_WAITS = 64  # limits the awaited tasks of one sign
 
 
 class PeerSigns(NamedTuple):
-    """The answers. `signs`: by task. `hosts`: host -> "open", "closed" or why it did not answer."""
+    """The answers of other hosts. `signs`: by task. `hosts`: host -> "open", "closed" or why it did
+    not answer."""
 
     signs: Dict[str, Sign]
     hosts: Dict[str, str]
 
 
 def ask(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSigns:
-    """Return what these hosts report now. Takes at most WITHIN_S."""
-    from tfdeploy.agent.host.parallel import call_for_each  # only once something stands still
+    """Ask these hosts, and return their answers. Takes at most WITHIN_S."""
+    # Imported here because it is needed only once a task is stalled.
+    from tfdeploy.agent.host.parallel import call_for_each
 
     answers_by_host: Dict[str, Tuple[Dict[str, Sign], str]] = {}
     where = {one.host: one for one in part.mesh}
@@ -65,7 +67,8 @@ def _ask_one(
 
 
 def _checked(value: Any, part: wire.HostPart, host: str) -> Dict[str, Sign]:
-    """Return the signs of that host's tasks. Raises ValueError if the value is something else."""
+    """Return the signs of the host's tasks in an answer. Raises ValueError if the answer is
+    invalid."""
     tasks = {peer.task for peer in part.peers}
     own = {peer.task for peer in part.peers if peer.host == host}
     received = bounded_json.fields(value, {"signs": bounded_json.mapping}, ("signs",))
@@ -81,7 +84,7 @@ def _sign(value: Any, tasks: Set[str]) -> Sign:
 
 
 def _waits(value: Any, tasks: Set[str]) -> Tuple[str, ...]:
-    """Return the tasks of the run among those that its log names. Raises ValueError."""
+    """Return the awaited tasks that belong to the run. Raises ValueError."""
     if not isinstance(value, (list, tuple)):
         raise ValueError("not a list")
     return tuple(one for one in value[:_MOST_WAITS] if isinstance(one, str) and one in tasks)
@@ -99,7 +102,7 @@ _CHECKS: Dict[str, bounded_json.Check] = {
 
 
 class SignsAnswer:
-    """The answering side. `signs`: of this host's tasks; another thread replaces them."""
+    """Answers other hosts. `signs`: of this host's tasks; another thread replaces them."""
 
     def __init__(self) -> None:
         self.signs: Dict[str, Sign] = {}

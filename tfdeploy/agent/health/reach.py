@@ -1,7 +1,8 @@
 """Test whether a port of the run accepts connections, with one connection that is closed at once.
+Also find wrong routes to other tasks: host names that resolve to this host, and proxies.
 
-A TensorFlow server must not be left with open connections, and a frozen one keeps closed ones, so
-try seldom. Also finds wrong routes to other tasks: host names that mean this host, and proxies.
+Test seldom: a TensorFlow server must not be left with open connections, and a frozen server keeps
+even closed ones.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ from tfdeploy.agent.health.diagnose import CLOSED, OPEN
 if TYPE_CHECKING:
     from tfdeploy.agent.host.network import port_probe
 
-WITHIN_S = 3.0
+WITHIN_S = 3.0  # limits a connect
 NO_ANSWER = "no answer"
 TURNED_AWAY = "turned away"
-HUNG_UP_S = 1.0  # a server of TensorFlow speaks first, and a guarded port without one hangs up
-_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # in the order in which gRPC asks
+# Limits the wait for the first byte. A TensorFlow server sends first; a guarded port without a
+# server closes the connection.
+HUNG_UP_S = 1.0
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # in gRPC's order
 
 
 def try_ports(
@@ -39,13 +42,11 @@ def try_ports(
 ) -> Dict[str, str]:
     """Return "host:port" -> open, closed (no process listens), or why there was no answer.
 
-    `guarded`: addresses that guarded_ports.py holds. A connection that is accepted there may come
-    from the holder.
+    `guarded`: the addresses that guarded_ports.py guards. There, a connection may be accepted by
+    the agent's own socket.
     """
-    from tfdeploy.agent.host.network import (  # only once something stands still
-        port_probe,
-        resolving,
-    )
+    # Imported here because they are needed only once a task is stalled.
+    from tfdeploy.agent.host.network import port_probe, resolving
 
     asked = list(dict.fromkeys(addresses))
     rows = resolving.resolve(_name(address) for address in asked)
@@ -77,7 +78,7 @@ def _name(address: str) -> str:
 
 
 def guarded_addresses(part: wire.HostPart) -> Set[str]:
-    """Return the addresses of tasks whose hosts keep strangers out."""
+    """Return the addresses of tasks whose hosts close the ports to strangers."""
     if part.guarded is None:
         return {peer.address for peer in part.peers} if part.protect != "none" else set()
     return {peer.address for peer in part.peers if peer.host in part.guarded}
@@ -90,7 +91,8 @@ def _reason(code: int) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the same texts for an error of one of our connections."""
+    """Return the text for an error of a connection over the mesh, in the same terms as
+    `try_ports`."""
     if isinstance(error, socket.timeout):
         return NO_ANSWER
     if isinstance(error, ssl.SSLError):
@@ -99,7 +101,8 @@ def reason_of(error: BaseException) -> str:
 
 
 def names_of_this_host(addresses: Iterable[str]) -> Dict[str, str]:
-    """Return "n3:2222" -> "n3 resolves to 127.0.1.1" if the name of another host means this one."""
+    """Return address such as "n3:2222" -> "n3 resolves to 127.0.1.1", for names that resolve to
+    this host."""
     from tfdeploy.agent.host.network import resolving
 
     rows = resolving.resolve(
@@ -114,8 +117,8 @@ def names_of_this_host(addresses: Iterable[str]) -> Dict[str, str]:
 
 
 def proxy_between(env: Mapping[str, str], addresses: List[str]) -> Optional[str]:
-    """Return the variable by which gRPC would use a proxy to one of these addresses; None: it would
-    not."""
+    """Return the variable that makes gRPC use a proxy to one of these addresses; None: gRPC
+    connects directly."""
     name = next((name for name in _PROXIES if env.get(name)), None)
     if name is None:
         return None

@@ -1,5 +1,5 @@
-"""Explain why an attempt failed, and whether the next one would fail in the same way, from its log
-and `keep`."""
+"""Explain from its log why an attempt failed, and decide from its log and `keep` whether the next
+attempt would fail in the same way."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from tfdeploy.agent.metric_patterns import compile_metrics
 from tfdeploy.agent.metric_reader import MetricReader
 from tfdeploy.agent.run.folder import RunPaths
 
-AT_START_S = 120.0  # an attempt that lives longer has done something, though it printed no step
-MOST_FILES = 2000  # of `keep`; where there are more, one is taken for new
+AT_START_S = 120.0  # an attempt that lives longer has made progress, even if it printed no step
+MOST_FILES = 2000  # limits the search of a `keep` folder; a larger one counts as progress
+# A program causes these signals itself. Other signals are sent to it.
 _OWN_FAULT = frozenset(
     (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
-)  # a program raises these itself; others are sent to it
-# written before the first step
+)
+# The names of files that are written before the first step.
 _AT_START = re.compile(r"events\.out\.tfevents\.|graph\.pbtxt|checkpoint\Z|.*ckpt-0\.")
 
 
@@ -32,9 +33,10 @@ def explain_failure(
     written_bytes: int,
     lived_s: float,
 ) -> Tuple[Optional[str], str]:
-    """Return TaskStatus.reason and TaskStatus.error of an attempt that failed, or died of a signal.
+    """Return (TaskStatus.reason, TaskStatus.error) of an attempt that failed or was killed by a
+    signal.
 
-    `written_bytes`: the size of what it wrote into its log.
+    `written_bytes`: how many bytes the attempt wrote to its log. `lived_s`: its life in seconds.
     """
     folder = paths.task_dir(status.task)
     blamed = silent_tasks.blame(folder, status.task, written_bytes)
@@ -59,11 +61,11 @@ def explain_failure(
 def _has_progressed(
     paths: RunPaths, part: wire.HostPart, status: wire.TaskStatus, text: str
 ) -> bool:
-    """Return True if it printed a step above 0 or a loss, or wrote a step into event files or a
-    file into `keep`."""
+    """Return True if the attempt printed a step above 0 or a loss, wrote a step to event files, or
+    wrote a file to `keep`."""
     patterns = compile_metrics(part.metrics)
     if len(patterns) < len(part.metrics):
-        return True  # it cannot be told
+        return True  # a pattern is invalid, so progress cannot be excluded
     metrics = MetricReader(patterns).find(text.split("\n")[::-1], lambda name, value: True)
     at = max(metrics.pop("step", 0.0), metrics.pop(BATCH, 0.0), metrics.pop(EPOCH, 1.0) - 1.0)
     if at > 0.0 or set(metrics) - {EPOCHS, BATCHES}:

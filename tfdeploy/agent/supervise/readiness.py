@@ -1,5 +1,5 @@
-"""Decide when a task is up: one of its processes listens on its port, or it uses no TensorFlow and
-has lived for `ready.after`."""
+"""Decide when a task is up: one of its processes listens on its port, or the task uses no
+TensorFlow and has lived for `ready.after`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from tfdeploy.agent.host.network import listening
 
 
 class Readiness:
-    """The readiness of one attempt. `pids`: the task's living processes. `age_s`: seconds since its
-    start. `guard`: the inode of a socket that they have and that is no server's."""
+    """The readiness of one attempt. `guard`: the inode of the agent's socket on the task's port,
+    which the task's processes inherit; it does not count as listening."""
 
     def __init__(self, spec: wire.TaskSpec, guard: Optional[int] = None) -> None:
         self._spec = spec
         self._guard = guard
-        self.tensorflow = False  # seen mapped by one of its processes, at any time
+        self.tensorflow = False  # True once one of its processes has mapped TensorFlow
 
     def is_up(self, pids: Iterable[int], age_s: float) -> bool:
+        """Return True if the task is up. `pids`: the task's living processes. `age_s`: seconds
+        since its start."""
         pids = list(pids)
         port = self._spec.port
         if port is not None and listening.listens(pids, port, self._guard):
@@ -27,7 +29,8 @@ class Readiness:
 
     @property
     def awaits_port(self) -> bool:
-        """True if only its port shows that it is up; otherwise its age or a good end does."""
+        """True if only listening on its port shows that the task is up. Otherwise its age, or exit
+        code 0, shows it too."""
         return self._spec.port is not None and self.tensorflow
 
     def too_late(self, age_s: float) -> Optional[str]:

@@ -1,4 +1,5 @@
-"""Start one task's program: its environment, its session, its two pipes. Decides nothing."""
+"""Start the program of one task, with its environment, its session and its two output pipes.
+Decides nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.task_processes import FOLDER_MARKER
 
 RUNTIME_SITE = os.path.join(AGENT_DIR, "tfdeploy", "runtime", "site")
-# Variables of the SSH session that started the agent: they are of no use once it has ended.
+# Variables of the SSH session that started the agent. They are useless once the session has ended.
 _OF_THE_SESSION = (
     "SSH_AUTH_SOCK",
     "SSH_CLIENT",
@@ -24,7 +25,7 @@ _OF_THE_SESSION = (
     "OLDPWD",
     "_",
 )
-# set by the plan or not at all: a login shell's would name another cluster
+# Only the plan sets these. The values of a login shell would name another cluster.
 _OF_THE_PLAN = ("TF_CONFIG", "TF_GRPC_REUSE_PORT")
 _FOREIGN = _OF_THE_SESSION + _OF_THE_PLAN
 
@@ -44,12 +45,12 @@ def environment(
     }
     env["PWD"] = paths.cwd_of(spec)
     if spec.port is not None:
-        # the minder holds the port until the server binds beside it
+        # Lets the server bind the port that the minder holds.
         env["TF_GRPC_REUSE_PORT"] = "true"
     env.update(spec.env)
     env.update(secrets)
     if not env.get("GRPC_FAIL_FAST", "-"):
-        del env["GRPC_FAIL_FAST"]  # empty, it aborts TensorFlow
+        del env["GRPC_FAIL_FAST"]  # an empty value makes TensorFlow abort
     env["PATH"] = os.pathsep.join(spec.path_prepend + [env.get("PATH", os.defpath)])
     if spec.runtime:
         env["PYTHONPATH"] = os.pathsep.join(
@@ -75,10 +76,10 @@ def environment(
 def spawn(
     argv: "list[str]", env: Dict[str, str], cwd: str, kept: "tuple[int, ...]" = ()
 ) -> Tuple[int, int, int]:
-    """Start the program in its own session; it dies with this process. `kept`: descriptors that it
-    inherits, with the same numbers. Returns its pid and the descriptors of its two pipes.
+    """Start the program in its own session. It is killed when this process dies. Return (pid,
+    descriptor of its standard output, of its standard error).
 
-    Raises OSError.
+    `kept`: descriptors that it inherits under the same numbers. Raises OSError.
     """
     parent = os.getpid()
     process = subprocess.Popen(
@@ -93,7 +94,7 @@ def spawn(
         preexec_fn=lambda: processes.die_with_parent(parent),
         bufsize=0,
     )
-    process.returncode = 0  # the supervisor's own waitpid reaps it: Popen must not try
+    process.returncode = 0  # Popen must not wait, because the supervisor's own waitpid reaps it
     assert process.stdout is not None and process.stderr is not None
     pipes = (os.dup(process.stdout.fileno()), os.dup(process.stderr.fileno()))
     process.stdout.close()

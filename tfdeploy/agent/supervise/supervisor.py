@@ -1,8 +1,9 @@
-"""The parent of one task: starts it, drains its two pipes into the log, reaps it, writes its
-status. Small, without TLS.
+"""The parent process of one task: it starts the program, copies its output from two pipes into the
+log, reaps it, and writes its status. It is small and does not load TLS.
 
-It outlives serve and minder, and starts a minder when none is alive. It decides nothing about the
-run. SIGTERM means: end the task as stop.json says. It ends only after every process of its task.
+It outlives serve and the minder, and starts a minder when none is alive. It decides nothing about
+the run. On SIGTERM it ends the task as stop.json says. It exits only after all processes of its
+task have ended.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
     from tfdeploy.agent.log.redact import Mask
 
 
-LEFTOVER_GRACE_S = 2.0  # for processes that the program left when it ended by itself
-_READ_BYTES = 1 << 20
+LEFTOVER_GRACE_S = 2.0  # grace time for the processes of a program that ended by itself
+_READ_BYTES = 1 << 20  # limits one read from a pipe, and is the pipes' capacity
 _F_SETPIPE_SZ = 1031
-_FLUSH_S = 2.0  # how often a growing log shows in the status
-_LOOK_S = 0.1  # while something is to end
-_SAVE_FOR_S = 600.0  # a last status that a full disk refuses is tried again for so long
+_FLUSH_S = 2.0  # the shortest pause between two status writes that only report a growing log
+_LOOK_S = 0.1  # the pause between two checks while processes must end
+_SAVE_FOR_S = 600.0  # limits the retries to write the last status on a full disk
 
 
 class Supervisor:
@@ -49,7 +50,7 @@ class Supervisor:
         self.folder = paths.task_dir(task)
         self.log = LogWriter(self.folder, self.spec.log_max_bytes)
         self.log_began = self.log.end
-        self.log.lost_bytes = paths.status(task).log_lost_bytes  # by the attempts before
+        self.log.lost_bytes = paths.status(task).log_lost_bytes  # from earlier attempts
         self.secrets = paths.secrets()
         self.mask = _mask(self.secrets)
         left, self.guard = _inherited(self.part, self.spec.port)
@@ -74,7 +75,7 @@ class Supervisor:
         self.main_ended = False
         self.term_received = False
         self.folder_watch = FolderWatch(self.folder)
-        self.stopping = False  # asked to, while the program ran
+        self.stopping = False  # True if SIGTERM came while the program ran
         self.failure: Optional[str] = None  # a failure that the exit code does not show
         self.kill_at: Optional[float] = None
         self.next_look = self.next_flush = self.next_minder = self.next_count = self.born
@@ -127,14 +128,14 @@ class Supervisor:
             try:
                 fcntl.fcntl(descriptor, _F_SETPIPE_SZ, _READ_BYTES)
             except OSError:
-                pass  # over the user's limit: the default size does
+                pass  # above the user's limit; the default size is enough
             self.pipes[descriptor] = stream
             self.poll.register(descriptor, select.POLLIN | select.POLLHUP)
         self._journal("started", pid=pid, argv=self.spec.argv)
         self._save()
 
     def _drain(self, descriptor: int) -> bool:
-        """Read once into the log. Return False if there is nothing now."""
+        """Read once from the pipe into the log. Return False if nothing can be read now."""
         try:
             chunk = os.read(descriptor, _READ_BYTES)
         except BlockingIOError:
@@ -225,7 +226,7 @@ class Supervisor:
             self._end_within(self.part.stop_grace_s)
 
     def _stop(self) -> None:
-        """Handle SIGTERM. A second one may shorten the grace time."""
+        """Handle SIGTERM. A second SIGTERM may shorten the grace time."""
         self.term_received = False
         if not self.main_ended and self.failure is None:
             self.stopping = True
@@ -248,7 +249,7 @@ class Supervisor:
     # --- the end
 
     def _over(self) -> bool:
-        """True if the program and all processes that it left behind have ended."""
+        """True if the program and all its remaining processes have ended."""
         now = time.monotonic()
         if not self.main_ended or now < self.next_count:
             return False
@@ -290,31 +291,33 @@ class Supervisor:
             time.sleep(1.0)
 
     def _restore_links(self) -> None:
-        """Restore the links before the status says that the attempt has ended: the next attempt
-        needs them."""
+        """Restore the links before the status reports the end of the attempt, because the next
+        attempt needs them."""
         if self.paths.replaced_links(self.part.keep):
-            from tfdeploy.agent.run import keep_links  # hardly ever: it costs each start several ms
+            # Imported here because it is seldom needed, and would delay each start by several ms.
+            from tfdeploy.agent.run import keep_links
 
             keep_links.log_restored(
                 self.log, self.attempt, keep_links.restore(self.paths, self.part.keep)
             )
 
     def _save(self) -> bool:
-        """Write the status. A full disk does not stop the task; it is tried again."""
+        """Write the status, and return whether it is saved. A full disk does not stop the task; the
+        write is retried."""
         self.next_flush = time.monotonic() + _FLUSH_S
         self.status.log_bytes, self.status.log_lost_bytes = self.log.end, self.log.lost_bytes
         try:
             self.paths.write_status(self.status)
             self.saved = True
         except OSError:
-            # the run was purged: nothing is left to save
+            # If the run was purged, nothing is left to save.
             self.saved = not os.path.isdir(self.folder)
         self.paths.wake()
         return self.saved
 
     def _explain(self) -> None:
-        """Add why the program ended, from the log of this attempt. Imports what it needs only for a
-        task that has failed."""
+        """Add the reason why the program ended, from the log of this attempt. Imports its modules
+        here because only failed tasks need them."""
         try:
             from tfdeploy.agent.supervise import explain
 
@@ -323,18 +326,19 @@ class Supervisor:
                 self.paths, self.part, self.status, written, lived_s
             )
             self.status.reason, self.status.error = explanation
-        except Exception:  # noqa: BLE001 - the agent's folder was removed, or no memory is left: the end is written all the same
+        except Exception:  # noqa: BLE001 - the end must be recorded even without a reason
             pass
 
     def _journal(self, what: str, **fields: object) -> None:
         try:
             self.paths.journal(self.spec.task, what, fields, attempt=self.attempt)
         except OSError:
-            pass  # full: the status matters more
+            pass  # the disk is full; the status is more important
 
 
 def _mask(secrets: Dict[str, str]) -> "Optional[Mask]":
-    """Return the function that masks secrets. Imported only for a task that has secrets."""
+    """Return the object that masks secrets in the output; None: the task has no secrets. Imported
+    only if needed."""
     if not secrets:
         return None
     from tfdeploy.agent.log.redact import Mask
@@ -343,9 +347,12 @@ def _mask(secrets: Dict[str, str]) -> "Optional[Mask]":
 
 
 def _inherited(part: wire.HostPart, port: Optional[int]) -> Tuple[Dict[str, Any], Optional[int]]:
-    """Return what this process inherited from the minder, as arguments of Popen for the next one,
-    and of that the socket that keeps `port` closed to strangers. The task gets that socket too:
-    `kill -9` of the whole agent must not open a port at which the task listens."""
+    """Return (arguments of Popen that pass the inherited sockets to a minder, the socket that keeps
+    `port` closed to strangers or None).
+
+    The task gets that socket too: its port must stay closed even after `kill -9` of the whole
+    agent.
+    """
     if part.protect == "none":
         return {}, None
     from tfdeploy.agent.host import descriptors
@@ -359,7 +366,7 @@ def _inode(descriptor: Optional[int]) -> Optional[int]:
 
 
 def main(argv: List[str]) -> int:
-    """supervise HOST_DIR TASK ATTEMPT [ROUND]"""
+    """supervise HOST_DIR TASK ATTEMPT [ROUND]: run one attempt of the task."""
     os.umask(0o077)
     paths = RunPaths(argv[0])
     paths.check_owner(os.path.relpath(paths.task_dir(argv[1]), paths.host_dir))
@@ -367,13 +374,13 @@ def main(argv: List[str]) -> int:
     if not lock.acquire():
         return 0
     if paths.status(argv[1]).attempt >= int(argv[2]) or paths.state().phase == "ended":
-        # that attempt was started once, never a second time; or the run was ended without its
-        # minder meanwhile
+        # An attempt is never started twice. The run may also have been ended without its minder
+        # meanwhile.
         return 0
     try:
         task_processes.sign(lock)
     except OSError:
-        pass  # a full disk: its processes are found by their environment
+        pass  # the disk is full; its processes are found by their environment
     processes.become_subreaper()
     supervisor = Supervisor(paths, argv[1], int(argv[2]), int(argv[3]) if len(argv) > 3 else 1)
     supervisor.run()
