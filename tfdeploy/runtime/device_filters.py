@@ -1,16 +1,16 @@
-"""Device filters: an asynchronous worker's session sees only the ps and itself; a ps's session sees
-only the ps.
+"""Set device filters: the session of an asynchronous worker connects only to the ps and itself, the
+session of a ps only to the ps.
 
-A session without device filters asks every task of the cluster for its devices and waits for all of
-them. A worker that starts after another has ended prints "CreateSession still waiting for response
-from worker" forever (tensorflow/core/distributed_runtime/master.cc, DeviceFinder). Estimator's
-RunConfig set the same filters for that reason. Synchronous programs get none; neither does a
-program that sets its own, or places operations on other tasks.
+A session without device filters asks every task of the cluster for its devices, and waits for all
+answers. A worker that starts after another worker has ended prints "CreateSession still waiting for
+response from worker" forever (tensorflow/core/distributed_runtime/master.cc, DeviceFinder).
+Estimator's RunConfig sets the same filters for that reason. Synchronous programs get no filters.
+Neither does a program that sets its own filters or places operations on other tasks.
 
-A ps with a session of its own ("done_queue") connects to workers that do not listen yet. After each
-refusal its channel pauses for up to a second. If a worker asks for its first step in that second,
-the ps cannot reach it, and the worker ends with UnavailableError ("failed to connect to all
-addresses"). So the session of a ps connects to no worker.
+A ps with a session of its own ("done_queue") would connect to workers that do not listen yet. After
+each refused connection, its channel pauses for up to a second. If a worker requests its first step
+in that second, the ps cannot reach the worker, and the worker ends with UnavailableError ("failed
+to connect to all addresses"). So the session of a ps connects to no worker.
 
 Many programs create the session before the operations, so the graph is checked again at the first
 run.
@@ -32,7 +32,7 @@ _first_run = threading.Lock()
 
 
 def apply(session: Any) -> None:
-    """`session`: the module tensorflow.python.client.session."""
+    """Patch the module tensorflow.python.client.session."""
 
     @around(session.BaseSession, "__init__")
     def init_filtered(
@@ -45,15 +45,17 @@ def apply(session: Any) -> None:
             task.say_failed("device_filters", error)
         init(self, target, graph, config)
         if config is not asked:
-            # Removed at the first run, so that later runs cost nothing more.
+            # The first run removes this replacement, so that later runs have no overhead.
             self._extend_graph = functools.partial(
                 _extend_first, session, self, lambda: init(self, target, self.graph, asked)
             )
 
 
 def _extend_first(session: Any, one: Any, make_again: Callable[[], None]) -> None:
-    """Replaces `_extend_graph` until the first run. Nothing has connected yet, so the session can
-    still be replaced."""
+    """Check the graph at the first run of the session `one`. If an operation is on a task that the
+    filters hide, create the session again without filters.
+
+    Nothing has connected before the first run, so the session can still be replaced."""
     with _first_run:
         if "_extend_graph" in vars(one):
             try:
@@ -68,7 +70,8 @@ def _extend_first(session: Any, one: Any, make_again: Callable[[], None]) -> Non
 
 
 def with_filters(session: Any, target: Any, graph: Any, config: Any) -> Any:
-    """The configuration to use: `config` itself, or a copy with filters. Never changes `config`."""
+    """Return the configuration to use: `config` itself, or a copy with filters. Never changes
+    `config`."""
     filters = own_filters()
     text = target.decode() if isinstance(target, bytes) else target
     if filters is None or not isinstance(text, str) or not text.startswith("grpc://"):
@@ -85,8 +88,8 @@ def with_filters(session: Any, target: Any, graph: Any, config: Any) -> Any:
 
 
 def own_filters() -> Optional[List[str]]:
-    """The ps and this task; None for a task that must see all tasks, or whose place is not
-    known."""
+    """Return the filters of this task; None if its sessions must see all tasks, or if its role or
+    index is not known."""
     servers = "/job:%s" % planned_cluster.job_of("ps")
     if task.role() == "ps" and task.has("lasting_ps"):
         return [servers]
@@ -103,7 +106,7 @@ def _devices(graph: Any) -> Iterable[str]:
 
 
 def all_within(filters: Iterable[str], devices: Iterable[str]) -> bool:
-    """Whether each device string names no task, or one that the filters let through."""
+    """Return True if the filters let through every device that names a job."""
     return all(
         any(_lets_through(f, device) for f in filters)
         for device in set(devices)

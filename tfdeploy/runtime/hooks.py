@@ -1,7 +1,7 @@
-"""Applies patches right after a module is imported, by a finder at the head of sys.meta_path.
+"""Apply patches right after a module is imported, by a finder at the head of sys.meta_path.
 
-The finder knows the names of a few modules. It asks the finders behind it and wraps the loader that
-they return. If a patch fails, that is one line on standard error; the import succeeds.
+The finder handles the modules that have patches. It asks the other finders and wraps the loader
+that they return. If a patch fails, the import succeeds, and standard error gets one line.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from _thread import get_ident
 
 from . import patches, task
 
-TYPE_CHECKING = False  # typing and threading would cost each start of Python 9 ms
+# Importing typing and threading would take 9 ms at each start of Python.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Tuple
 
 
 class Loader:
-    """A module's own loader, with patches before and after it. The module sees only its own
-    loader."""
+    """Wraps the loader of a module and runs the patches before and after it. The module itself sees
+    only its own loader."""
 
     def __init__(self, loader: Any, patches: Tuple[str, ...]) -> None:
         self._loader = loader
@@ -40,14 +41,16 @@ class Loader:
 
 
 class Finder:
-    """`wanted`: module name -> names of patches in this package."""
+    """A finder that wraps the loaders of modules with patches. `wanted`: module name -> names of
+    patches in this package."""
 
     def __init__(self, wanted: Dict[str, Tuple[str, ...]]) -> None:
         self._wanted = wanted
         self._asking: set[tuple[int, str]] = set()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        asking = (get_ident(), name)  # a finder behind us may ask from the start again
+        # Another finder may start a new search for the same module, which must not recurse.
+        asking = (get_ident(), name)
         if name not in self._wanted or asking in self._asking:
             return None
         self._asking.add(asking)
@@ -72,8 +75,10 @@ class Finder:
 
 
 def call(patch: str, function: str, *words: Any) -> None:
-    """Runs `before()` or `apply(module)` of the patch's module, where it has that. Never raises."""
-    from importlib import import_module  # few starts of Python get here
+    """Run a function of a patch, `before()` or `apply(module)`, if the patch has it. Never
+    raises."""
+    # Imported here, because few processes import a module with a patch.
+    from importlib import import_module
 
     try:
         run = getattr(import_module("." + patch, __package__), function, None)
@@ -84,10 +89,11 @@ def call(patch: str, function: str, *words: Any) -> None:
 
 
 def install() -> None:
-    """Puts the finder in place. Call once, before anything imports TensorFlow."""
+    """Install the finder. Call it once, before TensorFlow is imported."""
     task.keep_tf_config()
     wanted = patches.by_module()
-    for name in wanted.keys() & sys.modules.keys():  # a .pth file may have imported shutil
+    # A .pth file may already have imported a module with patches, such as shutil.
+    for name in wanted.keys() & sys.modules.keys():
         for patch in wanted[name]:
             call(patch, "apply", sys.modules[name])
     sys.meta_path.insert(0, Finder(wanted))

@@ -1,11 +1,11 @@
-"""Which job of a program's cluster stands for which role of the plan. Used by the plan and by the
-task."""
+"""Map the jobs of a program's cluster to the roles of the plan. Both the planner and the task use
+it."""
 
 from __future__ import annotations
 
 from typing import Dict, Iterable
 
-# how a program's name of a role begins -> the role
+# The start of a job's name -> the role that such a job has.
 _SYNONYMS = {
     "master": "chief",
     "ps": "ps",
@@ -18,8 +18,11 @@ _SYNONYMS = {
 
 
 def counterparts(written: Iterable[str], plan: Iterable[str]) -> Dict[str, str]:
-    """Job of the program -> role of the plan: by the same name, else by a synonym (`master`,
-    `work`). A single job that remains stands for the workers if no other does."""
+    """Return job of the program -> role of the plan. Jobs without a role are left out.
+
+    A job matches a role by the same name, else by a synonym (`master`, `work`). If one job remains
+    and no job stands for the workers, it does, provided that it is the only job or another job is
+    the ps."""
     jobs = list(written)
     roles_by_job: Dict[str, str] = {}
     for named in (str, synonym):
@@ -39,5 +42,5 @@ def counterparts(written: Iterable[str], plan: Iterable[str]) -> Dict[str, str]:
 
 
 def synonym(job: str) -> str:
-    """The role for a name such as `work` or `PS_HOSTS`; "" for other names."""
+    """Return the role for a name such as `work` or `PS_HOSTS`; "" for other names."""
     return next((role for name, role in _SYNONYMS.items() if job.lower().startswith(name)), "")

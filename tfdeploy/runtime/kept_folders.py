@@ -1,10 +1,12 @@
-"""A program that deletes its `keep` folder gets a fresh one, and what earlier runs saved is not
-deleted.
+"""Give a program that deletes its `keep` folder an empty folder, without deleting the files of
+earlier runs.
 
-In a task's working directory a `keep` folder is a link. `shutil.rmtree` refuses a link;
-TensorFlow's DeleteRecursively deletes everything behind it and then fails with
-FailedPreconditionError, because it ends with DeleteDir of the link (file_system.cc). The patch
-removes only the link. The agent (keep_links.py) keeps what the program puts in its place.
+In a task's working directory a `keep` folder is a symbolic link. `shutil.rmtree` refuses a link.
+TensorFlow's DeleteRecursively deletes all files in the target and then fails with
+FailedPreconditionError, because it calls DeleteDir for the link (file_system.cc).
+
+The patch removes only the link. The agent (keep_links.py) keeps the folder that the program then
+creates in its place.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ _NAMES = ("rmtree", "delete_recursively", "delete_recursively_v2")
 
 
 def apply(module: Any) -> None:
-    """`module`: shutil, or tensorflow.python.lib.io.file_io."""
+    """Patch `module`: shutil, or tensorflow.python.lib.io.file_io."""
     for name in _NAMES:
         if hasattr(module, name):
             around(module, name)(_delete_but_keep)
@@ -45,7 +47,7 @@ def _plain(path: Any) -> str:
 
 
 def _links(path: Any) -> List[str]:
-    """The links to `keep` at or below this path."""
+    """Return the links to `keep` folders at this path or below it."""
     top = _plain(path)
     if _is_kept(top):
         return [top]

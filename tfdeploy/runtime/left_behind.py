@@ -1,12 +1,13 @@
-"""A synchronous worker that is a step behind when the chief has finished ends with exit code 0.
+"""Let a synchronous worker end with exit code 0 if it is a step behind when the chief finishes.
 
-When the chief stops, its queue runner closes the queue of tokens. A worker that read the global
-step a moment too early asks for one more token and gets OutOfRangeError ("FIFOQueue
+When the chief stops, its queue runner closes the queue of tokens. A worker that has read the global
+step a moment too early requests one more token and gets OutOfRangeError ("FIFOQueue
 '_0_sync_token_q' is closed and has insufficient elements"). MonitoredTrainingSession and
-managed_session treat that as the end of training. In a plain loop
-(`sv.prepare_or_wait_for_session`) nothing catches it: the worker exits with 1, and the run fails
-though training has succeeded. Only errors that the program did not catch count, and never the
-chief's.
+managed_session treat that as the end of training. A plain loop (`sv.prepare_or_wait_for_session`)
+does not catch it: the worker exits with 1, and the run fails although training has succeeded.
+
+The patch treats this error as success if the program does not catch it. It never does so in the
+chief.
 """
 
 from __future__ import annotations
@@ -18,19 +19,23 @@ from . import no_more_tokens, task
 
 
 def install() -> None:
-    """Installs an excepthook that checks the last exception before the existing hook."""
+    """Install an excepthook that checks an uncaught exception before the existing hook gets it."""
     before = sys.excepthook
 
     def hook(kind: Any, error: Any, trace: Any) -> None:
         if is_end_of_training(error):
             task.say("the chief has finished and closed the queue of tokens: this worker ends too")
-            raise SystemExit(0)  # from here it ends the interpreter in the ordinary way
+            # Raised in an excepthook, SystemExit ends the interpreter as usual.
+            raise SystemExit(0)
         before(kind, error, trace)
 
     sys.excepthook = hook
 
 
 def is_end_of_training(error: BaseException) -> bool:
+    """Return True if the error means that the chief has closed the queue of tokens.
+
+    Worker 0 may be the chief, so for worker 0 the chief must have finished."""
     own = task.role() == "worker" and (
         task.index() not in (0, None) or no_more_tokens.chief_has_finished()
     )

@@ -1,11 +1,14 @@
-"""Closes the queue of tokens once a synchronous chief has finished, so that no worker waits for
+"""Close the queue of tokens once a synchronous chief has finished, so that no worker waits for
 tokens.
 
-Only a queue runner of the chief puts tokens into the queue. A chief that stops it (`sv.stop()`,
-MonitoredTrainingSession) closes the queue. If its program just ends, as in many tutorials, the
-other workers wait in `dequeue` forever (tensorflow/python/training/sync_replicas_optimizer.py). The
-agent's minder writes a file once the deciding tasks have succeeded. Remaining tokens can still be
-taken; then comes OutOfRangeError, the end of training (left_behind.py).
+Only a queue runner of the chief puts tokens into the queue. A chief that stops the runner
+(`sv.stop()`, MonitoredTrainingSession) also closes the queue. If the chief's program just ends, as
+in many tutorials, the other workers wait in `dequeue` forever
+(tensorflow/python/training/sync_replicas_optimizer.py).
+
+The agent's minder writes a file once the deciding tasks have succeeded. When a worker sees that
+file, it closes the queue. Workers can still take the remaining tokens. After that they get
+OutOfRangeError, which means the end of training (left_behind.py).
 """
 
 from __future__ import annotations
@@ -19,18 +22,23 @@ from typing import Any, List
 from . import task
 from .wrapping import after_init, around
 
+# Seconds between two checks whether the chief has finished.
 _POLL_S = 1.0
-_closing: List[Any] = []  # operations that close a queue of tokens
-_sessions: Any = weakref.WeakSet()  # opened by this process
+# Operations that close a queue of tokens.
+_closing: List[Any] = []
+# Sessions that this process has opened.
+_sessions: Any = weakref.WeakSet()
 
 
 def chief_has_finished() -> bool:
-    folder = os.environ.get("TFDEPLOY_TASK_FOLDER")  # agent/minder/minder.py writes there
+    """Return True if the deciding tasks have succeeded, which agent/minder/minder.py records in a
+    file."""
+    folder = os.environ.get("TFDEPLOY_TASK_FOLDER")
     return folder is not None and os.path.exists(os.path.join(folder, "decided"))
 
 
 def apply(module: Any) -> None:
-    """`module`: tensorflow.python.training.sync_replicas_optimizer, or
+    """Patch `module`: tensorflow.python.training.sync_replicas_optimizer, or
     tensorflow.python.client.session."""
     if hasattr(module, "BaseSession"):
         after_init(module.BaseSession, _sessions.add)
@@ -61,7 +69,8 @@ def _watch() -> None:
 def _close_queues_of_one_session() -> None:
     try:
         session = _sessions.pop()
-    except KeyError:  # garbage collected since
+    except KeyError:
+        # The last session has been garbage collected.
         return
     for close in _closing:
         try:

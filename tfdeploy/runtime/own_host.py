@@ -1,8 +1,8 @@
-"""A program that looks up its own host in its lists of hosts finds this task's entry.
+"""Let a program that looks up its own host in its lists of hosts find this task's entry.
 
-The lists of `worker_hosts.index(socket.gethostname())` hold the machines of the program's author.
-The plan has assigned one of them to this task (planning/program/own_hosts.py). Its name or address
-is what `socket` answers to the program's own files; other modules see the real host.
+A program with `worker_hosts.index(socket.gethostname())` lists the machines of its author. The plan
+assigns one of these machines to each task (planning/program/own_hosts.py). `socket` returns the
+name or address of that machine to the program's own files. Other modules get the real host.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ADDRESS = re.compile(r"[\d.]+")
 
 
 def apply(socket: Any) -> None:
-    """`socket`: the module of that name."""
+    """Patch the module socket."""
     written = os.environ.get("TFDEPLOY_TASK_WRITTEN_HOST", "")
     if not written or not task.planned_cluster():
         return
@@ -47,6 +47,6 @@ def apply(socket: Any) -> None:
 
 
 def _is_own(frame: Any, folder: str) -> bool:
-    """Whether the caller's file is in the program's folder."""
+    """Return True if the file of the calling frame is in the program's folder."""
     path = os.path.realpath(frame.f_globals.get("__file__") or "")
     return path.startswith(folder)

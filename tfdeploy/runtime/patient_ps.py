@@ -1,12 +1,12 @@
-"""A ps whose program ends successfully, after it has waited for the workers, stays until the end of
-the run.
+"""Keep a ps alive until the end of the run, although its program has ended successfully.
 
-Instead of `server.join()`, which never returns, many programs let each ps wait on a queue
-("done_queue") in which every worker puts an element when it is done; then the ps ends with 0. The
-chief may still evaluate, save or close its session. The run takes such an end for a failure: it
-would restart the ps, in synchronous mode the whole gang, and lose what was not saved. So the ps
-waits for its TERM signal. A ps that fails ends at once, and so does one that never had a session to
-wait in.
+In many programs a ps does not call `server.join()`, which never returns. It waits on a queue
+("done_queue") in which every worker puts an element when it is done, and then ends with 0. At that
+time the chief may still evaluate, save or close its session.
+
+The run would take this end for a failure. It would restart the ps, in synchronous mode the whole
+gang, and lose values that are not saved. So the ps waits for its TERM signal. A ps that fails ends
+at once, and so does a ps that never had a session in which it could wait.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from typing import Any, List, Tuple
 from . import task
 from .wrapping import after_init, around
 
-# the process that started a server, and the server: it serves as long as it is referred to
+# The pid that started a server, and the server, which serves only as long as it is referenced.
 _served: List[Tuple[int, Any]] = []
 _had_session: List[bool] = []
 _failed: List[bool] = []
 
 
 def apply(module: Any) -> None:
-    """`module`: tensorflow.python.training.server_lib, or tensorflow.python.client.session."""
+    """Patch `module`: tensorflow.python.training.server_lib, or
+    tensorflow.python.client.session."""
     if task.role() != "ps" or not task.has("lasting_ps"):
         return
     if hasattr(module, "Server"):
@@ -53,8 +54,8 @@ def _note_exits() -> None:
 
 
 def _wait() -> None:
-    """Wait for TERM, which ends the process. Not after an error, and not in a fork of the server's
-    process."""
+    """Wait for TERM, which ends the process. Return at once after an error, without a session, or
+    in a fork of the server's process."""
     if _failed or not _had_session or hasattr(sys, "last_value") or _served[0][0] != os.getpid():
         return
     task.say("this ps is done; it waits for the end of the run")

@@ -1,13 +1,14 @@
-"""Replaces a cluster that is written into the program by the planned one.
+"""Replace a cluster that is written in the program by the planned cluster.
 
 Tutorials contain `{"ps": ["localhost:2222"], "worker": [...]}`. Servers, resolvers and strategies
-all create a ClusterSpec, so every ClusterSpec is checked: an address that is not in the plan means
-that the cluster was written for other machines. A server on port 0 and jobs that the plan has no
-tasks for are left alone. Each change is one line on standard error.
+all create a ClusterSpec, so every ClusterSpec is checked. An address that is not in the plan means
+that the cluster was written for other machines. A cluster whose servers all use port 0, and jobs
+that the plan has no tasks for, are not changed. Each change writes one line to standard error.
 
-A program that reads its index from a file, or contains it, starts the server of another host:
-`Server(cluster, "worker", 0)` in every task. Servers listen on all addresses, so that succeeds, and
-the others wait for a task that nobody runs. `own_place` gives each server the index of this task.
+A program may contain its index, or read it from a file, and so start the server of another task:
+`Server(cluster, "worker", 0)` in every task. That succeeds, because servers listen on all
+addresses, and the other tasks wait for a task that nobody runs. `own_place` gives each server the
+index of this task.
 """
 
 from __future__ import annotations
@@ -17,16 +18,21 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 from . import job_synonyms, task
 from .wrapping import around
 
-Cluster = Dict[str, List[str]]  # job -> addresses by index
+# Job -> the addresses of its tasks, by index.
+Cluster = Dict[str, List[str]]
 
-_moved: Dict[str, str] = {}  # address as written -> address as planned
-_own: List[str] = []  # targets of servers in this process
-_serving: List[Tuple[str, int]] = []  # what these servers are: job and index
-_jobs: Dict[str, str] = {}  # role of the plan -> the program's name for it
+# Address written in the program -> address in the plan.
+_moved: Dict[str, str] = {}
+# Targets of the servers in this process.
+_own: List[str] = []
+# Job and index of the servers in this process.
+_serving: List[Tuple[str, int]] = []
+# Role of the plan -> the program's name for the job.
+_jobs: Dict[str, str] = {}
 
 
 def apply(server_lib: Any) -> None:
-    """`server_lib`: the module tensorflow.python.training.server_lib."""
+    """Patch the module tensorflow.python.training.server_lib."""
     plan = planned()
     if not plan:
         return
@@ -63,7 +69,7 @@ def apply(server_lib: Any) -> None:
 
 
 def planned() -> Cluster:
-    """The plan's cluster as this task knows it; empty where it has none."""
+    """Return the plan's cluster; {} if this task's TF_CONFIG has none."""
     return dict(task.tf_config().get("cluster") or {})
 
 
@@ -72,7 +78,8 @@ def addresses_of(cluster: Cluster) -> Set[str]:
 
 
 def in_place_of(written: Cluster, plan: Cluster) -> Optional[Cluster]:
-    """The cluster to use instead of `written`, or None to leave that. Prints what is replaced."""
+    """Return the cluster that replaces `written`; None if `written` is kept. Write each replacement
+    to standard error."""
     addresses = addresses_of(written)
     if addresses <= addresses_of(plan) or all(address.endswith(":0") for address in addresses):
         return None
@@ -96,11 +103,12 @@ def in_place_of(written: Cluster, plan: Cluster) -> Optional[Cluster]:
 
 
 def own_place(cluster: Cluster, plan: Cluster, job: str, index: int) -> int:
-    """The index to serve instead of `index`: this task's own index, if it is in the same job.
+    """Return the index to serve instead of `index`: this task's own index, if it is in the same
+    job.
 
-    Decided by addresses, whatever the jobs are called. `index` is returned for a second server of
-    this process (a program that starts its whole cluster), for a task without an address, and if
-    the plan has this task in another job.
+    The task is found by its address, because the program may use other names for jobs. `index` is
+    returned unchanged for a second server of this process (a program that starts its whole
+    cluster), for a task without an address, and if the plan has this task in another job.
     """
     role, at = task.planned_task()
     own = plan.get(role, [])[at : at + 1]
@@ -124,19 +132,22 @@ def own_place(cluster: Cluster, plan: Cluster, job: str, index: int) -> int:
 
 
 def serving() -> Optional[Tuple[str, int]]:
-    """Job and index of this process's first server, by the program's names."""
+    """Return job and index of this process's first server, with the program's name of the job; None
+    without a server."""
     return _serving[0] if _serving else None
 
 
 def job_of(role: str) -> str:
-    """What the program's cluster calls a role of the plan."""
+    """Return the name that the program's cluster has for a role of the plan."""
     return _jobs.get(role, role)
 
 
 def _own_index(spec: Any, given: Any, plan: Cluster, job: Any, index: Any) -> Any:
-    """The index of a server of the cluster `given`: this task's own."""
+    """Return the index to use for a server of the cluster `given`, and record the names of its
+    jobs."""
+    # A ServerDef already contains job and index.
     if not isinstance(job, str) or index is None or hasattr(given, "default_session_config"):
-        return index  # a ServerDef says all itself
+        return index
     cluster = _listed(spec(given).as_dict())
     own = own_place(cluster, plan, job, int(index))
     _serving.append((job, own))
@@ -148,8 +159,8 @@ def _own_index(spec: Any, given: Any, plan: Cluster, job: Any, index: Any) -> An
 
 
 def target(text: str) -> str:
-    """The session target to use for one that the program wrote: "grpc://localhost:2223" is worker
-    0's address there."""
+    """Return the session target to use for a target that the program passes. In a program written
+    for one machine, "grpc://localhost:2223" may be the address of worker 0."""
     address = text[len("grpc://") :]
     if text in _own or not text.startswith("grpc://"):
         return text
@@ -157,7 +168,7 @@ def target(text: str) -> str:
     workers = plan.get("worker")
     instead = _moved.get(address)
     if instead is None and workers and task.has("one_client") and address not in addresses_of(plan):
-        # the program is the client, and tfdeploy started all servers there are
+        # The program is only a client, and tfdeploy has started all servers of the cluster.
         instead = workers[0]
     if instead is None:
         return text
@@ -166,7 +177,8 @@ def target(text: str) -> str:
 
 
 def shown(cluster: Cluster) -> str:
-    """ "ps localhost:2222; worker localhost:2223, localhost:2224 and 3 more" """
+    """Return a cluster as text: "ps localhost:2222; worker localhost:2223, localhost:2224 and 3
+    more"."""
     parts = []
     for job, tasks in cluster.items():
         more = " and %d more" % (len(tasks) - 3) if len(tasks) > 4 else ""

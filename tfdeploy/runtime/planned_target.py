@@ -1,5 +1,5 @@
-"""A session whose target is written into the program (`tf.Session("grpc://localhost:2222")`) opens
-on the planned cluster."""
+"""Let a session whose target is written in the program (`tf.Session("grpc://localhost:2222")`)
+connect to the planned cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .wrapping import around
 
 
 def apply(session: Any) -> None:
-    """`session`: the module tensorflow.python.client.session."""
+    """Patch the module tensorflow.python.client.session."""
     if not task.planned_cluster():
         return
 

@@ -1,5 +1,5 @@
-"""A TF_CONFIG that the program writes itself (`os.environ["TF_CONFIG"] = json.dumps(...)`) gives
-way to the plan's."""
+"""Replace a TF_CONFIG that the program writes itself (`os.environ["TF_CONFIG"] = json.dumps(...)`)
+by the plan's."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from .wrapping import around
 
 
 def apply(resolver: Any) -> None:
-    """`resolver`: the module
-    tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver."""
+    """Patch the module tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver."""
     plan = planned_cluster.planned()
 
     @around(resolver, "_load_tf_config")
@@ -27,7 +26,7 @@ def apply(resolver: Any) -> None:
 
 
 def _is_foreign(config: Dict[str, Any], plan: planned_cluster.Cluster) -> bool:
-    """Whether it names an address that the plan does not have."""
+    """Return True if the cluster of `config` has an address that the plan does not have."""
     cluster = config.get("cluster")
     if not isinstance(cluster, dict):
         return False

@@ -1,15 +1,17 @@
-"""A synchronous program ends soon after its last step, with exit code 0.
+"""Let a synchronous program end soon after its last step, with exit code 0.
 
-Cause: the chief's queue runner for the tokens of SyncReplicasOptimizer blocks inside a step that no
-worker will ever complete, and Coordinator.join waits for it: 120 s, then MonitoredTrainingSession
-ends with 0 and `sv.stop()` raises "Coordinator stopped with threads still running"
-(tensorflow/python/training/coordinator.py, supervisor.py). So once a stop is asked for, threads of
-queue runners are waited for 5 s and then left behind; they are daemons. All other threads (a
-checkpoint that is being written) keep the grace that the program gives.
+The problem: the chief's queue runner for the tokens of SyncReplicasOptimizer blocks in a step that
+no worker completes. Coordinator.join waits 120 s for it. Then MonitoredTrainingSession ends with 0,
+and `sv.stop()` raises "Coordinator stopped with threads still running"
+(tensorflow/python/training/coordinator.py, supervisor.py).
 
-Closing the session cancels the step that a runner is in. If the runner's thread reports that before
-the program's next line, `sv.stop()` raises it; after the join, the thread prints it. It is not an
-error: the runner just stops.
+The patch: after a stop is requested, Coordinator.join waits at most 5 s for threads of queue
+runners. Such threads are daemons and may still run when the program ends. All other threads, for
+example one that writes a checkpoint, keep the grace period that the program gives.
+
+Closing the session cancels the step in which a runner blocks. The runner's thread reports that as
+an error: `sv.stop()` raises it, or the thread prints it after the join. The patch drops this error,
+because the runner has just stopped.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from typing import Any, List
 from . import synchronous
 from .wrapping import around
 
+# Most seconds to wait for threads of queue runners.
 CAP_S = 5.0
+# Seconds between two checks which threads are alive.
 _POLL_S = 0.05
 # TensorFlow's messages about a closed session.
 _CLOSED = (
@@ -33,7 +37,7 @@ _CLOSED = (
 
 
 def apply(coordinator: Any) -> None:
-    """`coordinator`: the module tensorflow.python.training.coordinator."""
+    """Patch the module tensorflow.python.training.coordinator."""
 
     @around(coordinator.Coordinator, "join")
     def join_promptly(
@@ -60,7 +64,8 @@ def apply(coordinator: Any) -> None:
 
 
 def _says_closed(error: Any) -> bool:
-    """`error`: an exception, what sys.exc_info() gives, or None."""
+    """Return True if the error only says that the session is closed. `error`: an exception, a tuple
+    of sys.exc_info(), or None."""
     one = error[1] if isinstance(error, tuple) and len(error) == 3 else error
     return type(one).__name__ in ("CancelledError", "RuntimeError") and any(
         words in str(one) for words in _CLOSED
@@ -68,8 +73,8 @@ def _says_closed(error: Any) -> bool:
 
 
 def _only_runners_left(threads: List[Any], grace_s: float) -> bool:
-    """Waits until all have ended or the grace is over, for queue runners at most CAP_S. True if
-    just those live on."""
+    """Wait until all threads have ended, at most `grace_s`, and at most CAP_S if only queue runners
+    are alive. Return True if queue runners, and no other threads, are alive then."""
     began = time.monotonic()
     alive = _alive(threads)
     while alive and time.monotonic() < began + grace_s:

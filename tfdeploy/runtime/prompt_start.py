@@ -1,10 +1,11 @@
-"""A worker that is not chief starts within a second of the model being ready.
+"""Let a worker start within a second after the chief has initialised the model.
 
-It checks whether the chief has initialised the model, nearly always a moment too early, and checks
-again only after `recovery_wait_secs`: 30 s in SessionManager
-(tensorflow/python/training/session_manager.py), which MonitoredTrainingSession cannot change, and
-30 s in Supervisor. The same wait delays it after a ps came back. The patch replaces that default by
-one second; a program's own value is kept.
+The problem: a worker that is not the chief checks whether the model is ready, and nearly always a
+moment too early. It checks again only after `recovery_wait_secs`. The default is 30 s in
+SessionManager (tensorflow/python/training/session_manager.py), which MonitoredTrainingSession
+cannot change, and 30 s in Supervisor. The same wait delays a worker after the restart of a ps.
+
+The patch: the default is one second. A value that the program passes is kept.
 """
 
 from __future__ import annotations
@@ -17,5 +18,5 @@ WAIT_S = 1
 
 
 def apply(session_manager: Any) -> None:
-    """`session_manager`: the module tensorflow.python.training.session_manager."""
+    """Patch the module tensorflow.python.training.session_manager."""
     set_default(session_manager.SessionManager, "recovery_wait_secs", WAIT_S)

@@ -106,8 +106,8 @@ def _decide(can_retry: Callable[..., bool], args: Any, kwargs: Any) -> bool:
 
 
 def _find_takes(graph: Any, names: List[str]) -> List[Any]:
-    """Return the operations that take gradients out of an accumulator when the named ones are
-    run."""
+    """Return the operations that take gradients out of an accumulator in a run of the named
+    operations."""
     pending, seen = [graph.get_operation_by_name(name) for name in names], {}
     while pending:
         operation = pending.pop()

@@ -1,5 +1,5 @@
-"""Whether this process trains synchronously: the job says so, or the program made a
-SyncReplicasOptimizer."""
+"""Find out whether this process trains synchronously: the mode of the job is synchronous, or the
+program has created a SyncReplicasOptimizer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 from . import left_behind, task
 from .wrapping import after_init
 
-_seen: list[bool] = []  # one entry once the optimizer exists
+# One entry once the program has created the optimizer.
+_seen: list[bool] = []
 
 
 def is_synchronous() -> bool:
@@ -16,7 +17,7 @@ def is_synchronous() -> bool:
 
 
 def apply(sync_replicas_optimizer: Any) -> None:
-    """`sync_replicas_optimizer`: the module tensorflow.python.training.sync_replicas_optimizer."""
+    """Patch the module tensorflow.python.training.sync_replicas_optimizer."""
     after_init(sync_replicas_optimizer.SyncReplicasOptimizer, _notice)
 
 

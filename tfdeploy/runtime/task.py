@@ -1,6 +1,5 @@
-"""This task's role, index and mode, from the environment that the agent's supervisor set.
-
-Also messages for the user: a line on standard error, each text once per process.
+"""Read this task's role, index, mode and plan from the environment, which the agent's supervisor
+sets. Write messages for the user to standard error.
 """
 
 from __future__ import annotations
@@ -8,7 +7,8 @@ from __future__ import annotations
 import os
 import sys
 
-TYPE_CHECKING = False  # typing would cost each start of Python several ms
+# Importing typing would take several ms at each start of Python.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Tuple
 
@@ -17,21 +17,22 @@ _said: set[str] = set()
 
 
 def role() -> str:
+    """Return the role of this task; "" if the environment has none."""
     return os.environ.get("TFDEPLOY_TASK_ROLE", "")
 
 
 def index() -> Optional[int]:
-    """None where the environment has no whole number."""
+    """Return the index of this task; None if the environment has no whole number for it."""
     text = os.environ.get("TFDEPLOY_TASK_INDEX", "")
     return int(text) if text.isdigit() else None
 
 
 def mode() -> str:
-    """The mode of the job; "" where the environment has none."""
+    """Return the mode of the job; "" if the environment has none."""
     return os.environ.get("TFDEPLOY_TASK_MODE", "")
 
 
-# mode -> what a version before TFDEPLOY_TASK_TRAITS meant by its name
+# Mode -> its traits, for an agent that is too old to set TFDEPLOY_TASK_TRAITS.
 _TRAITS_OF = {
     "": ("own_session",),
     "async": ("lasting_ps", "own_session"),
@@ -42,29 +43,31 @@ _TRAITS_OF = {
 
 
 def has(trait: str) -> bool:
-    """Whether the mode has this trait: one of `Trait` in tfdeploy/model/modes.py."""
+    """Return True if the mode has this trait, one of `Trait` in tfdeploy/model/modes.py."""
     said = os.environ.get("TFDEPLOY_TASK_TRAITS")
     return trait in (_TRAITS_OF.get(mode(), ()) if said is None else said.split(","))
 
 
 def version1() -> bool:
-    """Whether `import tensorflow` is to give TensorFlow 1."""
+    """Return True if `import tensorflow` must behave like TensorFlow 1."""
     return os.environ.get("TFDEPLOY_TASK_COMPAT") == "v1"
 
 
 def planned_cluster() -> bool:
-    """Whether a cluster that the program writes gives way to the planned one."""
+    """Return True if the planned cluster replaces a cluster that is written in the program."""
     return os.environ.get("TFDEPLOY_TASK_CLUSTER") == "planned"
 
 
 def keep_tf_config() -> None:
-    """Remembers, for this process and those that it starts, the TF_CONFIG that the plan gave."""
+    """Save the TF_CONFIG of the plan for this process and its child processes, in case the program
+    overwrites it."""
     if planned_cluster() and "TF_CONFIG" in os.environ:
         os.environ.setdefault(_PLANNED, os.environ["TF_CONFIG"])
 
 
 def tf_config() -> Dict[str, Any]:
-    """The plan's TF_CONFIG, whatever the program has made of its own; empty where there is none."""
+    """Return the TF_CONFIG of the plan, even if the program has overwritten it; {} if the plan has
+    none."""
     import json
 
     config: Dict[str, Any] = json.loads(os.environ.get(_PLANNED) or "{}")
@@ -72,26 +75,28 @@ def tf_config() -> Dict[str, Any]:
 
 
 def planned_task() -> Tuple[str, int]:
-    """Type and index of this task in the plan's TF_CONFIG; its role and index where there is
-    none."""
+    """Return the type and index of this task in the plan's TF_CONFIG; without a TF_CONFIG, its role
+    and index."""
     said = tf_config().get("task") or {}
     return str(said.get("type", role())), int(said.get("index", index() or 0))
 
 
 def say(text: str) -> None:
-    """One line on standard error; never fails, never repeats itself."""
+    """Write a line to standard error, each text once per process. Never raises."""
     if text in _said:
         return
     _said.add(text)
     try:
         sys.stderr.write("tfdeploy: %s\n" % text)
         sys.stderr.flush()
-    except (OSError, ValueError, AttributeError):  # closed, or set to None
+    except (OSError, ValueError, AttributeError):
+        # Standard error is closed, or the program has set it to None.
         pass
 
 
 def say_failed(what: str, error: BaseException) -> None:
-    """`what`: the name of a module, of which the last part is shown."""
+    """Write a line that a patch failed. `what`: the name of its module, of which the last part is
+    shown."""
     say(
         "%s is not in effect here: %s: %s"
         % (what.rpartition(".")[2], type(error).__name__, " ".join(str(error).split())[:300])

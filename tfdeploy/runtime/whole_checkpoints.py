@@ -1,11 +1,13 @@
-"""Checkpoints without a shared disk: the task that saves writes the whole checkpoint itself.
+"""Let the task that saves write the whole checkpoint itself, so that no shared disk is needed.
 
-Cause: a sharded Saver places its save operations on the parameter servers, so each writes its shard
-to its own disk, in a folder that exists only on the chief: `NotFoundError: From /job:ps/...:
-model.ckpt-0_temp`. MonitoredTrainingSession's default saver is sharded (`_get_saver_or_default` in
-tensorflow/python/training/saver.py, `Scaffold.finalize` in monitored_session.py). Without sharding
-the values come over gRPC and one process writes them. Old sharded checkpoints can still be
-restored.
+The problem: a sharded Saver places its save operations on the parameter servers. So each of them
+writes its shard to its own disk, into a folder that exists only on the chief: `NotFoundError: From
+/job:ps/...: model.ckpt-0_temp`. The default saver of MonitoredTrainingSession is sharded
+(`_get_saver_or_default` in tensorflow/python/training/saver.py, `Scaffold.finalize` in
+monitored_session.py).
+
+The patch: no Saver is sharded. The values are sent over gRPC, and one process writes them. Old
+sharded checkpoints can still be restored.
 """
 
 from __future__ import annotations
@@ -24,18 +26,19 @@ SAID = (
 
 
 def apply(saver: Any) -> None:
-    """`saver`: the module tensorflow.python.training.saver."""
-    ours = threading.local()  # set while TensorFlow makes its own default: not the program's choice
+    """Patch the module tensorflow.python.training.saver."""
+    # Set while TensorFlow creates its default saver, whose sharding the program did not choose.
+    ours = threading.local()
 
     @around(saver.Saver, "_build")
     def build_whole(build: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        # a saver_def's operations are in the graph already
+        # The operations of a saver_def are already in the graph.
         if not self._sharded or self.saver_def is not None:
             return build(self, *args, **kwargs)
         self._sharded = False
         if task.index() == 0 and not getattr(ours, "default", False):
             task.say(SAID)
-        # sharding ignored the program's device scope, which may be a GPU
+        # A sharded Saver ignores the device scope of the program, which may be a GPU. So do we.
         with saver.ops.device(None):
             return build(self, *args, **kwargs)
 

@@ -1,7 +1,7 @@
-"""Replaces functions of TensorFlow and Python by ours, which call the original.
+"""Replace functions of TensorFlow and Python by wrappers that call the original.
 
-Classes are changed in place, so that every name under which TensorFlow exports them sees the
-change.
+Classes are changed in place, so that the change applies to every name under which TensorFlow
+exports them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from . import task
 
 
 def around(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
-    """Return a decorator for the function that takes the place of `owner.name`.
+    """Return a decorator that replaces `owner.name` by the decorated function.
 
     The function gets the original as its first argument."""
     original = getattr(owner, name)
@@ -29,7 +29,8 @@ def around(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
 
 
 def after_init(cls: Any, call: Callable[[Any], None]) -> None:
-    """Let `call` see each new instance. If it fails, the program goes on with its instance."""
+    """Call `call` with each new instance. If it fails, the failure is reported and the program
+    keeps its instance."""
 
     @around(cls, "__init__")
     def init(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
@@ -41,9 +42,10 @@ def after_init(cls: Any, call: Callable[[Any], None]) -> None:
 
 
 def set_default(cls: Any, argument: str, value: Any) -> None:
-    """Give an argument of `cls.__init__` another default. The program's own value is kept, unless
-    it is the old default."""
-    from inspect import signature as signature_of  # costs programs that use no TensorFlow 5 ms
+    """Change the default of an argument of `cls.__init__`. A value that the program passes is kept,
+    unless it equals the old default."""
+    # Imported here, because it would take 5 ms in programs that do not use TensorFlow.
+    from inspect import signature as signature_of
 
     signature = signature_of(cls.__init__)
     before = signature.parameters[argument].default

@@ -1,9 +1,9 @@
-"""A TensorFlow server and nothing else: `python -m tfdeploy_server`, for a ps or worker whose
-program does not serve.
+"""Run only a TensorFlow server, `python -m tfdeploy_server [JOB]`, for a ps or worker whose program
+starts none.
 
-Reads its cluster and task from TF_CONFIG, as programs do, and serves until it is told to end. A
-word behind it is what the client calls the workers' job (`/job:local/task:0`). It never loads a
-program. Found because its folder is on PYTHONPATH; what it needs of TensorFlow exists from 1.13 on.
+The server reads its cluster and task from TF_CONFIG, as programs do, and serves until a signal ends
+it. JOB is the client's name for the job of the workers, as in `/job:local/task:0`. The module is
+found because its folder is on PYTHONPATH. It works with TensorFlow 1.13 and later.
 """
 
 import json
@@ -13,8 +13,8 @@ import sys
 
 def planned(text, workers=""):
     # type: (str, str) -> "tuple[dict[str, list[str]], str, int]"
-    """(cluster, job, index) of TF_CONFIG, the job worker by the name `workers`. Raises ValueError
-    where it names no task of its own cluster."""
+    """Return (cluster, job, index) of a TF_CONFIG. `workers`: the name to give to the job `worker`;
+    "" keeps it. Raises ValueError if its task is not in its cluster."""
     said = json.loads(text or "{}")
     cluster, task = dict(said.get("cluster") or {}), said.get("task") or {}
     role, index = str(task.get("type")), int(task.get("index", -1))
@@ -34,7 +34,8 @@ def main():
     import tensorflow
 
     tf = tensorflow.compat.v1
-    # a worker with fewer threads than peers may wait for itself
+    # With fewer threads than peers, all threads of a worker may wait for peers, which is a
+    # deadlock.
     needed = max(map(len, cluster.values())) + 1
     config = tf.ConfigProto(
         inter_op_parallelism_threads=needed if (os.cpu_count() or 1) < needed else 0
