@@ -1,5 +1,5 @@
-"""Give a program that deletes its `keep` folder an empty folder, without deleting the files of
-earlier runs.
+"""Let a program delete its `keep` folder and create it again, without deleting the files of earlier
+runs.
 
 In a task's working directory a `keep` folder is a symbolic link. `shutil.rmtree` refuses a link.
 TensorFlow's DeleteRecursively deletes all files in the target and then fails with

@@ -77,5 +77,6 @@ def _close_queues_of_one_session() -> None:
             if close.graph is session.graph:
                 task.say("the chief has finished: no tokens come any more")
                 session.run(close)
-        except Exception:  # noqa: BLE001 closed by the chief, by another worker, or with its session
+        except Exception:  # noqa: BLE001
+            # The queue is already closed, or its session is.
             pass

@@ -2,8 +2,9 @@
 
 Tutorials contain `{"ps": ["localhost:2222"], "worker": [...]}`. Servers, resolvers and strategies
 all create a ClusterSpec, so every ClusterSpec is checked. An address that is not in the plan means
-that the cluster was written for other machines. A cluster whose servers all use port 0, and jobs
-that the plan has no tasks for, are not changed. Each change writes one line to standard error.
+that the cluster was written for other machines. A cluster whose servers all use port 0, or
+whose jobs are all unknown to the plan, is not changed. Each change writes one line to standard
+error.
 
 A program may contain its index, or read it from a file, and so start the server of another task:
 `Server(cluster, "worker", 0)` in every task. That succeeds, because servers listen on all

@@ -1,9 +1,10 @@
-"""Answers lookups of names that TensorFlow 2 no longer has: with what is supplied, or an error that
-says what to write.
+"""Handle lookups of names that TensorFlow 2 no longer has: return the supplied object, or raise an
+error that says what to write instead.
 
-It is asked only when a name or module was not found, so nothing that exists changes. The errors are
-AttributeError and ImportError, so a `try` of the program still catches them. An import that no
-`try` covers gives a stand-in, which fails when it is used: programs import more than they use.
+The functions are called only after a name or module was not found, so existing names do not change.
+The errors are AttributeError and ImportError, so a `try` of the program still catches them. An
+import outside a `try` returns a stand-in, which raises the error when it is used, because programs
+import more than they use.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ _PREFIX = "tensorflow."
 
 
 def apply(module: Any) -> None:
-    """Answer lookups of removed names in `module`, a part of TensorFlow."""
+    """Handle lookups of removed names in `module`, a part of TensorFlow."""
     prefix = module.__name__[len(_PREFIX) :] + "." if module.__name__.startswith(_PREFIX) else ""
     watch(module, prefix)
 
 
 def watch(module: Any, prefix: str) -> None:
-    """`prefix`: the module as programs write it, without `tf.`: "" or "train."."""
+    """Set the module's `__getattr__`, which Python calls for a missing name. `prefix`: the module's
+    name as programs write it, without `tf.`: "" or "train."."""
     before = vars(module).get("__getattr__")
 
     def absent(name: str) -> Any:
@@ -47,7 +49,7 @@ def watch(module: Any, prefix: str) -> None:
 
 
 class LastFinder:
-    """Finds modules of TensorFlow that no finder before it has found."""
+    """Finds removed modules of TensorFlow. It is the last finder, so all others have failed."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         full = name[len(_PREFIX) :]
@@ -69,6 +71,6 @@ def _importable(full: str) -> bool:
 
 
 def install() -> None:
-    """Install the finder, once."""
+    """Install the finder, if it is not installed yet."""
     if not any(isinstance(finder, LastFinder) for finder in sys.meta_path):
         sys.meta_path.append(LastFinder())

@@ -1,7 +1,7 @@
-"""Finds where the program uses a missing name, and whether it would catch the error. Reads the
-stack and the source there.
+"""Find out where the program uses a missing name, and whether it would catch the error, from the
+stack and the source of the program.
 
-Asked only when a name was not found, so it may be slow.
+The functions are called only after a name was not found, so they may be slow.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ASKING = frozenset({"hasattr", "getattr", "dir"})
 
 
 def error_text(name: str) -> str:
-    """The error message for a missing name, which is given without `tf.`."""
+    """Return the error message for a missing name. `name`: without `tf.`."""
     where, instead = call_place(), removed_names.replacement(name) or "nothing"
     return "%stf.%s is not in TensorFlow 2; in its place: %s" % (
         where + ": " if where else "",
@@ -35,22 +35,24 @@ def error_text(name: str) -> str:
 
 
 def call_place() -> Optional[str]:
-    """file:line of the nearest code that is neither ours, Python's nor an installed package's;
-    relative to the working folder if it is below it."""
+    """Return FILE:LINE of the nearest call in the program's own code; None if there is none.
+
+    Code of tfdeploy, Python, TensorFlow and installed packages does not count. FILE is relative to
+    the working directory if it is below it."""
     path, line = next(_own_code(), ("", 0))
     try:
         here = os.getcwd() + os.sep
-    except OSError:  # the folder is gone
+    except OSError:
+        # The working directory has been deleted.
         here = os.sep * 2
     return "%s:%d" % (path[len(here) :] if path.startswith(here) else path, line) if path else None
 
 
 def may_be_caught() -> bool:
-    """Whether a `try` of the program, or a hasattr in the line, may catch the error.
+    """Return True if the program may handle the error: with `try`, or with `hasattr` and the like.
 
-    True also if the source cannot be read, so that the program gets the error as before. A handler
-    that ends with `raise` does not count.
-    """
+    Also return True if the source cannot be read, so that the program gets the same error as
+    without tfdeploy. A handler that ends with `raise` does not count."""
     asking = list(_own_code())
     unread = bool(asking) and _tree(asking[0][0]) is None
     return unread or any(_is_guarded(path, line) for path, line in asking)

@@ -1,9 +1,10 @@
-"""Accepts arguments and methods that later TensorFlow versions dropped: ignored, or done as today.
+"""Accept arguments and methods that later TensorFlow versions dropped. Arguments are ignored;
+methods call what replaces them.
 
 Programs from before TensorFlow 1.2 pass `SyncReplicasOptimizer(replica_id=...)` and
-`BasicLSTMCell(input_size=...)`, and call `get_clean_up_op()` (the operation with which the chief
-closed the queue of tokens) and `FLAGS._parse_flags()` (dropped in 1.5). Those from before 1.0
-import `rnn` from `tensorflow.python.ops`. Only with TFDEPLOY_TASK_COMPAT=v1.
+`BasicLSTMCell(input_size=...)`. They call `get_clean_up_op()`, which returned the operation that
+closes the queue of tokens, and `FLAGS._parse_flags()`, which 1.5 dropped. Programs from before 1.0
+import `rnn` from `tensorflow.python.ops`. The patch is active only with TFDEPLOY_TASK_COMPAT=v1.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ _ARGUMENTS = {
     "BasicLSTMCell": ("input_size",),
     "LSTMCell": ("input_size",),
 }
-# in tensorflow.python.ops.rnn, today with "static_"
+# Functions of tensorflow.python.ops.rnn whose present names begin with "static_".
 _STATIC = ("rnn", "bidirectional_rnn", "state_saving_rnn")
 
 
 def apply(module: Any) -> None:
-    """`module`: a module of TensorFlow or tf_keras that has some of these."""
+    """Patch a module of TensorFlow or tf_keras that has some of these names."""
     for name, arguments in _ARGUMENTS.items():
         if hasattr(module, name):
             _accept(getattr(module, name), name, arguments)
@@ -60,7 +61,8 @@ def _supply(where: Any, name: str, value: Any) -> None:
 
 
 def _clean_up(self: Any) -> Any:
-    """Of SyncReplicasOptimizer, once the gradients are applied."""
+    """Return the operation that closes the queue of tokens, as
+    SyncReplicasOptimizer.get_clean_up_op did. Raises ValueError before apply_gradients."""
     if self._sync_token_queue is None:
         raise ValueError("get_clean_up_op() should be called after apply_gradients().")
     return self._sync_token_queue.close(cancel_pending_enqueues=True)

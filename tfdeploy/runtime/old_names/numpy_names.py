@@ -1,8 +1,8 @@
-"""Restores names that NumPy dropped, with their old meaning.
+"""Restore names that NumPy dropped, with their old meaning.
 
-NumPy 1.24 and 2.0 removed names such as `np.float` and `np.product`, which programs of 2016 to 2022
-use, and TensorFlow 2.21 needs NumPy 1.26 or later. Each is another name for something that NumPy or
-Python still has. Source: NumPy's release notes 1.18, 1.23, 1.24, 2.0 and 2.4.
+NumPy 1.24 and 2.0 removed names such as `np.float` and `np.product`. Programs from 2016 to 2022 use
+them, and TensorFlow 2.21 needs NumPy 1.26 or later. Nearly every name was an alias of a function or
+type that NumPy or Python still has. Source: NumPy's release notes 1.18, 1.23, 1.24, 2.0 and 2.4.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, Dict
 
 from .. import task
 
-# Names that NumPy 1.18 to 2.4 dropped -> the same thing in NumPy, or in Python; "" if _functions
-# defines it.
+# A name that NumPy 1.18 to 2.4 dropped -> the present name of the same object in NumPy or Python;
+# "" if _functions defines it.
 RENAMED: Dict[str, str] = {
     "Inf": "inf",
     "Infinity": "inf",
@@ -50,8 +50,8 @@ RENAMED: Dict[str, str] = {
     "unicode": "builtins.str",
     "unicode_": "str_",
 }
-# Errors of NumPy 2.4, which no longer converts an array of one element for "%f", "%d", float() and
-# int().
+# The messages of NumPy 2.4, which no longer converts an array of one element for "%f", "%d",
+# float() and int().
 _NO_NUMBER = (
     "only 0-dimensional arrays can be converted to Python scalars",
     "real number is required, not numpy.ndarray",
@@ -59,10 +59,11 @@ _NO_NUMBER = (
 
 
 def apply(numpy: Any) -> None:
-    """Add the names that are missing."""
+    """Add the missing names to the module numpy."""
     functions = _functions(numpy)
     for name, same in RENAMED.items():
-        if name not in vars(numpy):  # hasattr() makes NumPy warn
+        # With hasattr(), NumPy would print a warning.
+        if name not in vars(numpy):
             kind, _, plain = same.rpartition(".")
             value = (
                 functions.get(name)
@@ -87,7 +88,7 @@ def _functions(numpy: Any) -> Dict[str, Any]:
 
 
 def _advise(version: str) -> None:
-    """Print what to do about such an error of the program, below its traceback."""
+    """Let the program, if it ends with such an error, print below the traceback what to do."""
     before = sys.excepthook
 
     def hook(kind: Any, error: Any, trace: Any) -> None:

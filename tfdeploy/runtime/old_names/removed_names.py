@@ -1,8 +1,8 @@
-"""Names that TensorFlow 2 no longer has, and what replaces each: supplied by tfdeploy, by a
-package, or advice.
+"""List the names that TensorFlow 2 no longer has, and what replaces each name: an object that
+tfdeploy or a package supplies, or advice.
 
-The plan and the task share these tables. Names are written without the leading `tf.`:
-"contrib.slim", "train.SummaryWriter". Sources: the table of TensorFlow's own upgrade script from
+Both the planner and the task use these tables. Names are written without the leading `tf.`:
+"contrib.slim", "train.SummaryWriter". The sources are the table of TensorFlow's upgrade script from
 0.x to 1.0 (tensorflow/tools/compatibility/tf_upgrade.py), and the `__init__.py` of each part of
 tf.contrib in 1.15.
 """
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def _pairs(text: str) -> Dict[str, str]:
-    """ "mul=multiply abs" -> {"mul": "multiply", "abs": "abs"}."""
+    """Parse a list of names: "mul=multiply abs" gives {"mul": "multiply", "abs": "abs"}."""
     return {old: new or old for old, _, new in (word.partition("=") for word in text.split())}
 
 
 def _in_module(target: str, names: str) -> Dict[str, str]:
-    """The names of one part of contrib -> where each is now."""
+    """Return the old names of a list -> their new names in the module `target`."""
     return {old: "%s.%s" % (target, new) for old, new in _pairs(names).items()}
 
 
@@ -31,8 +31,7 @@ _BATCH = """
     matrix_diag matrix_diag_part matrix_inverse matrix_set_diag matrix_solve matrix_solve_ls
     matrix_transpose matrix_triangular_solve self_adjoint_eig self_adjoint_eigvals svd
 """
-# What TensorFlow 1.0 renamed. Those without a function of the same arguments are made in
-# version0.py.
+# Names that TensorFlow 1.0 renamed. version0.py adapts the functions whose arguments have changed.
 _VERSION0: Dict[str, str] = {
     **{"batch_" + name: name for name in _BATCH.split()},
     **_pairs("""
@@ -53,8 +52,7 @@ _CELLS = """
     BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper GRUCell LSTMCell LSTMStateTuple
     MultiRNNCell RNNCell ResidualWrapper
 """
-# Names of tf.contrib that are names of other places, with the same meaning: part -> its name -> the
-# name today.
+# Names of tf.contrib that exist elsewhere with the same meaning: part -> old name -> present name.
 _MOVED: Dict[str, Dict[str, str]] = {
     "cluster_resolver": _in_module(
         "distribute.cluster_resolver",
@@ -128,8 +126,8 @@ _MOVED: Dict[str, Dict[str, str]] = {
     "util": _pairs("constant_value=get_static_value make_ndarray make_tensor_proto"),
 }
 
-# Name -> a name of tf.compat.v1 with the same meaning, or below "python." a name in a module of
-# TensorFlow's own.
+# Old name -> a name of tf.compat.v1 with the same meaning; if it begins with "python.", a name in
+# an internal module of TensorFlow.
 RENAMED: Dict[str, str] = {
     **_VERSION0,
     **{
@@ -138,7 +136,7 @@ RENAMED: Dict[str, str] = {
         for old, new in names.items()
     },
 }
-# Modules of tf.contrib that are modules of other packages.
+# Module of tf.contrib -> the module of another package that replaces it.
 MODULES: Dict[str, str] = {
     "contrib.framework.nest": "tensorflow.python.util.nest",
     "contrib.learn.datasets.mnist": "tensorflow.examples.tutorials.mnist.input_data",
@@ -146,7 +144,7 @@ MODULES: Dict[str, str] = {
     "contrib.tensorboard.plugins.projector": "tensorboard.plugins.projector",
 }
 
-# Names of tf.contrib that supplied/contrib defines, with their meaning in TensorFlow 1.15.
+# Names of tf.contrib that supplied/contrib defines, with the behaviour of TensorFlow 1.15.
 CONTRIB: Dict[str, Tuple[str, ...]] = {
     part: tuple(names.split())
     for part, names in {
@@ -191,7 +189,7 @@ _SLIM = (
     "requirements of `setup:`"
 )
 _ADDONS = "`pip install tensorflow_addons` ({0}), or tf.keras.layers"
-# Name -> what to write in its place; of several names that match, the longest counts.
+# Name -> what to write instead. If several names match, the longest one counts.
 REPLACEMENTS: Dict[str, str] = {
     "contrib": _CONTRIB,
     "contrib.cluster_resolver": "tf.distribute.cluster_resolver",
@@ -234,7 +232,7 @@ REPLACEMENTS: Dict[str, str] = {
     "examples.tutorials.mnist are supplied: copy the example's "
     "file into your code",
     "models": "copy the model's files into your code, from github.com/tensorflow/models",
-    # names of TensorFlow 0.x that have no successor
+    # A name of TensorFlow 0.x without a successor.
     "nn.seq2seq": _ADDONS.format("tfa.seq2seq"),
 }
 _MNIST = ("examples.tutorials.mnist.input_data", "examples.tutorials.mnist.mnist")
@@ -242,7 +240,7 @@ _REMOVED_SINCE = {"estimator": (2, 16)}
 
 
 def is_supplied(name: str) -> bool:
-    """Whether a removed name works all the same, or a name below it does."""
+    """Return True if tfdeploy supplies a removed name, or a name below it."""
     if not name.startswith("contrib."):
         packages = ("contrib", "examples", "examples.tutorials")
         return (
@@ -258,13 +256,13 @@ def is_supplied(name: str) -> bool:
 
 
 def is_of_version0(name: str) -> bool:
-    """Whether it is a supplied name of TensorFlow 0.x: "mul", "train.SummaryWriter"."""
+    """Return True for a supplied name of TensorFlow 0.x: "mul", "train.SummaryWriter"."""
     return _longest(_VERSION0, name) is not None
 
 
 def name_today(name: str) -> str:
-    """The present name of a renamed one: "contrib.rnn.GRUCell" -> "nn.rnn_cell.GRUCell". Others are
-    returned unchanged."""
+    """Return the present name of a renamed name: "contrib.rnn.GRUCell" gives "nn.rnn_cell.GRUCell".
+    Other names are returned unchanged."""
     part, rest = split_contrib(name)
     full = "contrib.%s.%s" % (part, rest) if part else name
     old = _longest(RENAMED, full)
@@ -272,7 +270,8 @@ def name_today(name: str) -> str:
 
 
 def supplying_package(name: str) -> Optional[str]:
-    """The package that has `name`, on hosts where it is installed; None if no package has it."""
+    """Return the package that supplies `name` on hosts where it is installed; None if no package
+    does."""
     part, rest = split_contrib(name)
     if part == "slim" or (
         rest and any(_overlap(rest, each) for each in slim_names.NAMES.get(part, ()))
@@ -282,13 +281,14 @@ def supplying_package(name: str) -> Optional[str]:
 
 
 def has_stand_in(name: str) -> bool:
-    """Whether an import of `name` gives an object that fails only when it is used."""
+    """Return True if an import of `name` returns a stand-in, which raises an error only when it is
+    used."""
     return name.split(".")[0] in ("contrib", "examples", "models") and replacement(name) is not None
 
 
 def replacement(name: str) -> Optional[str]:
-    """What to write in place of `name`; None for a name that is supplied, or that TensorFlow 2 may
-    have."""
+    """Return what to write instead of `name`; None for a name that tfdeploy supplies or that
+    TensorFlow 2 may have."""
     if is_supplied(name):
         return None
     if supplying_package(name):
@@ -298,7 +298,8 @@ def replacement(name: str) -> Optional[str]:
 
 
 def removed_since(name: str) -> Optional[Tuple[int, int]]:
-    """The version of TensorFlow 2 that removed the name; None for a name that no version 2 had."""
+    """Return the version of TensorFlow 2 that removed the name; None for a name that no version of
+    TensorFlow 2 had."""
     return _REMOVED_SINCE.get(name.split(".")[0])
 
 
@@ -306,8 +307,8 @@ def split_contrib(name: str) -> Tuple[str, str]:
     """Split a name of tf.contrib into its part and the rest: ("layers", "conv2d"). Other names:
     ("", name).
 
-    contrib.layers.python.layers.layers.conv2d gives the same: contrib kept its files in folders
-    named `python`, and programs import from these.
+    contrib.layers.python.layers.layers.conv2d gives the same result: contrib had its files in
+    folders named `python`, and programs import from these.
     """
     if not name.startswith("contrib."):
         return "", name
@@ -321,17 +322,19 @@ def split_contrib(name: str) -> Tuple[str, str]:
 
 
 def supplied_names(part: str) -> Tuple[str, ...]:
-    """The names of a part of contrib that need no package; empty for an unknown part."""
+    """Return the names of a part of contrib that tfdeploy supplies without a package; () for an
+    unknown part."""
     return CONTRIB.get(part, ()) + tuple(_MOVED.get(part, ()))
 
 
 def is_within(name: str, outer: str) -> bool:
-    """Whether `name` is `outer` or lies below it."""
+    """Return True if `name` is `outer` or is below it."""
     return name == outer or name.startswith(outer + ".")
 
 
 def _longest(table: Dict[str, Any], name: str) -> Optional[str]:
-    """The longest key of the table that `name` is or lies below, or None."""
+    """Return the longest key of the table that is `name` or a parent of it; None if there is
+    none."""
     while name and name not in table:
         name = name.rpartition(".")[0]
     return name or None

@@ -1,4 +1,4 @@
-"""What the package tf_slim has of tf.contrib beside `contrib.slim`, under the same names."""
+"""List the names of tf.contrib, other than `contrib.slim`, that the package tf_slim has."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, Tuple
 
-# Part of contrib -> names that tfdeploy has not.
+# Part of contrib -> the names that tf_slim has and tfdeploy does not supply.
 NAMES: Dict[str, Tuple[str, ...]] = {
     part: tuple(names.split())
     for part, names in {

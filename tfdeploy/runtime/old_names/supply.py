@@ -1,8 +1,9 @@
-"""Resolves removed names: today's names, names of the package tf_slim, stand-ins for the rest of
-contrib.
+"""Resolve removed names to their present names, to names of the package tf_slim, or to stand-ins
+for the rest of tf.contrib.
 
-TensorFlow 2 has no tf.contrib. Programs import much of it at their top and use little, often in
-functions that nobody calls. So an import succeeds, and only the use of a missing name is an error.
+TensorFlow 2 has no tf.contrib. Programs import many of its modules and use few of them, often in
+functions that are never called. So an import succeeds, and only the use of a missing name is an
+error.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from . import removed_names, version0
 from .call_site import error_text
 
 _TF = "tensorflow."
-# Part of contrib -> (the modules of tf_slim that have its names, the folders in which contrib kept
-# them).
+# Part of contrib -> (the modules of tf_slim that have its names, the folders that had them in
+# contrib).
 _SLIM: Dict[str, Tuple[Tuple[str, ...], Tuple[str, ...]]] = {
     "slim": (("tf_slim",), ("python.slim",)),
     "framework": (("tf_slim", "tf_slim.ops"), ("python.ops", "python.framework")),
@@ -30,8 +31,8 @@ _SLIM: Dict[str, Tuple[Tuple[str, ...], Tuple[str, ...]]] = {
 
 
 class Section(ModuleType):
-    """A module of contrib without a file. Names are looked up on access; calling it or deriving
-    from it raises."""
+    """A stand-in for a module or name of contrib. Names are looked up on access. Calling it or
+    deriving a class from it raises AttributeError."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -59,7 +60,7 @@ class Section(ModuleType):
 
 
 class Loader:
-    """Creates a Section, or replaces it by the module of another package."""
+    """A loader that creates a Section, or replaces it by a module of another package."""
 
     def create_module(self, spec: Any) -> Section:
         return Section(spec.name)
@@ -71,7 +72,8 @@ class Loader:
 
 
 def is_module(name: str) -> bool:
-    """Whether `name` is a module of contrib that has names, with or without a file in supplied/."""
+    """Return True if `name` is a module of contrib that has supplied names, with or without a file
+    in supplied/, or contrib.slim if tf_slim is installed."""
     part, rest = removed_names.split_contrib(name)
     of_module = any(removed_names.is_within(module, name) for module in removed_names.MODULES)
     if of_module or (not rest and removed_names.supplied_names(part)):
@@ -80,9 +82,9 @@ def is_module(name: str) -> bool:
 
 
 def find(name: str) -> Any:
-    """Return what a removed name stands for: "mul", "contrib.PART.NAME".
+    """Return the object for a removed name: "mul", "contrib.PART.NAME".
 
-    Raises AttributeError that says what to write instead."""
+    Raises AttributeError, which says what to write instead."""
     module = removed_names.MODULES.get(name)
     if module is not None:
         return import_module(module)
@@ -101,8 +103,8 @@ def find(name: str) -> Any:
 
 
 def apply(module: Any) -> None:
-    """Replace the names of a supplied part by those of tf_slim, if it is installed: its arg_scope
-    knows only its own layers."""
+    """Replace the names of a supplied part by those of tf_slim, if it is installed. The arg_scope
+    of tf_slim works only with the layers of tf_slim."""
     for name in module.__all__:
         attribute = _of_slim("%s.%s" % (module.__name__[len(_TF) :], name))
         if attribute is not None:
@@ -111,7 +113,8 @@ def apply(module: Any) -> None:
 
 def _resolve(old: str) -> Any:
     target = removed_names.RENAMED[old]
-    if target in removed_names.RENAMED:  # contrib.deprecated has names of 0.x
+    # contrib.deprecated contains names of 0.x, which are renamed too.
+    if target in removed_names.RENAMED:
         return _resolve(target)
     module = sys.modules["tensorflow"].compat.v1
     if target.startswith("python."):
@@ -123,8 +126,8 @@ def _resolve(old: str) -> Any:
 
 
 def _of_slim(name: str) -> Any:
-    """What tf_slim has under this name, or None. A module counts only if nothing else has the
-    name."""
+    """Return the object of tf_slim for a name of contrib, or None. A module is returned only if no
+    function or class has the name."""
     part, _, rest = name[len("contrib.") :].partition(".")
     if not name.startswith("contrib.") or part not in _SLIM:
         return None
@@ -145,7 +148,8 @@ def _of_slim(name: str) -> Any:
 
 
 def _attribute(path: str) -> Any:
-    """The attribute of a module of tf_slim at this path, else the module."""
+    """Return the attribute of a module of tf_slim at this path, else the module at this path, else
+    None."""
     above, _, last = path.rpartition(".")
     attribute = getattr(_slim_module(above), last, None)
     return (
@@ -154,7 +158,8 @@ def _attribute(path: str) -> Any:
 
 
 def _slim_module(name: str) -> Optional[Any]:
-    """Import a module of tf_slim; None if it is missing or fails with this TensorFlow."""
+    """Import and return a module of tf_slim; None if it is missing or its import fails with this
+    TensorFlow."""
     try:
         return import_module(name)
     except Exception as error:  # noqa: BLE001 fall back to supplied/

@@ -1,14 +1,16 @@
-"""TensorFlow 0.x: its names, and its order of positional arguments.
+"""Support TensorFlow 0.x: its names, and its order of positional arguments.
 
-`concat(dim, values)`, `split(dim, num, value)`, `reverse(x, [False, True])`, `nce_loss(weights,
-biases, inputs, labels)` and `resize_images(images, height, width)` are recognized if the types of
-the arguments allow no other reading. Cross entropies took (logits, labels) before 1.0, and
-TensorFlow 1 refused positional arguments; compat.v1 has lost that check and silently reads (labels,
-logits): with 2.21, the loss of [1, 2, 3] for class 2 is 6.31 where 0.41 is right. So positional
-arguments are read as before 1.0, unless integer labels stand before logits.
+The calls `concat(dim, values)`, `split(dim, num, value)`, `reverse(x, [False, True])`,
+`nce_loss(weights, biases, inputs, labels)` and `resize_images(images, height, width)` are
+recognized if the types of the arguments allow no other reading.
 
-It applies to `import tensorflow`, never to tensorflow.compat.v1: a program that imports that was
-written for TensorFlow 2's order. Only with TFDEPLOY_TASK_COMPAT=v1.
+Cross entropies took (logits, labels) before 1.0. TensorFlow 1 rejected positional arguments.
+compat.v1 has no such check and silently reads (labels, logits): with 2.21, the loss of [1, 2, 3]
+for class 2 is 6.31 instead of 0.41. So positional arguments are read as before 1.0, unless the
+first is integer labels and the second is logits.
+
+All this applies to `import tensorflow`, never to tensorflow.compat.v1: a program that imports the
+latter was written for the order of TensorFlow 2. It is active only with TFDEPLOY_TASK_COMPAT=v1.
 """
 
 from __future__ import annotations
@@ -29,15 +31,15 @@ _SAMPLED = (
 
 
 def adapt(name: str, today: Any) -> Any:
-    """What a name of 0.x was, made of what it is `today`."""
+    """Return an object that behaves as `name` did in 0.x. `today`: its successor."""
     if name in _SUMMARIES:
         return _summary(*_SUMMARIES[name])
     return _accepting(today, _OLD_CALLS[name]) if name in _OLD_CALLS else today
 
 
 def accept_old_calls(module: Any, prefix: str) -> None:
-    """Let functions whose order of arguments has changed accept both orders. `prefix`: of `module`,
-    "" or "nn."."""
+    """Let functions of `module` accept both the old and the present order of arguments. `prefix`:
+    the prefix of the module's names, "" or "nn."."""
     for name, old_call in _OLD_CALLS.items():
         part, _, last = name.rpartition(".")
         if (
@@ -49,7 +51,8 @@ def accept_old_calls(module: Any, prefix: str) -> None:
 
 
 def _accepting(function: Any, old_call: Callable[[_Args, _Named], Optional[_Named]]) -> Any:
-    """`old_call`: maps the arguments of a call of 0.x to today's names; None for any other call."""
+    """Return `function` so that it also accepts calls of 0.x. `old_call`: maps the arguments of a
+    call of 0.x to the present names of the arguments; returns None for any other call."""
 
     @functools.wraps(function)
     def either(*args: Any, **kwargs: Any) -> Any:
@@ -60,8 +63,8 @@ def _accepting(function: Any, old_call: Callable[[_Args, _Named], Optional[_Name
 
 
 def _named(args: _Args, kwargs: _Named, order: str, **renames: str) -> _Named:
-    """`order`: today's names of the arguments, in the order of 0.x. Arguments that are None are
-    left out."""
+    """Return the arguments by their present names, without those that are None. `order`: the
+    present names in the order of 0.x. `renames`: name in 0.x -> present name."""
     given = [
         *zip(order.split(), args),
         *((renames.get(name, name), value) for name, value in kwargs.items()),
@@ -124,7 +127,7 @@ def _sampled(args: _Args, kwargs: _Named) -> Optional[_Named]:
 
 def _cross_entropy(name: str, more: str) -> Callable[[_Args, _Named], Optional[_Named]]:
     def old_call(args: _Args, kwargs: _Named) -> Optional[_Named]:
-        # TensorFlow 1's first argument, there to refuse positional calls
+        # TensorFlow 1 had a first argument that served only to reject positional arguments.
         if args and args[0] is None:
             return _named(args[1:], kwargs, "labels logits " + more)
         today = len(args) > 1 and (_kind(args[0]), _kind(args[1])) == ("i", "f")
@@ -142,7 +145,8 @@ def _cross_entropy(name: str, more: str) -> Callable[[_Args, _Named], Optional[_
 
 
 def _summary(op: str, order: str) -> Any:
-    """A summary of 0.x: it keeps its tag, also with blanks, without the name scope around it."""
+    """Return a summary function of 0.x. It keeps the tag as given, also with blanks, and does not
+    add the name scope. `op`: the raw operation. `order`: the names of its arguments."""
     version1 = sys.modules["tensorflow"].compat.v1
 
     def summary(*args: Any, **kwargs: Any) -> Any:
@@ -156,7 +160,7 @@ def _summary(op: str, order: str) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is one integer, also as a tensor or an array."""
+    """Return True if the value is a single integer, or a tensor or array with one."""
     shape = getattr(value, "shape", None)
     if shape is None:
         return isinstance(value, int) and not isinstance(value, bool)
@@ -164,7 +168,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _kind(value: Any) -> str:
-    """The kind of a tensor or array: "i" for integers, "f" for floats, "" for anything else."""
+    """Return the kind of a tensor or array: "i" for integers, "f" for floats. Other values: ""; for
+    a NumPy array of another type, NumPy's letter."""
     dtype: Any = getattr(value, "dtype", None)
     if hasattr(dtype, "kind"):
         return str(dtype.kind).replace("u", "i")

@@ -1,8 +1,8 @@
-"""`import tensorflow as tf` gives TensorFlow 1: its names, its behaviour, and parts of contrib and
-examples.
+"""Let `import tensorflow as tf` behave like TensorFlow 1: its names, its behaviour, and parts of
+contrib and examples.
 
-The module stays the same object and gets the names of its own `compat.v1`. Names that only version
-2 has stay, because libraries use them. Only with TFDEPLOY_TASK_COMPAT=v1.
+The module remains the same object and gets the names of its `compat.v1`. Names that only version 2
+has are kept, because libraries use them. The patch is active only with TFDEPLOY_TASK_COMPAT=v1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from . import absent, version0
 
 SUPPLIED = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "supplied")
-# Flags of absl that programs of 2016 to 2018 define too; the program's definition counts.
+# Flags of absl that programs from 2016 to 2018 define too. A program may redefine them.
 _ABSL_FLAGS = (
     "log_dir",
     "verbosity",
@@ -26,15 +26,17 @@ _ABSL_FLAGS = (
     "pdb",
     "profile_file",
 )
-# parts with other names or orders of arguments in TensorFlow 0.x
+# Parts whose names or orders of arguments were different in TensorFlow 0.x.
 _PARTS_OF_VERSION0 = ("image", "nn", "train")
 _LEGACY = "TF_USE_LEGACY_KERAS"
 
 
 def before() -> None:
-    """Select tf_keras, which alone has tf.layers and tf.nn.rnn_cell since TensorFlow 2.16. The plan
-    does so for programs that it can read (planning/versions/legacy_keras.py), not behind a shell
-    script."""
+    """Select tf_keras, if it is installed. Since TensorFlow 2.16, only tf_keras has tf.layers and
+    tf.nn.rnn_cell.
+
+    The plan does the same for programs whose source it can read
+    (planning/versions/legacy_keras.py), but not for programs that a shell script starts."""
     from importlib.util import find_spec
 
     if _LEGACY not in os.environ and find_spec("tf_keras") is not None:
@@ -42,7 +44,7 @@ def before() -> None:
 
 
 def apply(tensorflow: Any) -> None:
-    """`tensorflow`: the real package, just imported. TensorFlow 1 itself is left alone."""
+    """Patch the package tensorflow right after its import. TensorFlow 1 itself is not changed."""
     version1 = tensorflow.compat.v1
     if tensorflow.__version__.startswith("1."):
         return
@@ -61,12 +63,13 @@ def apply(tensorflow: Any) -> None:
 
 
 def _with_version0(part: str, module: Any) -> Any:
-    """A copy of a part of compat.v1 with the names and calls of TensorFlow 0.x; the original stays
-    as it is."""
+    """Return a copy of a part of compat.v1 with the names and calls of TensorFlow 0.x. The original
+    is not changed."""
     made = sys.modules["tensorflow." + part] = ModuleType("tensorflow." + part, module.__doc__)
-    # `from tensorflow.nn.rnn_cell import GRUCell`
+    # `from tensorflow.nn.rnn_cell import GRUCell` needs the path.
     made.__path__ = list(getattr(module, "__path__", ()))
-    made.__spec__ = getattr(module, "__spec__", None)  # importlib.util.find_spec asks for it
+    # importlib.util.find_spec needs the spec.
+    made.__spec__ = getattr(module, "__spec__", None)
     absent.watch(made, part + ".")
     otherwise = vars(made)["__getattr__"]
 
@@ -82,7 +85,8 @@ def _with_version0(part: str, module: Any) -> Any:
 
 
 def _disable_version2(version1: Any) -> None:
-    """Without its deprecation warning, which is not about the user's code."""
+    """Disable the behaviour of TensorFlow 2, without the deprecation warning, which does not
+    concern the user's code."""
     from logging import ERROR, getLogger
 
     logger = getLogger("tensorflow")

@@ -1,4 +1,4 @@
-"""The names of tf.contrib that programs use most; supply.py has an answer for the rest."""
+"""Supply the names of tf.contrib that programs use most. supply.py handles all other names."""
 
 from tensorflow.contrib import framework, layers, learn, training
 

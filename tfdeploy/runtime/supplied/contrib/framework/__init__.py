@@ -1,4 +1,5 @@
-"""tf.contrib.framework: the global step, variables of a graph, checkpoints, argument scopes."""
+"""Supply tf.contrib.framework: the global step, variables of a graph, checkpoints, argument
+scopes."""
 
 import tensorflow.compat.v1 as tf
 from tensorflow.compat.v1.train import (
@@ -30,8 +31,8 @@ __all__ = [
 
 
 def get_variables(scope=None, suffix=None, collection=tf.GraphKeys.GLOBAL_VARIABLES):
-    """The variables of a collection, by scope (a name, or a VariableScope) and by the end of their
-    names."""
+    """Return the variables of a collection that are in a scope (a name, or a VariableScope) and
+    whose names end with `suffix`."""
     if isinstance(scope, tf.VariableScope):
         scope = scope.name
     if suffix is not None:
@@ -44,7 +45,8 @@ def get_trainable_variables(scope=None, suffix=None):
 
 
 def get_variables_to_restore(include=None, exclude=None):
-    """All variables, or those of the scopes `include`, without those of the scopes `exclude`."""
+    """Return all variables, or those in the scopes `include`, without those in the scopes
+    `exclude`."""
     chosen = (
         get_variables()
         if include is None
@@ -61,8 +63,8 @@ def assign_from_checkpoint_fn(
     reshape_variables=False,
     write_version=tf.train.SaverDef.V2,
 ):
-    """A function of a session that restores `var_list` (variables, or name -> variable); None with
-    nothing to restore."""
+    """Return a function of a session that restores `var_list` (variables, or name -> variable);
+    None if there is nothing to restore."""
     if ignore_missing_vars:
         there = tf.train.NewCheckpointReader(model_path).get_variable_to_shape_map()
         named = var_list if isinstance(var_list, dict) else {v.op.name: v for v in var_list}

@@ -1,4 +1,4 @@
-"""arg_scope: default arguments for the layers that are called within a `with` block."""
+"""Supply arg_scope: default arguments for the layers that are called within a `with` block."""
 
 import contextlib
 import functools
@@ -11,7 +11,7 @@ def _key(func):
 
 
 def add_arg_scope(func):
-    """Lets `arg_scope` set default arguments of `func`."""
+    """Return `func` so that `arg_scope` can set its default arguments."""
 
     @functools.wraps(func)
     def scoped(*args, **kwargs):
@@ -23,7 +23,10 @@ def add_arg_scope(func):
 
 @contextlib.contextmanager
 def arg_scope(list_ops_or_scope, **kwargs):
-    """`with arg_scope([conv2d], padding="SAME") as scope:`, and later `with arg_scope(scope):`."""
+    """Set default arguments of functions within a `with` block.
+
+    `with arg_scope([conv2d], padding="SAME") as scope:` sets them; `with arg_scope(scope):` sets
+    the same again."""
     if isinstance(list_ops_or_scope, dict):
         if kwargs:
             raise ValueError(

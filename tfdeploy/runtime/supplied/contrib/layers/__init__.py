@@ -1,5 +1,5 @@
-"""tf.contrib.layers: the layers, initializers and regularizers that programs use most, with the
-variables' old names."""
+"""Supply the layers, initializers and regularizers of tf.contrib.layers that programs use most.
+Their variables have the old names."""
 
 import functools
 

@@ -1,4 +1,5 @@
-"""fully_connected and conv2d: variables `weights` and `biases`, relu unless told otherwise."""
+"""Supply fully_connected and conv2d, with variables `weights` and `biases`. The default activation
+is relu."""
 
 from functools import partial
 
@@ -11,7 +12,8 @@ _MODEL = tf.GraphKeys.MODEL_VARIABLES
 
 
 def variable(name, shape, dtype, initializer, regularizer, trainable, collections):
-    """A model variable. `collections`: a list for all, or name -> list."""
+    """Return a model variable. `collections`: further collections, as a list for all variables or
+    as name of the variable -> list."""
     more = collections.get(name) if isinstance(collections, dict) else collections
     names = [tf.GraphKeys.GLOBAL_VARIABLES, _MODEL, *(more or [])]
     return tf.get_variable(
@@ -20,7 +22,8 @@ def variable(name, shape, dtype, initializer, regularizer, trainable, collection
 
 
 def _finished(outputs, activation_fn, normalizer_fn, normalizer_params, biases, layout="NHWC"):
-    """Normalized, or with biases if there are some; then activated."""
+    """Return the outputs after normalization (else with biases, if there are any) and
+    activation."""
     if normalizer_fn is not None:
         outputs = normalizer_fn(outputs, **(normalizer_params or {}))
     elif biases is not None:

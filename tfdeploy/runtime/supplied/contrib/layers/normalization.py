@@ -1,5 +1,5 @@
-"""batch_norm: variables `beta`, `gamma`, `moving_mean`, `moving_variance`, updated by UPDATE_OPS
-unless told otherwise."""
+"""Supply batch_norm, with variables `beta`, `gamma`, `moving_mean` and `moving_variance`. By
+default, the operations in UPDATE_OPS update the moving averages."""
 
 import tensorflow.compat.v1 as tf
 from tensorflow.contrib.framework import add_arg_scope
@@ -65,8 +65,11 @@ def batch_norm(
 
 
 def _statistics(is_training, batch, moving_mean, moving_variance, updates_collections):
-    """Mean and variance to use: the batch's while training. The updates go to the collections, or
-    are part of the result."""
+    """Return the mean and the variance to use: of the batch while training, else the moving
+    averages.
+
+    The updates of the moving averages are added to `updates_collections`. If that is None, or if
+    `is_training` is a tensor, they run whenever the result is computed."""
     if not hasattr(is_training, "graph"):
         if not is_training:
             return moving_mean, moving_variance
@@ -78,7 +81,9 @@ def _statistics(is_training, batch, moving_mean, moving_variance, updates_collec
         with tf.control_dependencies(updates):
             return tf.identity(mean), tf.identity(variance)
 
-    def training():  # asked when the graph runs: the updates can only be part of the branch
+    # Which branch runs is known only when the graph runs, so the updates must be part of the
+    # branch.
+    def training():
         mean, variance, updates = batch()
         with tf.control_dependencies(updates):
             return tf.identity(mean), tf.identity(variance)

@@ -1,11 +1,11 @@
-"""The layers of tf.contrib.layers that have no variables."""
+"""Supply the layers of tf.contrib.layers that have no variables."""
 
 import tensorflow.compat.v1 as tf
 from tensorflow.contrib.framework import add_arg_scope
 
 
 def pair(size):
-    """An int, or two, as [height, width]."""
+    """Return [height, width] for one number or two."""
     return [size, size] if isinstance(size, int) else list(size)
 
 

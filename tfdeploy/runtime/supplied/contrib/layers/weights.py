@@ -1,4 +1,4 @@
-"""Initializers and regularizers of tf.contrib.layers."""
+"""Supply the initializers and regularizers of tf.contrib.layers."""
 
 import tensorflow.compat.v1 as tf
 
@@ -9,7 +9,7 @@ def variance_scaling_initializer(
     if mode not in ("FAN_IN", "FAN_OUT", "FAN_AVG"):
         raise TypeError("Unknown mode %s [FAN_IN, FAN_OUT, FAN_AVG]" % mode)
     kind = "uniform" if uniform else "truncated_normal"
-    # what it is anyway need not be deprecated
+    # The default is not passed, because TensorFlow warns that the argument is deprecated.
     typed = {} if dtype == tf.float32 else {"dtype": dtype}
     return tf.variance_scaling_initializer(
         scale=factor, mode=mode.lower(), distribution=kind, seed=seed, **typed

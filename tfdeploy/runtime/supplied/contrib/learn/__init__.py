@@ -1,4 +1,5 @@
-"""tf.contrib.learn: the names of what a model is used for; supply.py finds the reader of MNIST."""
+"""Supply ModeKeys of tf.contrib.learn: whether a model is trained, evaluated or used. supply.py
+finds the MNIST reader of tf.contrib.learn."""
 
 __all__ = ["ModeKeys"]
 

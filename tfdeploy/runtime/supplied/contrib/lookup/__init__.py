@@ -1,4 +1,5 @@
-"""tf.contrib.lookup: what has no name today; removed_names.py lists what TensorFlow 2 still has."""
+"""Supply the functions of tf.contrib.lookup that TensorFlow 2 does not have. removed_names.py lists
+the names that it still has elsewhere."""
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.ops.lookup_ops import (
@@ -10,18 +11,18 @@ __all__ = ["HashTable", "index_to_string", "string_to_index"]
 
 
 def HashTable(initializer, default_value, shared_name=None, name=None):
-    """A table that never changes; `shared_name` is left to TensorFlow."""
+    """Return an immutable table. `shared_name` is ignored; TensorFlow chooses it."""
     return tf.lookup.StaticHashTable(initializer, default_value, name=name)
 
 
 def string_to_index(tensor, mapping, default_value=-1, name=None):
-    """The place of each string of `tensor` in `mapping`. tf.tables_initializer() fills the
+    """Return the index in `mapping` of each string of `tensor`. tf.tables_initializer() fills the
     table."""
     return index_table_from_tensor(mapping, default_value=default_value).lookup(tensor, name)
 
 
 def index_to_string(tensor, mapping, default_value="UNK", name=None):
-    """The string of `mapping` at each index of `tensor`. tf.tables_initializer() fills the
+    """Return the string of `mapping` at each index of `tensor`. tf.tables_initializer() fills the
     table."""
     return index_to_string_table_from_tensor(mapping, default_value=default_value).lookup(
         tf.cast(tensor, tf.int64), name

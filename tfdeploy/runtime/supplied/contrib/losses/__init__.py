@@ -1,5 +1,5 @@
-"""tf.contrib.losses: those of tf.losses with the predictions or logits in front, and `weight` for
-`weights` as in 0.x."""
+"""Supply tf.contrib.losses: the functions of tf.losses with the predictions or logits before the
+labels. They also accept `weight` for `weights`, as in 0.x."""
 
 import functools
 import inspect
@@ -20,7 +20,8 @@ _SWAPPED = """
 
 
 def _predictions_first(function):
-    """A function of (labels, predictions or logits, ...) as one with the labels behind them."""
+    """Return a function of (labels, predictions or logits, ...) as a function of (predictions or
+    logits, labels, ...)."""
     _, name, *_ = inspect.signature(function).parameters
 
     @functools.wraps(function)
@@ -35,7 +36,8 @@ def _predictions_first(function):
 
 
 def hinge_loss(logits, labels=None, scope=None):
-    """Per element, neither summed nor among the losses of the graph."""
+    """Return the hinge loss of each element. It is neither summed nor added to the losses of the
+    graph."""
     with tf.name_scope(scope, "hinge_loss", [logits, labels]):
         signs = 2 * tf.cast(labels, tf.float32) - 1
         return tf.nn.relu(1 - signs * logits)

@@ -1,5 +1,5 @@
-"""tf.contrib.metrics: those of tf.metrics with the predictions in front, as
-`streaming_accuracy(predictions, labels)`."""
+"""Supply tf.contrib.metrics: the functions of tf.metrics with the predictions before the labels, as
+in `streaming_accuracy(predictions, labels)`."""
 
 import functools
 
@@ -23,7 +23,8 @@ _SWAPPED = {
 
 
 def predictions_first(function):
-    """A function of (labels, predictions, ...) as one of (predictions, labels, ...)."""
+    """Return a function of (labels, predictions, ...) as a function of (predictions, labels,
+    ...)."""
 
     @functools.wraps(function)
     def swapped(predictions, labels, *args, **kwargs):
@@ -38,7 +39,7 @@ globals().update(
 
 
 def accuracy(predictions, labels, weights=None, name=None):
-    """The share of predictions that equal the labels, by weight; of this batch alone."""
+    """Return the weighted share of predictions that equal the labels, of this batch only."""
     with tf.name_scope(name, "accuracy", [predictions, labels]):
         correct = tf.cast(tf.equal(predictions, labels), tf.float32)
         if weights is None:
@@ -58,7 +59,8 @@ def streaming_recall_at_k(
     updates_collections=None,
     name=None,
 ):
-    """The share of examples whose label is among the k largest predictions."""
+    """Return the share of examples whose label is among the k largest predictions, over all
+    batches, and the operation that updates it."""
     hits = tf.cast(tf.nn.in_top_k(predictions, labels, k), tf.float32)
     return streaming_mean(
         hits, weights, metrics_collections, updates_collections, name or "recall_at_%d" % k

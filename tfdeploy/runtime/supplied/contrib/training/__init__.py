@@ -1,7 +1,8 @@
-"""tf.contrib.training: which ps gets which variable, as `replica_device_setter(ps_strategy=)` asks,
-and HParams.
+"""Supply tf.contrib.training: HParams, and strategies that choose a ps for each variable, for
+`replica_device_setter(ps_strategy=)`.
 
-As in tensorflow/contrib/training/python/training/device_setter.py of TensorFlow 1.15.
+The strategies behave as in tensorflow/contrib/training/python/training/device_setter.py of
+TensorFlow 1.15.
 """
 
 import random
@@ -12,7 +13,7 @@ __all__ = ["GreedyLoadBalancingStrategy", "HParams", "RandomStrategy", "byte_siz
 
 
 def byte_size_load_fn(op):
-    """The bytes of a variable whose shape is known."""
+    """Return the size of a variable in bytes. Raises ValueError if its shape is not fully known."""
     output = op.outputs[0]
     shape = output.get_shape()
     shape.assert_is_fully_defined()
@@ -20,7 +21,8 @@ def byte_size_load_fn(op):
 
 
 class GreedyLoadBalancingStrategy(object):
-    """Each variable goes to the ps that has the least load so far, by `load_fn`."""
+    """A strategy that puts each variable on the ps with the least load so far, measured by
+    `load_fn`."""
 
     def __init__(self, num_tasks, load_fn):
         self._load_fn = load_fn
@@ -33,8 +35,8 @@ class GreedyLoadBalancingStrategy(object):
 
 
 class RandomStrategy(object):
-    """Each variable goes to any ps; with the same seed in every process, to the same one in all of
-    them."""
+    """A strategy that puts each variable on a random ps. With the same seed, all processes choose
+    the same ps."""
 
     def __init__(self, num_ps, seed=0):
         self._num_tasks = num_ps

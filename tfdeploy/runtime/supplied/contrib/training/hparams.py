@@ -1,11 +1,11 @@
-"""HParams: named values of a model, set from a text such as "rate=0.1,layers=[64,32]"."""
+"""Supply HParams: named values of a model, set from a text such as "rate=0.1,layers=[64,32]"."""
 
 import ast
 import json
 
 
 class HParams(object):
-    """Values as attributes; a value keeps the type with which it was added."""
+    """Named values as attributes. A value keeps the type that it had when it was added."""
 
     def __init__(self, **kwargs):
         self._names = []
@@ -24,8 +24,8 @@ class HParams(object):
         setattr(self, name, _as_type_of(getattr(self, name), value, name))
 
     def parse(self, values):
-        """`values`: "name=value,name=[value,value],name[index]=value"; true and false are
-        booleans."""
+        """Set values from a text, "name=value,name=[value,value],name[index]=value", and return
+        self. `true` and `false` are booleans. Raises ValueError."""
         for name, text in _assignments(values):
             plain, _, index = name.rstrip("]").partition("[")
             if plain not in self._names:
@@ -67,7 +67,8 @@ class HParams(object):
 
 
 def _assignments(text):
-    """(name, text of the value) of each; a comma within brackets is part of a value."""
+    """Yield (name, text of the value) of each assignment. A comma within brackets is part of the
+    value."""
     depth, start = 0, 0
     for at, char in enumerate(text + ","):
         depth += (char == "[") - (char == "]")

@@ -1,1 +1,1 @@
-"""A step on the way to `tutorials.mnist.input_data`."""
+"""A package that exists only to contain `tutorials.mnist.input_data`."""

@@ -1,2 +1,2 @@
-"""The folder of the MNIST tutorial: `from tensorflow.examples.tutorials.mnist import
+"""Supply the package of the MNIST tutorial, for `from tensorflow.examples.tutorials.mnist import
 input_data`."""

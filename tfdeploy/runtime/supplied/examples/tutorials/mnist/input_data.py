@@ -1,5 +1,5 @@
-"""read_data_sets of the MNIST tutorial: reads the four idx files from a folder, as they are or as
-.gz. Never downloads."""
+"""Supply read_data_sets of the MNIST tutorial, which reads the four idx files from a folder, plain
+or as .gz. It never downloads files."""
 
 import collections
 import errno
@@ -14,13 +14,14 @@ import tensorflow.compat.v1 as tf
 
 Datasets = collections.namedtuple("Datasets", ["train", "validation", "test"])
 
-SOURCE_URL = ""  # nothing is downloaded
+# The default of the argument `source_url`, which is ignored because files are never downloaded.
+SOURCE_URL = ""
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _MAGIC = {"images": 2051, "labels": 2049}
 
 
 class DataSet(object):
-    """Images and labels that are handed out in batches, shuffled anew in each epoch."""
+    """Images and labels, returned in batches and shuffled again in each epoch."""
 
     def __init__(self, images, labels, fake_data=False, one_hot=False, dtype=tf.float32, reshape=True, seed=None):
         dtype = tf.as_dtype(dtype).base_dtype
@@ -51,8 +52,8 @@ class DataSet(object):
     epochs_completed = property(lambda self: self._epochs_completed)
 
     def next_batch(self, batch_size, fake_data=False, shuffle=True):
-        """The next `batch_size` images and labels; what is left of an epoch is completed from the
-        next one."""
+        """Return the next `batch_size` images and labels. A batch at the end of an epoch is filled
+        up from the next epoch."""
         if fake_data or self._fake_data:
             label = [1] + [0] * 9 if self.one_hot else 0
             return [[1] * 784 for _ in range(batch_size)], [label for _ in range(batch_size)]
@@ -85,8 +86,8 @@ def read_data_sets(
     seed=None,
     source_url=SOURCE_URL,
 ):
-    """Datasets(train, validation, test). Raises FileNotFoundError that names every file that is
-    missing."""
+    """Return Datasets(train, validation, test). Raises FileNotFoundError, which names all missing
+    files."""
     made = dict(dtype=dtype, reshape=reshape, seed=seed)
     if fake_data:
         fake = DataSet([], [], fake_data=True, one_hot=one_hot, dtype=dtype, seed=seed)
@@ -106,13 +107,14 @@ def read_data_sets(
 
 
 def extract_images(f):
-    """A path or an open .gz -> uint8 [index, y, x, 1]."""
+    """Return the images of a path or an open .gz file, as uint8 [index, y, x, 1]."""
     count, rows, columns, rest = _read(f, "images", ">III")
     return numpy.frombuffer(rest, dtype=numpy.uint8, count=count * rows * columns).reshape(count, rows, columns, 1)
 
 
 def extract_labels(f, one_hot=False, num_classes=10):
-    """A path or an open .gz -> uint8 [index], or float64 [index, class]."""
+    """Return the labels of a path or an open .gz file, as uint8 [index]; if `one_hot`, as float64
+    [index, class]."""
     count, rest = _read(f, "labels", ">I")
     labels = numpy.frombuffer(rest, dtype=numpy.uint8, count=count)
     return dense_to_one_hot(labels, num_classes) if one_hot else labels
@@ -127,8 +129,9 @@ def load_mnist(train_dir="MNIST-data"):
 
 
 def _paths(folder):
-    """The four files in `folder`, else in the only data set of the job that has them: programs have
-    the folder written in."""
+    """Return the paths of the four files in `folder`. If `folder` does not have all of them, use
+    the data set of the job that has them, provided that it is the only one: programs often contain
+    the path of a folder of their author. Raises FileNotFoundError."""
     found = _found(folder)
     if None not in found:
         return found
@@ -161,7 +164,7 @@ def _found(folder):
 
 
 def _data_sets():
-    """The folders of the job's data sets on this host, by the plan."""
+    """Return the folders of the job's data sets on this host, from the plan; [] without a plan."""
     run = os.path.dirname(os.path.dirname(os.environ.get("TFDEPLOY_TASK_FOLDER", "")))
     try:
         with open(os.path.join(run, "plan.json"), encoding="utf-8") as plan:

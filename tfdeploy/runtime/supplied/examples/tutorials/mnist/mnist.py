@@ -1,5 +1,5 @@
-"""The network of the MNIST tutorial: inference, loss, training and evaluation of two hidden
-layers."""
+"""Supply the network of the MNIST tutorial, with two hidden layers: inference, loss, training and
+evaluation."""
 
 import math
 
@@ -11,7 +11,7 @@ IMAGE_PIXELS = IMAGE_SIZE * IMAGE_SIZE
 
 
 def inference(images, hidden1_units, hidden2_units):
-    """The logits, [batch, NUM_CLASSES], of `images`, [batch, IMAGE_PIXELS]."""
+    """Return the logits, [batch, NUM_CLASSES], of `images`, [batch, IMAGE_PIXELS]."""
     hidden1 = tf.nn.relu(_layer("hidden1", images, IMAGE_PIXELS, hidden1_units))
     hidden2 = tf.nn.relu(_layer("hidden2", hidden1, hidden1_units, hidden2_units))
     return _layer("softmax_linear", hidden2, hidden2_units, NUM_CLASSES)
@@ -26,18 +26,18 @@ def _layer(name, inputs, width, units):
 
 
 def loss(logits, labels):
-    """The mean cross entropy; `labels`: whole numbers, [batch]."""
+    """Return the mean cross entropy. `labels`: whole numbers, [batch]."""
     return tf.losses.sparse_softmax_cross_entropy(labels=tf.to_int64(labels), logits=logits)
 
 
 def training(loss, learning_rate):
-    """One step of gradient descent, which counts in a new variable `global_step`; the loss is a
-    summary."""
+    """Return the operation for one step of gradient descent, which also counts the new variable
+    `global_step`. Add a summary of the loss."""
     tf.summary.scalar("loss", loss)
     global_step = tf.Variable(0, name="global_step", trainable=False)
     return tf.train.GradientDescentOptimizer(learning_rate).minimize(loss, global_step=global_step)
 
 
 def evaluation(logits, labels):
-    """How many of the batch are right."""
+    """Return how many predictions of the batch are right."""
     return tf.reduce_sum(tf.cast(tf.nn.in_top_k(logits, labels, 1), tf.int32))
