@@ -34,10 +34,10 @@ def is_marked(bitmap: Bitmap, number: int) -> bool:
 
 def numbers_of(bitmap: Bitmap) -> Iterator[int]:
     """Yield the numbers of the bits that are set, the lowest first."""
-    for place, byte in enumerate(bitmap):
+    for index, byte in enumerate(bitmap):
         while byte:
             low = byte & -byte
-            yield 8 * place + low.bit_length() - 1
+            yield 8 * index + low.bit_length() - 1
             byte ^= low
 
 

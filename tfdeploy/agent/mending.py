@@ -25,11 +25,11 @@ def describe_problem(
     if about is None:
         return "%s is not the agent that was put there" % path, "install_agent_again", {}
     if why == "mapped" or (why == "owner" and _is_mapped(about.st_uid)):
-        said = (
+        text = (
             "%s shows as owned by %s, as your own files do there: its file server changes owners"
             % (path, _user(about.st_uid))
         )
-        return said, "mend_mapping", {}
+        return text, "mend_mapping", {}
     what = {
         "endless": "is a link that leads to itself",
         "owner above": "belongs to %s, so %s may be replaced" % (_user(about.st_uid), workdir),

@@ -144,11 +144,11 @@ def check_made_by_us(path: str, workdir: str) -> None:
 
 def name_of(members: Dict[str, bytes]) -> str:
     """Return the name of an agent: a hash of the names, lengths and contents of its files."""
-    said = blake2b(digest_size=16)
+    digest = blake2b(digest_size=16)
     for name in sorted(members):
-        said.update(b"%s\0%d\0" % (os.fsencode(name), len(members[name])))
-        said.update(members[name])
-    return str(said.hexdigest())
+        digest.update(b"%s\0%d\0" % (os.fsencode(name), len(members[name])))
+        digest.update(members[name])
+    return str(digest.hexdigest())
 
 
 def _stamps(folder: str) -> str:

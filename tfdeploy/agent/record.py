@@ -53,7 +53,7 @@ else:
                     raise TypeError("%s() needs %s" % (cls.__name__, name))
                 setattr(self, name, value)
 
-        cls.__init__, cls.__eq__, cls.__repr__, cls.__hash__ = __init__, _equal, _words, None
+        cls.__init__, cls.__eq__, cls.__repr__, cls.__hash__ = __init__, _equal, _repr, None
         cls.REQUIRED = frozenset(names) - frozenset(given)
         cls.FIELDS = {
             name: given[name].metadata if isinstance(given.get(name), _Made) else {}
@@ -67,7 +67,7 @@ else:
     def _equal(self, other):
         return vars(self) == vars(other) if type(self) is type(other) else NotImplemented
 
-    def _words(self):
+    def _repr(self):
         return "%s(%s)" % (
             type(self).__name__,
             ", ".join("%s=%r" % pair for pair in vars(self).items()),

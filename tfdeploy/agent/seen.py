@@ -67,13 +67,13 @@ def stamps(agent: str, ours: Tuple[int, int]) -> str:
                 elif not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
                     raise PermissionError(entry.path)
                 elif counts:
-                    said = (
+                    stamp = (
                         entry.path[len(agent) :],
                         about.st_ino,
                         about.st_size,
                         about.st_ctime_ns,
                     )
-                    lines.append("%s %d %d %d" % said)
+                    lines.append("%s %d %d %d" % stamp)
     return "\n".join(sorted(lines))
 
 
@@ -86,26 +86,26 @@ def is_record(name: str) -> bool:
 def above(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
     """Yield (path, lstat result) for the folders and links above the workdir, from / on, as far as
     they exist. Raises OSError; ELOOP for a cycle of links."""
-    place, todo, links = "/", _path_steps(workdir)[:-1], 0
+    path, todo, links = "/", _path_steps(workdir)[:-1], 0
     yield "/", os.lstat("/")
     while todo:
         word = todo.pop(0)
         if word == "..":
-            place = os.path.dirname(place)
+            path = os.path.dirname(path)
             continue
-        place = os.path.join(place, word)
+        path = os.path.join(path, word)
         try:
-            about = os.lstat(place)
+            about = os.lstat(path)
         except FileNotFoundError:
             return
-        yield place, about
+        yield path, about
         if stat.S_ISLNK(about.st_mode):
             links += 1
             if links > 40:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), place)
-            target = os.readlink(place)
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            target = os.readlink(path)
             todo[:0] = _path_steps(target)
-            place = "/" if target.startswith("/") else os.path.dirname(place)
+            path = "/" if target.startswith("/") else os.path.dirname(path)
 
 
 def may_be_replaced(about: os.stat_result) -> bool:

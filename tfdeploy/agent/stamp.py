@@ -35,9 +35,9 @@ class Stamp:
 
 def stamp_of(path: str) -> str:
     """Return the stamp of a folder or of one file. Raises OSError."""
-    stamp, place = Stamp(), os.fsencode(path)
+    stamp, encoded = Stamp(), os.fsencode(path)
     for name, about in (
-        entries(place) if os.path.isdir(path) else [(os.path.basename(place), os.lstat(path))]
+        entries(encoded) if os.path.isdir(path) else [(os.path.basename(encoded), os.lstat(path))]
     ):
         if not stat.S_ISDIR(about.st_mode):
             stamp.add_file(name, about)

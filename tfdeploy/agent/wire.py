@@ -101,9 +101,11 @@ def from_wire(cls: Type[V], fields: Unchecked) -> V:
     known: Dict[str, Unchecked] = cls.FIELDS  # type: ignore[attr-defined]
     kept: Unchecked = {}
     for name in known.keys() & fields.keys():
-        of, given = known[name].get("of"), fields[name]
+        record_class, given = known[name].get("of"), fields[name]
         kept[name] = (
-            given if of is None or given is None else [from_wire(of, item) for item in given]
+            given
+            if record_class is None or given is None
+            else [from_wire(record_class, item) for item in given]
         )
     return cls(**kept)
 

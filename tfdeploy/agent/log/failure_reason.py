@@ -158,9 +158,13 @@ def _explain_exception(text: str, roots: Sequence[str]) -> Optional[FailureReaso
     last = [each for each in exceptions if each.source == source][-1]
     if last.kind in _CONSEQUENCES:
         last = _cause(last, exceptions, text.split("\n")[-tracebacks.MOST_LINES :])
-    said = _shortened(": ".join(part for part in (last.kind, last.message) if part)) + last.location
+    reason_text = (
+        _shortened(": ".join(part for part in (last.kind, last.message) if part)) + last.location
+    )
     repeats = last.location and not _may_pass(last)
-    return FailureReason(said, (last.kind or last.message) + last.location if repeats else "")
+    return FailureReason(
+        reason_text, (last.kind or last.message) + last.location if repeats else ""
+    )
 
 
 def _cause(last: Raised, exceptions: List[Raised], lines: List[str]) -> Raised:

@@ -66,9 +66,9 @@ class MessageReader:
             self._rest = b""
             return Messages(True)
         held, new = self._rest, self._read(before[1], about.st_size - before[1])
-        said, self._rest = parse(held + new)
+        messages, self._rest = parse(held + new)
         grows = bool(held and new) and not _ENDS.search(new)  # progress dots without a line end
-        return said._replace(own=said.own or grows)
+        return messages._replace(own=messages.own or grows)
 
     def _read(self, offset: int, count: int) -> bytes:
         try:

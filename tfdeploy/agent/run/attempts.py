@@ -25,11 +25,11 @@ def attempts_of(paths: RunPaths, task: str) -> List[Answer]:
     attempts: Dict[int, Answer] = {}
     for line in _lines(os.path.join(paths.task_dir(task), layout.JOURNAL)):
         try:
-            said = json.loads(line)
+            entry = json.loads(line)
             number, time, what = (
-                said["attempt"],
-                clock.to_run_time(part, float(said["time"])),
-                said["what"],
+                entry["attempt"],
+                clock.to_run_time(part, float(entry["time"])),
+                entry["what"],
             )
         except (ValueError, TypeError, KeyError, RecursionError):
             continue
@@ -45,14 +45,14 @@ def attempts_of(paths: RunPaths, task: str) -> List[Answer]:
                 "signal": None,
                 "reason": None,
             }
-        elif what == "ended" and number in attempts and said.get("outcome") in _OUTCOMES:
+        elif what == "ended" and number in attempts and entry.get("outcome") in _OUTCOMES:
             row = attempts[number]
-            row["ended"], row["outcome"] = time, said["outcome"]
+            row["ended"], row["outcome"] = time, entry["outcome"]
             row["exit_code"], row["signal"] = (
-                _number(said.get("exit_code")),
-                _number(said.get("signal")),
+                _number(entry.get("exit_code")),
+                _number(entry.get("signal")),
             )
-            row["reason"] = said["reason"] if isinstance(said.get("reason"), str) else None
+            row["reason"] = entry["reason"] if isinstance(entry.get("reason"), str) else None
     return [attempts[number] for number in sorted(attempts)[-MOST_ATTEMPTS:]]
 
 

@@ -42,18 +42,18 @@ def wrong(workdir: str, job: str, run: str, host: str) -> Optional[str]:
     """Return what is wrong with a host's part of a run, beginning with the name of the file; None:
     nothing."""
     folder = layout.host_dir(workdir, job, run, host)
-    said, part = _check_file(os.path.join(folder, layout.PART), wire.HostPart)
-    if said is not None or part is None:
-        return said or "%s: is gone" % layout.PART
+    problem, part = _check_file(os.path.join(folder, layout.PART), wire.HostPart)
+    if problem is not None or part is None:
+        return problem or "%s: is gone" % layout.PART
     if (part["run"], part["job"]) != (run, job):
         return "%s: is of run %s of job %s" % (layout.PART, part["run"], part["job"])
-    said = _check_file(os.path.join(folder, layout.STATE), wire.HostRunState)[0]
+    problem = _check_file(os.path.join(folder, layout.STATE), wire.HostRunState)[0]
     for task in part.get("tasks", ()):
-        if said is None:
-            said = _check_file(
+        if problem is None:
+            problem = _check_file(
                 layout.status_file(workdir, job, run, host, task["task"]), wire.TaskStatus
             )[0]
-    return said
+    return problem
 
 
 def _check_file(path: str, record: Any) -> Tuple[Optional[str], Optional[Unchecked]]:
@@ -115,10 +115,12 @@ def _has_shape(kind: str, fields: Unchecked) -> bool:
     """Return whether the fields have the types in NEEDED and OPTIONAL. Keys that a later version
     adds are not checked; null counts as missing."""
     needed = all(
-        _fits(of, fields.get(name), None) and _known(name, fields[name])
-        for name, of in NEEDED[kind].items()
+        _fits(type_name, fields.get(name), None) and _known(name, fields[name])
+        for name, type_name in NEEDED[kind].items()
     )
     more = (
-        (of, fields[name]) for name, of in OPTIONAL[kind].items() if fields.get(name) is not None
+        (type_name, fields[name])
+        for name, type_name in OPTIONAL[kind].items()
+        if fields.get(name) is not None
     )
-    return needed and all(_fits(of, value, None) for of, value in more)
+    return needed and all(_fits(type_name, value, None) for type_name, value in more)

@@ -37,14 +37,14 @@ def origin() -> Origin:
 
 def read_origin(path: str) -> Origin:
     """Return the origin that a file states, without missing fields. Raises OSError."""
-    said = atomic.read_json(path) or {}
+    fields = atomic.read_json(path) or {}
     origin: Origin = {}
-    if isinstance(said.get("boot_id"), str):
-        origin["boot_id"] = said["boot_id"]
-    if isinstance(said.get("hostname"), str):
-        origin["hostname"] = said["hostname"]
-    if isinstance(said.get("place"), str):
-        origin["place"] = said["place"]
+    if isinstance(fields.get("boot_id"), str):
+        origin["boot_id"] = fields["boot_id"]
+    if isinstance(fields.get("hostname"), str):
+        origin["hostname"] = fields["hostname"]
+    if isinstance(fields.get("place"), str):
+        origin["place"] = fields["place"]
     return origin
 
 
@@ -91,13 +91,13 @@ def damaged(workdir: str, job: str, run: str) -> Optional[str]:
     folder = layout.run_dir(workdir, job, run)
     if not os.path.isdir(folder):
         return "%s is no folder" % folder if os.path.lexists(folder) else None
-    said = None
+    problem = None
     for name in host_names(workdir, job, run):
         wrong = check_files.wrong(workdir, job, run, name)
         if wrong is None:
             return None
-        said = said or "%s: %s" % (folder, wrong)
-    return said
+        problem = problem or "%s: %s" % (folder, wrong)
+    return problem
 
 
 def own_host(workdir: str, job: str, run: str, told: str = "") -> Optional[str]:
@@ -113,15 +113,15 @@ def own_host(workdir: str, job: str, run: str, told: str = "") -> Optional[str]:
 def _own(workdir: str, job: str, run: str, names: List[str], told: str) -> Iterator[str]:
     """Yield the hosts whose folders this machine wrote, the most likely first. A thousand hosts may
     share the workdir, so only a little of each folder is read, and `told` is tried first."""
-    here, before = boot_name(), []
+    this_boot, before = boot_name(), []
     for name in sorted(names, key=lambda name: name != told):
         try:
-            said = read_origin(layout.state_file(workdir, job, run, name))
+            file_origin = read_origin(layout.state_file(workdir, job, run, name))
         except OSError:
             continue
-        if said.get("place") == here:
+        if file_origin.get("place") == this_boot:
             yield name
-        elif is_own(said, name, told):
+        elif is_own(file_origin, name, told):
             before.append(name)
     yield from before
 

@@ -130,12 +130,12 @@ class RunPaths:
     def certificates(self) -> Optional[Certificates]:
         """Return the run's certificates; None: the run's minders do not communicate, or the run has
         ended. Raises ValueError if the file is damaged."""
-        said = read_json(self.file(layout.CERTIFICATES))
-        if not said:
+        certificates = read_json(self.file(layout.CERTIFICATES))
+        if not certificates:
             return None
-        if not all(isinstance(said.get(name), str) for name in ("ca", "cert", "key")):
+        if not all(isinstance(certificates.get(name), str) for name in ("ca", "cert", "key")):
             raise ValueError("%s is damaged" % self.file(layout.CERTIFICATES))
-        return {"ca": said["ca"], "cert": said["cert"], "key": said["key"]}
+        return {"ca": certificates["ca"], "cert": certificates["cert"], "key": certificates["key"]}
 
     def write_secrets(self, secrets: Unchecked, certificates: Unchecked) -> None:
         write_json(self.file(layout.SECRETS), secrets)
@@ -222,14 +222,14 @@ class RunPaths:
 
     def stop_order(self, task: str) -> Optional[StopOrder]:
         """Return the stop order of a task; None: there is none, or it is damaged."""
-        said = read_json(self.stop_file(task)) or {}
-        if not isinstance(said.get("grace_s"), (int, float)):
+        fields = read_json(self.stop_file(task)) or {}
+        if not isinstance(fields.get("grace_s"), (int, float)):
             return None
-        reason = said.get("reason", NO_REASON)
+        reason = fields.get("reason", NO_REASON)
         return {
             "reason": str(reason),
-            "grace_s": float(said["grace_s"]),
-            "outcome": str(said.get("outcome", "stopped")),
+            "grace_s": float(fields["grace_s"]),
+            "outcome": str(fields.get("outcome", "stopped")),
         }
 
     def write_stop_order(self, task: str, order: StopOrder) -> None:
@@ -253,16 +253,16 @@ class RunPaths:
     def word(self, name: str) -> Optional[Word]:
         """Return an order for the minder; None: it was not given. Fields of a wrong type are left
         out."""
-        said = read_json(self.word_file(name))
-        if said is None:
+        fields = read_json(self.word_file(name))
+        if fields is None:
             return None
         word: Word = {}
-        if isinstance(said.get("time"), (int, float)):
-            word["time"] = said["time"]
-        if isinstance(said.get("grace_s"), (int, float)):
-            word["grace_s"] = float(said["grace_s"])
-        if said.get("reason"):
-            word["reason"] = str(said["reason"])
+        if isinstance(fields.get("time"), (int, float)):
+            word["time"] = fields["time"]
+        if isinstance(fields.get("grace_s"), (int, float)):
+            word["grace_s"] = float(fields["grace_s"])
+        if fields.get("reason"):
+            word["reason"] = str(fields["reason"])
         return word
 
     def leave_word(self, name: str, **word: Union[str, float]) -> None:

@@ -40,8 +40,8 @@ def abort(paths: RunPaths, plan_digest: str) -> None:
 
 def is_aborted(paths: RunPaths, plan_digest: str) -> bool:
     try:
-        with open(_path(paths) + leftovers.ABORT, "rb") as said:
-            return said.read().decode("ascii", "replace") == plan_digest
+        with open(_path(paths) + leftovers.ABORT, "rb") as file:
+            return file.read().decode("ascii", "replace") == plan_digest
     except OSError:
         return False
 
@@ -63,10 +63,10 @@ def of_this_host(workdir: str, told: str = "") -> List[RunPaths]:
         return []
     runs = []
     for name in list_names(layout.in_doubt_dir(workdir)):
-        words = name.split("@")
-        if len(words) != 3 or not all(NAME.match(word) for word in words):
+        fields = name.split("@")
+        if len(fields) != 3 or not all(NAME.match(word) for word in fields):
             continue
-        job, run, host = words
+        job, run, host = fields
         if is_own(read_origin(os.path.join(layout.in_doubt_dir(workdir), name)), host, told):
             runs.append(RunPaths(layout.host_dir(workdir, job, run, host)))
     return runs

@@ -51,10 +51,10 @@ def log_restored(log: LogWriter, attempt: int, said: List[str]) -> None:
 def restore_after(paths: RunPaths, part: wire.HostPart, task: str) -> None:
     """Restore the links for a task whose supervisor is dead or has ended. Writes the sentences to
     the task's log. `task` "": the first task."""
-    said = restore(paths, part.keep)
+    sentences = restore(paths, part.keep)
     for spec in [each for each in part.tasks if task in ("", each.task)][:1]:
         log = LogWriter(paths.task_dir(spec.task), spec.log_max_bytes)
-        log_restored(log, paths.status(spec.task).attempt, said)
+        log_restored(log, paths.status(spec.task).attempt, sentences)
         log.close()
 
 
@@ -65,7 +65,9 @@ def of_dead_runs(workdir: str, job: str, told: str = "") -> List[str]:
     for run in run_names(workdir, job):
         paths = run_paths(workdir, job, run, told)
         if paths is not None and paths.is_whole() and not is_live(paths):
-            links += ["run %s: %s" % (run, said) for said in restore(paths, paths.part().keep)]
+            links += [
+                "run %s: %s" % (run, sentence) for sentence in restore(paths, paths.part().keep)
+            ]
     return links
 
 
@@ -85,16 +87,16 @@ def keep_lock(workdir: str, job: str) -> FileLock:
 
 
 def _restored(paths: RunPaths, path: str) -> str:
-    place, target = os.path.join(paths.cwd, path), layout.keep_dir(paths.workdir, paths.job, path)
+    link, target = os.path.join(paths.cwd, path), layout.keep_dir(paths.workdir, paths.job, path)
     try:
         _way_to(paths.cwd, path)
         make_private(os.path.dirname(target))
-        said = _take_in(place, target)
+        change = _take_in(link, target)
         make_private(target)
-        os.symlink(target, place)
+        os.symlink(target, link)
     except OSError as error:
         return "%s was replaced by the program, and cannot be taken into `keep`: %s" % (path, error)
-    return "%s was %s; it is a link to `keep` again" % (path, said)
+    return "%s was %s; it is a link to `keep` again" % (path, change)
 
 
 def _way_to(cwd: str, path: str) -> None:

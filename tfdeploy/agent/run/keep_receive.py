@@ -71,8 +71,8 @@ def incoming(workdir: str, job: str) -> str:
 
 def inside(path: Any, keep: List[str]) -> str:
     """Return the path, if it is below one of the keep folders. Raises VerbError bad_name."""
-    words: Tuple[str, ...] = tuple(path.split("/")) if isinstance(path, str) else ("..",)
-    plain = "\0" not in str(path) and all(word not in ("", ".", "..") for word in words)
+    steps: Tuple[str, ...] = tuple(path.split("/")) if isinstance(path, str) else ("..",)
+    plain = "\0" not in str(path) and all(word not in ("", ".", "..") for word in steps)
     if not plain or not any(str(path).startswith(top + "/") for top in keep):
         raise VerbError("bad_name", "%r is not in a keep folder" % (path,))
     return str(path)
@@ -97,9 +97,9 @@ def _is_whole(path: str, size: int, mtime_ns: int) -> bool:
 def _refuse_links(root: str, path: str) -> None:
     """Check that no folder above the path is a link, and that the path is not a folder. Raises
     VerbError in_the_way."""
-    words = path.split("/")
-    for end in range(1, len(words)):
-        folder = os.path.join(root, *words[:end])
+    steps = path.split("/")
+    for end in range(1, len(steps)):
+        folder = os.path.join(root, *steps[:end])
         if os.path.islink(folder):
             raise VerbError("in_the_way", "%s is a link" % folder, where=folder, advice="move_away")
     target = os.path.join(root, path)

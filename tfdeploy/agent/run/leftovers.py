@@ -60,8 +60,8 @@ def remove_half_words(paths: RunPaths) -> None:
 
 def forget_doubt(paths: RunPaths) -> None:
     """Remove the files of a run in doubt: the run is committed or over."""
-    note = layout.in_doubt(paths.workdir, paths.job, paths.run, paths.host)
-    for path in (note, note + ABORT):
+    doubt_file = layout.in_doubt(paths.workdir, paths.job, paths.run, paths.host)
+    for path in (doubt_file, doubt_file + ABORT):
         try:
             os.unlink(path)
         except OSError:

@@ -29,11 +29,11 @@ def content(workdir: str, job: str, run: str) -> bytes:
 def read(workdir: str, job: str, run: str) -> ShownPlan:
     """Return the fields that are shown. Fields that are missing, or damaged, have their defaults.
     Raises OSError."""
-    said = read_json(layout.plan_file(workdir, job, run)) or {}
-    names = said.get("data")
+    plan = read_json(layout.plan_file(workdir, job, run)) or {}
+    names = plan.get("data")
     return {
-        "operator": str(said.get("operator") or "unknown"),
-        "created": said.get("created"),
+        "operator": str(plan.get("operator") or "unknown"),
+        "created": plan.get("created"),
         "data": [str(name) for name in names] if isinstance(names, dict) else None,
     }
 
@@ -41,8 +41,8 @@ def read(workdir: str, job: str, run: str) -> ShownPlan:
 def planned_python(workdir: str, job: str, run: str, host: str) -> Optional[str]:
     """Return the interpreter that the plan names for the host, or None if it names none. Raises
     OSError."""
-    said = (read_json(layout.plan_file(workdir, job, run)) or {}).get("hosts")
-    hosts = [each for each in said if isinstance(each, dict)] if isinstance(said, list) else []
+    listed = (read_json(layout.plan_file(workdir, job, run)) or {}).get("hosts")
+    hosts = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
     return next(
         (str(each["python"]) for each in hosts if each.get("host") == host and "python" in each),
         None,

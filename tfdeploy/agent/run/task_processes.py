@@ -119,10 +119,10 @@ def _is_helper(paths: RunPaths, one: processes.Entry) -> bool:
     """Return whether a process belongs to the agent of this run, by the folder in its command line.
     Also True for a process that has ended meanwhile."""
     # A supervisor that is being started has no command line for a moment.
-    words = processes.command_line_soon(one)
-    if words is None:
+    command_line = processes.command_line_soon(one)
+    if command_line is None:
         return True
-    folders = (os.fsdecode(word) for word in words.split(b"\0") if word.startswith(b"/"))
+    folders = (os.fsdecode(word) for word in command_line.split(b"\0") if word.startswith(b"/"))
     return os.path.realpath(paths.host_dir) in map(os.path.realpath, folders)
 
 

@@ -66,16 +66,16 @@ def _data(folder: str, path: str) -> str:
 def _link(root: str, path: str, target: str, seed: bool = False) -> None:
     """Make `path` below `root` a link to `target`. `seed`: move the release's files at `path` into
     the target if the target is empty."""
-    place = os.path.join(root, path)
-    make_private(os.path.dirname(place))
-    if os.path.isdir(place) and not os.path.islink(place):
+    link = os.path.join(root, path)
+    make_private(os.path.dirname(link))
+    if os.path.isdir(link) and not os.path.islink(link):
         if seed and not os.listdir(target):
-            for name in os.listdir(place):
-                _move(os.path.join(place, name), os.path.join(target, name))
-        shutil.rmtree(place)
-    elif os.path.lexists(place):
-        os.unlink(place)
-    os.symlink(target, place)
+            for name in os.listdir(link):
+                _move(os.path.join(link, name), os.path.join(target, name))
+        shutil.rmtree(link)
+    elif os.path.lexists(link):
+        os.unlink(link)
+    os.symlink(target, link)
 
 
 def _move(source: str, target: str) -> None:
@@ -91,13 +91,13 @@ def _copy_tree(source: str, target: str, wanted: Callable[[], None]) -> None:
     with os.scandir(source) as entries:
         for entry in entries:
             wanted()
-            there = os.path.join(target, entry.name)
+            copy = os.path.join(target, entry.name)
             if entry.is_symlink():
-                os.symlink(os.readlink(entry.path), there)
+                os.symlink(os.readlink(entry.path), copy)
             elif entry.is_dir():
-                _copy_tree(entry.path, there, wanted)
+                _copy_tree(entry.path, copy, wanted)
             else:
-                clone = _copy_file(entry.path, there, clone)
+                clone = _copy_file(entry.path, copy, clone)
 
 
 def _copy_file(source: str, target: str, clone: bool) -> bool:
