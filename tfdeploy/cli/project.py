@@ -43,8 +43,9 @@ def _load_found_job(flags: CommonFlags, job_file: FoundFile) -> Job:
     """Return the job of this file. Prints the path of a file that is not in the current folder."""
     if not job_file.named and job_file.path.parent != Path.cwd():
         _print_file_used(flags, f"job: {os.path.relpath(job_file.path)}")
-    inventory_flag = _suggest_inventory_flag_if_others_can_write(flags, job_file)
-    refuse_files_of_others(job_file, f"-j {_quote_relative(job_file.path)}{inventory_flag}")
+    refuse_files_of_others(
+        job_file, f"-j {_quote_relative(job_file.path)}{_suggest_inventory_flag(flags, job_file)}"
+    )
     return config.load_job(job_file.path, environ=os.environ)
 
 
@@ -114,7 +115,7 @@ def refuse_files_of_others(file: FoundFile, naming_flags: str) -> None:
     raise Refused(f"{exposure.what}, {harm}", where=os.path.relpath(file.path), next=remedy)
 
 
-def _suggest_inventory_flag_if_others_can_write(flags: CommonFlags, job_file: FoundFile) -> str:
+def _suggest_inventory_flag(flags: CommonFlags, job_file: FoundFile) -> str:
     """Return " -i PATH" of the project's inventory if other users can change it, else "".
 
     The next command must then name the inventory too. "" also if the command line names a file.
