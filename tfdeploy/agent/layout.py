@@ -15,7 +15,8 @@
     <workdir>/.envs/<hash>/            an environment; <hash>.json once complete, .lock,
                                        .used/<job>@<hostname>
 
-Folders and files of one host have its name, so that all hosts can share one workdir (NFS).
+The path of a file that belongs to one host contains the host's name, so that all hosts can share
+one workdir (NFS).
 """
 
 from __future__ import annotations

@@ -94,7 +94,8 @@ class Listing:
 
     @property
     def sizes(self) -> "array[int]":
-        """Return the size of each row: of each file, also of later hard links; 0 for other rows."""
+        """Return the sizes of all rows, also of later hard links. Rows that are not files have
+        0."""
         return self._sizes
 
     def is_content(self, index: int) -> bool:

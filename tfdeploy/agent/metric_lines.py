@@ -64,7 +64,7 @@ _MS = {"us": 0.001, "µs": 0.001, "ms": 1.0, "s": 1000.0}
 
 
 def program_text(line: str) -> str:
-    """Return the line up to the point where TensorFlow's C++ log begins in it."""
+    """Return the part of the line before a message of TensorFlow's C++ code."""
     if "] " not in line:
         return line
     match = CPP_PREFIX.search(line)
@@ -72,7 +72,7 @@ def program_text(line: str) -> str:
 
 
 def last_state(line: str) -> str:
-    """Return the last state of a progress bar that is drawn with carriage returns."""
+    """Return the last state of a progress bar that a program redraws with carriage returns."""
     if "\r" not in line:
         return line
     line = line.rstrip("\r\x08")
@@ -80,8 +80,8 @@ def last_state(line: str) -> str:
 
 
 def number(text: Optional[str]) -> Optional[float]:
-    """Return a number as programs print it: 1200, 1,200, 1_200, 3e-4; None: it is not a number, or
-    not finite."""
+    """Return the number that a program has printed, such as 1200, 1,200, 1_200 or 3e-4. Return None
+    for a text that is not a finite number."""
     if not text or not _NUMBER.fullmatch(text.strip()):
         return None
     value = float(text.replace(",", "").replace("_", ""))

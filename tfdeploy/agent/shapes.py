@@ -163,7 +163,7 @@ class Origin(TypedDict, total=False):
 
     boot_id: str
     hostname: str
-    place: str  # 0.1.0, cloned machines; missing: the hostname decides
+    place: str  # run.find.boot_name(). 0.1.0, cloned machines; missing: the hostname decides
 
 
 class JournalLine(TypedDict):
@@ -195,12 +195,12 @@ class ShownPlan(TypedDict):
 class _AuditEntry(TypedDict):
     time: float
     host: str  # this machine's name in the operator's inventory
-    user: str  # the account here
+    user: str  # the account on this host
     operator: Optional[str]  # user@machine, as the operator's machine states it
     command: Optional[str]  # random id of one command line of the operator
     key: Optional[str]  # fingerprint of the SSH key
     key_by: Optional[str]  # which side stated the key: "sshd" or "operator"
-    verb: str  # of the command line
+    verb: str  # verb of the command line
     job: Optional[str]
     run: Optional[str]
     outcome: str

@@ -14,16 +14,16 @@ from tfdeploy.agent.log.secret_forms import SHORTEST, forms
 from tfdeploy.agent.log.unseen import VisibleText
 
 MASK = b"***"
-MOST_HELD = 64 << 10  # bytes
-_BEGINNING = 4  # bytes by which the beginning of a form is found, except at the very end
-_HEAD = 32  # bytes; only if these are equal, the rest is compared
+MOST_HELD = 64 << 10  # bytes that are held back, unless a form is longer
+_BEGINNING = 4  # first bytes of a form by which it is found; at the end of a text, fewer suffice
+_HEAD = 32  # first bytes of a form that are compared before the rest of it
 
 Span = Tuple[int, int]
 
 
 class Mask:
-    """Masks the streams of one task. Overlapping secrets get one mask, however the stream is
-    cut."""
+    """Masks the streams of one task. Overlapping secrets get one mask. The result does not depend
+    on how a stream is cut into chunks."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         plain = forms(texts)
@@ -119,6 +119,8 @@ class Mask:
         return max(cut, len(whole) - max(MOST_HELD, self._longest))
 
     def _begin_of_incomplete(self, whole: bytes) -> int:
+        """Return the first position from which the rest of `whole` is the beginning of a form; the
+        end if there is none."""
         size = len(whole)
         cut = next(
             (

@@ -36,11 +36,12 @@ MOST_INCOMPLETE = 4096  # limit of an incomplete sequence, in bytes
 
 
 def strip_invisible(text: bytes) -> bytes:
+    """Return the text without what a terminal does not show."""
     return _INVISIBLE.sub(b"", text)
 
 
 class VisibleText:
-    """The visible bytes `text` of `whole[:stop]`. Maps positions in `text` to positions in
+    """`text`: the visible bytes of `whole[:stop]`. Maps positions in `text` to positions in
     `whole`."""
 
     def __init__(self, whole: bytes, stop: int) -> None:

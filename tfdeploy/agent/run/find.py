@@ -1,9 +1,9 @@
 """Find which of a run's `hosts/<host>/` folders belongs to this machine. Hosts may share a workdir,
 and clones may share a hostname.
 
-A single folder belongs to this machine. Of several folders, the one that was written in this boot
-of this machine does. After a reboot, the one with its hostname does. Among clones, the one with
-this machine's name in the session's inventory does. Reads only.
+A single folder belongs to this machine. Of several folders, this machine's folder is the one that
+was written in its current boot; after a reboot, the one with its hostname; among clones, the one
+with its name in the session's inventory. Reads only.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def read_origin(path: str) -> Origin:
 
 
 def is_own(said: Origin, host: str, told: str) -> bool:
-    """True if this machine wrote `said` (an `origin`) as `host`. `told`: its name in this session's
-    inventory, or ""."""
+    """Return whether this machine wrote the origin `said` under the name `host`. `told`: this
+    machine's name in the session's inventory, or ""."""
     if said.get("place") == boot_name():
         return True
     if said.get("place") and said.get("boot_id") == boot_id():
@@ -71,7 +71,8 @@ def run_names(workdir: str, job: str) -> List[str]:
 
 
 def list_names(folder: str) -> List[str]:
-    """Return the sorted names in a folder; none if it is missing, no folder or not readable."""
+    """Return the sorted names in a folder. Empty if the folder is missing, not a folder, or not
+    readable."""
     try:
         return sorted(os.listdir(folder))
     except OSError:

@@ -8,8 +8,8 @@ from tfdeploy.agent.run.folder import RunPaths
 
 
 def is_live(paths: RunPaths) -> bool:
-    """True if the run has not ended, belongs to this boot, and its minder or one of its supervisors
-    is alive."""
+    """Return whether the run has not ended, belongs to this boot, and has a live minder or
+    supervisor."""
     state = paths.state()
     if state.phase == "ended" or state.boot_id not in (None, boot_id()):
         return False
@@ -23,7 +23,8 @@ def was_committed(paths: RunPaths) -> bool:
 
 
 def is_abandoned(paths: RunPaths) -> bool:
-    """True for a committed run that has not ended here and is not live: see serve/run/resume.py."""
+    """Return whether the run was committed, has not ended here and is not live: see
+    serve/run/resume.py."""
     state = paths.state()
     if state.phase == "ended" or is_live(paths):
         return False

@@ -26,7 +26,8 @@ def forget_superseded(paths: RunPaths) -> None:
 
 
 def secret_files(paths: RunPaths) -> List[str]:
-    """Return the paths of the run's secrets, and of partial files that a killed prepare left."""
+    """Return the paths of the run's secrets, also of partial files that a killed prepare has
+    left."""
     names = list_names(paths.host_dir)
     return [paths.file(name) for name in names if name in SECRET_FILES or name.startswith(_HALVES)]
 

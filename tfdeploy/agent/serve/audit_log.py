@@ -2,8 +2,8 @@
 action of an operator.
 
 Only verbs that are audited load this module. The control machine reads the log
-(model/audit_log.py). The log is bounded: at MOST_BYTES it is renamed to log.1.jsonl and replaces
-the older one.
+(model/audit_log.py). The size of the log is limited: at MOST_BYTES it is renamed to log.1.jsonl and
+replaces the older log of that name.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def append_entry(workdir: str, entry: AuditEntry) -> None:
 
 
 def read_logs(workdir: str) -> List[bytes]:
-    """Return the contents of the older log and of the newer one, b"" where one is missing."""
+    """Return the contents of the older log and of the newer one; b"" for a missing one."""
     folder = _folder(workdir)
     try:
         with _acquire_lock(folder):
@@ -162,8 +162,8 @@ def _session_key() -> Optional[str]:
 
 
 def _is_repetition(entry: AuditEntry, last: bytes) -> bool:
-    """Return whether the last entry records the same command. That happens if its answer was lost
-    and a new session asked again."""
+    """Return whether the last entry records the same command. This happens if the answer to the
+    command was lost and a new session asked again."""
     try:
         before = json_text.loads(last)
     except (ValueError, RecursionError):

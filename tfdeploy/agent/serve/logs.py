@@ -1,8 +1,8 @@
-"""Answers `logs`: sends the logs of several tasks in turn, piece by piece, from cursors, from the
-last lines or from a time on.
+"""Answers `logs`: sends the logs of several tasks in turn, in pieces. A log begins at a cursor, at
+its last lines or at a time.
 
-Bytes are sent as they are on disk; the control machine splits and searches them. Times are those of
-the run's clock.
+Bytes are sent unchanged; the control machine splits and searches them. Times are times of the run's
+clock.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Answers verbs over one framed channel, for as long as one SSH session lives (`serve --workdir
 ABS`).
 
-Each verb runs on its own thread. The thread that reads requests never writes, so it still reads if
-the control machine does not read its answers. A process that has to outlive the session is not
-started as a child of serve.
+Each verb runs on its own thread. The thread that reads requests never writes, so it keeps reading
+even if the control machine does not read its answers. A process that must outlive the session is
+not a child of serve.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SessionGone(Exception):
 
 
 class Incoming(io.FileIO):
-    """The channel's input. It stores when bytes last came (time.monotonic)."""
+    """The channel's input. `last_read`: when bytes last arrived, by time.monotonic()."""
 
     last_read = 0.0
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 UP_WITHIN_S = 120.0  # it may import TensorFlow from a slow disk
-TRIES = 3  # another process may take the port first
+TRIES = 3  # starts, because another process may take the port first
 _OUTPUT_BYTES = 16 << 10  # kept of TensorBoard's output, its end
 PATH_BYTES = 16  # random bytes in the path
 _PATH = "TFDEPLOY_TENSORBOARD_PATH"

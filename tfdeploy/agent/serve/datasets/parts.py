@@ -66,8 +66,8 @@ def parts_from_blob(count: int, blob: bytes) -> Optional[DataParts]:
 
 
 def parts_digest(parts: Optional[DataParts]) -> str:
-    """Return a name for the assignment of files to parts; "" without parts. The control machine
-    computes the same name."""
+    """Return a hash of the assignment of files to parts; "" without parts. The control machine
+    computes the same hash."""
     if parts is None:
         return ""
     return hashlib.sha256(b"%d " % parts["count"] + _unpack(parts["of"])).hexdigest()

@@ -1,9 +1,9 @@
 """Answers `env.state` and `env.make`: makes Python environments in <workdir>/.envs, each named by a
 hash of its inputs.
 
-An environment is complete once <name>.json lies beside its folder. An interrupted one has no such
-file and is made again. It is made at its final path, because paths inside it are absolute, and
-never changes once it is complete.
+An environment is complete once <name>.json exists beside its folder. An interrupted environment has
+no such file and is made again. An environment is made at its final path, because paths inside it
+are absolute, and never changes once it is complete.
 """
 
 from __future__ import annotations

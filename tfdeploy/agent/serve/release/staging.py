@@ -23,8 +23,8 @@ _SUFFIX_CHARS = 6  # random characters of the temporary name of rsync: .NAME.Xa7
 
 
 class Lender(NamedTuple):
-    """A file of an older release that has the wanted content. `path`: below the job's folder of
-    releases."""
+    """A file of an older release that has the wanted content. `path`: relative to the job's folder
+    of releases."""
 
     path: str
     mtime_ns: int

@@ -34,9 +34,12 @@ ANSWER_S = 5.0  # timeout of a mesh port
 
 
 class _Port(NamedTuple):
+    """A port to try. `task`: the task that will listen there; "": the mesh. `address`: with the
+    port."""
+
     host: str
-    task: str  # "" for the mesh
-    address: str  # with its port
+    task: str
+    address: str
 
     def is_shut(self, result: str) -> bool:
         return result != OPEN and (result != CLOSED or not self.task)

@@ -77,7 +77,7 @@ def prepare_run(call: Call) -> Answer:
     return {"prepared": True}
 
 
-# --- whether it may be prepared
+# --- checks: may the run be prepared?
 
 
 def _check_owner(paths: RunPaths) -> None:
@@ -254,7 +254,7 @@ def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
             raise VerbError("no_program", what, where=where, advice=advice, details=details)
 
 
-# --- preparing it
+# --- the prepare itself
 
 
 def _prepare_folder(

@@ -1,7 +1,7 @@
 """Answers `runs`, `run.status` and `run.plan`: the state of runs, from their folders. Changes no
 file.
 
-If the process that should record an end died before, this module derives the end: a task from
+If the process that should have recorded an end died, this module derives the end. A task from
 before a reboot, or of a dead supervisor, is lost.
 """
 
