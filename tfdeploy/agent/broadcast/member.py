@@ -116,10 +116,10 @@ class Member:
         if self._alone and not alone:
             threading.Thread(target=self._look_here, daemon=True).start()
 
-    def _failed(self, parent: str, word: str, why: str) -> None:
+    def _failed(self, parent: str, failure: str, reason: str) -> None:
         with self._lock:
             self._parents.pop(parent, None)
-        self.reports.put((parent, word, why))
+        self.reports.put((parent, failure, reason))
 
     def _look_here(self) -> None:
         """Hash this host's files, which seem complete by size and time, so that this host can feed

@@ -24,7 +24,7 @@ HELLO_BYTES = 4096  # limits the child's first line
 
 
 class NotOurs(ValueError):
-    """The bytes are not a message."""
+    """The received bytes are not a valid message of this broadcast."""
 
 
 def head(kind: bytes, segment: int, index: int, count: int) -> bytes:
@@ -44,11 +44,11 @@ def read_head(content: bytes) -> Tuple[bytes, int, int, int]:
     return kind, segment, index, count
 
 
-def receive_into(channel: Any, room: memoryview) -> None:
+def receive_into(channel: Any, buffer: memoryview) -> None:
     """Fill the buffer. Raises OSError; EOFError if the connection ends first."""
     at = 0
-    while at < len(room):
-        count = channel.recv_into(room[at:])
+    while at < len(buffer):
+        count = channel.recv_into(buffer[at:])
         if not count:
             raise EOFError("the connection ended")
         at += count

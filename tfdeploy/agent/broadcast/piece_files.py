@@ -190,13 +190,13 @@ class PieceFiles:
         return os.path.join(self._old, moved.path)
 
     def _content_if_right(
-        self, piece: Piece, places: Callable[[Moved], bytes], leaf: bytes
+        self, piece: Piece, path_of: Callable[[Moved], bytes], leaf: bytes
     ) -> Optional[bytes]:
-        """Return the piece's content from the files at `places(file)`; None: it cannot be read, or
-        does not match `leaf`."""
+        """Return the piece's content, read from the paths `path_of(file)`; None: it cannot be read,
+        or does not match `leaf`."""
         try:
             content = b"".join(
-                [pieces.read_extent(places(self._moved(extent[0])), extent) for extent in piece]
+                [pieces.read_extent(path_of(self._moved(extent[0])), extent) for extent in piece]
             )
         except OSError:
             return None

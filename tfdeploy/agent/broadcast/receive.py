@@ -72,29 +72,29 @@ class Receiver:
                 pass
 
     def _run(self) -> None:
-        word, why = UNREACHED, ""
+        failure, reason = UNREACHED, ""
         for again in (False, True):
             try:
                 with self._connect() as channel:
-                    word = LOST
+                    failure = LOST
                     self._receive(channel)
             except BroadcastEnded:
                 return
             except WrongSum as error:
-                word, why = WRONG, str(error)
+                failure, reason = WRONG, str(error)
                 break
             except (OSError, ValueError, EOFError) as error:
-                why = str(error) or type(error).__name__
+                reason = str(error) or type(error).__name__
                 if isinstance(error, _Disk):
-                    word, why = DISK, str(error.__cause__)
+                    failure, reason = DISK, str(error.__cause__)
                     break
-                if word == UNREACHED:
+                if failure == UNREACHED:
                     break
             if self._closed or again:
                 break
             time.sleep(AGAIN_S)
         if not self._closed and not self._holdings.ended:
-            self._report(self.parent.name, word, why[:200])
+            self._report(self.parent.name, failure, reason[:200])
 
     def _connect(self) -> ssl.SSLSocket:
         plain = self._plain = socket.create_connection(

@@ -28,7 +28,7 @@ class Sender:
     def __init__(self, holdings: Holdings, channel: ssl.SSLSocket, limit: Limit) -> None:
         self._holdings, self._channel, self._limit = holdings, channel, limit
         self._wanted: Dict[int, int] = {}  # segment -> bitmap
-        self._told = 0  # how many segments of holdings.known the child has the leaves of
+        self._told = 0  # how many segments of holdings.known were announced to the child
         self._seen, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._seen, False)

@@ -37,7 +37,7 @@ SURE = 2  # how many diagnoses in a row must name a culprit before it may be end
 
 
 class Stall(NamedTuple):
-    """One stalled task. HostRunState.health has the same fields, except `culprit`."""
+    """One stalled task, as HostRunState.health reports it. `culprit` is not part of that report."""
 
     attempt: int
     reason: str

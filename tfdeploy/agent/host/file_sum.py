@@ -40,13 +40,13 @@ def of_first(path: str, length: int, *, whole: bool = False) -> Optional[str]:
         os.close(descriptor)
 
 
-def of_open(descriptor: int, most: int = sys.maxsize) -> Tuple[str, int]:
-    """Return (SHA-256, number of bytes) of the rest of an open file, at most `most` bytes."""
-    digest, left = hashlib.sha256(), most
+def of_open(descriptor: int, most_bytes: int = sys.maxsize) -> Tuple[str, int]:
+    """Return (SHA-256, number of bytes) of the rest of an open file, at most `most_bytes`."""
+    digest, left = hashlib.sha256(), most_bytes
     while left > 0:
         block = os.read(descriptor, min(left, _BLOCK_BYTES))
         if not block:
             break
         digest.update(block)
         left -= len(block)
-    return digest.hexdigest(), most - left
+    return digest.hexdigest(), most_bytes - left

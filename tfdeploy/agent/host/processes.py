@@ -70,14 +70,14 @@ def identity(pid: int) -> Optional[Identity]:
     return None if process is None else Identity(boot_id(), pid, process.start_ticks)
 
 
-def is_alive(who: Identity) -> bool:
+def is_alive(target: Identity) -> bool:
     """Return True if exactly this process is alive. A zombie is not alive."""
-    process = entry(who.pid)
+    process = entry(target.pid)
     return (
         process is not None
         and process.alive
-        and process.start_ticks == who.start_ticks
-        and boot_id() == who.boot_id
+        and process.start_ticks == target.start_ticks
+        and boot_id() == target.boot_id
     )
 
 
@@ -145,7 +145,7 @@ def _is_own(pid: int) -> bool:
         return False
 
 
-def _soon(one: Entry, deadline: float) -> Dict[str, str]:
+def _soon(process: Entry, deadline: float) -> Dict[str, str]:
     """Return the process's environment once /proc shows it. Empty: it has none, or does not show it
     by the deadline.
 
@@ -155,10 +155,10 @@ def _soon(one: Entry, deadline: float) -> Dict[str, str]:
     """
     env: Dict[str, str] = {}
     shown_times = 0
-    while not env and _KTHREADD not in (one.pid, one.parent):
-        shown = bool(command_line(one.pid))
-        env = environment(one.pid)
-        now = entry(one.pid)
+    while not env and _KTHREADD not in (process.pid, process.parent):
+        shown = bool(command_line(process.pid))
+        env = environment(process.pid)
+        now = entry(process.pid)
         shown_times += shown
         if shown_times == 3 or now is None or not now.alive or time.monotonic() > deadline:
             break
@@ -167,13 +167,13 @@ def _soon(one: Entry, deadline: float) -> Dict[str, str]:
     return env
 
 
-def command_line_soon(one: Entry) -> Optional[bytes]:
+def command_line_soon(process: Entry) -> Optional[bytes]:
     """Return the process's command line once /proc shows it; empty: it shows none within 50 ms.
     None: the process has ended."""
     deadline = time.monotonic() + _TURNING_S
     while True:
-        shown, now = command_line(one.pid), entry(one.pid)
-        if now is None or not now.alive or now.start_ticks != one.start_ticks:
+        shown, now = command_line(process.pid), entry(process.pid)
+        if now is None or not now.alive or now.start_ticks != process.start_ticks:
             return None
         if shown or time.monotonic() > deadline:
             return shown
@@ -189,38 +189,42 @@ def command_line(pid: int) -> bytes:
         return b"?"  # the process belongs to another user
 
 
-def send(who: Identity, number: int) -> bool:
+def send(target: Identity, signal_number: int) -> bool:
     """Send a signal to exactly this process, through a pidfd if the kernel supports it. Return
     False if the process has ended or may not be signalled."""
-    descriptor = _libc.syscall(_SYS_PIDFD_OPEN, who.pid, 0)
+    descriptor = _libc.syscall(_SYS_PIDFD_OPEN, target.pid, 0)
     if descriptor < 0:
-        return is_alive(who) and _kill(who.pid, number)
+        return is_alive(target) and _kill(target.pid, signal_number)
     try:
         # The descriptor refers to one process for ever, so check the identity after opening it.
-        if not is_alive(who):
+        if not is_alive(target):
             return False
-        if _libc.syscall(_SYS_PIDFD_SEND_SIGNAL, descriptor, int(number), None, 0) == 0:
+        if _libc.syscall(_SYS_PIDFD_SEND_SIGNAL, descriptor, int(signal_number), None, 0) == 0:
             return True
-        return ctypes.get_errno() == 38 and is_alive(who) and _kill(who.pid, number)
+        return ctypes.get_errno() == 38 and is_alive(target) and _kill(target.pid, signal_number)
     finally:
         os.close(descriptor)
 
 
-def _kill(pid: int, number: int) -> bool:
+def _kill(pid: int, signal_number: int) -> bool:
     try:
-        os.kill(pid, number)
+        os.kill(pid, signal_number)
     except OSError:
         return False
     return True
 
 
-def send_all(pids: Iterable[int], table: Dict[int, Entry], number: int) -> None:
+def send_all(pids: Iterable[int], table: Dict[int, Entry], signal_number: int) -> None:
     """Send a signal to the processes `pids` of `table`. A stopped process also gets SIGCONT, so
     that it can react."""
     boot = boot_id()
     for pid in pids:
         who = Identity(boot, pid, table[pid].start_ticks)
-        if send(who, number) and number != signal.SIGKILL and table[pid].state in "Tt":
+        if (
+            send(who, signal_number)
+            and signal_number != signal.SIGKILL
+            and table[pid].state in "Tt"
+        ):
             send(who, signal.SIGCONT)
 
 

@@ -11,18 +11,18 @@ _MOST = 50  # limits the kinds of errors that are reported
 _told: Set[Tuple[str, str]] = set()
 
 
-def report_once(where: str) -> None:
-    """Print the traceback of the exception that is being handled, unless this kind was printed
-    before. Raises nothing."""
+def report_once(activity: str) -> None:
+    """Print the traceback of the exception that is being handled, unless this kind was printed for
+    this activity before. Raises nothing."""
     kind = sys.exc_info()[0]
-    what = (where, kind.__name__ if kind else "")
+    what = (activity, kind.__name__ if kind else "")
     if what in _told or len(_told) >= _MOST:
         return
     try:
         _told.add(what)
         import traceback
 
-        sys.stderr.write("%s:\n%s" % (where, traceback.format_exc()))
+        sys.stderr.write("%s:\n%s" % (activity, traceback.format_exc()))
         sys.stderr.flush()
     except Exception:  # noqa: BLE001 - no memory, a full disk
         pass

@@ -107,29 +107,29 @@ def _text(fields: Mapping[str, object]) -> str:
     return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 
-def _earlier(one: Optional[Abort], other: Abort) -> Abort:
-    if one is None:
-        return other
-    return min(one, other, key=lambda fields: (fields["time"], _text(fields)))
+def _earlier(first: Optional[Abort], second: Abort) -> Abort:
+    if first is None:
+        return second
+    return min(first, second, key=lambda fields: (fields["time"], _text(fields)))
 
 
-def _later_attempt(one: Optional[Ending], other: Ending) -> Ending:
+def _later_attempt(first: Optional[Ending], second: Ending) -> Ending:
     """Return the ending of the later attempt. Of two endings of one attempt, a final one wins, then
     the earlier one."""
-    if one is None:
-        return other
+    if first is None:
+        return second
     return min(
-        one,
-        other,
+        first,
+        second,
         key=lambda fields: (-_attempt(fields), not is_final(fields), fields["time"], _text(fields)),
     )
 
 
-def _later_round(one: Optional[GangRound], other: Optional[GangRound]) -> Optional[GangRound]:
+def _later_round(first: Optional[GangRound], second: Optional[GangRound]) -> Optional[GangRound]:
     """Return the later round. Of two reports of one round, the one with the earlier death wins."""
-    if one is None or other is None:
-        return one or other
-    return min(one, other, key=lambda fields: (-fields["n"], fields["time"], _text(fields)))
+    if first is None or second is None:
+        return first or second
+    return min(first, second, key=lambda fields: (-fields["n"], fields["time"], _text(fields)))
 
 
 def _attempt(ending: Ending) -> int:

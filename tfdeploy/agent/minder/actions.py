@@ -59,6 +59,8 @@ class View(NamedTuple):
 
 
 class Start(NamedTuple):
+    """Start a supervisor for an attempt of the task."""
+
     task: str
     attempt: int = 1
     round: int = 1
@@ -127,6 +129,8 @@ class ReportLost(NamedTuple):
 
 
 class Phase(NamedTuple):
+    """Enter a phase of the run on this host."""
+
     phase: str
 
 

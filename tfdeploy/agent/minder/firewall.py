@@ -234,10 +234,10 @@ class Firewall:
             is not None
         )
 
-    def _listing(self, *what: str) -> str:
+    def _listing(self, *arguments: str) -> str:
         """Return what a separate nft lists. The nft that owns the table is not asked, because a
         question could cost it its socket and so the table."""
-        return Asked(self._way + ["list", *what], env=nft_program.environment()).answer()[1]
+        return Asked(self._way + ["list", *arguments], env=nft_program.environment()).answer()[1]
 
     def _output(self, began: int) -> str:
         with open(self._log, "rb") as log:

@@ -15,9 +15,8 @@ from tfdeploy.agent.run.folder import RunPaths
 if TYPE_CHECKING:
     from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
 
-MESH_PORT_WAIT_S = (
-    5.0  # limits the wait for connections of a dead minder to release the mesh's port
-)
+# Limits the wait until connections of a dead minder release the mesh's port.
+MESH_PORT_WAIT_S = 5.0
 
 
 class FirewallRefused(Exception):

@@ -86,14 +86,16 @@ def _disks() -> Tuple[Optional[int], Optional[int]]:
     )
 
 
-def _split_lines(path: str, most: int = 10_000) -> List[List[bytes]]:
-    """Return the columns of each non-empty line among the first `most` lines of the file. [] if the
-    file cannot be read."""
+def _split_lines(path: str, most_lines: int = 10_000) -> List[List[bytes]]:
+    """Return the columns of each non-empty line among the first `most_lines` lines of the file. []
+    if the file cannot be read."""
     try:
         with open(path, "rb") as file:
             return [
                 columns
-                for columns in (line.split() for line in file.read(1 << 20).split(b"\n")[:most])
+                for columns in (
+                    line.split() for line in file.read(1 << 20).split(b"\n")[:most_lines]
+                )
                 if columns
             ]
     except OSError:

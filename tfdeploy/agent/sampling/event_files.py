@@ -124,8 +124,8 @@ class EventFile:
                 records.append((begin, size))
         return records
 
-    def _scalars(self, file: int, at: int, size: int) -> Dict[str, Written]:
-        content = os.pread(file, size + TAIL_BYTES, at)
+    def _scalars(self, file: int, offset: int, size: int) -> Dict[str, Written]:
+        content = os.pread(file, size + TAIL_BYTES, offset)
         if not is_whole(content[:size], content[size:]):
             self.damaged = True
             return {}
@@ -226,10 +226,10 @@ class EventMetrics:
         self._priorities[name] = own
         return True
 
-    def _grown(self, at: Dict[str, FoundEventFile]) -> List[str]:
+    def _grown(self, files: Dict[str, FoundEventFile]) -> List[str]:
         """Return the files with unread content, those that were read longest ago first."""
-        grown = [path for path in at if self._files[path].grown(path, at[path].inode)]
-        return sorted(grown, key=lambda path: (self._files[path].looked, at[path].born, path))
+        grown = [path for path in files if self._files[path].grown(path, files[path].inode)]
+        return sorted(grown, key=lambda path: (self._files[path].looked, files[path].born, path))
 
     def _read(self, path: str) -> Dict[str, Written]:
         file = self._files[path]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.run.folder import RunPaths
 
 LOOK_ENTRIES = 1000  # limits the folder entries of one call; the next call continues the walk
+# Limits the event files, the folders of a walk, the folders with a name, and the depth of a folder.
 MOST_FILES, MOST_FOLDERS, MOST_NAMES, MOST_DEPTH = 64, 4096, 256, 12
 TOP = "events"
 # The name of an event file: its time, the machine that wrote it, and more.

@@ -176,9 +176,9 @@ def _elements(number: int, value: Union[int, bytes], kind: int) -> List[float]:
 
 def _varints(data: bytes) -> List[int]:
     numbers: List[int] = []
-    at = 0
-    while at < len(data) and len(numbers) < 2:
-        value, at = _varint(data, at)
+    offset = 0
+    while offset < len(data) and len(numbers) < 2:
+        value, offset = _varint(data, offset)
         numbers.append(value)
     return numbers
 

@@ -122,7 +122,11 @@ class Sampler:
             self._gpus.close()
 
     def _sample_task(
-        self, status: wire.TaskStatus, used: List[processes.Entry], at: float, passed_s: float
+        self,
+        status: wire.TaskStatus,
+        used: List[processes.Entry],
+        sampled_at: float,
+        passed_s: float,
     ) -> Optional[TaskSample]:
         """Return the task's sample; None: no process of the task is alive, and it has no new
         metrics since the last call."""
@@ -131,7 +135,7 @@ class Sampler:
         cpu_s, before = sum(each.cpu_s for each in used), self._cpu_s.pop(task, None)
         if not used and not printed:
             return None
-        sample: TaskSample = {"time": at, "attempt": status.attempt}
+        sample: TaskSample = {"time": sampled_at, "attempt": status.attempt}
         if used:
             self._cpu_s[task] = cpu_s
             sample["memory"] = sum(each.memory for each in used)
@@ -190,10 +194,10 @@ class Sampler:
             clock.to_run_time(self._part, metric_values.step_time), 3
         ) if metric_values.step_time else 0.0
 
-    def _sample_host(self, at: float, passed_s: float) -> HostSample:
+    def _sample_host(self, sampled_at: float, passed_s: float) -> HostSample:
         before, now = self._machine, counters.of_machine()
         self._machine = now
-        sample: HostSample = {"time": at}
+        sample: HostSample = {"time": sampled_at}
         if now.memory is not None:
             sample["memory"] = now.memory
         if before is not None and passed_s and now.busy_s is not None and before.busy_s is not None:

@@ -47,10 +47,10 @@ def listeners(port: int) -> Set[int]:
     return {row.inode for row in rows(listening=True) if row.port == port}
 
 
-def listens(pids: Iterable[int], port: int, but: Optional[int] = None) -> bool:
-    """True if one of these processes listens on `port` with a socket other than `but` (an
-    inode)."""
-    wanted = listeners(port) - {but}
+def listens(pids: Iterable[int], port: int, except_inode: Optional[int] = None) -> bool:
+    """True if one of these processes listens on `port`, other than with the socket
+    `except_inode`."""
+    wanted = listeners(port) - {except_inode}
     return bool(wanted) and any(wanted & sockets_of(pid) for pid in pids)
 
 

@@ -31,13 +31,13 @@ def ask(protocol: int, kind: int, question: bytes) -> Iterator[bytes]:
                 at += (length + 3) & ~3
 
 
-def attributes(body: bytes, at: int) -> Dict[int, bytes]:
-    """Return kind -> content of the attributes that begin at offset `at`."""
+def attributes(body: bytes, offset: int) -> Dict[int, bytes]:
+    """Return kind -> content of the attributes that begin at `offset`."""
     values_by_kind: Dict[int, bytes] = {}
-    while at + 4 <= len(body):
-        length, kind = struct.unpack_from("=HH", body, at)
+    while offset + 4 <= len(body):
+        length, kind = struct.unpack_from("=HH", body, offset)
         if length < 4:
             break
-        values_by_kind[kind] = body[at + 4 : at + length]
-        at += (length + 3) & ~3
+        values_by_kind[kind] = body[offset + 4 : offset + length]
+        offset += (length + 3) & ~3
     return values_by_kind

@@ -46,8 +46,8 @@ def start() -> List[Tuple[List[str], Asked]]:
     return [(way, _ask(way)) for way in ways()]
 
 
-def _ask(way: List[str]) -> Asked:
-    return Asked(way + ["-c", "-i"], input_text=_TRIED, env=environment())
+def _ask(command: List[str]) -> Asked:
+    return Asked(command + ["-c", "-i"], input_text=_TRIED, env=environment())
 
 
 def read(asked: List[Tuple[List[str], Asked]]) -> Tuple[Optional[List[str]], str]:

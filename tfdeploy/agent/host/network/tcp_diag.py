@@ -43,15 +43,15 @@ def listening() -> Optional[Traffic]:
     return _ask((_LISTEN,), 0)
 
 
-def open_to_all(ports: Collection[int], but: Collection[int]) -> Dict[int, str]:
+def open_to_all(ports: Collection[int], except_inodes: Collection[int]) -> Dict[int, str]:
     """Return port -> address of a listening socket that is bound to only some of the host's
-    addresses, and so is outside the port's group. `but`: the inodes to ignore. Empty if the kernel
-    has no sock_diag."""
+    addresses, and so is outside the port's group. Sockets in `except_inodes` are ignored. Empty if
+    the kernel has no sock_diag."""
     traffic = listening() or Traffic({}, {})
     open_ports = {
         traffic.listening[inode]: where
         for inode, where in traffic.apart.items()
-        if inode not in but
+        if inode not in except_inodes
     }
     return {port: where for port, where in open_ports.items() if port in ports}
 
