@@ -37,8 +37,10 @@ class TfdeployError(Exception):
         self.next = next
 
     def as_json(self) -> Dict[str, Any]:
-        """Return the documented JSON form of the error: {"error": {"code", "what", "where",
-        "next"}}."""
+        """Return the JSON form of the error, as documented.
+
+        It is {"error": {"code", "what", "where", "next"}}.
+        """
         return {
             "error": {
                 "code": self.exit_code,
@@ -118,8 +120,10 @@ def has_code(error: object, *codes: str) -> bool:
 
 
 class BadAnswer(HostFailed):
-    """The host answered, but the answer has the wrong shape or names something that was not
-    requested."""
+    """The host gave an invalid answer.
+
+    The answer has the wrong shape, or names something that was not requested.
+    """
 
     def __init__(self, what: str, *, where: Optional[str]) -> None:
         super().__init__(what, where=where, next="do not trust this host before you know why")

@@ -126,8 +126,7 @@ def choose_run(flags: OneRunFlags, fleet: Fleet, *, live_first: bool = False) ->
 
 
 def read_lookup_scope(flags: CommonFlags, run_prefix: str | None = None) -> LookupScope:
-    """Return the hosts and the job to search for runs, even if the job file or the inventory is
-    broken.
+    """Return the hosts and the job to search for runs.
 
     A broken job file is ignored with a message. A broken inventory is ignored if the store knows
     the hosts of `run_prefix`. Raises UsageError if no hosts are known.

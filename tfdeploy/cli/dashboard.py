@@ -168,8 +168,10 @@ def _run_verb(flags: CommonFlags, argv: Sequence[str]) -> None:
 
 
 def _show_recorded_events(board: Dashboard, plan: Plan) -> None:
-    """Show the events that this machine has recorded, such as earlier attempts and the first
-    death."""
+    """Show the events that this machine has recorded.
+
+    They tell of earlier attempts and of the first death, for example.
+    """
     hosts = {host.host for host in plan.hosts}
     for event in open_run_store().events(plan.run):
         if event.kind in _REPLAYED_KINDS and (event.host is None or event.host in hosts):

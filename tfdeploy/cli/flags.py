@@ -49,8 +49,7 @@ def _default_color(field_name: str) -> str:
 
 
 class VerbFlags:
-    """The base of every verb's record, with the text of the verb's help and the flags that it
-    accepts.
+    """The base of every verb's record: the text of the verb's help, and what the verb accepts.
 
     Each record is a dataclass.
     """
@@ -141,8 +140,7 @@ class CommonFlags(VerbFlags):
         return terminal_of(stream, self.color)
 
     def full_command(self, text: str) -> str:
-        """Return `text` with the -i and -j of this command line added to each tfdeploy command in
-        it.
+        """Add the -i and -j of this command line to each tfdeploy command in `text`.
 
         The operator can then type the commands as they are printed. Values from the environment are
         not added, because they apply to the next command too.
@@ -247,8 +245,10 @@ def make_flags(
 
 
 def read_common_flags(argv: Sequence[str]) -> CommonFlags:
-    """Return the common flags in `argv`, which may be of any verb. If they are invalid, return
-    defaults."""
+    """Return the common flags in `argv`, which may be of any verb.
+
+    If they are invalid, return the defaults.
+    """
     try:
         return make_flags(CommonFlags, "tfdeploy", _common_parser().parse_known_args(argv)[0], None)
     except UsageError:

@@ -53,10 +53,9 @@ class Parser(argparse.ArgumentParser):
     def refuse_unknown(
         self, unknown_args: list[str], after_dashes: list[str] | None = None
     ) -> NoReturn:
-        """Raise UsageError for arguments that argparse did not recognise. The error names the
-        nearest flag.
+        """Raise UsageError for arguments that argparse did not recognise.
 
-        `after_dashes`: the arguments after `--`.
+        The error names the nearest flag. `after_dashes`: the arguments after `--`.
         """
         if self.prog.split()[-1] in _VERBS_WITH_COMMAND and not unknown_args[0].startswith("-"):
             command_line = f"{self.prog} -- {shlex.join(unknown_args)}"
@@ -150,8 +149,10 @@ def integer_reader(
 
 
 def _explain_value_error(read: Callable[[str], V]) -> Callable[[str], V]:
-    """Return a function like `read`, but with its ValueError turned into an error that argparse
-    shows."""
+    """Return a function like `read` whose errors argparse shows.
+
+    It raises ArgumentTypeError instead of ValueError.
+    """
 
     def read_or_explain(text: str) -> V:
         try:

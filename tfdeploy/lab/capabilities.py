@@ -90,11 +90,10 @@ def is_installed(program: str) -> bool:
 
 
 def find_lacks(*names: str, command: str) -> list[MissingCapability]:
-    """Return which of `names` this machine lacks. "isolated lab" stands for all names in
-    ISOLATED_LAB.
+    """Return which of `names` this machine lacks.
 
-    The names are programs and trials. `command`: what the user typed, because a remedy may be to
-    repeat it with sudo.
+    The names are programs, trials, or "isolated lab" for all names in ISOLATED_LAB. `command`: what
+    the user typed, because a remedy may be to repeat it with sudo.
     """
     groups = [ISOLATED_LAB if name == "isolated lab" else (name,) for name in names]
     wanted = dict.fromkeys(name for group in groups for name in group)

@@ -1,5 +1,4 @@
-"""Give an isolated host its own file system: a writable layer over this machine's root or another
-one.
+"""Give an isolated host its own file system: a writable layer over a root file system.
 
 This code runs inside the host's new namespaces. The host has its own /tmp, /run, /root, /home,
 /dev, /proc and /sys. /home/<user> is on the host's disk.
@@ -80,8 +79,10 @@ def _make_devices(dev: Path) -> None:
 
 
 def _write_accounts(etc: Path, spec: DiskOrder) -> None:
-    """Add the host's own user, which replaces a user of this machine with the same name or
-    number."""
+    """Add the host's own user.
+
+    It replaces a user of this machine with the same name or number.
+    """
     user, uid = spec["user"], str(spec["uid"])
     for file, line in (
         ("passwd", f"{user}:*:{uid}:{uid}::/home/{user}:{spec['shell']}"),

@@ -1,5 +1,4 @@
-"""Run as the first process of a host: start its sshd, adopt and reap orphans, and end with the
-host.
+"""Run the first process of a host: start its sshd, adopt and reap orphans, and end with the host.
 
 In an isolated lab, this is PID 1 of the host's PID namespace. On loopback, it is a subreaper, so
 that every process of the host stays below it.

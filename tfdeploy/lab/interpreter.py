@@ -18,7 +18,7 @@ _ASK = (
 
 
 def _links(path: str) -> list[str]:
-    """Return the folder of `path`, and of every link between `path` and the program itself."""
+    """Return the folders of `path`, of the links that it leads to, and of the program itself."""
     interpreter_folders = []
     while True:
         interpreter_folders.append(os.path.dirname(path))

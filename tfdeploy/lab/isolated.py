@@ -1,5 +1,4 @@
-"""Run a lab of namespaces: each host has its own network interface, disk, processes, names and
-users.
+"""Run a lab of namespaces: each host has its own network interface, disk, processes and users.
 
 `capabilities` lists what such a lab needs. The operator has a network that reaches the hosts and
 nothing else. `cut` sets a link down, and `kill` is a power cut. Hosts may be at several sites with
@@ -61,8 +60,10 @@ class IsolatedLab(Lab):
         folder.write_inventory(self.root, self.state, USER, None)
 
     def ensure(self) -> None:
-        """Start every host that does not run. If the network is gone, start the network and all
-        hosts again."""
+        """Start every host that does not run.
+
+        If the network is gone, start the network and all hosts again.
+        """
         self._end_strays()
         if not all(
             processes.is_alive(self.state.networks.get(name)) for name in self._network_orders()
@@ -190,8 +191,10 @@ class IsolatedLab(Lab):
         }
 
     def _interface_lines(self, address: str, site: int) -> list[str]:
-        """Return the ip lines for the interface of a host or the operator, with its routes and
-        neighbours."""
+        """Return the ip lines for an interface, with its routes and neighbours.
+
+        The interface is that of a host or of the operator.
+        """
         near = {host.name: host.address for host in self.state.hosts if host.site == site}
         if site == 0:
             near["operator"] = self._address(0, network.OPERATOR)

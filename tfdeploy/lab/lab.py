@@ -52,10 +52,10 @@ class Lab(ABC):
 
     @abstractmethod
     def on(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
-        """Return a command line that runs `argv` on a host without SSH, as the host's user, in its
-        home.
+        """Return a command line that runs `argv` on a host without SSH.
 
-        `root`: True to run it as root, in an isolated lab only.
+        It runs as the host's user, in the user's home. `root`: True to run it as root, in an
+        isolated lab only.
         """
 
     @abstractmethod
@@ -67,16 +67,14 @@ class Lab(ABC):
 
     @abstractmethod
     def carried(self) -> dict[str, Carried]:
-        """Return the bytes that each link has carried since it was created, by the kernel's
-        counters.
+        """Return the bytes that each link has carried since it was created.
 
         The links are those of the hosts that are on, of the `operator`, and of `router1`,
         `router2`... between sites. Raises UsageError on loopback.
         """
 
     def console(self, host: str) -> str:
-        """Return the last 800 characters of what the host's sshd has printed since its first
-        boot."""
+        """Return the last 800 characters that the host's sshd has printed, in all its boots."""
         return self._console_tail(self.host(host).name)
 
     def kill(self, host: str) -> None:
@@ -86,8 +84,10 @@ class Lab(ABC):
             host_state.process = None
 
     def boot(self, host: str) -> None:
-        """Power the host on, with the same disk, address and keys. A host that is on stays
-        unchanged."""
+        """Power the host on, with the same disk, address and keys.
+
+        A host that is on stays unchanged.
+        """
         with self.changing(host) as host_state:
             if self.state_of(host_state) == "off":
                 self._start([host_state])
@@ -167,8 +167,10 @@ class Lab(ABC):
             raise HostFailed(what, where=str(self.root), next=self._console_tail(name) or None)
 
     def _end_strays(self) -> None:
-        """End first processes that are not in the state, because the `up` that started them was
-        killed."""
+        """End first processes that are not in the state.
+
+        The `up` that started them was killed before it saved the state.
+        """
         known = self._first_processes()
 
         def strays() -> set[int]:

@@ -1,5 +1,4 @@
-"""Run a lab without root: each host is an unprivileged sshd on 127.0.0.1 with its own home and
-ports.
+"""Run a lab without root: each host is an unprivileged sshd on 127.0.0.1 with its own home.
 
 All hosts share this machine's network, processes and disk. Each host has a block of 16 ports: the
 first is its sshd's, and the next ten are its `ports:`. The host's first process holds the first
@@ -180,10 +179,10 @@ class LoopbackLab(Lab):
         return sshd.read_pid(self.folder_of(host) / "sshd.pid") in running
 
     def _end(self, hosts: list[HostState]) -> None:
-        """End all processes of these hosts: those with a host's mark, and descendants of first
-        processes.
+        """End all processes of these hosts.
 
-        The first processes end last, because they reap the others.
+        They have a host's mark, or descend from a first process. The first processes end last,
+        because they reap the others.
         """
         first = {
             host.process.pid for host in hosts if host.process and processes.is_alive(host.process)

@@ -83,8 +83,10 @@ def interface_lines(address: str, interface: str = INTERFACE) -> list[str]:
 
 
 def route_lines(root: Path, site: int, sites: int) -> list[str]:
-    """Return the ip lines for the routes from a site to all others. No route leads out of the
-    lab."""
+    """Return the ip lines for the routes from a site to all others.
+
+    No route leads out of the lab.
+    """
     others = [other for other in range(sites) if other != site]
     return [
         f"route add {subnet(root, other)}.0/24 via {subnet(root, site)}.{ROUTER}"

@@ -21,8 +21,10 @@ END_TIMEOUT_S = 20.0  # most seconds until all processes have ended
 
 
 def identify(pid: int) -> Identity | None:
-    """Return the identity of the process with that pid, or None if it has ended (also as a
-    zombie)."""
+    """Return the identity of the process with that pid, or None if it has ended.
+
+    A zombie has ended.
+    """
     identity = processes.identity(pid)
     return identity if is_alive(identity) else None
 
@@ -82,8 +84,10 @@ def end_all(find: Callable[[], set[int]]) -> None:
 
 
 def _describe(pid: int) -> str:
-    """Return why a process may not end, such as "24691 (D, in zap_pid_ns_processes, above 24702
-    24705)"."""
+    """Return a hint why a process does not end.
+
+    For example "24691 (D, in zap_pid_ns_processes, above 24702 24705)".
+    """
     process = processes.entry(pid)
     try:
         waits_in = Path(f"/proc/{pid}/wchan").read_text() or "user space"

@@ -163,8 +163,10 @@ def _report_and_exit(trial: Trial, scratch: Path, write_fd: int) -> NoReturn:
 
 
 def run_all(trials: dict[str, Trial], folder: str) -> dict[str, str]:
-    """Run the trials at once, with scratch files in `folder`. Return {name: why it failed, or
-    ""}."""
+    """Run the trials at once, and return {name: why it failed, or ""}.
+
+    `folder`: where the scratch folders are created.
+    """
     # If this process is killed, `lab down` removes folders with this prefix.
     prefix = f"{ASIDE}{os.getpid()}-"
     with tempfile.TemporaryDirectory(prefix=prefix, dir=folder) as scratch:

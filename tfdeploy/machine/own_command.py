@@ -11,8 +11,7 @@ import tfdeploy
 
 
 def own_command(words: Sequence[str], module: str = "tfdeploy") -> list[str]:
-    """Return the command that runs `module` of this installation of tfdeploy with arguments
-    `words`.
+    """Return the command that runs `module` of this tfdeploy with the arguments `words`.
 
     The new process has the sys.path of this process without the current folder. `python -m` would
     add the current folder and import any `queue.py` in it. -I makes Python ignore the current

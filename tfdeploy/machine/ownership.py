@@ -76,8 +76,10 @@ def is_writable_by_others(folder: Path) -> bool:
 
 
 def _trusted_users() -> tuple[int, ...]:
-    """Return the ids of the users who may change our files: this user, root, and the caller of
-    sudo."""
+    """Return the ids of the users who may change our files.
+
+    They are this user, root and, under sudo, the user who called sudo.
+    """
     me, caller = os.geteuid(), os.environ.get("SUDO_UID", "")
     return (me, 0, int(caller)) if me == 0 and caller.isdecimal() else (me, 0)
 

@@ -168,8 +168,10 @@ class Session(Protocol):
 
 
 class Fleet(Protocol):
-    """The sessions to many hosts. Each session is opened once, and a limited number is used in
-    parallel."""
+    """The sessions to many hosts.
+
+    Each session is opened once. A limited number of sessions is used in parallel.
+    """
 
     # Gets (host, why tfdeploy retries the host), in any thread.
     on_notice: Callable[[str, str], None]

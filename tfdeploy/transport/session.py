@@ -136,8 +136,10 @@ class SshSession:
             raise HostFailed(what, where=self.host.name) from error
 
     def _open(self, kind: str, *addresses: tuple[str, int]) -> paramiko.Channel:
-        """Open a channel of this kind. Raises ChannelException if sshd refuses, and
-        HostUnreachable."""
+        """Open a channel of this kind.
+
+        Raises ChannelException if sshd refuses, and HostUnreachable.
+        """
         with self._translated():
             transport = self.connection.transport
             channel: paramiko.Channel = transport.open_channel(kind, *addresses, timeout=CONNECT_S)

@@ -1,5 +1,4 @@
-"""Read folders on the control machine: code as a Manifest with its release hash, and data sets as
-listings."""
+"""Read folders on the control machine: code as a Manifest with a release hash, data as listings."""
 
 from tfdeploy.tree.datasets import DataListing, read_data
 from tfdeploy.tree.read import read_tree

@@ -63,8 +63,7 @@ class HashCache:
             self._current[path] = (now, sha256, key_line)
 
     def save(self) -> None:
-        """Write the hashes that were used or added since the cache was loaded, and drop all
-        others."""
+        """Write the hashes that this object has returned or got, and drop all others."""
         if self._file is None or self._current == self._loaded:
             return
         rows = {path: [*key, sha, line] for path, (key, sha, line) in self._current.items()}

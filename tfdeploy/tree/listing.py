@@ -194,8 +194,10 @@ class _Git:
 
 
 def _environments(listed_paths: Iterable[str]) -> set[str]:
-    """Return the folders that are Python environments, because they have pyvenv.cfg or conda's
-    history."""
+    """Return the folders that are Python environments.
+
+    They have pyvenv.cfg or conda's history.
+    """
     tails = tuple("/" + mark for mark in _ENVIRONMENT_FILES)
     return {path[: -len(tail)] for path in listed_paths for tail in tails if path.endswith(tail)}
 

@@ -1,5 +1,4 @@
-"""Read a folder of code into a Manifest: hash every file, check every link, and compute one release
-hash.
+"""Read a folder of code into a Manifest: hash files, check links, and compute a release hash.
 
 A file that changes while it is read is read again. A file that keeps changing is refused. Nothing
 in the folder is changed.
@@ -76,10 +75,9 @@ def read_tree(
 
 
 def release_hash(entries: Iterable[Entry]) -> str:
-    """Return the first 32 hex digits of a SHA-256 over paths, contents, executable bits and link
-    targets.
+    """Return a hash of paths, contents, executable bits and link targets.
 
-    `entries`: sorted by path.
+    It is the first 32 hex digits of a SHA-256. `entries`: sorted by path.
     """
     total = hashlib.sha256()
     for entry in entries:
@@ -124,8 +122,10 @@ def _links_and_files(
 
 
 def _refuse_tracked(top: str, withheld: dict[str, WithheldFile]) -> None:
-    """Raise ConfigError if git tracks a secret file, because every clone of the repository has the
-    secret."""
+    """Raise ConfigError if git tracks a secret file.
+
+    Every clone of the repository has the secret then.
+    """
     tracked_paths = tracked(top, [path for path, file in withheld.items() if file.secret])
     if tracked_paths:
         place = os.path.join(top, tracked_paths[0])
@@ -157,8 +157,10 @@ def _is_real_folder(top: str, folder: str, checked: dict[str, bool]) -> bool:
 def _hash_all(
     top: str, files: list[tuple[str, os.stat_result]], hashes: HashCache
 ) -> list[tuple[Entry, int]]:
-    """Return (entry, key_line) of each file. Hashes that are not in the cache are computed in
-    threads."""
+    """Return (entry, key_line) of each file.
+
+    Hashes that are not in the cache are computed in threads.
+    """
     entries: list[tuple[Entry, int]] = []
     unknown: list[tuple[str, os.stat_result]] = []
     for path, link_entries in files:
@@ -194,8 +196,10 @@ def _without_reports(top: str, files: list[tuple[Entry, int]]) -> list[tuple[Ent
 def _hash_batch(
     top: str, batch: list[tuple[str, os.stat_result]], hashes: HashCache
 ) -> list[tuple[Entry, int]]:
-    """Hash these files and add the hashes to the cache. Missing files are left out. Raises
-    Refused."""
+    """Hash these files and add the hashes to the cache.
+
+    Missing files are left out. Raises Refused if a file is unreadable.
+    """
     entries = []
     for path, _ in batch:
         read_ns = time.time_ns()
@@ -224,8 +228,7 @@ def _entry(path: str, file_stat: os.stat_result, sha256: str) -> Entry:
 
 
 def hash_file(path: str) -> tuple[os.stat_result, str, int]:
-    """Return (stat, sha256 of the content, key_line of the content), all of the same state of the
-    file.
+    """Return (stat, sha256 of the content, key_line of the content), all of the same state.
 
     The sha256 of a report that tfdeploy wrote begins with _OWN. Raises Refused if the file keeps
     changing, and OSError.

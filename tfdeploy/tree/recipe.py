@@ -1,5 +1,4 @@
-"""Read the inputs of a Python environment: a requirements file with its includes, and a folder of
-wheels.
+"""Read the inputs of a Python environment: requirements files and a folder of wheels.
 
 This module only reads. It refuses a requirement that is a path on this machine, because hosts do
 not have that path. The error names the file and the line.

@@ -41,8 +41,10 @@ class WithheldFiles:
 
     @classmethod
     def from_paths(cls, files: Mapping[str, WithheldFile]) -> WithheldFiles:
-        """Return the WithheldFiles for these paths. A path may be a link, or name no existing
-        file."""
+        """Return the WithheldFiles for these paths.
+
+        A path may be a link, or name no existing file.
+        """
         by_path: dict[str, WithheldFile] = {}
         by_inode: dict[Inode, WithheldFile] = {}
         has_links = False

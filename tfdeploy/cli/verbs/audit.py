@@ -1,5 +1,7 @@
-"""Run `tfdeploy audit`: show who did what on the hosts, and what is left on them. Changes
-nothing."""
+"""Run `tfdeploy audit`: show who did what on the hosts, and what is left on them.
+
+It changes nothing.
+"""
 
 from __future__ import annotations
 

@@ -103,8 +103,10 @@ def _make_default_folder() -> Path:
 
 
 def _is_new_or_empty(folder: Path) -> bool:
-    """True if the folder has no files. Existing files may be code, which a .gitignore must not
-    hide."""
+    """True if the folder has no files.
+
+    Existing files may be code, which a .gitignore must not hide.
+    """
     try:
         return not any(folder.iterdir())
     except OSError:

@@ -85,8 +85,10 @@ def run(flags: Flags) -> int:
 
 
 def _print_used_inventory(flags: Flags, path: Path) -> None:
-    """Print which existing inventory is used instead of a new one. Raises UsageError,
-    ConfigError."""
+    """Print which existing inventory is used instead of a new one.
+
+    Raises UsageError, ConfigError.
+    """
     path = Path.cwd() / path.expanduser()
     source = (
         "TFDEPLOY_INVENTORY" if flags.inventory == os.environ.get("TFDEPLOY_INVENTORY") else "-i"

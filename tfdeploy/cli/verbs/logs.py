@@ -97,8 +97,10 @@ def _name_fetched_logs(flags: Flags, fetched: FetchedLogs) -> None:
 
 
 def _report_rotated_bytes(rotated_bytes: Mapping[str, int]) -> None:
-    """Print how much of each log rotation has removed. `rotated_bytes`: {label of the task:
-    bytes}."""
+    """Print how much of each log rotation has removed.
+
+    `rotated_bytes`: {label of the task: bytes}.
+    """
     for label, size in rotated_bytes.items():
         print_message(
             f"[{label}] {in_bytes(size)} of this log are gone: removed by rotation (`logs: "

@@ -68,8 +68,7 @@ def _list_fixes_by_watch(current: Status) -> Iterator[str]:
 def _unreachable_code(
     plan: Plan, only_hosts: Collection[str] | None, errors: dict[str, TfdeployError]
 ) -> int:
-    """Return 4 if no host answers, or if one does not answer and the plan lacks a host's address;
-    else 0.
+    """Return 4 if no host answers, or if the plan may lack the address of one that fails; else 0.
 
     `status` succeeds although some hosts do not answer.
     """

@@ -91,8 +91,10 @@ def _make_rows(results: Results) -> list[StopRow]:
 def _show_result(
     flags: Flags, run: str, rows: list[StopRow], results: Results, earlier_end: str | None
 ) -> None:
-    """Print the result of the stop. `earlier_end`: how the run had ended before; None: it had
-    not."""
+    """Print the result of the stop.
+
+    `earlier_end`: how the run had ended before the stop. None: it had not ended.
+    """
     show_stop(flags.err, rows)
     if all(row["ok"] for row in rows):
         had_ended = f"; it had ended before: {clean(earlier_end)}" if earlier_end else ""

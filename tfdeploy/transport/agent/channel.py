@@ -138,8 +138,7 @@ class FramedChannel:
         self._reader.wake()
 
     def _full(self, args: Args | None) -> Args:
-        """Return the arguments with the operator, and with the number of the job's lock if we hold
-        it.
+        """Add the operator, and the number of the job's lock if we hold it, to the arguments.
 
         The host knows which verbs need them.
         """
@@ -263,8 +262,10 @@ class FramedChannel:
         return True
 
     def _ping_when_due(self) -> None:
-        """Send a ping if one is due, without waiting for other senders or for space in the
-        window."""
+        """Send a ping if one is due.
+
+        This never waits for other senders, nor for space in the channel's window.
+        """
         now = time.monotonic()
         if not self._sending.acquire(blocking=False):
             self._blocked_since = (

@@ -45,8 +45,10 @@ class RemoteShell:
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def begin(self) -> None:
-        """Start the thread that waits for the request. Call this after rsync has inherited
-        `theirs`."""
+        """Start the thread that waits for the request.
+
+        Call this after rsync has inherited `theirs`.
+        """
         self.theirs.close()
         self._thread.start()
 
@@ -151,6 +153,8 @@ class SshCommand:
 
 
 def _is_rsync(words: list[str]) -> bool:
-    """True if the request comes from rsync: it names the host `target` and starts an rsync
-    server."""
+    """True if the request comes from rsync.
+
+    Then it names the host `target` and starts an rsync server.
+    """
     return words[0] == "target" and "--server" in words

@@ -112,8 +112,10 @@ class Connector:
         return self._retry(host, target, self._read_host_key)
 
     def _retry(self, host: str, target: Target, connect: Callable[[errors.Attempt], V]) -> V:
-        """Call `connect`, and retry while sshd closes connections before login and a retry may
-        help."""
+        """Call `connect`, and retry while sshd closes connections before login.
+
+        The retries end when a further one would not help.
+        """
         patience = Patience(lambda text: self._on_notice(host, _notice(host, target, text)))
         while True:
             attempt = errors.Attempt(host, target, CONNECT_S)
@@ -313,8 +315,7 @@ def _connect_kwargs(attempt: errors.Attempt, link: Link, offer: Offer) -> dict[s
 
 
 def tuned_transport(target: Target, sock: Any, **_: Any) -> paramiko.Transport:
-    """Return a transport with our algorithms, which requests host keys in the same order as rsync's
-    ssh.
+    """Return a transport with our algorithms, and host key types in the same order as rsync's ssh.
 
     SSHClient.connect passes further arguments, which differ between releases of paramiko (`gss_kex`
     up to 4.0, `disabled_algorithms`). They are ignored, because they hold paramiko's defaults.
@@ -325,6 +326,8 @@ def tuned_transport(target: Target, sock: Any, **_: Any) -> paramiko.Transport:
 
 
 def _notice(host: str, target: Target, text: str) -> str:
-    """Return the notice about `host`. If `target` is a jump host of `host`, the notice names the
-    jump host."""
+    """Return the notice about `host`.
+
+    If `target` is a jump host of `host`, the notice names the jump host.
+    """
     return text if target.name == host else f"{errors.JUMP} {target.where}: {text}"

@@ -1,5 +1,4 @@
-"""Enforce time-outs for connections and command starts, and limit the number of concurrent
-handshakes.
+"""Enforce time-outs for connections and command starts, and limit handshakes at once.
 
 Only the time during which this process ran and waited for the host counts. A host fails if it is
 silent for `limit_s` seconds, or needs more than MOST_LIMITS times `limit_s` in total. One thread
@@ -59,8 +58,10 @@ class Wait:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Count no time within the block. After it, the count of silent seconds starts at 0
-        again."""
+        """Count no time within the block.
+
+        After the block, the count of silent seconds starts at 0 again.
+        """
         with _lock:
             self._paused += 1
         try:

@@ -39,8 +39,7 @@ def free() -> int:
 
 
 def limit_reached(error: BaseException) -> Refused | None:
-    """Return the error for the operator if `error` means that too many files are open, else
-    None."""
+    """Return the error for the operator if `error` means too many open files, else None."""
     if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
         return None
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -34,8 +34,10 @@ def import_invoke() -> None:
 
 
 def defer_metadata() -> None:
-    """Delay the import of `importlib.metadata` until its first use for another package than
-    paramiko."""
+    """Delay the import of `importlib.metadata` until its first use.
+
+    The version of paramiko is found without it.
+    """
     if _METADATA in sys.modules:
         return
     deferred = ModuleType(_METADATA)

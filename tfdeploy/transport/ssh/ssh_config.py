@@ -65,8 +65,10 @@ def hashes_names(address: str) -> bool:
 
 
 def _asked(address: str, port: int | None, user: str | None) -> str:
-    """Run `ssh -G` and return its output. Raises ConfigError if ssh fails or does not answer in 20
-    s."""
+    """Run `ssh -G` and return its output.
+
+    Raises ConfigError if ssh fails, or does not answer within 20 s.
+    """
     words = ["ssh", "-G", *_config_option()]
     words += ["-p", str(port)] if port is not None else []
     words += ["-l", user] if user is not None else []

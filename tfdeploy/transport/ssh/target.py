@@ -67,8 +67,10 @@ class Target:
 
     @property
     def bare_name(self) -> str | None:
-        """Return the name that OpenSSH looks up if `[host]:port` has no key. None: there is no such
-        name."""
+        """Return the name that OpenSSH looks up if `[host]:port` has no key.
+
+        None: OpenSSH looks up no other name.
+        """
         return None if self.host_key_alias or self.port == 22 else self.hostname.lower()
 
     @property
@@ -240,8 +242,10 @@ def _expand_tokens(text: str, tokens: dict[str, str]) -> str:
 
 
 def _identities(answers: ssh_config.Answers, tokens: dict[str, str]) -> tuple[str, ...]:
-    """Return the existing identity files that the configuration names, else the existing default
-    files."""
+    """Return the existing identity files of the configuration, or the existing default files.
+
+    The default files are used if the configuration names no existing file.
+    """
     named = _key_files(answers, "identityfile", tokens)
     defaults = map(_path, DEFAULT_IDENTITIES)
     return tuple(filter(os.path.exists, named)) or tuple(filter(os.path.exists, defaults))
@@ -273,8 +277,10 @@ def _paths(answers: ssh_config.Answers, key: str, defaults: tuple[str, ...]) -> 
 
 
 def _usual_form(hostname: str) -> str:
-    """Return an IP address in the form that ssh looks up in known_hosts. A name is returned
-    unchanged."""
+    """Return an IP address in the form that ssh looks up in known_hosts.
+
+    A name is returned unchanged.
+    """
     try:
         resolved = socket.getaddrinfo(hostname, None, flags=socket.AI_NUMERICHOST)
         return socket.getnameinfo(resolved[0][4], socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]

@@ -93,8 +93,10 @@ def _state(keys: list[KnownKey], key: bytes) -> tuple[str, tuple[KnownKey, ...]]
 
 
 def _kinds(keys: Iterable[KnownKey]) -> set[str]:
-    """Return the types of the keys. As in OpenSSH, a type is left out if its first key is
-    revoked."""
+    """Return the types of the keys.
+
+    As in OpenSSH, a type is left out if its first key is revoked.
+    """
     first: dict[str, bytes] = {}
     revoked = set()
     for entry in keys:

@@ -94,11 +94,10 @@ class KnownFile:
         return bool(self._hashed)
 
     def find(self, name: str, authorities: bool = True) -> list[KnownKey]:
-        """Return the keys of `name` (`host` or `[host]:port`), file by file.
+        """Return the keys of `name`, in the order of the lines.
 
-        `authorities`: include the keys of `@cert-authority` lines, for which ssh-keygen runs once
-        for each name. Missing and unreadable files count as empty. Raises HostUnreachable, see
-        `KnownFile.find`.
+        `authorities`: include the keys of `@cert-authority` lines. Raises HostUnreachable if
+        ssh-keygen is needed but fails.
         """
         keys = [*self._plain.get(name, ())]
         keys += [key for salt, digest, key in self._hashed if is_hash_of(name, salt, digest)]
@@ -110,8 +109,10 @@ class KnownFile:
         return sorted(keys, key=lambda key: key.line)
 
     def _ask_openssh(self, lines: dict[int, bytes], name: str) -> list[KnownKey]:
-        """Return the keys of `name` that OpenSSH finds in these lines. `lines`: {line number:
-        line}."""
+        """Return the keys of `name` that OpenSSH finds in these lines.
+
+        `lines`: {line number: line}.
+        """
         _, said = ssh_keygen.ask(
             *("-l", "-F", name, "-f", "/dev/stdin"),  # -l: only lines with a valid key
             stdin=b"".join(lines.get(n, b"") + b"\n" for n in range(1, max(lines) + 1)),
@@ -134,10 +135,11 @@ def fingerprint(key: bytes) -> str:
 
 
 def find(paths: Iterable[str], name: str, *, authorities: bool = True) -> list[KnownKey]:
-    """Return the keys by which `name` (`host` or `[host]:port`) is known, file by file.
+    """Return the keys of `name` (`host` or `[host]:port`), file by file.
 
-    `authorities`: include the keys of `@cert-authority` lines, which need ssh-keygen for each
-    name. Missing and unreadable files count as empty. Raises HostUnreachable, see `KnownFile.find`.
+    `authorities`: include the keys of `@cert-authority` lines, for which ssh-keygen runs once for
+    each name. Missing and unreadable files count as empty. Raises HostUnreachable, see
+    `KnownFile.find`.
     """
     return [key for path in paths for key in _find_once(path, name, authorities, *_version(path))]
 

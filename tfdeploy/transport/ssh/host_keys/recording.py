@@ -54,8 +54,7 @@ def append(path: str, name: str, line: bytes) -> None:
 
 
 def replace(paths: Sequence[str], name: str, line: bytes, seen: Collection[bytes]) -> None:
-    """Put `line` in place of the first line with a key of `name`, and remove `name` from all other
-    lines.
+    """Put `line` in place of the first line with a key of `name`, and remove its other keys.
 
     `seen`: the keys that the user agreed to replace. Any other key of `name` is an error. The file
     that gets `line` is written last: if a write fails, a retry still finds the key changed. Raises
