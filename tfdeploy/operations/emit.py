@@ -52,7 +52,7 @@ def emit_transfer(
 
 
 def transfer_events(emit: Emit, host: str, what: str, total: int) -> AbstractContextManager[None]:
-    """Return a context that emits the begin and the end (done or failed) of a transfer to a host."""
+    """Return a context that emits begin, and then done or failed, of a transfer to a host."""
     return _emit_around(
         lambda state: emit_transfer(emit, host, what, state, total if state == "done" else 0, total)
     )
@@ -63,7 +63,7 @@ def emit_broadcast(emit: Emit, fields: BroadcastFields) -> None:
 
 
 def step(emit: Emit, name: str, run: str | None = None) -> AbstractContextManager[None]:
-    """Return a context that emits the begin and the end (done or failed) of a step of a verb."""
+    """Return a context that emits begin, and then done or failed, of a step of a verb."""
 
     def emit_state(state: str) -> None:
         data: StepFields = {"step": name, "state": state}

@@ -56,8 +56,8 @@ def list_runs(
 def newest_first(rows: list[RunRow]) -> list[RunRow]:
     """Sort rows by `started`; rows without it come last.
 
-    "Z" is removed first. Otherwise a time without a fraction would sort after the same second with a
-    fraction.
+    "Z" is removed first. Otherwise a time without a fraction would sort after the same second with
+    a fraction.
     """
     return sorted(rows, key=lambda row: (row["started"] or "").rstrip("Z"), reverse=True)
 

@@ -164,7 +164,7 @@ class _Setup:
         )
 
     def _install(self, session: Session, pins: Mapping[str, str]) -> EnvState:
-        """Make the environment on one host. Emit the output of uv or pip as notes of level detail."""
+        """Make the environment on one host. Emit the output of uv or pip as detail notes."""
         host, recipe = session.host.name, self.recipe
         emit_note(self.emit, "making the environment", host=host)
         wheels = WHEELS if recipe.wheels else None
@@ -201,9 +201,9 @@ def _environment(state: EnvState, **more: Any) -> Environment:
 
 
 def common_versions(environments: Iterable[Environment]) -> dict[str, dict[str, str]]:
-    """Return {Python version: {package: version}} for packages with one version in all environments.
+    """Return {Python version: {package: version}} of packages with one version everywhere.
 
-    A package whose version differs between hosts is not pinned.
+    A package is left out if its version differs between environments of one Python version.
     """
     versions: dict[str, dict[str, str]] = {}
     for each in environments:

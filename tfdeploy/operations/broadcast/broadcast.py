@@ -131,21 +131,14 @@ class Broadcast:
         return next(iter(reversed(self.report.fed.get(host, {}).values())), None)
 
     def _members_planned_before_joining(self) -> set[str]:
-        """Return the members that are planned as if they had joined already.
-
-        After START_WITHOUT_S there are none, unless no member has joined yet. A member that must
-        join again is never expected.
-        """
+        """Return the members to plan as joined; none after START_WITHOUT_S once any has joined."""
         is_late = time.monotonic() > self._joined_at + START_WITHOUT_S
         if is_late and len(self._not_joined) < len(self.members):
             return set()
         return {name for name in self._not_joined if not self.members[name].reconnects}
 
     def _fail_not_joined(self) -> None:
-        """Fail the members that did not join in time.
-
-        A member that must join again gets less time if all other members are done.
-        """
+        """Fail late members. A reconnected member has only REJOIN_S if all others are done."""
         others_done = all(
             member.placed for member in self._live_members() if member.name not in self._not_joined
         )
@@ -176,9 +169,8 @@ class Broadcast:
     def _process_reports(self, within_s: float) -> None:
         """Process reports for `within_s` seconds.
 
-        Returns early after any report except plain progress, so that the feeds are planned again.
-        Planning after each report of progress would need a sixth of a core with 32 hosts, and a
-        whole core with 200 hosts.
+        Returns early after any report except plain progress. Planning after each progress report
+        would need a sixth of a core with 32 hosts, and a whole core with 200 hosts.
         """
         deadline = time.monotonic() + within_s
         due = False
@@ -257,11 +249,7 @@ class Broadcast:
                 emit_note(self.emit, text, level="detail", host=member.name)
 
     def _handle_lost(self, member: MemberSession, error: TfdeployError) -> None:
-        """Handle the end of a member's connection: reconnect once, or fail the member.
-
-        After the reconnect the member resumes where it was. A member whose files are in place need
-        not reconnect, unless it holds or lends the source.
-        """
+        """Reconnect once to a member whose connection ended. The member resumes where it was."""
         is_first = (
             isinstance(error, HostUnreachable) and member.error is None and not member.reconnects
         )
@@ -300,19 +288,12 @@ class Broadcast:
             report(error)
 
     def _report_callback(self, member: MemberSession) -> Callable[[MemberReport | Exception], None]:
-        """Return a function that queues reports of the member's present connection.
-
-        Late reports of an earlier connection are dropped.
-        """
+        """Return a callback that queues reports. They are dropped once the member reconnects."""
         reconnects = member.reconnects
         return lambda message: self._reports.put((member, reconnects, message))
 
     def _source_callback(self, report: Callable[[Exception], None]) -> Callable[[Exception], None]:
-        """Return a callback for the errors of a feeder.
-
-        An error of the host that holds the source is reported for that host, and not for the
-        member that is fed.
-        """
+        """Return a feeder's error callback. Errors of the source's host are reported for it."""
         held_by = self.members.get(self.source.held_by or "")
 
         def failed(error: Exception) -> None:
@@ -433,15 +414,10 @@ class Broadcast:
             pool.submit(self._check_source, unseen)
 
     def _check_source(self, members: list[tuple[MemberSession, int]]) -> None:
-        """Check that the source has not changed, and record that for the complete `members`.
-
-        Each entry is (member, its number of reconnects when it was found complete). A member that
-        has reconnected since then is skipped.
-        """
+        """Check that the source is unchanged. `members`: (member, its reconnects when complete)."""
         try:
             self.check_source()
-        except HostUnreachable:
-            # The members have the source as it was when it was hashed.
+        except HostUnreachable:  # the members have the source as it was when it was hashed
             pass
         except Exception as error:  # noqa: BLE001 - the main loop raises it
             self.source.error = error
@@ -459,7 +435,7 @@ class Broadcast:
             report(error)
 
     def _send_changes(self, member: MemberSession, report: Callable[[Exception], None]) -> None:
-        """Send the member its changed feeds and new hashes, and feed it from this machine if planned."""
+        """Send the member its changed feeds and new hashes. Update its feeder on this machine."""
         plan = self._plan
         assert plan is not None
         feeds = plan.by_child.get(member.name, ())
@@ -480,8 +456,7 @@ class Broadcast:
             report(error)
         finally:
             member.busy = False
-            # Meanwhile the plan may have changed for this member.
-            self._wake()
+            self._wake()  # the plan may have changed during the call
 
     def _feed_from_here(
         self, member: MemberSession, feeds: tuple[Feed, ...], report: Callable[[Exception], None]

@@ -188,7 +188,7 @@ class _Sending:
         return has_data_set(session, self._where, self._wanted(session.host.name))
 
     def _check_present(self, session: Session) -> DataSent | None:
-        """Return an outcome, and release the lock, if the host has the data set. Else return None."""
+        """Return None if the host lacks data. Else release the lock, and return an outcome."""
         if not self._is_there(session):
             return None
         self._release(session)
@@ -224,7 +224,7 @@ class _Sending:
     # --- Sending.
 
     def _send_and_place(self, lacks: dict[str, _MissingRows]) -> dict[str, Outcome]:
-        """Send these hosts the rows that they lack, and put the data in place. Raises SourceChanged."""
+        """Send these hosts what they lack, and put the data in place. Raises SourceChanged."""
         outcomes: dict[str, Outcome] = {**self._copy_at_origin(lacks)}
         streams = self._data.streams(
             {name: lack.lacking for name, lack in lacks.items() if name not in outcomes},
@@ -251,9 +251,9 @@ class _Sending:
         return outcomes
 
     def _copy_at_origin(self, lacks: Mapping[str, _MissingRows]) -> dict[str, TfdeployError]:
-        """Let the origin copy the data from its own disk, without the network. Return its error, if any.
+        """Let the origin copy the data from its own disk, without the network.
 
-        Afterwards the origin lacks no rows.
+        Afterwards the origin lacks no rows. Return its error, by host name, if it fails.
         """
         lack = lacks.get(self._data.origin.name) if self._data.origin else None
         if lack is None or not lack.lacking.rows:

@@ -151,7 +151,7 @@ class MemberSession:
 
     @property
     def is_verified(self) -> bool:
-        """Return whether the member has all files, and their content was compared with the hashes."""
+        """Return whether the member has all files, compared with the hashes."""
         return self.have_bytes >= self.total_bytes
 
     def join(self, args: Args, report: Callable[[MemberReport | TfdeployError], None]) -> None:

@@ -45,7 +45,7 @@ class Source:
         return pieces.root_of(leaves)
 
     def wait_for(self, segment: int, within_s: float) -> bytes | None:
-        """Return the checksums of a segment; None if they are not known within `within_s` seconds."""
+        """Return the checksums of a segment; None if they are not known after `within_s`."""
         with self._summed:
             if len(self.leaves) <= segment:
                 self._summed.wait(within_s)

@@ -116,7 +116,7 @@ class SafeFolder:
 
     @contextlib.contextmanager
     def _parent(self, path: str, *, make: bool) -> Iterator[tuple[int, str]]:
-        """Open the parent folder of the path. Yield its descriptor, and the last name of the path."""
+        """Open the parent folder of the path. Yield its descriptor, and the path's last name."""
         *folders, name = _check_path(path).split("/")
         fd, folder = os.dup(self._fd), self.path
         try:

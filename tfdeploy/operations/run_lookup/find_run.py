@@ -222,7 +222,7 @@ def read_plan(
 
 
 def _choose_named(runs: list[FoundRun], store: RunStore, wanted: str) -> FoundRun | Plan | None:
-    """Return the run with that id or unique prefix, from hosts or from the store; None if unknown."""
+    """Return the run with that id or unique prefix, from hosts or the store; None if unknown."""
     known = {each.run: each for each in runs}
     names = [name for name in {*known, *store.runs()} if name.startswith(wanted)]
     if len(names) > 1 and wanted not in names:
@@ -311,7 +311,7 @@ def _from_hosts(
 
 
 def hosts_of(plan: Plan, only: Collection[str] | None = None) -> tuple[Host, ...]:
-    """Return the run's hosts as the plan has recorded them, even if the inventory has changed since.
+    """Return the run's hosts as recorded in the plan, even if the inventory has changed since.
 
     `only` are the names of the wanted hosts (None: all).
     """

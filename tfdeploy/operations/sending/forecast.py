@@ -89,7 +89,7 @@ class _MissingRows:
 
 
 class _Forecast:
-    """Collects what hosts would receive, and the errors of hosts that do not report what they have."""
+    """Collects what hosts would receive, and the errors of hosts that cannot be asked."""
 
     def __init__(self, fleet: Fleet, job: str) -> None:
         self._fleet, self._job = fleet, job

@@ -30,7 +30,7 @@ Patterns = tuple[re.Pattern[bytes], ...]
 def filter_batches(
     query: LogQuery, task: str, batches: Iterator[list[LogLine]]
 ) -> Iterator[list[LogLine]]:
-    """Return the wanted lines, batch by batch. If all lines are wanted, this is `batches` itself."""
+    """Return the wanted lines, batch by batch; `batches` itself if all lines are wanted."""
     if not query.drops and query.since is None:
         return batches
     return map(LineFilter(query, task), batches)

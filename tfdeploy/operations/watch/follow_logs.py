@@ -66,7 +66,7 @@ class Follower:
             thread.start()
 
     def join(self, timeout_s: float | None = None) -> bool:
-        """Wait for the threads, for at most `timeout_s` (None: without limit), or until `stop` is set.
+        """Wait for the threads until `stop` is set, for at most `timeout_s` (None: without limit).
 
         Return whether all threads have ended. A thread ends once its task has ended and all lines
         are delivered, or if the host cannot be reached at all.
