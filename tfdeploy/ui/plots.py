@@ -10,7 +10,9 @@ from typing import NamedTuple
 from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
 from tfdeploy.ui.cells import Row, Span, joined
 
-_BARS, _ASCII_BARS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
+# The characters of bars, from the shortest to the longest.
+_BARS = "▁▂▃▄▅▆▇█"
+_ASCII_BARS = "_.-=+*%#"
 # The bits of a braille character, by row and column of its dots.
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 # Columns of the labels at the left of a plot.

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 # The address before an error, "192.0.2.11:22: ".
 _PLACE = re.compile(r"^\S+:\d+:? ")
 # The results of a stop on a host.
-STOPPED, HAD_ENDED = "stopped", "had ended before"
+STOPPED = "stopped"
+HAD_ENDED = "had ended before"
 # Most lines of the tree of one stripe.
 MOST_FEED_LINES = 12
 # Most paths that are listed of one host.

@@ -108,7 +108,8 @@ class Dashboard:
         self._in_fd = in_fd
         self._console = console or Console(file=sys.stderr)
         self._summary = summary
-        self._clock, self._now = clock, now
+        self._clock = clock
+        self._now = now
         self._queue: deque[Event | _Lines] = deque()
         # Lines in the queue.
         self._waiting = 0

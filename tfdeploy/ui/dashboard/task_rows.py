@@ -32,7 +32,8 @@ from tfdeploy.ui.dashboard.scene import Scene
 from tfdeploy.ui.plots import spark
 from tfdeploy.ui.sanitise import clean
 
-LAST_LINE, METRICS = "last line", "metrics"
+LAST_LINE = "last line"
+METRICS = "metrics"
 # The column with the curve of the loss.
 TREND = "trend"
 # Least width of the column of last lines, in terminal columns, as all widths below.

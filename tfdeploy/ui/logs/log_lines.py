@@ -41,7 +41,9 @@ _FEW_LINES = 16
 # Seconds between two flushes while following.
 _FLUSH_S = 0.03
 _BYTES = attrgetter("line")
-_PAINT, _UNPAINT = "\x1b[1;31m", "\x1b[0m"
+# The escape sequences before and after a match.
+_PAINT = "\x1b[1;31m"
+_UNPAINT = "\x1b[0m"
 
 
 class _Painted(LogLine):

@@ -18,11 +18,15 @@ from tfdeploy.ui.amounts import figure, in_seconds
 from tfdeploy.ui.sanitise import clean
 
 # Size of a chart in units of its viewBox, as all sizes below.
-WIDTH, HEIGHT = 720, 240
+WIDTH = 720
+HEIGHT = 240
 # Width of the timeline.
 WIDE = 1130
 # Margins.
-LEFT, RIGHT, TOP, BOTTOM = 64, 12, 10, 24
+LEFT = 64
+RIGHT = 12
+TOP = 10
+BOTTOM = 24
 # Most points of one piece of a curve.
 MOST_POINTS = 400
 # Most curves of one chart.
