@@ -47,7 +47,7 @@ def labs_folder() -> Path:
 
 
 def lab_folder(name: str) -> Path:
-    """Return the folder of that lab. Raise UsageError for an invalid name."""
+    """Return the folder of that lab. Raises UsageError for an invalid name or path."""
     if not NAME.match(name) or len(name) > 40:
         what = f"{name!r:.80} is not a valid lab name: letters, digits, '_', '.', '-', at most 40"
         raise UsageError(what, where="--name", next="tfdeploy lab up 3 --name mine")

@@ -177,7 +177,7 @@ class Fleet(Protocol):
     on_notice: Callable[[str, str], None]
 
     def connect(self, hosts: tuple[Host, ...]) -> dict[str, Session | TfdeployError]:
-        """Open the sessions. Return host name -> session or error, for every host."""
+        """Open the sessions. Return {host name: session or error} for every host."""
         ...
 
     def each(

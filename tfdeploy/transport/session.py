@@ -116,7 +116,10 @@ class SshSession:
             self.connection.close()
 
     def _dial(self, port: int) -> paramiko.Channel:
-        """Open a connection from the host to a port of its own loopback."""
+        """Open a connection from the host to a port of its own loopback.
+
+        Raises HostFailed if nothing listens there or sshd forwards nothing, and HostUnreachable.
+        """
         there, here = ("127.0.0.1", port), ("127.0.0.1", 0)
         try:
             return self._open("direct-tcpip", there, here)

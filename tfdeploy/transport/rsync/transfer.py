@@ -22,8 +22,8 @@ from tfdeploy.transport.ssh.target import Target
 
 __all__ = ["Progress", "pull", "push"]
 
-# A transfer of at least this size gets an ssh of its own, because paramiko shares one core among
-# all hosts.
+# Bytes. A transfer of at least this size gets an ssh of its own, because paramiko's threads of all
+# hosts share one core.
 SESSION_BYTES = 16 << 20
 _MODES = "--chmod=Du=rwx,Dgo=,Fu+rw,Fgo="
 _OUTPUT = ("--info=progress2,stats1", "--no-human-readable", "--outbuf=L")
@@ -85,8 +85,8 @@ def pull(
     `max_bytes`, `max_s`: a transfer that is larger or takes longer (seconds) is ended.
     `session`, `total_bytes`, `on_progress`: see `push`.
 
-    Only files are copied, because later files could leave the folder through a link. Modes and
-    times are those of `push`. A local file with the same size and time is not sent again. An
+    Links are not copied, because later files could leave the folder through them. Modes and times
+    are set as in `push`. A local file with the same size and time is not sent again. An
     interrupted file is kept and resumed next time. A name that no longer exists is no error: the
     caller checks the result. Raises Refused (a name that leads out of the folder, no rsync),
     HostFailed (too much, too slow, unreadable, local disk full), HostUnreachable, Interrupted.

@@ -105,7 +105,7 @@ class Connector:
         return self._retry(host, target, self._log_in)
 
     def host_key(self, host: str, target: Target) -> paramiko.PKey:
-        """Return the host key that the target shows now. Raises HostUnreachable.
+        """Return the host key that the target presents now. Raises HostUnreachable.
 
         sshd counts this as a connection without a login, which adds to a penalty.
         """

@@ -46,7 +46,7 @@ def user_config() -> str:
 
 @lru_cache(maxsize=4096)
 def ask(address: str, port: int | None, user: str | None) -> Answers:
-    """Return keyword (lower case) -> values, one for each line with that keyword.
+    """Return {keyword in lower case: its values}, with one value for each line of the keyword.
 
     The result is empty if no file has a relevant keyword. Raises ConfigError with ssh's message if
     the configuration is invalid.

@@ -147,7 +147,7 @@ def resolve(host: Host) -> Target:
 def parse_jump(text: str) -> tuple[tuple[str | None, str, int | None], ...]:
     """Parse jump hosts and return (user, host, port) of each, the first hop first.
 
-    The text is `[user@]host[:port]`, several separated by commas. Raises ConfigError.
+    `text`: one or more `[user@]host[:port]`, separated by commas. Raises ConfigError.
     """
     hops: list[tuple[str | None, str, int | None]] = []
     for hop in text.split(","):

@@ -42,7 +42,10 @@ class Link:
     """A connection to an SSH server."""
 
     def __init__(self, under: Any, process: subprocess.Popen[bytes] | None = None) -> None:
-        """`under`: a connected socket or a paramiko channel. `process`: a proxy command."""
+        """Store the connection, without sending anything.
+
+        `under`: a connected socket or a paramiko channel. `process`: a proxy command.
+        """
         self._under = under
         self._process = process  # ended when the link is closed
         self._tcp = isinstance(under, socket.socket) and under.family in (
