@@ -151,10 +151,8 @@ def find_uv() -> Optional[str]:
 
 def read_rsync(asked: Asked) -> Optional[str]:
     """Return the version that rsync has printed; None: rsync is not installed."""
-    output_words = asked.answer()[1].split()
-    return (
-        output_words[output_words.index("version") + 1] if "version" in output_words[:-1] else None
-    )
+    printed = asked.answer()[1].split()
+    return printed[printed.index("version") + 1] if "version" in printed[:-1] else None
 
 
 def start_gpus() -> Asked:
@@ -168,12 +166,10 @@ def start_driver() -> Asked:
 def read_driver(asked: Optional[Asked]) -> Optional[str]:
     """Return the version of NVIDIA's driver; None: there is no driver, or nvidia-smi does not
     report it."""
-    output_words = asked.answer()[1].split() if asked is not None else []
+    printed = asked.answer()[1].split() if asked is not None else []
     return (
-        output_words[0]
-        if output_words
-        and output_words[0][:1].isdigit()
-        and output_words[0].replace(".", "").isdigit()
+        printed[0]
+        if printed and printed[0][:1].isdigit() and printed[0].replace(".", "").isdigit()
         else None
     )
 

@@ -51,5 +51,5 @@ def _plain(word: str) -> str:
 
 
 def _unescaped(word: str) -> str:
-    r"""The kernel writes a space as \040."""
+    r"""Replace the kernel's escapes, such as \040 for a space."""
     return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code.group(1), 8)), word)

@@ -189,42 +189,38 @@ def command_line(pid: int) -> bytes:
         return b"?"  # the process belongs to another user
 
 
-def send(target: Identity, signal_number: int) -> bool:
+def send(target: Identity, signum: int) -> bool:
     """Send a signal to exactly this process, through a pidfd if the kernel supports it. Return
     False if the process has ended or may not be signalled."""
     descriptor = _libc.syscall(_SYS_PIDFD_OPEN, target.pid, 0)
     if descriptor < 0:
-        return is_alive(target) and _kill(target.pid, signal_number)
+        return is_alive(target) and _kill(target.pid, signum)
     try:
         # The descriptor refers to one process for ever, so check the identity after opening it.
         if not is_alive(target):
             return False
-        if _libc.syscall(_SYS_PIDFD_SEND_SIGNAL, descriptor, int(signal_number), None, 0) == 0:
+        if _libc.syscall(_SYS_PIDFD_SEND_SIGNAL, descriptor, int(signum), None, 0) == 0:
             return True
-        return ctypes.get_errno() == 38 and is_alive(target) and _kill(target.pid, signal_number)
+        return ctypes.get_errno() == 38 and is_alive(target) and _kill(target.pid, signum)
     finally:
         os.close(descriptor)
 
 
-def _kill(pid: int, signal_number: int) -> bool:
+def _kill(pid: int, signum: int) -> bool:
     try:
-        os.kill(pid, signal_number)
+        os.kill(pid, signum)
     except OSError:
         return False
     return True
 
 
-def send_all(pids: Iterable[int], table: Dict[int, Entry], signal_number: int) -> None:
+def send_all(pids: Iterable[int], table: Dict[int, Entry], signum: int) -> None:
     """Send a signal to the processes `pids` of `table`. A stopped process also gets SIGCONT, so
     that it can react."""
     boot = boot_id()
     for pid in pids:
         who = Identity(boot, pid, table[pid].start_ticks)
-        if (
-            send(who, signal_number)
-            and signal_number != signal.SIGKILL
-            and table[pid].state in "Tt"
-        ):
+        if send(who, signum) and signum != signal.SIGKILL and table[pid].state in "Tt":
             send(who, signal.SIGCONT)
 
 

@@ -133,19 +133,17 @@ class Gate:
         """Return the token bucket that limits such connections; None: the first message is
         incomplete."""
         try:
-            first_bytes = plain.recv(_HELLO_BYTES, socket.MSG_PEEK)
+            hello = plain.recv(_HELLO_BYTES, socket.MSG_PEEK)
         except BlockingIOError:
             return None
         except OSError:
             return self._refused
-        if self._wanted in first_bytes:
+        if self._wanted in hello:
             return self._members
-        if not first_bytes or not first_bytes.startswith(_HANDSHAKE[: len(first_bytes)]):
+        if not hello or not hello.startswith(_HANDSHAKE[: len(hello)]):
             return self._refused
-        whole = (
-            5 + int.from_bytes(first_bytes[3:5], "big") if len(first_bytes) >= 5 else _HELLO_BYTES
-        )
-        if len(first_bytes) < min(whole, _HELLO_BYTES):
+        whole = 5 + int.from_bytes(hello[3:5], "big") if len(hello) >= 5 else _HELLO_BYTES
+        if len(hello) < min(whole, _HELLO_BYTES):
             return None
         return self._strangers if self._is_known(_address_of(plain)) else self._refused
 

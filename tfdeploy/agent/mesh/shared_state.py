@@ -114,8 +114,8 @@ def _earlier(first: Optional[Abort], second: Abort) -> Abort:
 
 
 def _later_attempt(first: Optional[Ending], second: Ending) -> Ending:
-    """Return the ending of the later attempt. Of two endings of one attempt, a final one wins, then
-    the earlier one."""
+    """Return the ending of the later attempt. Of two endings of one attempt, return the final one,
+    or else the earlier one."""
     if first is None:
         return second
     return min(
@@ -126,7 +126,8 @@ def _later_attempt(first: Optional[Ending], second: Ending) -> Ending:
 
 
 def _later_round(first: Optional[GangRound], second: Optional[GangRound]) -> Optional[GangRound]:
-    """Return the later round. Of two reports of one round, the one with the earlier death wins."""
+    """Return the later round. Of two reports of one round, return the one with the earlier
+    death."""
     if first is None or second is None:
         return first or second
     return min(first, second, key=lambda fields: (-fields["n"], fields["time"], _text(fields)))

@@ -2,8 +2,9 @@
 host was rebooted. Pure.
 
 Such a host refuses connections to the mesh's port. A host that only stays silent is cut off, and
-its part of the run continues. The other hosts report a host without a minder, and report again when
-it has one. If it has none for `restart.wait`, its tasks are lost, so that no gang waits for ever.
+its part of the run continues. The other hosts report a host that loses its minder, and report again
+when the host has one. After `restart.wait` without a minder, the host's tasks are lost, so that no
+gang waits for ever.
 """
 
 from __future__ import annotations
