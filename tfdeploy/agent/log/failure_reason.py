@@ -158,13 +158,9 @@ def _explain_exception(text: str, roots: Sequence[str]) -> Optional[FailureReaso
     last = [each for each in exceptions if each.source == source][-1]
     if last.kind in _CONSEQUENCES:
         last = _cause(last, exceptions, text.split("\n")[-tracebacks.MOST_LINES :])
-    reason_text = (
-        _shortened(": ".join(part for part in (last.kind, last.message) if part)) + last.location
-    )
+    line = _shortened(": ".join(part for part in (last.kind, last.message) if part)) + last.location
     repeats = last.location and not _may_pass(last)
-    return FailureReason(
-        reason_text, (last.kind or last.message) + last.location if repeats else ""
-    )
+    return FailureReason(line, (last.kind or last.message) + last.location if repeats else "")
 
 
 def _cause(last: Raised, exceptions: List[Raised], lines: List[str]) -> Raised:
