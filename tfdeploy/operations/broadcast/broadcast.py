@@ -461,11 +461,7 @@ class Broadcast:
     def _feed_from_here(
         self, member: MemberSession, feeds: tuple[Feed, ...], report: Callable[[Exception], None]
     ) -> None:
-        """Feed the member from this machine, if the feeds say so.
-
-        If the stripes from this machine change, a new feeder is started. It asks the member again
-        which pieces it lacks.
-        """
+        """Replace the feeder if the stripes from here changed. It asks again what is missing."""
         stripes = frozenset(feed.stripe for feed in feeds if not feed.parent)
         if stripes == member.stripes_from_here:
             return
