@@ -1,5 +1,7 @@
-"""Real sshds on loopback for the contract of sessions, channels and fleets: each with its own host
-key and home."""
+"""Shared fixtures of the contract tests: real sshds on loopback.
+
+Each sshd has its own host key and its own home folder.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ def _keygen(path: Path, *words: str) -> None:
 
 
 def _await_listening(pid_file: Path, process: subprocess.Popen[bytes], log: Path) -> None:
-    """sshd writes its PidFile once it listens. Nobody connects to it: that is a penalty there."""
+    """Wait until sshd has written its PidFile, which it does once it listens.
+
+    A test connection would be a connection without a login, which sshd penalises.
+    """
 
     def listens() -> bool:
         assert process.poll() is None, log.read_text()
@@ -55,8 +60,11 @@ def _await_listening(pid_file: Path, process: subprocess.Popen[bytes], log: Path
 
 @dataclass
 class Yard:
-    """Makes hosts; `key` is the one they all let in, `known` the known_hosts file that knows
-    them."""
+    """Starts sshds on loopback.
+
+    Every host accepts the private key `key`. `known` is the known_hosts file to which the keys of
+    the hosts are added.
+    """
 
     root: Path
     key: Path
@@ -70,7 +78,8 @@ class Yard:
         _keygen(folder / "hostkey")
         port, log, config = free_ports(1)[0], folder / "log", folder / "config"
         lines = [
-            *options,  # sshd takes the first value of a keyword
+            # sshd uses the first value of a keyword, so the options of the test come first.
+            *options,
             f"Port {port}",
             "ListenAddress 127.0.0.1",
             f"HostKey {folder / 'hostkey'}",
@@ -136,13 +145,13 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
 
 @pytest.fixture(scope="module")
 def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
-    """A yard for the tests of one module that leave its hosts as they are."""
+    """Provide a yard that all tests of a module share. Those tests must not change its hosts."""
     yield from _yard(tmp_path_factory.mktemp("yard"))
 
 
 @pytest.fixture(params=["a new ssh", "the open session"])
 def way(request: pytest.FixtureRequest) -> Iterator[Callable[[Host], dict[str, Any]]]:
-    """How rsync reaches a host: what `push` and `pull` are told for it."""
+    """Return a function that returns the keyword arguments of `push` and `pull` for a host."""
     opened: list[SshSession] = []
     connector = Connector()
 
@@ -160,7 +169,10 @@ def way(request: pytest.FixtureRequest) -> Iterator[Callable[[Host], dict[str, A
 
 @pytest.fixture
 def listener() -> Iterator[Callable[[Callable[[socket.socket], None]], int]]:
-    """Starts a TCP server whose connections are given to a function; returns its port."""
+    """Return a function that starts a TCP server and returns its port.
+
+    The function takes a callback, which receives each accepted connection.
+    """
     import threading
 
     opened: list[socket.socket] = []
@@ -198,7 +210,7 @@ def with_host(sshd: Sshd, **changes: object) -> Host:
 
 @pytest.fixture
 def wires(monkeypatch: pytest.MonkeyPatch) -> Wires:
-    """What rsync would have been told."""
+    """Replace rsync by a recorder of its arguments."""
     made = Wires()
     monkeypatch.setattr("tfdeploy.operations.copy.push_data.push", made.push)
     monkeypatch.setattr("tfdeploy.operations.copy.pull.pull", made.pull)

@@ -1,5 +1,4 @@
-"""The agent's channel: how it gets there, what it answers, how it ends. The agent is the real
-one."""
+"""Test the channel to the real agent: how it is opened, what it answers, and how it ends."""
 
 from __future__ import annotations
 
@@ -257,7 +256,7 @@ def test_what_no_agent_sends_ends_the_waiting(
     yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = fleet.session(yard.host("n1").host).agent()
-    # RecursionError
+    # Parsing this JSON raises RecursionError.
     monkeypatch.setattr(agent, "_dispatch", lambda frame: json.loads("[" * 100_000))
     with pytest.raises(HostUnreachable, match="not our agent's"):
         agent.call(PING, timeout_s=20)
@@ -278,6 +277,7 @@ def test_closing_lets_go_of_whoever_waits(yard: Any) -> None:
     thread = threading.Thread(daemon=True, target=wait)
     thread.start()
     fleet.close()
-    thread.join(120)  # the call's own patience is longer
+    # The timeout of the call is longer than this one, so only close() can end the call.
+    thread.join(120)
     os.kill(agent.hello.pid, signal.SIGKILL)
     assert failed

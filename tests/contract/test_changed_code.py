@@ -1,4 +1,4 @@
-"""Code that changes while it is sent is never committed on a host."""
+"""Test that code that changes while it is sent is never committed on a host."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_release_is_committed_only_if_the_files_are_as_they_were_hashed(
     unchanged, one_at_a_time = [job.code], threading.Lock()
 
     def change_once() -> None:
-        """No host goes on before the file has changed."""
+        """Change the file once. The lock makes all hosts wait until the file has changed."""
         with one_at_a_time:
             if unchanged:
                 change(Path(unchanged.pop(), "a.txt"))

@@ -1,5 +1,7 @@
-"""How real sshds turn connections away: waited out, or named with the cause and the setting.
-Penalties are on here."""
+"""Test how tfdeploy handles connections that a real sshd closes: it retries, or fails.
+
+An error names the cause and the setting of sshd. Penalties are enabled here.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ penalises = pytest.mark.skipif(
 DEBUG = "LogLevel DEBUG"
 FAILED = "exited after unsuccessful auth attempt"
 WITHOUT_LOGIN = re.compile(r"preauth child \d+ for .* exited with status 255")
-# one refused key, then shut for 8 s
+# Reject the address for 8 s after one refused key.
 HELD_OFF = "PerSourcePenalties authfail:8 noauth:1 min:2 max:8"
 
 
@@ -51,8 +53,10 @@ def wrong_key(yard: Any) -> str:
 
 
 def await_reaped(sshd: Any, sign: str, count: int) -> None:
-    """Waits until sshd has counted what a connection was: it does so when the process of that
-    connection ends."""
+    """Wait until the log of sshd has `sign` at least `count` times.
+
+    sshd counts a failed connection only when the process of that connection ends.
+    """
     wait_for(lambda: sshd.trace().count(sign) >= count, 10, f"{count} of {sign!r} in sshd's log")
 
 
@@ -112,8 +116,10 @@ def test_a_jump_host_that_holds_this_address_off_is_waited_for_once_and_named(
 def test_a_wrong_key_and_then_the_right_one_with_the_limits_that_sshd_has_by_itself(
     yard: Any, fleet: SshFleet, told: list[tuple[str, str]], wrong_key: str
 ) -> None:
-    """Five operators with a wrong key would shut the address out; one who tries eight times costs
-    one failed login."""
+    """Test that a wrong key costs one failed login, even if the operator tries it eight times.
+
+    The default limits would reject the address after five failed logins.
+    """
     sshd = yard.host("n1", DEBUG)
     for _ in range(8):
         assert "refused the key" in refused(fleet, replace(sshd.host, identity_file=wrong_key)).what
@@ -128,7 +134,8 @@ def test_a_wrong_key_and_then_the_right_one_with_the_limits_that_sshd_has_by_its
 def test_a_refused_connection_is_asked_for_once_and_named(yard: Any, fleet: SshFleet) -> None:
     sshd = yard.host("n1", DEBUG)
     sshd.config.write_text(f"{sshd.config.read_text()}Match User nobody\nRefuseConnection yes\n")
-    sshd.process.send_signal(1)  # SIGHUP: sshd reads its configuration again
+    # SIGHUP makes sshd read its configuration again.
+    sshd.process.send_signal(1)
     wait_for(lambda: "Received SIGHUP; restarting" in sshd.trace(), 10, "sshd restarts")
     wait_for(lambda: sshd.trace().count("Server listening on") == 2, 10, "sshd listens again")
     error = refused(fleet, replace(sshd.host, user="nobody"))

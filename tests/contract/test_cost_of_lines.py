@@ -1,4 +1,7 @@
-"""What a line of a program costs here and on hosts grows as its length, whatever stands in it."""
+"""Test that the time to read a line of a program grows linearly with the line's length.
+
+This holds for any text, on the hosts and on the operator's machine.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ from tfdeploy.transport.rsync import messages
 from tfdeploy.ui.sanitise import clean_line
 
 SHORT, LONG = 2048, 4096
-LITTLE_S = 0.001  # below that, nothing is compared
+# Seconds. Shorter times are too noisy to compare.
+LITTLE_S = 0.001
 HEADS = (
     "", "1/1 ", "1/1 - a: ", "1/1 1us/step ", "] ",
         "] I0000 "

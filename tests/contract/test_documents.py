@@ -1,4 +1,4 @@
-"""What the documents say: their commands are understood, their links lead somewhere."""
+"""Test that the commands in the documents are valid and that their links have targets."""
 
 from __future__ import annotations
 
@@ -24,10 +24,13 @@ PAGES = sorted(
     ]
 )
 README_WORDS = 900
-SENTENCE_WORDS = 25  # nine of ten sentences of README have no more
+# Nine of ten sentences of the README have at most this many words.
+SENTENCE_WORDS = 25
 
-LINE_COLUMNS = 100  # but in tables and code, and where a word is longer
-CELL_WORDS = 30  # a code span counts as one
+# Tables, code and lines with a single longer word are exempt.
+LINE_COLUMNS = 100
+# A code span counts as one word.
+CELL_WORDS = 30
 _FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"^    .*", re.MULTILINE)
 _COMMAND = re.compile(r"^ *(?:\$ )?(?:export \w+=\$\()?tfdeploy ([^)|&;\n]*)", re.MULTILINE)
@@ -41,8 +44,10 @@ def name_of(page: Path) -> str:
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """The words behind each `tfdeploy` in a page's blocks of code, without lines such as `VERB
-    [--flag]`."""
+    """Yield the arguments of each `tfdeploy` command in the code blocks of a page.
+
+    Lines such as `VERB [--flag]` are not commands and are left out.
+    """
     blocks = "\n".join(_FENCED.findall(text) + _INDENTED.findall(text))
     for typed in _COMMAND.findall(blocks):
         words = shlex.split(typed, comments=True)
@@ -110,7 +115,7 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
 
 
 def headings(page: Path) -> set[str]:
-    """The anchors that GitHub gives to the headings of a page."""
+    """Return the anchors that GitHub gives to the headings of a page."""
     lines = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
 

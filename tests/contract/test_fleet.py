@@ -1,4 +1,7 @@
-"""The fleet's contract: every host's outcome, bounded, interruptible, quick to close."""
+"""Test calls to many hosts: every outcome is returned, calls are bounded and can be interrupted.
+
+Closing a fleet is quick.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,7 @@ def test_at_most_parallel_at_once(lasting: Any) -> None:
 
 
 def test_hosts_that_are_only_waited_for_wait_side_by_side(lasting: Any) -> None:
-    """As those do whose tasks take their grace to end."""
+    """Test that `waits=True` runs all hosts at once, whatever the limit `parallel` is."""
     sshd = lasting.host("w0", "MaxStartups 100")
     hosts = tuple(replace(sshd.host, name=f"w{number}") for number in range(8))
     together = threading.Barrier(len(hosts))
@@ -150,7 +153,10 @@ def test_what_retries_dials_a_silent_host_again(
 
 
 def slowed(port: int, pause_s: float) -> Callable[[socket.socket], None]:
-    """A way to the server on `port` that passes each of its words on after a pause."""
+    """Return a connection handler that forwards to the server on `port`.
+
+    It delays each block that the server sends by `pause_s` seconds.
+    """
 
     def talk(sock: socket.socket) -> None:
         there = socket.create_connection(("127.0.0.1", port))
@@ -181,7 +187,7 @@ def test_a_host_that_answers_slowly_is_not_given_up(
     began = time.monotonic()
     with SshFleet() as fleet:
         assert fleet.session(replace(sshd.host, port=port)).alive
-        # longer than the time-out, and never silent for so long
+        # The whole login takes longer than the timeout, but no single silence does.
         assert time.monotonic() - began > 3.0
 
 
@@ -208,8 +214,11 @@ with SshFleet() as fleet:
 @pytest.mark.fault("54 64 hosts with 72 descriptors")
 @pytest.mark.parametrize("most", [50, pytest.param(72, marks=pytest.mark.soak), 4096])
 def test_sixty_four_hosts_and_72_descriptors(lasting: Any, most: int) -> None:
-    """The limit is raised; where that cannot be, hosts take turns, and what has to be held on all
-    of them at once is refused."""
+    """Test that tfdeploy raises the limit of open files.
+
+    If it cannot raise the limit, it connects to a few hosts at a time. An operation that needs all
+    connections at once is refused.
+    """
     host = lasting.host(f"f{most}", "MaxStartups 200").host
     words = [
         str(host.port),

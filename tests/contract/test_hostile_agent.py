@@ -1,5 +1,8 @@
-"""A host that lies, at the seam where its answers come in: its failure in words, and nobody else's.
-No traceback, no hang, no file outside the destination, no byte that it was not meant to get."""
+"""Test that a host that sends false answers fails alone, with an error that names that host.
+
+There is no traceback, no hang, no file outside the destination, and the host gets no byte that was
+not meant for it.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,12 @@ from tfdeploy.model.answers.reading import read
 from tfdeploy.model.job import Job
 from tfdeploy.transport.agent import stream
 
-QUICK, ALL = 12, 200  # lies of each verb
-PATIENCE_S = 0.2  # in place of every time-out
-STEPS = 40  # questions, one after another, that a verb may put to the liar
+# The number of false answers for each verb: in each run of the tests, and in the soak test.
+QUICK, ALL = 12, 200
+# Seconds. Replaces every timeout in tests of a host that stays silent.
+PATIENCE_S = 0.2
+# The most consecutive calls that a verb may make to the lying host.
+STEPS = 40
 ENDLESS = (
     "run.watch",
     "tensorboard",
@@ -30,7 +36,7 @@ ENDLESS = (
     "clean.workdir",
     "clean.everything",
 )
-# the others are waited for as long as the user likes, or asked without a limit
+# The other verbs wait as long as the user likes, or have no time limit.
 STAYING = sorted(set(ANSWERS) - set(ENDLESS))
 
 
@@ -38,7 +44,7 @@ STAYING = sorted(set(ANSWERS) - set(ENDLESS))
 def test_the_honest_answers_here_are_whole(
     verb: str, wires: Wires, tmp_path: Path, job: Job
 ) -> None:
-    """So that what is refused below is refused for the lie."""
+    """Test that honest answers are accepted, so that other tests fail only because of the lie."""
     fleet = LyingFleet(lambda host, asked: None)
     for do in operations_of_verb(verb):
         outcome = do(fleet, tmp_path, job)
@@ -129,13 +135,14 @@ def _lie(
 
 
 def _within(do: Operation, fleet: LyingFleet, here: Path, job: Job, at: str) -> dict[str, Any]:
-    """What it makes of the answers. Fails where it does not end."""
+    """Return the outcomes of the operation by host. Fail if the operation does not end in time."""
     collected: list[dict[str, Any] | BaseException] = []
 
     def run() -> None:
         try:
             collected.append(do(fleet, here, job))
-        except BaseException as error:  # noqa: BLE001 - it is the test's
+        # The caller raises the exception again in the thread of the test.
+        except BaseException as error:  # noqa: BLE001
             collected.append(error)
 
     doing = threading.Thread(target=run, daemon=True)

@@ -1,8 +1,7 @@
-"""What OpenSSH says of a host key, tfdeploy's session and the ssh that rsync starts say too: one
-sshd, many known_hosts files.
+"""Test that tfdeploy and OpenSSH agree on host keys: one sshd, many known_hosts files.
 
-The session and rsync's ssh never disagree. The user's own ssh says the same, but where it knows a
-host by a certificate alone: both of ours refuse that host in words.
+The session and the ssh that rsync starts never disagree. The user's own ssh agrees too, except if
+only a certificate identifies the host: tfdeploy's session and rsync's ssh refuse such a host.
 """
 
 from __future__ import annotations
@@ -49,9 +48,11 @@ def hashed_name(name: str, salt: bytes) -> str:
 
 @dataclass(frozen=True)
 class Shown:
-    """Sshds by what they show: `all` kinds of key, `rsa` alone, `older` kinds, `certified`.
+    """The sshds by the keys that they show, and the keys themselves.
 
-    `keys`: theirs, `wrong` ones and the authority's, as words of known_hosts.
+    `hosts` has the names `all` (all kinds of key), `rsa` (only RSA), `older` (older kinds) and
+    `certified` (with a host certificate). `keys` has the keys of the hosts, the `wrong` keys and
+    the key of the authority, as words of known_hosts.
     """
 
     hosts: dict[str, Any]
@@ -85,7 +86,8 @@ def shown(lasting: Any) -> Shown:
     ]
     subprocess.run(sign, check=True)
     options = [f"HostKey {folder / kind}" for kind in KINDS]
-    often = without_penalties()  # their keys are refused a hundred times in this module
+    # This module lets the hosts' keys be refused about a hundred times.
+    often = without_penalties()
     hosts = {
         "all": lasting.host("of-all-kinds", *often, *options),
         "older": lasting.host(
@@ -99,8 +101,8 @@ def shown(lasting: Any) -> Shown:
     return Shown(hosts, keys, folder)
 
 
-# name -> (lines of known_hosts, which sshd, what OpenSSH says). {at}: [127.0.0.1]:port; {hash}: the
-# same hidden
+# name -> (lines of known_hosts, name of the sshd, what OpenSSH says). {at} is [127.0.0.1]:port, and
+# {hash} is its hashed form.
 CASES = {
     "plain": ("{at} {ed25519}", "all", "known"),
     "wrong": ("{at} {wrong_ed25519}", "all", "changed"),
@@ -125,7 +127,8 @@ CASES = {
     "negation": ("!{at},[* {ed25519}", "all", "new"),
     "negation behind": ("[*,!{at} {ed25519}", "all", "new"),
     "negation of another": ("!other,* {ed25519}", "all", "known"),
-    "negation of one name": ("!{at},* {ed25519}", "all", "known"),  # by the bare name
+    # The bare name matches.
+    "negation of one name": ("!{at},* {ed25519}", "all", "known"),
     "two exclamation marks": ("!!{at},* {ed25519}", "all", "known"),
     "several names": ("a,b,{at} {ed25519} comment", "all", "known"),
     "wrong, then right": ("{at} {wrong_ed25519}\n{at} {ed25519}", "all", "known"),
@@ -200,7 +203,7 @@ def lines_of(text: str, shown: Shown, port: int) -> bytes:
 
 
 def session_says(host: Any) -> tuple[str, str]:
-    """(state, all that it said)."""
+    """Return (state, error message) of a login by tfdeploy. The message is "" if it succeeds."""
     connector = Connector()
     try:
         connector.connect(host.name, resolve(host)).close()
@@ -212,7 +215,7 @@ def session_says(host: Any) -> tuple[str, str]:
 
 
 def ssh_says(words: list[str], folder: Path | None = None) -> str:
-    """`folder`: where it runs."""
+    """Run the ssh command in `folder` and return its state."""
     words = [*words, "true"]
     done = subprocess.run(
         words,
@@ -233,7 +236,7 @@ def rsync_s_ssh(target: Target) -> list[str]:
 
 
 def users_ssh(target: Target) -> list[str]:
-    """What the user would type, with these files and strict checks."""
+    """Return the ssh command of a user who checks strictly and uses the same known_hosts files."""
     files = [
         f"UserKnownHostsFile={' '.join(target.user_known_hosts)}",
         "GlobalKnownHostsFile=/dev/null",
@@ -245,7 +248,8 @@ def users_ssh(target: Target) -> list[str]:
         "IdentitiesOnly=yes",
         "UpdateHostKeys=no",
     ]
-    options.append("KexAlgorithms=curve25519-sha256")  # the default costs three times as much
+    # The default key exchange takes three times as long.
+    options.append("KexAlgorithms=curve25519-sha256")
     words = [
         "ssh",
         "-F",
@@ -261,7 +265,7 @@ def users_ssh(target: Target) -> list[str]:
 
 
 def all_say(host: Any) -> tuple[str, str, str]:
-    """What the session, rsync's ssh and the user's ssh say."""
+    """Return the states that the session, rsync's ssh and the user's ssh report."""
     target = resolve(host)
     return session_says(host)[0], ssh_says(rsync_s_ssh(target)), ssh_says(users_ssh(target))
 
@@ -319,7 +323,7 @@ def test_files_that_are_missing_odd_or_someone_else_s_mean_the_same_to_all(
 @pytest.mark.parametrize(
     ("address", "name", "state"),
     [
-        # ssh writes every address in its usual form before it looks it up
+        # ssh normalises every address before it looks the address up.
         ("127.1", "127.0.0.1", "known"),
         ("127.1", "127.1", "new"),
         ("::FFFF:7f00:1", "::ffff:127.0.0.1", "known"),
@@ -388,8 +392,10 @@ ENDS = [b""] * 3 + [b" comment", b"\r", b" c\0d", b"\t", b"#"]
 
 
 def random_line(chance: random.Random, keys: list[bytes]) -> bytes:
-    """A line of known_hosts, or something near one. No letter of a key is exchanged: only ssh sees
-    a point on no curve."""
+    """Return a random line of known_hosts, valid or almost valid.
+
+    The letters of a key are never changed, because only ssh checks that a point is on its curve.
+    """
     kind, key = chance.choice(keys).split()
     kind = chance.choice(KINDS_OF_KEY) if chance.random() < 0.15 else kind
     names = b",".join(chance.choices(NAMES + LONG_NAMES, k=chance.choice([1, 1, 2, 3, 4])))
@@ -435,7 +441,7 @@ def test_a_host_with_a_certificate_alone_is_refused_in_words(shown: Shown, tmp_p
 
 @pytest.fixture
 def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Writes the `~/.ssh/config` of an operator who has nothing else."""
+    """Return a function that writes the operator's only `~/.ssh/config`."""
     (tmp_path / ".ssh").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("KNOWN", "of-the-environment")

@@ -1,4 +1,4 @@
-"""Lies that were believed once, each by itself; test_hostile_agent.py draws any others."""
+"""Test false answers that tfdeploy once accepted; test_hostile_agent.py makes random ones."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def bitmap(rows: int) -> str:
     ).decode()
 
 
-ASKED_FOR = {  # verb and answer, and what is said of it
+# case -> (verb, answer, expected part of the error)
+ASKED_FOR = {
     "an ignored file": (
         "release.begin",
         {**BEGUN, "missing": ["a.txt", "secret"]},
@@ -256,7 +257,7 @@ NEWS: dict[str, list[Any]] = {
 def test_who_follows_a_run_is_not_held_up_by_nonsense(
     case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # of a connection that breaks, as NaN breaks it
+    # NaN breaks the connection, so the follower waits this long for the host.
     monkeypatch.setattr("tfdeploy.operations.watch.follow.SILENT_S", 1.0)
     said = HonestAnswer([(item, b"") for item in NEWS[case]], {})
     told: list[Event] = []
@@ -277,7 +278,7 @@ def test_who_follows_a_run_is_not_held_up_by_nonsense(
 
 
 def in_time(act: Callable[[], Any]) -> Any:
-    """What it returns, within 20 s."""
+    """Return the result of `act`. Fail if it takes too long."""
     collected: list[Any] = []
     thread = threading.Thread(target=lambda: collected.append(act()), daemon=True)
     thread.start()
@@ -318,7 +319,7 @@ def test_a_log_that_makes_no_sense_ends(case: str, followed: bool) -> None:
 
 
 class Clock:
-    """Each look at it takes a minute."""
+    """A clock that advances by one minute at each reading."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -451,7 +452,7 @@ def test_metrics_of_event_files_are_told_of_a_hosts_own_tasks_alone() -> None:
 
 
 def test_no_host_says_which_files_run_as_the_account_of_the_others() -> None:
-    """By a setuid or setgid bit in the listing of data that lies there."""
+    """Test that setuid and setgid bits in a host's listing of its data are dropped."""
     rows = Listing()
     for path, kind, mode in ((b"", "d", 0o3755), (b"tool", "f", 0o6755)):
         size = 4 if kind == "f" else 0
@@ -506,7 +507,7 @@ def test_whoever_is_said_to_hold_a_lock_the_others_are_served(
 
 
 def test_no_host_speaks_for_another_one_about_runs() -> None:
-    """The one that is asked last lies about the first."""
+    """Test that the last host that answers cannot change the state of the first one."""
     lie = honest_answer("runs", OTHER, {}).value[0]
     first = honest_answer("run.status", LIAR, {}).value
     lie["host_state"] = {**first["host_state"], "phase": "committed"}

@@ -1,5 +1,7 @@
-"""The job's lock on many hosts, for operators who want different ones: nobody waits for ever, and
-the loser is told."""
+"""Test the lock of a job on many hosts if several operators want different sets of hosts.
+
+No operator waits forever, and the operator who does not get the lock is informed.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def ask(
 
 
 class Taking(threading.Thread):
-    """Wants the locks of all hosts, in a thread; holds them until `let_go`."""
+    """A thread that acquires the locks of all hosts and holds them until `let_go` is set."""
 
     def __init__(self, fleet: SshFleet, hosts: dict[str, Any], operation: str) -> None:
         super().__init__(daemon=True)
@@ -77,8 +79,10 @@ def test_two_that_want_different_hosts_do_not_wait_for_each_other(fleets: Any) -
     assert ask(bert, hosts["n2"], "sync")
     taking = Taking(anna, hosts, "sync")
     wait_for(lambda: taking.said, 20, "anna waits")
-    assert not ask(looker, hosts["n1"], "sync")  # it holds what comes before
-    assert ask(bert, hosts["n3"], "sync", wait_s=20)  # and nothing that comes after
+    # The waiting operator holds the hosts before n2.
+    assert not ask(looker, hosts["n1"], "sync")
+    # The waiting operator holds no host after n2.
+    assert ask(bert, hosts["n3"], "sync", wait_s=20)
     assert taking.said == [
         "waiting for the sync of bert@berts-laptop (pid 7) since 2026-11-21 08:33:20Z"
     ]
@@ -102,7 +106,8 @@ def test_of_two_launches_the_one_that_was_first_wins(fleets: Any) -> None:
         taking.error.what
         == "job job is locked by the launch of bert@berts-laptop (pid 7) since 2026-11-21 08:33:20Z"
     )
-    assert ask(bert, hosts["n1"], "launch", wait_s=20)  # the loser keeps nothing
+    # The operator who failed has released all locks.
+    assert ask(bert, hosts["n1"], "launch", wait_s=20)
 
 
 def test_all_hosts_that_are_away_are_told_of_at_once(fleets: Any) -> None:
@@ -119,8 +124,7 @@ def test_all_hosts_that_are_away_are_told_of_at_once(fleets: Any) -> None:
 
 @pytest.mark.fault("28 an operator whose lock another has taken since")
 def test_who_lost_the_lock_to_another_changes_nothing_there(fleets: Any) -> None:
-    """Anna's agent is killed, Bert syncs meanwhile, and Anna goes on in the session that she
-    has."""
+    """Test a lost lock: Anna's agent is killed, Bert syncs, and Anna uses her session again."""
     hosts, anna, bert, _ = fleets
     host, where = hosts["n1"], {"job": "job", "name": "d", "bytes": 1}
     with locked(anna, (host,), "job", "sync", ANNA, lambda event: None):
@@ -138,7 +142,7 @@ def test_who_lost_the_lock_to_another_changes_nothing_there(fleets: Any) -> None
             "the lock of job job was lost here, and has since been taken for the sync of "
             "bert@berts-laptop (pid 7)",
         )
-        # what ends a run needs no lock
+        # A call that ends a run needs no lock.
         assert again.call(RUN_ABORT, {"job": "job", "run": "r1"}) is not None
     with locked(anna, (host,), "job", "sync", ANNA, lambda event: None):
         anna.session(host).agent().call(DATA_BEGIN, where)
@@ -155,7 +159,7 @@ def test_who_lost_only_the_session_goes_on(fleets: Any) -> None:
 
 
 def lost_for(fleet: SshFleet, host: Any, before: Any) -> Any:
-    """The channel after the one that was lost."""
+    """Wait for the channel that replaces the lost channel `before`, and return it."""
     return wait_for(
         lambda: (session := fleet.session(host).agent()) is not before and session,
         20,

@@ -1,5 +1,7 @@
-"""Who is let in, and by what: keys in files, agents and certificates, second factors; one clear
-cause for each refusal."""
+"""Test which logins succeed: by key files, agents and certificates, and with second factors.
+
+Each refusal has one clear cause.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,7 @@ def test_key_files_that_are_missing_locked_or_garbage_are_named(yard: Any, fleet
 
 @contextlib.contextmanager
 def agent_on(place: Path) -> Iterator[dict[str, str]]:
-    """A real ssh-agent, and the environment in which ssh-add talks to it."""
+    """Start a real ssh-agent on the socket `place` and yield the environment for ssh-add."""
     process = subprocess.Popen(["ssh-agent", "-D", "-a", str(place)], stdout=subprocess.DEVNULL)
     wait_for(place.exists, 5, "the ssh-agent listens")
     try:
@@ -104,7 +106,7 @@ def ssh_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 @pytest.fixture
 def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Writes the `~/.ssh/config` of an operator who has nothing else."""
+    """Return a function that writes the operator's only `~/.ssh/config`."""
     home = tmp_path / "operator"
     (home / ".ssh").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home))
@@ -118,7 +120,7 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
 
 
 def pushes(target: Any, folder: Path) -> int:
-    """How rsync's ssh ends for that target."""
+    """Return the exit code of rsync's ssh for the target."""
     words = [*ssh_argv(target), "--", target.name, "true"]
     return subprocess.run(
         words, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False
@@ -137,7 +139,7 @@ def test_identity_agent_is_asked_by_sessions_and_by_rsync_s_ssh_alike(
         session = fleet.session(host)
         assert session.run(("true",)).exit_code == 0
         assert pushes(session.target, tmp_path) == 0
-        # the usual one holds it too
+        # The default agent also holds the key, but must not be used.
         subprocess.run(["ssh-add", "-q", str(yard.key)], check=True, stderr=subprocess.DEVNULL)
         configured("Host *\n  IdentityAgent none\n")
         assert "no key to log in with" in refused(fleet, replace(host, name="n2")).what
@@ -257,7 +259,7 @@ def test_an_agent_that_refuses_to_sign_is_named(
 ) -> None:
     host = replace(yard.host("n1").host, identity_file=f"{yard.key}.pub")
     monkeypatch.setenv("SSH_ASKPASS", "/bin/false")
-    # each use is asked for
+    # The option -c makes the agent ask before each use of the key.
     subprocess.run(["ssh-add", "-q", "-c", str(yard.key)], check=True, stderr=subprocess.DEVNULL)
     assert "refused to sign" in refused(fleet, host).what
 

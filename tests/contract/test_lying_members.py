@@ -1,5 +1,7 @@
-"""Members of a broadcast that lie, five of eight: each is out within its time, the others have all,
-and are not locked."""
+"""Test a broadcast in which five of eight members send false reports.
+
+Each liar fails in time. The other members get all data and keep no lock.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ from tfdeploy.operations.sync import sync_job
 LIARS, OTHERS = ("n1", "n2", "n3", "n4", "n5"), ("n6", "n7", "n8")
 TOTAL = 3 << 20
 STILL_S, CALL_S, LOOK_S = 4.0, 2.0, 6.0
-# what the phases after one another may take; nothing else is waited for
+# Seconds: the timeouts of the consecutive phases, and a margin. Nothing else may wait.
 WITHIN_S = STILL_S + LOOK_S + CALL_S + 6.0
 DEAF: dict[str, list[Item]] = {
     f"broadcast.{verb}": [{"value": {}}] for verb in ("feeds", "roots", "put")
@@ -41,7 +43,7 @@ JOIN = "broadcast.join"
 
 
 def without_progress(verb: str, item: Item) -> Item | None:
-    """The port alone, of all that a member reports."""
+    """Pass on only the port of all that a member reports."""
     return item if verb != JOIN or "port" in item else None
 
 
@@ -145,7 +147,7 @@ def test_the_others_have_all_and_are_not_locked(
     assert not syncing.is_alive(), "the sync does not end"
     print(f"{lie}: {watch.seconds:.1f} s")
     assert all(isinstance(collected[host], Synced) for host in OTHERS), collected
-    # what a host says of its own files cannot be verified
+    # tfdeploy cannot verify what a host reports about its own files.
     if lie != "it has all, and feeds nobody":
         assert all(isinstance(collected[host], TfdeployError) for host in LIARS), collected
 

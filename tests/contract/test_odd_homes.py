@@ -1,5 +1,4 @@
-"""Homes whose names are not UTF-8, of the operator and of a host: every verb works, as on any other
-machine."""
+"""Test that every verb works if the home folder of the operator or a host is not UTF-8."""
 
 from __future__ import annotations
 
@@ -36,8 +35,10 @@ class Said:
 def run(
     yard: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Any:
-    """Types a command at an operator's whose home, like the host's, has a name that is not
-    UTF-8."""
+    """Return a function that runs a tfdeploy command.
+
+    The homes of the operator and of the host have names that are not UTF-8.
+    """
     port = yard.host("host\udcff").port
     home, folder = tmp_path / "operator\udcfe", tmp_path / "work"
     (home / ".ssh").mkdir(parents=True)
@@ -90,7 +91,7 @@ def test_homes_that_are_not_utf8_are_no_obstacle(run: Any) -> None:
 def test_a_user_without_a_name_is_told_what_to_write(
     run: Any, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """`error`: what getpass raises before Python 3.13, and since."""
+    """Test both errors of getpass: KeyError before Python 3.13, and OSError since."""
     name_here = pwd.getpwuid(os.getuid()).pw_name
 
     def nobody() -> Any:

@@ -1,5 +1,7 @@
-"""Files back from a host, over real sshds: what comes, what goes on, and what no host can make us
-write."""
+"""Test pulls of files over real sshds: which files arrive and which pulls are resumed.
+
+No host can make tfdeploy write outside the destination.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ ODD_NAMES = [
 
 @pytest.fixture
 def there(tmp_path: Path) -> Path:
-    """A tree on the "host"."""
+    """Return the tree of files on the host."""
     root = tmp_path / "tree the're"
     for name in ODD_NAMES:
         path = os.path.join(os.fsencode(root), name)
@@ -105,8 +107,7 @@ def test_a_name_that_leads_out_is_refused_before_anything_is_asked(
 def test_what_a_link_leads_to_is_not_written_to(
     yard: Any, there: Path, here: Path, tmp_path: Path
 ) -> None:
-    """The host shows a link where a folder is said to be: neither the link nor what is behind it
-    comes."""
+    """Test that neither a symbolic link nor its target arrives if the host shows links."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (there / "out").symlink_to(outside)
@@ -118,7 +119,7 @@ def test_what_a_link_leads_to_is_not_written_to(
 
 
 def lying(yard: Any, root: Path) -> Any:
-    """A host that answers every request with the whole of `root`, whatever was asked for."""
+    """Return a host that answers every request with all of `root`."""
     return yard.host(
         "liar",
         "ForceCommand cat /dev/null; exec rsync --server --sender -rpt . "
@@ -142,7 +143,7 @@ def test_a_host_that_answers_with_other_files_writes_nowhere_else(
 
 
 def slow(yard: Any) -> Any:
-    """A host whose rsync sends 20 MB/s."""
+    """Return a host whose rsync sends at most 20 MB/s."""
     limit = 'sed "s/--server/--server --bwlimit=20000/"'
     return yard.host("slow", f'ForceCommand eval "$(printf %s "$SSH_ORIGINAL_COMMAND" | {limit})"')
 

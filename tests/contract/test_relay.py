@@ -1,5 +1,4 @@
-"""A run is over on one host, which the others do not hear and we do: whoever follows it carries the
-word."""
+"""Test that a follower relays the end of a run to hosts that cannot reach the deciding host."""
 
 from __future__ import annotations
 
@@ -40,15 +39,18 @@ raise SystemExit(int(open("go").read()))
 
 @pytest.fixture
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NearFleet]:
-    """ps on n1, the deciding worker on n2. Neither believes the other's certificate: they are cut
-    from each other."""
+    """Return two hosts that cannot reach each other: the ps on n1, the deciding worker on n2.
+
+    Neither host accepts the other's certificate.
+    """
     agent_dir = str(tmp_path / "agent")
     zipfile.ZipFile(io.BytesIO(archive.agent_zip())).extractall(agent_dir)
     monkeypatch.setattr(folder, "AGENT_DIR", agent_dir)
     monkeypatch.setattr(relay, "WAIT_S", 1.0)
     each_its_own = {host: certificates("r1", ["n1", "n2"])[host] for host in ("n1", "n2")}
     monkeypatch.setattr(prepare_blobs, "certificates", lambda run, hosts: each_its_own)
-    monkeypatch.setattr(launching, "check_links", lambda fleet, plan: None)  # it would find the cut
+    # The check of the links would detect that the hosts cannot reach each other.
+    monkeypatch.setattr(launching, "check_links", lambda fleet, plan: None)
     near_fleet = NearFleet(tmp_path, agent_dir, "n1", "n2")
     yield near_fleet
     near_fleet.end_all()
@@ -86,7 +88,7 @@ def test_who_follows_the_run_carries_the_word(
 ) -> None:
     plan, told = launched(fleet, tmp_path), []
     (tmp_path / "go").write_text(str(code))
-    # at once with its content
+    # The rename makes the file appear with its content.
     (tmp_path / "go").rename(Path(fleet.paths("n2", "cut", "r1").cwd, "go"))
     wait_for(
         lambda: fleet.paths("n2", "cut", "r1").state().phase == "ended",
@@ -141,11 +143,12 @@ def state(host: str, phase: str, **given: Any) -> wire.HostRunState:
     ("states", "uninformed_hosts"),
     [
         ([state("n1", "committed"), state("n2", "committed")], None),
-        ([state("n1", "committed"), state("n2", "ended")], None),  # it had done its part
+        # n2 has finished its own part only.
+        ([state("n1", "committed"), state("n2", "ended")], None),
         ([state("n1", "committed"), state("n2", "ended", marks={"decided": 1.0})], ("n2", ("n1",))),
         ([state("n1", "committed"), state("n2", "ending", abort_reason="x")], ("n2", ("n1",))),
         ([state("n1", "committed"), state("n2", "ending", stop_requested=True)], ("n2", ("n1",))),
-        # it is just being told
+        # The stop request is still on its way to the other host.
         ([state("n1", "committed"), state("n2", "committed", stop_requested=True)], None),
         (
             [

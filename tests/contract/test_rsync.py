@@ -1,4 +1,4 @@
-"""rsync over the same target as the sessions, against real sshds."""
+"""Test rsync to real sshds, with the same target as the sessions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The session's contract: what it runs, whom it trusts, and one clear cause for everything that
-fails."""
+"""Test a session: which commands it runs, which host keys it trusts, and one cause per failure."""
 
 from __future__ import annotations
 
@@ -190,7 +189,8 @@ def test_a_dead_jump_host_is_named_and_not_the_host_behind_it(
     sshd = inner.host
     mute = listener(lambda sock: None)
     for port, why in ((1, "refuses connections"), (mute, "says nothing within 1 s")):
-        with monkeypatch.context() as patch:  # a way that is well may take longer
+        # The short timeout holds only here, because a working connection may take longer.
+        with monkeypatch.context() as patch:
             patch.setattr(connect, "CONNECT_S", 1.0)
             said = refused(
                 fleet, replace(sshd, name=f"n{port}", jump=f"{user}@127.0.0.1:{port}")
@@ -267,7 +267,7 @@ def test_every_login_shell_reads_it_alike(shell: str) -> None:
 
 
 class MuteTransport(paramiko.Transport):
-    """Of an sshd that answers all that keeps a connection alive, and no request of a channel."""
+    """The transport of an sshd that answers keepalives but no channel request."""
 
     _channel_handler_table: ClassVar[dict[int, Any]] = {
         **paramiko.Transport._channel_handler_table,  # type: ignore[attr-defined]
@@ -277,13 +277,13 @@ class MuteTransport(paramiko.Transport):
 
 class Welcome(paramiko.ServerInterface):
     def check_auth_publickey(self, username: str, key: Any) -> int:
-        return 0  # AUTH_SUCCESSFUL
+        return 0  # paramiko.AUTH_SUCCESSFUL
 
     def get_allowed_auths(self, username: str) -> str:
         return "publickey"
 
     def check_channel_request(self, kind: str, chanid: int) -> int:
-        return 0  # OPEN_SUCCEEDED
+        return 0  # paramiko.OPEN_SUCCEEDED
 
 
 @pytest.mark.fault("59 an sshd that lets us in and never starts a command")

@@ -1,4 +1,4 @@
-"""trust: scan, record, and then the sessions know them; a changed key is never replaced."""
+"""Test `trust`: recorded keys are accepted by sessions, and a changed key is never replaced."""
 
 from __future__ import annotations
 
@@ -68,8 +68,11 @@ def test_hosts_behind_an_unknown_jump_host_come_second(yard: Any) -> None:
 def between(
     listener: Callable[[Callable[[socket.socket], None]], int],
 ) -> Iterator[Callable[..., int]]:
-    """between(*ports): a stranger on the way, who passes each connection on to the next of the
-    ports; the last one stays."""
+    """Return a function between(*ports), which starts a proxy and returns the port of the proxy.
+
+    The proxy forwards each connection to the next port of the list, and all later ones to the last
+    port.
+    """
 
     opened: list[socket.socket] = []
 
@@ -130,7 +133,8 @@ def test_a_host_that_shows_another_key_each_time_gets_the_one_that_was_shown(
     with SshFleet() as fleet:
         assert changed.outcome.fingerprint in refused(fleet, host).what
     with pytest.raises(HostFailed, match="meanwhile"):
-        trust.renew(changed)  # what the user agreed to lose is no longer what is there
+        # The host shows another key than the one that the user agreed to replace.
+        trust.renew(changed)
 
 
 def test_a_jump_host_is_renewed_by_its_name(yard: Any) -> None:
@@ -154,7 +158,7 @@ def test_names_are_hidden_where_the_file_hides_names_or_ssh_would(
     yard: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = yard.host("n1", known=False), yard.host("n2", known=False)
-    # some systems say HashKnownHosts
+    # The configuration of some systems sets HashKnownHosts.
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.ask", lambda *_: {})
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.hashes_names", lambda _: False)
     trust.record(trust.scan((one.host,)))

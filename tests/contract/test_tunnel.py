@@ -1,5 +1,4 @@
-"""A tunnel over the session that is open: bytes both ways, half closes, refusals, and its end. Real
-sshds."""
+"""Test a tunnel over an open session to a real sshd: data both ways, half-close, refusal, end."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ def fleet() -> Iterator[SshFleet]:
 
 
 def echo(sock: socket.socket) -> None:
-    """Sends back what comes, and the end only after the end came."""
+    """Read until end of file, then send the bytes back in reverse order and close."""
 
     def talk() -> None:
         with contextlib.suppress(OSError), sock:
@@ -79,7 +78,7 @@ def test_it_ends_when_it_is_closed_and_with_its_session(
     fleet.close()
     try:
         assert ask(second.port, b"x") == b""
-    # however far it came: refused, reset, or ended before our own end was said
+    # The connection may have been refused, reset, or closed before this side shut it down.
     except OSError as error:
         assert error.errno in (errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN), (
             error

@@ -1,5 +1,4 @@
-"""A launch is whole: however late, slow or lost one host is, either all of the run is up, or
-nothing of it is left."""
+"""Test that a launch starts the whole run or leaves nothing, even if a host is slow or lost."""
 
 from __future__ import annotations
 
@@ -38,8 +37,10 @@ def agent_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 class Operator:
-    """Launches a program as ps on n1 and as worker on n2; by `limits` a test says for how long
-    hosts wait for start and commit."""
+    """Launches a program as ps on n1 and as worker on n2.
+
+    `limits` sets how many seconds the hosts wait for start and commit.
+    """
 
     def __init__(self, fleet: NearFleet, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fleet, self.root, self._monkeypatch = fleet, root, monkeypatch
@@ -82,7 +83,7 @@ class Operator:
         return self.fleet.alive(run, self.job.name)
 
     def has_given_up(self, run: str, host: str) -> bool:
-        """Prepared in vain: nothing of it is left there."""
+        """Return True if the host has removed everything that it prepared for the run."""
         return not os.path.exists(self.fleet.paths(host, self.job.name, run).run_dir)
 
     def phase(self, run: str, host: str) -> str:
@@ -121,11 +122,13 @@ def failed(operator: Operator, run: str) -> TfdeployError:
 def test_a_host_that_gave_up_before_its_start_fails_the_launch(
     operator: Operator, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
-    """A cut between the hosts, and a start that reaches the ps after its minute: the worker alone
-    is no run."""
+    """Test a launch whose hosts cannot reach each other and whose ps gets its start too late.
+
+    A worker alone is no run.
+    """
     operator.program(program)
     operator.limits(1.0)
-    # no mesh: a cut
+    # The hosts have no certificates, so they cannot reach each other.
     monkeypatch.setattr(
         prepare_blobs, "certificates", lambda run, parts: {host: {} for host in parts}
     )
@@ -170,7 +173,8 @@ def test_a_host_that_has_given_up_is_no_firewall(operator: Operator) -> None:
         if (host, verb) == ("n2", "run.prepare"):
             held_until(lambda: operator.phase("r1", "n1") == "ended")
             answer = do()
-            held_until(lambda: operator.has_given_up("r1", "n2"))  # it has heard of it
+            # n2 knows by now that n1 has given up.
+            held_until(lambda: operator.has_given_up("r1", "n2"))
             return answer
         return do()
 
@@ -259,7 +263,7 @@ def test_a_refusal_hides_no_host_that_is_away(
     assert (
         error.exit_code == exit_code and other.what in error.what and "there is one" in error.what
     )
-    # a port that is taken is not all that is wrong
+    # A retry with other ports would not help, because another host has failed too.
     assert operator.fleet.asked.count(("n2", "run.prepare")) == 1
 
 
