@@ -1,4 +1,4 @@
-"""The scripts of `benchmarks/` import each other by their names alone."""
+"""Add the simulator's folder to sys.path: its scripts import each other by name alone."""
 
 import sys
 from pathlib import Path

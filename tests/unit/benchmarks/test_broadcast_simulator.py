@@ -1,4 +1,4 @@
-"""The simulator of a broadcast: both of its ways agree, and both know what a link bears."""
+"""Test the simulator of a broadcast: both models agree, and neither exceeds a link's capacity."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def run(moves: MakesTransfer, **said: Any) -> tuple[Scenario, Outcome]:
 
 
 def times(moves: MakesTransfer, **said: Any) -> float:
-    """How many times the wire until the last host that is as quick as others was complete."""
+    """Return the completion time of the last host that is not slow, in multiples of the wire time.
+
+    The wire time is `Scenario.wire_s`.
+    """
     scenario, outcome = run(moves, **said)
     assert outcome.lacking == 0
     return (
@@ -97,7 +100,7 @@ def test_flowing_bytes_are_as_quick_as_pieces(fate: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("fate", FATES)
 def test_with_a_hundred_hosts_too(fate: str) -> None:
-    """500 MB at 100 Mbit/s: 1,900 pieces."""
+    """Test that both models agree on 500 MB in 1,900 pieces at 100 Mbit/s."""
     said = {"hosts": 100, "total_bytes": 5 * 10**8, **FATES[fate]}
     assert times(Flow, **said) == pytest.approx(times(Pieces, **said), rel=0.05)
 

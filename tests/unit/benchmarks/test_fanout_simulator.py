@@ -1,4 +1,4 @@
-"""Connects and news among many hosts, simulated."""
+"""Test the simulation of many hosts: connections to the hosts, and messages among the hosts."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ BEFORE = [
 
 @pytest.fixture
 def beginning(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LaunchDashboard, list[Event]]]:
-    """A launch dashboard, and the list of events that were shown as text. Nothing is drawn."""
+    """Return a launch dashboard that draws nothing, and the list of events that it shows as text."""
 
     @contextmanager
     def undrawn(self: Dashboard) -> Iterator[None]:

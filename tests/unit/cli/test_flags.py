@@ -46,7 +46,8 @@ HONOUR = (
     "ssh",
 )
 REFUSE = ("stop", "compare", "docs", "init", "lab")
-WORDS = {  # what a verb cannot do without
+# The arguments that a verb requires.
+WORDS = {
     "ssh": ["n1"],
     "lab": ["up", "3"],
     "exec": ["--", "true"],
@@ -148,7 +149,8 @@ def test_a_stop_that_is_bounded_from_outside_is_refused(
     monkeypatch.setenv("TFDEPLOY_LIMIT", "n3")
     assert main(["stop"]) == 2
     assert "TFDEPLOY_LIMIT is not accepted: a run is stopped as a whole" in capsys.readouterr().err
-    assert main(["docs"]) == 0  # it asks no host: what is exported for others is no error
+    # docs asks no host, so the exported variable is not an error.
+    assert main(["docs"]) == 0
 
 
 @pytest.mark.parametrize("verb", sorted(set(VERBS) - {"exec", "launch", "ssh"}))
@@ -247,7 +249,8 @@ def test_what_to_type_next_has_the_files_that_were_given(monkeypatch: pytest.Mon
         "192.0.2.1 and tfdeploy have no cipher",
     ):
         assert flags.full_command(text) == text
-    monkeypatch.setenv("TFDEPLOY_INVENTORY", "my hosts.yaml")  # what is exported needs no words
+    # A setting from the environment is not repeated in the command.
+    monkeypatch.setenv("TFDEPLOY_INVENTORY", "my hosts.yaml")
     assert flags.full_command("tfdeploy setup") == "tfdeploy setup -j a.yaml"
     assert CommonFlags().full_command("tfdeploy setup") == "tfdeploy setup"
 
@@ -301,7 +304,7 @@ def test_a_launch_on_a_part_of_the_hosts_says_whose_keep_it_does_not_know(
         "hosts:\n" + "".join(f"  n{n}: {{address: 127.0.0.{n}, port: 9}}\n" for n in range(1, 5))
     )
     Path("tfdeploy.yaml").write_text(f"mode: local\ncommand: [python, train.py]\n{keep}")
-    # nothing is there to plan with
+    # No host answers here, so the launch fails after it has printed the note.
     assert main(["launch", "-i", "hosts.yaml", "--limit", "n1", "--dry-run"]) in (2, 4)
     assert ("n[2-4] were not asked for a newer keep" in capsys.readouterr().err) == bool(keep)
 
@@ -337,6 +340,7 @@ def test_a_host_of_the_run_that_the_inventory_lacks_can_be_named(bound: dict[str
         for name in ("n1", "n3")
     )
     assert RunStore(state_root(os.environ)).save(replace(PLAN, hosts=ran_on))
-    fleet: Any = None  # nobody is asked
+    # Choosing the run asks no host.
+    fleet: Any = None
     meant = choose_run(OneRunFlags(inventory="k.yaml", run_prefix="digits-1", **bound), fleet)
     assert (meant.plan.run, meant.only_hosts) == ("digits-1", {"n3"})

@@ -67,7 +67,7 @@ class Operator:
         return subprocess.CompletedProcess(argv, client.returncode, output, errors)
 
     def host(self, *args: str, env: Mapping[str, str | None] | None = None) -> tuple[str, str]:
-        """Return the name of the inventory's host, and what was printed on stderr."""
+        """Return the name of the inventory's host, and the text on stderr."""
         done = self.run("inventory", "--json", *args, env=env)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)["hosts"][0]["name"], done.stderr
@@ -109,7 +109,8 @@ def test_a_job_file_named_from_another_folder_has_its_inventory_beside_it(
         assert project.host("-j", path)[0] == "own"
     assert project.host(env={"TFDEPLOY_JOB": "../../project"})[0] == "own"
     done = project.run("launch", "--dry-run", "-j", "../../project")
-    assert done.returncode == 4, done.stderr  # it has a host, which nobody answers at
+    # The job has a host, and nothing answers at its address.
+    assert done.returncode == 4, done.stderr
 
 
 def test_an_inventory_beside_the_job_file_counts_more_than_one_here(project: Operator) -> None:
@@ -258,7 +259,7 @@ def test_a_found_file_that_another_user_can_change_is_refused_and_named_it_is_wa
 
 @pytest.mark.needs("other accounts")
 def test_root_is_told_all_flags_that_a_checkout_of_another_user_needs(project: Operator) -> None:
-    """This happens in a container with the project mounted into it."""
+    """Test a checkout that belongs to another user, as in a container with a mounted project."""
     project.cwd = project.home / "project"
     for path in (project.cwd, *project.cwd.rglob("*")):
         os.chown(path, STRANGER, STRANGER)
@@ -274,7 +275,7 @@ def test_root_is_told_all_flags_that_a_checkout_of_another_user_needs(project: O
 def test_a_job_file_that_a_stranger_put_above_the_project_counts_for_nothing(
     operator: Operator,
 ) -> None:
-    """Anybody may do this in /tmp."""
+    """Test that a stranger's job file is ignored. Any user can write one in /tmp."""
     (operator.home / "shared").mkdir()
     (operator.home / "shared").chmod(0o1777)
     planted = operator.write("shared/tfdeploy.yaml", JOB)

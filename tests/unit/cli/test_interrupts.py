@@ -15,7 +15,7 @@ import pytest
 
 from support.waiting import wait_for
 
-# A verb that can be rolled back, and says on its way what it does, as launch does.
+# A verb that can be rolled back and that reports progress, as launch does.
 VERB = """
 import sys, time
 from pathlib import Path
@@ -88,7 +88,7 @@ def test_a_signal_rolls_back_and_is_what_it_ends_by(
     process = start()
     process.send_signal(number)
     wait_for((tmp_path / "back").exists, 20, "it rolls back")
-    # a shell, the kernel and a terminal each say it
+    # A shell, the kernel and a terminal may each send the signal again.
     for again in (signal.SIGHUP, number, signal.SIGHUP):
         process.send_signal(again)
     (tmp_path / "go").touch()

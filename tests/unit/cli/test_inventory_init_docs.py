@@ -174,7 +174,8 @@ def ask(project_folder, answers, *args):
         try:
             while block := os.read(ours, 4096):
                 output += block
-        except OSError:  # the terminal's other end is closed
+        # The program has closed its end of the terminal.
+        except OSError:
             pass
         assert process.wait(120) == 0
     os.close(ours)

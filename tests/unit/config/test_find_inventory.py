@@ -1,4 +1,4 @@
-"""Which inventory counts: the flag's, the environment's, the job's, or the only one there."""
+"""Test which inventory is used: of the flag, the environment, the job, or the only one present."""
 
 import pytest
 
@@ -46,7 +46,7 @@ class TestFinding:
         for options, source in (
             (("nowhere.yaml",), "-i"),
             ((None, "gone.yaml"), "$TFDEPLOY_INVENTORY"),
-            # the flag's default is taken from there
+            # The default of the flag comes from the environment variable.
             (("gone.yaml", "gone.yaml"), "$TFDEPLOY_INVENTORY"),
             ((None, None, "x"), "the job file"),
         ):

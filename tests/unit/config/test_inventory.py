@@ -1,4 +1,4 @@
-"""Inventories as people write them, and what they are told when something is wrong."""
+"""Test how inventories are read, and what the errors for invalid ones say."""
 
 from pathlib import Path
 
@@ -31,8 +31,10 @@ roles:
 
 @pytest.fixture
 def load(tmp_path, monkeypatch):
-    """load(text or bytes): the inventory of a file lab.yaml with this content, in the current
-    folder."""
+    """Return a function load(text or bytes).
+
+    It writes the content to lab.yaml in the current folder and returns the inventory.
+    """
     monkeypatch.chdir(tmp_path)
 
     def load(content):

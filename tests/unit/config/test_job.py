@@ -1,4 +1,4 @@
-"""Job files as people write them, and what they are told when something is wrong."""
+"""Test how job files are read, and what the errors for invalid ones say."""
 
 import shutil
 from pathlib import Path
@@ -37,7 +37,10 @@ metrics: {loss: 'cost=([\d.]+)', acc: 'acc (?:is )?([\d.]+)'}
 
 @pytest.fixture
 def load(tmp_path, monkeypatch):
-    """load(text): the job of tfdeploy.yaml with this content, in a current folder named `job`."""
+    """Return a function load(text).
+
+    It writes the text to tfdeploy.yaml and returns the job. The current folder is named `job`.
+    """
     folder = tmp_path / "job"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -149,7 +152,7 @@ def test_the_folder_that_the_command_starts_in(load, text, cwd):
 
 
 REFUSED = {
-    # text: (what, path, next)
+    # text: (part of the error, key, part of the next step)
     "comand: [a]": ("unknown key 'comand'", "comand", "did you mean command?"),
     "name: -x": ("name must be a name of letters", "name", None),
     "name: a/b": ("name must be a name of letters", "name", None),
@@ -385,7 +388,8 @@ def test_very_many_keep_folders_are_not_compared(load):
 
 
 def test_re_s_own_warnings_are_not_shown(load):
-    assert load("metrics: {a: '[[x](y)'}").metrics["a"] == "[[x](y)"  # warnings are errors here
+    # pytest makes warnings errors, so a warning would fail here.
+    assert load("metrics: {a: '[[x](y)'}").metrics["a"] == "[[x](y)"
 
 
 def test_a_folder_that_cannot_name_the_job(tmp_path):

@@ -1,4 +1,4 @@
-"""The defaults that the reference of the two files shows are those of the model."""
+"""Test that the reference of the two files shows the defaults of the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tfdeploy.config.yamlfile import read_yaml
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 
-# Defaults that are explained in words, because they depend on something else.
+# The reference explains these defaults in words, because they depend on other settings.
 IN_WORDS = {
     "address",
     "advertise",

@@ -1,5 +1,7 @@
-"""Secrets from the environment, files and commands: what is read, what is refused, and that no
-error shows a value."""
+"""Test secrets from the environment, files and commands: which are read and which are refused.
+
+No error shows a value.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ Load = Callable[[str], Job]
 
 @pytest.fixture
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
-    """load(text): the job of tfdeploy.yaml in the folder `job`, read from another folder."""
+    """Return a function load(text).
+
+    It writes the text to tfdeploy.yaml in the folder `job`, and reads the job from another folder.
+    """
     (tmp_path / "job").mkdir()
     monkeypatch.chdir(tmp_path)
 

@@ -1,4 +1,4 @@
-"""Any file at all becomes a tree or one clear error."""
+"""Test that any file becomes either a tree or one clear error."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Processes of a lab that are born into namespaces, and what they say first."""
+"""Test the processes of a lab that start in new namespaces, and their first report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def test_a_pid_is_heard_before_the_first_word_whoever_is_quicker(
     def slow() -> int:
         pid = fork()
         forks[0] += 1
-        if forks[0] == 2 and pid:  # who tells the pid is kept from it for a while
+        # The process that reports the pid is delayed.
+        if forks[0] == 2 and pid:
             select.select([], [], [], 0.2)
         return pid
 

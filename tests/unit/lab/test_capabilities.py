@@ -1,4 +1,7 @@
-"""What a machine can do is tried, and what it cannot is named with the line to type."""
+"""Test that the machine's capabilities are tried out.
+
+For a missing capability the error has the command to type.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """What all trials answer, to be changed."""
+    """Return the results of all trials. A test may change them."""
     changed = dict(EVERYTHING)
     monkeypatch.setattr(capabilities, "_run_trials", lambda labs, device: changed)
     monkeypatch.setattr(capabilities, "is_installed", lambda program: True)

@@ -1,4 +1,4 @@
-"""What no lab is made of."""
+"""Test which labs cannot be made."""
 
 from __future__ import annotations
 

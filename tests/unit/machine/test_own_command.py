@@ -1,4 +1,4 @@
-"""tfdeploy starts itself without the modules of the current folder."""
+"""Test that tfdeploy starts itself without the modules of the current folder."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ PLANTED = "import os, sys\nos.write(2, b'%s of the current folder ran')\nos._exi
 
 @pytest.fixture
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder: a file for each module of the standard library, and for what tfdeploy
-    needs besides."""
+    """Fill the current folder with a file for each module of the standard library.
+
+    There are files for the other modules that tfdeploy imports, too.
+    """
     others = (
         "yaml",
         "rich",
@@ -80,7 +82,11 @@ def test_modules_are_found_where_this_process_finds_them(
 
 
 def test_python_m_tfdeploy_imports_nothing_of_the_current_folder(planted: Path) -> None:
-    """What `python -m` itself imports comes before any line of ours, and is left out."""
+    """Test `python -m tfdeploy`.
+
+    The modules that runpy itself imports are not planted, because Python imports them before any
+    code of tfdeploy runs.
+    """
     for name in _imported_by_runpy():
         (planted / f"{name}.py").unlink(missing_ok=True)
     (planted / "tfdeploy.py").unlink()

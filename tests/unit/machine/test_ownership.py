@@ -1,4 +1,7 @@
-"""Who else can change a path: each folder and link on the way to it counts, and the file itself."""
+"""Test which other users can change a path.
+
+Each folder and link on the way to the file counts, and the file itself.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ def _link_of_a_stranger(path: Path) -> None:
 
 
 def _list_a_stranger(path: Path) -> None:
-    """What `setfacl -m u:64001:rw` does."""
+    """Do the same as `setfacl -m u:64001:rw`."""
     entries = ((1, 6, -1), (2, 6, STRANGER), (4, 6, -1), (16, 6, -1), (32, 4, -1))
     try:
         os.setxattr(
@@ -111,7 +114,8 @@ def test_a_folder_in_the_folder_counts_too(tmp_path: Path) -> None:
 def test_the_private_group_of_a_trusted_user_is_nobody_else(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file.chmod(0o664)  # root:root, or a user's own
+    # The file belongs to the user and the user's own group, for example root:root.
+    file.chmod(0o664)
     assert find_exposure(file) is None
     # In a container neither the user nor the group has a name.
     monkeypatch.setenv("SUDO_UID", str(STRANGER))

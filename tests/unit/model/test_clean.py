@@ -1,4 +1,4 @@
-"""Which ended runs stay: those alive anywhere, the newest, the youngest."""
+"""Test which ended runs are kept: those that are alive on any host, the newest, the youngest."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_last_host_says_when_a_run_ended() -> None:
         "n2": [run_item("1", NOW - 5)],
         "n3": [run_item("2", None)],
     }
-    # that of "2" is unknown, so it is old
+    # The age of run "2" is unknown, so the run counts as old.
     assert runs_that_stay(by_name, Rules(older_s=100), NOW) == {("a", "1")}
 
 

@@ -1,4 +1,4 @@
-"""Step and loss out of lines as TensorFlow and programs really wrote them."""
+"""Test how step and loss are read from lines that TensorFlow and programs really wrote."""
 
 from __future__ import annotations
 
@@ -95,10 +95,11 @@ def test_an_impossible_step_hides_none_of_the_same_moment() -> None:
 @pytest.mark.parametrize(
     "steps",
     [
-        (1_000_000, 1_000_100),  # resumes there
-        (0, 1_000_000),  # the checkpoint is read after the first line
+        (1_000_000, 1_000_100),  # The program resumes.
+        # The program reads the checkpoint after its first line.
+        (0, 1_000_000),
         (0, 10_000, 20_000),
-        (900, 10),  # begins anew
+        (900, 10),  # The program starts again.
         (10**12,),
     ],
 )
@@ -155,7 +156,7 @@ def test_steps_of_event_files_have_a_rate_by_their_own_time_until_lines_have_ste
     assert measures.step == 100 and measures.rate() is None
     measures.take_sample(sample({"step": 300}, step_time=60.0))
     assert measures.rate(65.0) == 20
-    # files are written late: that they say nothing new does not mean that it stands
+    # Event files are written late, so an unchanged step does not mean that the task is stalled.
     assert measures.rate(200.0) is None
     measures.line(201.0, "step 500")
     measures.line(202.0, "step 510")
@@ -199,7 +200,8 @@ def test_the_pace_of_what_the_host_tells_is_by_the_times_of_its_lines() -> None:
     assert measures.rate() == 10 and measures.rate(name="local_step") == pytest.approx(50 / 12)
     assert measures.rate(150.0) == 0.0
     measures.restart()
-    measures.take_sample(sample({"step": 110}, step_times={"step": 110.0}))  # of the attempt before
+    # The sample is of the attempt before the restart.
+    measures.take_sample(sample({"step": 110}, step_times={"step": 110.0}))
     measures.take_sample(sample({"step": 0}, step_times={"step": 160.0}))
     assert measures.rate() is None
     measures.take_sample(sample({"step": 20}, step_times={"step": 161.0}))

@@ -1,5 +1,8 @@
-"""One row says all that depends on a mode: nobody else asks for its name, and older runs mean by it
-what the row says."""
+"""Test that all rules of a mode are in its row of the table.
+
+No other code compares the name of a mode. A task of an older run that has only the mode's name gets
+the traits of the row.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def test_every_mode_has_a_row() -> None:
 
 
 def compared(tree: ast.AST) -> list[int]:
-    """Lines where something called `mode` is compared with texts."""
+    """Return the lines on which something called `mode` is compared with names of modes."""
     comparisons = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare) and any(

@@ -1,4 +1,4 @@
-"""The plan as a file: what many words repeat stands once, and comes back to the letter."""
+"""Test the plan as a file: repeated texts are stored once, and reading restores them exactly."""
 
 from __future__ import annotations
 

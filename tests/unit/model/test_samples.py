@@ -1,4 +1,4 @@
-"""Samples of hosts, as agents of other versions send them."""
+"""Test samples that agents of other versions send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""--limit and --exclude: which hosts are meant."""
+"""Test which hosts --limit and --exclude select."""
 
 import pytest
 

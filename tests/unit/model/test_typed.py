@@ -23,6 +23,9 @@ assert len(made) == 8
 
 
 def test_a_class_may_be_met_for_the_first_time_by_many_threads() -> None:
-    """Without the lock one process in six dies of SIGSEGV."""
+    """Test that many threads can convert to a new class at once.
+
+    Without the lock, one process in six dies of SIGSEGV.
+    """
     for _ in range(12):
         assert subprocess.run([sys.executable, "-c", PROGRAM], check=False).returncode == 0

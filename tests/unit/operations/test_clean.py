@@ -1,4 +1,4 @@
-"""Which records of this machine go: those of runs that no host will have any more."""
+"""Test which records of this machine are removed: those of runs that no host has any longer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOLDER: LockHolder = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
 def store_with(
     folder: Path, *runs: str, ended: bool = True, hosts: tuple[Host, ...] = HOSTS
 ) -> RunStore:
-    """A store of runs on HOSTS. `ended`: this machine saw their end."""
+    """Return a store of runs on HOSTS. If `ended`, this machine has recorded their end."""
     store = RunStore(folder)
     for number, run in enumerate(runs):
         named = tuple(
@@ -67,7 +67,8 @@ def test_what_goes_from_the_hosts_and_what_they_have_not_is_forgotten(tmp_path: 
 
     assert going(None, Rules()) == {"goes", "kept", "nowhere"}
     assert going(("b",), Rules()) == set()
-    assert going(None, Rules(newest=1)) == {"goes", "kept"}  # the newest of no host stays too
+    # The newest run that no host has is kept too.
+    assert going(None, Rules(newest=1)) == {"goes", "kept"}
 
 
 def test_a_run_that_the_rules_keep_on_its_hosts_is_not_named_as_one_that_is_gone(
@@ -159,7 +160,7 @@ def test_a_run_that_one_host_did_not_remove_is_remembered(tmp_path: Path) -> Non
 
 
 class AnsweringFleet:
-    """Each host answers its items to whatever it is asked."""
+    """A fleet in which each host answers every call with its items."""
 
     def __init__(self, told: dict[str, tuple[CleanItem, ...]]) -> None:
         self.told = told

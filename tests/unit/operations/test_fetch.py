@@ -1,5 +1,7 @@
-"""Which host's keep is fetched. Times in seconds of each host's own clock; skew is host minus
-here."""
+"""Test from which host the keep folders are fetched.
+
+Times are in seconds of each host's own clock. `skew` is the host's clock minus this machine's.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,14 @@ def seen(record: float | None, file: float | None = None, skew: float = 0.0) -> 
     [
         ({"n1": seen(100), "n2": seen(200)}, "n2"),
         ({"n1": seen(100), "n2": seen(None, 900)}, "n1"),
-        # the deciding task's, where there is no checkpoint
+        # Without a checkpoint, the host of the deciding task is chosen.
         ({"n1": seen(None, 100), "n2": seen(None, 900)}, "n1"),
         ({"n2": seen(None, 100), "n3": seen(None, 900)}, "n3"),
-        ({"n1": seen(100), "n2": seen(3700, skew=3600)}, "n1"),  # its clock is an hour ahead
-        ({"n1": seen(100), "n2": seen(101)}, "n1"),  # as good as equal
+        # The clock of n2 is an hour ahead.
+        ({"n1": seen(100), "n2": seen(3700, skew=3600)}, "n1"),
+        ({"n1": seen(100), "n2": seen(101)}, "n1"),  # The difference is too small.
         ({"n1": seen(101), "n2": seen(100)}, "n1"),
-        # whatever the noise of the clocks
+        # The noise of the clocks does not change the choice.
         ({"n2": seen(101.000), "n3": seen(101.001, skew=0.01)}, "n3"),
         ({"n2": seen(101.000, skew=0.01), "n3": seen(101.001)}, "n3"),
         ({"n1": seen(None), "n2": seen(None)}, None),

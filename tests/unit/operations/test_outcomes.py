@@ -1,4 +1,7 @@
-"""Several hosts' results become one error that keeps every host's words and the worst exit code."""
+"""Test that the results of several hosts become one error.
+
+It has each host's message and the worst exit code.
+"""
 
 from __future__ import annotations
 

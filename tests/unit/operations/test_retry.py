@@ -1,4 +1,4 @@
-"""What a verb that ends things does about hosts that are slow, silent, or refuse it."""
+"""Test how a verb that ends something treats hosts that are slow, silent, or refuse."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RETRIES = {"slow": 8, "lost": 1, "dead": 1, "refused": 0}
 
 
 class Fleet:
-    """A host answers in its try of that number."""
+    """A fleet. `at` has the number of the attempt at which each host answers."""
 
     def __init__(self, **at: int) -> None:
         self.at, self.asked = at, Counter[str]()

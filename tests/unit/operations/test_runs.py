@@ -1,4 +1,4 @@
-"""The order of `tfdeploy runs`."""
+"""Test the order of the rows of `tfdeploy runs`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the hosts' environments are the same, in words."""
+"""Test the description of differences between the hosts' environments."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""What the tests of planning build on: hosts on 192.0.2.x, each with all ports of its range free
-and TensorFlow there."""
+"""Shared fixtures of the planning tests.
+
+The hosts are in 192.0.2.x, all ports of their ranges are free, and TensorFlow is installed.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def make_facts(host: Host, gpus: int = 0, **said: Any) -> HostFacts:
 
 
 def make_inventory(**roles: str) -> Inventory:
-    """make_inventory(ps="n1", worker="n2 n3")"""
+    """Return an inventory. A call is, for example, make_inventory(ps="n1", worker="n2 n3")."""
     names = list(dict.fromkeys(name for each in roles.values() for name in each.split()))
     hosts = tuple(
         Host(name=name, address=f"192.0.2.{number}") for number, name in enumerate(sorted(names), 1)

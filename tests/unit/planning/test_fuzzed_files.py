@@ -1,8 +1,10 @@
-"""Inventories and job files, mutated: each is read, or refused with file:line; what is read makes a
-plan, or a refusal.
+"""Test mutated inventories and job files: each is read, or refused with file:line.
 
-2,000 here, TFDEPLOY_SOAK_FILES of them in `make soak`. TFDEPLOY_FILE_SEED repeats one series; a
-file that fails is printed, and kept in tests/golden/files, where it is read from then on.
+A file that is read leads to a plan or to a refusal.
+
+TFDEPLOY_SOAK_FILES is the number of files: 2,000 by default, more in `make soak`.
+TFDEPLOY_FILE_SEED repeats one series. A file that fails is printed and kept in tests/golden/files.
+Every later run reads the kept files.
 """
 
 from __future__ import annotations
@@ -30,9 +32,12 @@ from tfdeploy.planning.plan import make_plan
 
 FILES = int(os.environ.get("TFDEPLOY_SOAK_FILES", "2000"))
 SEED = int(os.environ.get("TFDEPLOY_FILE_SEED", "0")) or random.randrange(1, 1 << 30)
-MOST_S, MOST_KIB = 3.0, 100 << 10  # of CPU and of memory, for one file
-MOST_HOSTS = 24  # of a plan
-PLANNED = 0.3 if FILES == 2_000 else 1.0  # of what is read: a plan takes longer than all the rest
+# The most CPU seconds and KiB of memory for one file.
+MOST_S, MOST_KIB = 3.0, 100 << 10
+# The most hosts of one plan.
+MOST_HOSTS = 24
+# The part of the valid files that is planned. A plan takes longer than all other steps.
+PLANNED = 0.3 if FILES == 2_000 else 1.0
 PROGRAMS = (
     "p = argparse.ArgumentParser()\np.add_argument('--ps_hosts')\np.add_argument('--task_index', "
     "type=int)\n",
@@ -83,8 +88,7 @@ FactsOf = Callable[..., HostFacts]
 
 @dataclass
 class Series:
-    """What is read of a mutated file is planned with one of the unmutated files of the other
-    kind."""
+    """Combines what is read from a mutated file with a valid file of the other kind into a plan."""
 
     folder: Path
     facts_of: FactsOf
@@ -203,7 +207,7 @@ def test_every_mutated_file_is_read_or_refused_with_its_line(series: Series) -> 
             )
             raise AssertionError(words) from error
     print(SEED, series.counts)
-    # mutations that only break YAML would show nothing
+    # A mutation that only breaks the YAML syntax tests nothing else.
     assert min(series.counts.values()) > FILES // 100, series.counts
 
 

@@ -1,5 +1,7 @@
-"""One machine under two names of the inventory is refused, machines that only look alike are
-not."""
+"""Test that one machine with two names in the inventory is refused.
+
+Machines that only look alike are accepted.
+"""
 
 from __future__ import annotations
 

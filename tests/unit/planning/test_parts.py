@@ -1,4 +1,4 @@
-"""Files of a data set in parts: balanced, and hardly moved when the workers change."""
+"""Test the parts of a data set: they are balanced, and change little if the workers change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_balanced(sizes: Sequence[int], owners: Sequence[int], count: int) -> bool
 
 
 def holding(owners: Sequence[int], folders: Sequence[str]) -> dict[str, Held]:
-    """What each host has once these parts are there."""
+    """Return what each host holds after it has received these parts."""
     held_by_folder: dict[str, tuple[list[int], list[int]]] = {
         folder: ([], []) for folder in folders
     }
@@ -44,7 +44,7 @@ def holding(owners: Sequence[int], folders: Sequence[str]) -> dict[str, Held]:
 def moved(
     sizes: Sequence[int], owners: Sequence[int], folders: Sequence[str], held: dict[str, Held]
 ) -> int:
-    """Bytes that hosts lack."""
+    """Return the bytes that the hosts lack."""
     has = {folder: set(each.files) for folder, each in held.items()}
     return sum(
         size for file, size in enumerate(sizes) if file not in has.get(folders[owners[file]], ())

@@ -1,5 +1,7 @@
-"""Details of a plan that the golden cases do not isolate: commands, environment, keep, parts,
-words, purity."""
+"""Test details of a plan that the golden cases do not isolate.
+
+These are commands, environment, keep folders, parts of hosts, long arguments, and purity.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ Facts = dict[str, HostFacts]
 def make(
     inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job
 ) -> Callable[..., Plan]:
-    """make(roles={...}, said={host: {fact: value}}, options=Options(...), job's fields...)"""
+    """Return a function that makes a plan.
+
+    A call is make(roles={...}, said={host: {fact: value}}, options=Options(...), job's fields...).
+    """
 
     def made(
         roles: dict[str, str] | None = None,
@@ -122,7 +127,8 @@ def test_python_is_the_hosts_interpreter(make: Callable[..., Plan], first: str) 
     assert host_parts(plan, {})["n2"].tasks[0].path_prepend == ["/opt/venv/bin"]
 
 
-MOST = 128 * 1024 - 1  # what execve takes of one word, beside the NUL that ends it
+# Bytes. The longest argument that execve accepts, without the NUL that ends it.
+MOST = 128 * 1024 - 1
 
 
 @pytest.mark.parametrize(
@@ -326,7 +332,7 @@ def test_unused_hosts_are_not_in_the_plan_and_their_faults_do_not_count(
 
 
 def whole(plan: Plan, part: wire.HostPart) -> wire.HostPart:
-    """As the host puts it together."""
+    """Return the part as the host completes it."""
     return wire.from_wire(wire.HostPart, {**wire.to_wire(part), **shared_part(plan)})
 
 

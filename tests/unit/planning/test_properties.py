@@ -1,5 +1,4 @@
-"""What holds for every plan that is made at all, whatever the inventory, the GPUs and the
-counts."""
+"""Test the properties of all plans, for any inventory, GPUs and counts."""
 
 from __future__ import annotations
 
@@ -43,9 +42,8 @@ class Asked:
 def asked(draw: st.DrawFn, mode: Mode | None = None) -> Asked:
     names = [f"n{number}" for number in range(draw(st.integers(1, 6)))]
     loopback = draw(st.booleans())
-    addresses = [
-        "127.0.0.1" if loopback else f"10.0.0.{draw(st.integers(1, 4))}" for _ in names
-    ]  # several hosts behind one address
+    # Several hosts may share one address.
+    addresses = ["127.0.0.1" if loopback else f"10.0.0.{draw(st.integers(1, 4))}" for _ in names]
     lows = [draw(st.integers(2222, 2240)) for _ in names]
     hosts = tuple(
         Host(name=name, address=address, ports=(low, low + draw(st.integers(2, 30))))
@@ -100,8 +98,10 @@ def planned(case: Asked, facts_of: Callable[..., HostFacts], *, backwards: bool 
 
 
 def made(case: Asked, facts_of: Callable[..., HostFacts]) -> Plan:
-    """A refusal is a fine answer, but says nothing about plans; anything but a TfdeployError is a
-    bug."""
+    """Return the plan, or skip the example if it is refused with a complete error.
+
+    Any exception other than a TfdeployError is a bug.
+    """
     try:
         return planned(case, facts_of)
     except TfdeployError as error:
@@ -211,7 +211,7 @@ def test_plans_and_parts_survive_json(facts_of: Any, case: Asked) -> None:
     assert again == plan
     assert again.digest == plan.digest
     assert plan_from_file(json.dumps(plan_to_file(plan)).encode()) == plan
-    # as an older version wrote it
+    # An older version wrote this form.
     assert plan_from_file(json.dumps(plan_to_json(plan)).encode()) == plan
     texts = shared_part(plan)["texts"]
     for part in host_parts(plan, {}).values():

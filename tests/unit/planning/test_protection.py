@@ -46,8 +46,9 @@ def planned(
         advertise: Mapping[str, str] = {},
         **said: Any,
     ) -> Plan:
-        """Return the plan. `where` is the address of every host; `of_n2` has the facts of n2
-        only.
+        """Return the plan.
+
+        `where` is the address of every host. `of_n2` has the facts of n2 only.
         """
         hosts = inventory(
             ps="n1", worker=" ".join(f"n{number}" for number in range(1, len(can) + 1))

@@ -1,5 +1,7 @@
-"""Starts Python the way the agent's supervisor does: our folder first on PYTHONPATH, the task's
-words in the environment."""
+"""Shared fixtures that start Python as the agent's supervisor does.
+
+The folder of the runtime is first in PYTHONPATH, and the task's settings are in the environment.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ PROGRAMS = ROOT / "tests" / "lab" / "programs"
 
 
 def environment(task=None, mode="async", **more):
-    """Ours without traces of an outer task; with `task` ("worker:0") that of a task."""
+    """Return this process's environment without the variables of an outer task.
+
+    With `task` (for example "worker:0"), the variables of that task are added.
+    """
     env = {
         k: v
         for k, v in os.environ.items()
@@ -48,8 +53,10 @@ def environment(task=None, mode="async", **more):
 
 @pytest.fixture
 def task_environment():
-    """task_environment("ps:0", "sync", paths=[...]) -> the environment of a task that a test starts
-    itself."""
+    """Return a function that returns the environment of a task.
+
+    A call is task_environment("ps:0", "sync", paths=[...]). The test itself starts the task.
+    """
 
     def make(task, mode, *, paths=()):
         env = environment(task, mode)
@@ -60,8 +67,10 @@ def task_environment():
 
 @pytest.fixture
 def run_python(tmp_path):
-    """run_python(code, task=..., paths=[...]) -> the ended process; a temporary folder is its
-    working directory."""
+    """Return a function that runs Python code in a temporary folder and returns the ended process.
+
+    A call is run_python(code, task=..., paths=[...]).
+    """
 
     def run(code, *, task="worker:0", paths=(), timeout_s=DEADLINE_S, **more):
         env = environment(task, **more)
@@ -75,7 +84,7 @@ def run_python(tmp_path):
 
 
 class Cluster:
-    """Tasks of one cluster on loopback, each in a folder of its own, as if on a host of its own."""
+    """Tasks of one cluster on loopback. Each task has its own folder, as on a host of its own."""
 
     def __init__(self, folder, mode, ps, workers):
         self.folder, self.mode = folder, mode
@@ -116,7 +125,10 @@ class Cluster:
         return (self.cwd(task) / "log").read_text(errors="replace")
 
     def ended(self, task, within_s=DEADLINE_S):
-        """The exit code, once the task has ended; a Stopwatch measures the time."""
+        """Wait until the task has ended and return its exit code.
+
+        `within_s` is the limit in seconds, as a Stopwatch measures them.
+        """
         process = self.processes[task]
         try:
             wait_for(lambda: process.poll() is not None, within_s, f"{task} has ended")
@@ -133,7 +145,10 @@ class Cluster:
 
 @pytest.fixture
 def start_cluster(tmp_path):
-    """start_cluster(mode, ps=1, workers=2) -> Cluster; whatever it started is gone afterwards."""
+    """Return a function start_cluster(mode, ps=1, workers=2) -> Cluster.
+
+    The tasks of all clusters are killed at the end of the test.
+    """
     made = []
 
     def start(mode, *, ps=1, workers=2):
@@ -147,7 +162,10 @@ def start_cluster(tmp_path):
 
 @pytest.fixture
 def fake_tensorflow(tmp_path):
-    """fake_tensorflow({"tensorflow/python/x.py": "code"}) -> the folder to put on the path."""
+    """Return a function that writes a made-up TensorFlow and returns its folder for the path.
+
+    A call is fake_tensorflow({"tensorflow/python/x.py": "code"}).
+    """
 
     def make(files):
         folder = tmp_path / "packages"
@@ -165,7 +183,7 @@ def fake_tensorflow(tmp_path):
 
 @pytest.fixture
 def broken_runtime(tmp_path):
-    """A copy of the runtime whose start fails."""
+    """Return a copy of the runtime that fails when it starts."""
     folder = tmp_path / "runtime"
     shutil.copytree(SITE.parent, folder)
     (folder / "hooks.py").write_text("raise ValueError('broken for the test')")

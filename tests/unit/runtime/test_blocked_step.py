@@ -1,4 +1,4 @@
-"""A step that hangs because its own task rejected it is ended, and then repeated."""
+"""Test that a step that hangs because its own task rejected it is ended and then repeated."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ unsigned _ZNSt13random_device9_M_getvalEv(void *self) {
 
 
 def read(log, count):
-    """The next reports of a log, which has some before that do not count."""
+    """Return a function that returns the next `count` reports of a log.
+
+    Reports that the log has before this call do not count.
+    """
     reports = blocked_step.read_reports(str(log), poll_s=0.001)
     return lambda: list(itertools.islice(reports, count))
 
@@ -123,7 +126,10 @@ def seed_library(tmp_path):
     importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
 )
 def test_a_step_that_its_own_task_rejected_is_done_once(start_cluster, seed_library):
-    """One cluster without the patch, one with it: TensorFlow reports both after two minutes."""
+    """Test one cluster without the patch and one with it.
+
+    TensorFlow reports the blocked step after two minutes.
+    """
     without, patched = (start_cluster("async", workers=1) for _ in range(2))
     patched.folder /= "patched"
     patched.folder.mkdir()

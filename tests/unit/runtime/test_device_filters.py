@@ -1,4 +1,4 @@
-"""Which sessions get filters, decided from the environment and the devices of the graph."""
+"""Test which sessions get device filters, given the environment and the devices of the graph."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_devices_within_the_filters(device, within):
 
 
 class Config:
-    """As much of a ConfigProto as the patch touches."""
+    """The parts of a ConfigProto that the patch uses."""
 
     def __init__(self, filters=(), name="default"):
         self.device_filters, self.name = list(filters), name
@@ -112,7 +112,7 @@ def test_left_as_it_is(task, session):
 
 
 class Base:
-    """A session whose C++ part is the list of filters that it was made with."""
+    """A session whose C++ part is the list of filters with which it was created."""
 
     def __init__(self, target="", graph=None, config=None):
         self.graph, self._session, self.extended = graph, config.device_filters, 0
@@ -141,7 +141,7 @@ def test_operations_made_after_the_session_count_at_its_first_run(
     made = session.BaseSession("grpc://a:1", session.graph, Config())
     session.graph.devices = [later]
     made._extend_graph()
-    # what comes after the first run is the program's own affair, as ever
+    # The patch ignores devices that are added after the first run, and TensorFlow handles them.
     session.graph.devices = ["/job:worker/task:7"]
     made._extend_graph()
     assert (made._session, made.extended) == (filters, 2)

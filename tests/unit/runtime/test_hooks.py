@@ -1,5 +1,7 @@
-"""The finder: a patch runs after its module, once, and no error of ours reaches the import. With
-made-up TensorFlows."""
+"""Test the import hook: a patch runs once, after its module, and its errors never reach the import.
+
+The tests use made-up TensorFlows.
+"""
 
 from __future__ import annotations
 

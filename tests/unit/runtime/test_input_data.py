@@ -1,5 +1,8 @@
-"""The supplied reader of MNIST finds the four files in the program's folder, else in a data set of
-the job, and says so."""
+"""Test the supplied reader of MNIST.
+
+It finds the four files in the program's folder, or else in a data set of the job, and names the
+folder.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ pytest.importorskip("numpy")
 
 @pytest.fixture
 def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], int]:
-    """Reads a folder within a task of a job; returns how many images there are to test with."""
+    """Return a function that reads a folder within a task and returns the number of test images."""
     dtypes = {"float32": "float32", "uint8": "uint8", "get_seed": lambda seed: (seed, seed)}
     stand_in = types.SimpleNamespace(
         **dtypes, as_dtype=lambda name: types.SimpleNamespace(base_dtype=name)

@@ -1,5 +1,7 @@
-"""Programs that delete their `keep` folder, which is a link: as on a plain machine for them, and
-what was kept stays."""
+"""Test programs that delete their `keep` folder, which is a symbolic link.
+
+The program sees an ordinary folder being deleted, and the kept files remain.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,10 @@ def test_another_link_is_refused_as_ever_and_a_folder_is_deleted(run_python):
 @pytest.mark.tensorflow
 @pytest.mark.skipif(not HAS_TENSORFLOW, reason="TensorFlow is not installed")
 def test_the_same_by_tensorflow(run_python):
-    """Without this: all of `keep` deleted, and FailedPreconditionError."""
+    """Test deletion by TensorFlow.
+
+    Without the patch, TensorFlow deletes all of `keep` and raises FailedPreconditionError.
+    """
     cases = [
         "tf.compat.v1.gfile.DeleteRecursively(logs)",
         "tf.io.gfile.rmtree(logs + '/')",

@@ -1,5 +1,7 @@
-"""Who reads and writes the checkpoints of a ParameterServerStrategy. With real TensorFlow:
-tests/lab/test_examples.py."""
+"""Test which tasks read and write the checkpoints of a ParameterServerStrategy.
+
+tests/lab/test_examples.py tests this with the real TensorFlow.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""The program's own files are told the host that its lists have in this task's place; all else sees
-the real one."""
+"""Test the host name that a program sees.
+
+The program's own files get the host that its lists have for this task. All other code gets the real
+name.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,10 @@ START = (
 
 @pytest.fixture
 def asked(run_python, tmp_path):
-    """asked(written) -> what train.py in the working directory is told, then what code elsewhere is
-    told, and stderr."""
+    """Return a function asked(written).
+
+    It returns what train.py in the working directory sees, what other code sees, and stderr.
+    """
     (tmp_path / "train.py").write_text(ASK)
 
     def run(written, cluster="planned"):

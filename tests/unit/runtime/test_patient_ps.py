@@ -1,5 +1,7 @@
-"""A ps that ends after it has waited for the workers stays until it is told to end; one that fails,
-or is no ps, does not."""
+"""Test that a ps that ends after it has waited for the workers stays until it is told to end.
+
+A ps that fails, and a task that is no ps, ends at once.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Coordinator.join in a synchronous task: queue runners are left behind after the cap, nothing else
-is."""
+"""Test Coordinator.join in a synchronous task.
+
+After the time limit it abandons queue runners, but no other thread.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from tfdeploy.runtime import left_behind, prompt_end, synchronous
 
 
 class Coordinator:
-    """As much of TensorFlow's as the patch leans on."""
+    """The parts of TensorFlow's Coordinator that the patch uses."""
 
     def __init__(self):
         self._registered_threads = set()
@@ -47,7 +49,7 @@ def coordinator(monkeypatch):
 
 @pytest.fixture
 def blocked():
-    """blocked(name) -> a daemon thread that lives until the test is over."""
+    """Return a function blocked(name), which starts a daemon thread that lives until the test ends."""
     over, threads = threading.Event(), []
 
     def start(name, lives_s=None):
@@ -97,7 +99,7 @@ def test_in_asynchronous_training_nothing_is_changed(coordinator, monkeypatch, b
 
 
 class CancelledError(Exception):
-    """TensorFlow's."""
+    """Stands for TensorFlow's exception of the same name."""
 
 
 @pytest.mark.parametrize(
@@ -174,7 +176,11 @@ class OutOfRangeError(Exception):
     ],
 )
 def test_a_worker_that_is_a_step_behind(monkeypatch, tmp_path, role, index, error, ends_well):
-    """`decided`: the run has a chief beside worker:0, and it has finished."""
+    """Test which errors of a worker mean that the training has ended.
+
+    An index with the word `decided` means that the run has a chief beside worker:0, and that this
+    chief has finished.
+    """
     index, _, decided = index.partition(" ")
     monkeypatch.setenv("TFDEPLOY_TASK_ROLE", role)
     monkeypatch.setenv("TFDEPLOY_TASK_INDEX", index)

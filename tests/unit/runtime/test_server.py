@@ -1,4 +1,4 @@
-"""The server that tfdeploy starts: which job it serves."""
+"""Test which job the server of tfdeploy serves."""
 
 from __future__ import annotations
 

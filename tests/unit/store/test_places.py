@@ -1,4 +1,4 @@
-"""Where the state folder is, with and without HOME."""
+"""Test the location of the state folder, with and without HOME."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The store is a cache: what is not there, torn or not writable costs nothing but itself."""
+"""Test that the store is a cache: an unusable file costs nothing but its own content.
+
+A file is unusable if it is missing, torn or not writable.
+"""
 
 from __future__ import annotations
 
@@ -156,4 +159,5 @@ def test_a_run_is_forgotten_whole_and_a_link_or_a_strange_name_never(tmp_path: P
         and not store.forget("..")
         and store.plan("digits-2") is not None
     )
-    assert store.forget("digits-1")  # it has gone already
+    # The run is already removed.
+    assert store.forget("digits-1")

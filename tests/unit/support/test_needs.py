@@ -1,5 +1,7 @@
-"""A test that needs what this machine lacks is skipped, and in CI it fails, but for what CI is told
-that it may lack."""
+"""Test that a test is skipped if this machine lacks what the test needs.
+
+In CI such a test fails, except for the needs that CI may lack.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pytest processes that run at the same time never try the same test port."""
+"""Test that pytest processes that run at the same time never try the same port."""
 
 from __future__ import annotations
 

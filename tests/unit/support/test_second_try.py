@@ -1,5 +1,7 @@
-"""`make test` and `make faults` run failed tests that start TensorFlow once more; with a pytest of
-its own."""
+"""Test that `make test` and `make faults` repeat failed tests that start TensorFlow, once.
+
+Each test starts its own pytest.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,10 @@ SECOND = "passed only at the second try: "
 
 
 def make_faults(folder: Path, *cases: str, side_by_side: str = "") -> tuple[bool, str]:
-    """Whether `make faults` passes over these cases, and its output up to make's own last line."""
+    """Run these cases with `make faults`.
+
+    Return whether it succeeds, and its output without make's own last line.
+    """
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_these.py").write_text(HEAD + "".join(CASES[case] for case in cases))
     words = [

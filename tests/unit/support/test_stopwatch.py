@@ -1,4 +1,4 @@
-"""What a Stopwatch shows on a quiet machine, beside a load, and where the kernel does not tell."""
+"""Test a Stopwatch on a quiet machine, on a loaded one, and without the kernel's report."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from support import stopwatch, waiting
 
 
 class Machine:
-    """A clock and a kernel's report that the test sets."""
+    """A clock and a kernel report that the test sets."""
 
     def __init__(self, report: Path) -> None:
         self.report, self.now = report, 1000.0
         self.let_pass(0.0, waited_s=5.0)
 
     def let_pass(self, elapsed_s: float, *, waited_s: float) -> None:
-        """`waited_s`: of all time since the boot, some process has waited so long for a CPU."""
+        """Advance the clock by `elapsed_s` seconds.
+
+        `waited_s` is the total time since the boot in which some process waited for a CPU, in
+        seconds.
+        """
         self.now += elapsed_s
         total = f"total={waited_s * 1e6:.0f}"
         self.report.write_text(

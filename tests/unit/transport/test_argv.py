@@ -1,4 +1,7 @@
-"""The words given to ssh, rsync and remote shells, and what is read from rsync. Pure."""
+"""Test the arguments for ssh, rsync and remote shells, and how rsync's output is read.
+
+The functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def test_ssh_gets_all_of_the_target_and_no_configuration() -> None:
 
 
 def test_no_file_of_known_hosts_is_said_so_that_every_ssh_reads_none() -> None:
-    """An older one would read `none` as the name of a file in the working directory."""
+    """Test that /dev/null is used: an older ssh would read `none` as a file name."""
     words = ssh_argv(Target(hostname="a", port=22, user="u"))
     assert {
         "UserKnownHostsFile=/dev/null",

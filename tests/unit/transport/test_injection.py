@@ -1,8 +1,7 @@
-"""Texts made to break out, in every field of both files and on the command line: refused, or
-carried as they are.
+"""Test hostile texts in every field of both files and on the command line.
 
-Real shells, ssh and rsync read what `transport` makes of them, in an empty folder in which no file
-may appear.
+Each text is refused or passed on unchanged. Real shells, ssh and rsync read what `transport` makes
+of the texts. They run in an empty folder, in which no file may appear.
 """
 
 from __future__ import annotations
@@ -40,7 +39,8 @@ SHELLS = [
     for shell in ("sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh", "fish")
     if shutil.which(shell)
 ]
-HERE = ("identity_file", "known_hosts")  # paths of this machine: any printable text
+# Paths on this machine, which may have any printable character.
+HERE = ("identity_file", "known_hosts")
 STRUCTURED = {"data", "keep", "command", "env", "secrets", "metrics", "roles"}
 INVENTORY = [
     *(f"hosts: {{n1: {{{key}: @@}}}}" for key, _ in reference.rows(reference.HOST)),
@@ -98,7 +98,7 @@ JOB = [
 
 @pytest.fixture(autouse=True)
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The current folder: it has nothing in it before the test and after it."""
+    """Make an empty folder the current folder, and check afterwards that it is still empty."""
     folder = tmp_path / "empty"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -219,7 +219,8 @@ def test_an_interpreter_with_an_odd_name_runs_nothing_else() -> None:
         except Refused:
             continue
         allowed += 1
-        if allowed % 4 == 0:  # a process each
+        # Each command starts a process, so only some of them run.
+        if allowed % 4 == 0:
             subprocess.run(
                 ["/bin/sh", "-c", line],
                 stdin=subprocess.DEVNULL,
@@ -238,7 +239,7 @@ exit 1
 
 @pytest.fixture
 def recorder(tmp_path: Path) -> Iterator[Path]:
-    """A folder with an `ssh` that records its words, and says so by failing."""
+    """Return a folder with an `ssh` that records its arguments and then fails."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "ssh").write_text(RECORDER)
@@ -255,7 +256,7 @@ def _recorded(recorder: Path, words: list[str], tmp_path: Path) -> list[str]:
 
 
 def _targets(tmp_path: Path) -> Iterator[tuple[str, Target]]:
-    """A target behind a jump host for each text that may be a path of this machine."""
+    """Yield each text that may be a path of this machine, with a target behind a jump host."""
     path = tmp_path / "inventory.yaml"
     for value in VALUES:
         paths = (
@@ -292,7 +293,7 @@ def test_ssh_and_rsync_read_paths_of_keys_as_they_are(tmp_path: Path, recorder: 
             [*words, "-G", "--", "n1"], capture_output=True, text=True, check=False
         )
         assert said.returncode == 0, (value, said.stderr)
-        # -G fills in some %-tokens
+        # -G replaces some %-tokens.
         by_name = {*said.stdout.splitlines(), *said.stdout.replace("%%", "%").splitlines()}
         assert f"identityfile {target.identity_files[0]}" in by_name, (value, said.stdout)
         assert f"userknownhostsfile {' '.join(target.user_known_hosts)}" in by_name, value

@@ -1,4 +1,4 @@
-"""Code folders, inside a checkout and outside any."""
+"""Code folders for the tests, inside a checkout and outside any checkout."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from support.files.code_tree import git
 
 @pytest.fixture(params=["checkout", "plain folder"])
 def root(request, tmp_path):
-    """A code folder inside a checkout, or outside any."""
+    """Return a code folder, once inside a checkout and once outside any checkout."""
     folder = tmp_path / "code"
     folder.mkdir()
     if request.param == "checkout":

@@ -1,4 +1,4 @@
-"""An unchanged file is not read again; a changed one always is."""
+"""Test that an unchanged file is not read again, and that a changed file always is."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ def tree(tmp_path):
 
 @pytest.fixture
 def hashed(monkeypatch):
-    """The files that were really read, by name."""
+    """Return the list of the names of all files that were really read."""
     seen = []
     real = read.hash_file
 

@@ -1,5 +1,7 @@
-"""A private key is found in each of its formats, also where it is written into another file; its
-header alone is none."""
+"""Test that a private key is found in each of its formats, also inside another file.
+
+The header of a key alone is not a key.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a folder is listed: what git says, and nothing that only this machine has."""
+"""Test which files of a folder are listed: those that git lists, but none private to this machine."""
 
 import os
 
@@ -175,7 +175,10 @@ def test_variables_of_another_repository_do_not_count(tmp_path, checkout, monkey
 
 
 def test_git_is_told_to_fetch_nothing(tmp_path, root, monkeypatch):
-    """A repository inside the code may name a helper that fetches what it lacks."""
+    """Test that git fetches no missing objects.
+
+    A repository inside the code may name a program that fetches them.
+    """
     seen, program = tmp_path / "seen", tmp_path / "bin/git"
     program.parent.mkdir()
     program.write_text(
@@ -204,9 +207,11 @@ def test_reports_of_tfdeploy_are_no_code_unless_git_tracks_them(root, tmp_path):
     kept = ["sub/kept.html"] if (root / ".git").exists() else []
     for path in root.rglob("*"):
         if path.is_file() and ".git" not in path.parts:
-            os.utime(path, (1, 1))  # long enough ago to be remembered
+            # Only files that have not changed recently are cached.
+            os.utime(path, (1, 1))
     releases = set()
-    for _ in range(2):  # hashed, and remembered
+    # The first pass hashes the files, the second one uses the cache.
+    for _ in range(2):
         tree = read_tree(root, cache=tmp_path / "cache")
         assert [entry.path for entry in tree.entries] == ["page.html", *kept, "train.py"]
         assert all(len(entry.sha256) == 64 for entry in tree.entries)

@@ -1,4 +1,4 @@
-"""A data set's listing, and that the agent calls the same state by the same digest."""
+"""Test the listing of a data set, and that the agent computes the same digest for it."""
 
 import os
 

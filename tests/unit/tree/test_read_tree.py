@@ -1,5 +1,7 @@
-"""A folder becomes a manifest: whatever its names, hashed, with what leads out or keeps changing
-named."""
+"""Test that a folder with any file names becomes a manifest with hashes.
+
+Links that lead outside and files that keep changing are named in an error.
+"""
 
 import os
 import threading

@@ -1,5 +1,7 @@
-"""Requirements as hosts will get them: with what they include, named by their content, and nothing
-that is only here."""
+"""Test the requirements that hosts get.
+
+They have all included files, are named by their content, and have no path of this machine.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,8 @@ def test_hashes_of_wheels_are_remembered(tmp_path: Path, monkeypatch: pytest.Mon
     os.utime(wheel, (1000, 1000))
     main = write(tmp_path, requirements="numpy\n")
     first = read_recipe(main, tmp_path / "wheels", tmp_path / "cache")
-    monkeypatch.setattr("tfdeploy.agent.host.file_sum.of_open", None)  # nothing is read
+    # Reading a file would fail here.
+    monkeypatch.setattr("tfdeploy.agent.host.file_sum.of_open", None)
     assert read_recipe(main, tmp_path / "wheels", tmp_path / "cache") == first
 
 

@@ -1,4 +1,4 @@
-"""The values of secrets are found in the files of a manifest, and no error shows one."""
+"""Test that secret values are found in the files of a manifest, and that no error shows one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Files of secrets and private keys are left out of code by path and by inode, and refused where
-git or a data set has them."""
+"""Test that files of secrets and private keys are left out of the code, by path and by inode.
+
+They are refused if git tracks them or if they are in a data set.
+"""
 
 from __future__ import annotations
 

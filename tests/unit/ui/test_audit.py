@@ -1,5 +1,7 @@
-"""The audit for people: hosts of one command in one row, foreign text made harmless, and a last
-line that says how it is."""
+"""Test the audit as text: one row for the hosts of a command, and a last line with the result.
+
+Foreign text is sanitised.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""What a preflight shows: only what is wrong, hosts with the same trouble together, safe for the
-terminal."""
+"""Test the output of a preflight: only failed checks, with hosts of the same problem in one row.
+
+The text is safe for a terminal.
+"""
 
 from __future__ import annotations
 

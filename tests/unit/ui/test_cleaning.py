@@ -1,4 +1,4 @@
-"""What `clean` shows: a row for each thing with all hosts that have it, and why things stay."""
+"""Test the output of `clean`: a row for each item with all its hosts, and why items are kept."""
 
 from __future__ import annotations
 

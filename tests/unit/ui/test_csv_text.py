@@ -1,5 +1,7 @@
-"""CSV: every value comes back, one cell each, and no text of a program or host is computed by a
-spreadsheet."""
+"""Test CSV: every value is read back from one cell.
+
+A spreadsheet evaluates no text of a program or host.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a run took, and when something happened in it, is the same in every view."""
+"""Test that all views show the same duration of a run and the same times of events."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ VIEW = run_view(PLAN, STATES, TASKS)
 
 
 def events() -> list[Event]:
-    """As the launch records them; the end is noticed later than it came."""
+    """Return the events that a launch records. It notices the end later than the end happens."""
     told: list[Event] = [Event(kind="plan", time=LAUNCHED + 1, run=RUN, data=plan_to_json(PLAN))]
     told.append(event("note", LAUNCHED + 2, level="info", text="code is sent"))
     fleet: Any = None

@@ -1,5 +1,7 @@
-"""Who feeds whom as lines: all of it where it fits, else the hosts that matter, and the others
-counted."""
+"""Test the tree of feeds as lines.
+
+If the tree does not fit, only the important hosts are shown and the others are counted.
+"""
 
 from __future__ import annotations
 

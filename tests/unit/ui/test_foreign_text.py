@@ -1,7 +1,9 @@
-"""Texts that programs and hosts could send, made by chance: whatever they are, a terminal and a
-browser get printable text, newlines and tfdeploy's own markup, and nothing else.
+"""Test random texts that programs and hosts could send.
 
-2,000 here, TFDEPLOY_SOAK_TEXTS of them in `make soak`. TFDEPLOY_TEXT_SEED repeats one series.
+A terminal and a browser get only printable text, newlines and tfdeploy's own markup.
+
+TFDEPLOY_SOAK_TEXTS is the number of texts: 2,000 by default, more in `make soak`.
+TFDEPLOY_TEXT_SEED repeats one series.
 """
 
 from __future__ import annotations
@@ -35,8 +37,10 @@ from tfdeploy.ui.terminal import Terminal
 
 TEXTS = int(os.environ.get("TFDEPLOY_SOAK_TEXTS", "2000"))
 SEED = int(os.environ.get("TFDEPLOY_TEXT_SEED", "0")) or random.randrange(1, 1 << 30)
-SERIES = 100  # texts that share one frame of the dashboard and one page of a report
-SCREENS = 10  # of so many series one is drawn: a frame takes longer than all its texts
+# The number of texts that share one frame of the dashboard and one page of a report.
+SERIES = 100
+# One of so many series is drawn, because a frame takes longer than all texts of a series.
+SCREENS = 10
 
 ODD_CHARACTERS = (
     *("\u202e", "\u2066", "\u200b", "\u200d", "\ufeff", "\u00ad", "\u2028", "\u0301" * 9, "\ufe0f"),
@@ -125,8 +129,10 @@ OWN_MOVES = re.compile(r"\x1b\[\d{1,3};1H|\x1b\[K|\x1b\[\?1049[hl]|\x1b\[\?25[hl
 
 
 def a_text(chance: random.Random) -> bytes:
-    """Pieces of known tricks, single characters of all Unicode, single bytes; at times cut in the
-    middle of one."""
+    """Return a random text of known tricks, Unicode characters and single bytes.
+
+    The end of some texts is cut off, possibly in the middle of a sequence.
+    """
     parts: list[bytes] = []
     for _ in range(chance.randrange(1, 12)):
         kind = chance.random()
@@ -143,7 +149,7 @@ def a_text(chance: random.Random) -> bytes:
 
 
 def as_told(text: bytes) -> str:
-    """As it comes out of the JSON of a host: lone surrogates can."""
+    """Return the text as read from a host's JSON, which may have lone surrogates."""
     return text.decode("utf-8", "surrogateescape")
 
 
@@ -170,7 +176,7 @@ def examine(texts: Sequence[bytes], drawn: bool) -> None:
 
 
 def logs(texts: Sequence[bytes], *, color: bool) -> None:
-    """`tfdeploy logs`: each line stays one line."""
+    """Check that `tfdeploy logs` prints each line as one line."""
     lines = [
         LogLine(
             time=1000.0 + n,
@@ -196,7 +202,7 @@ def logs(texts: Sequence[bytes], *, color: bool) -> None:
 
 
 def plain(texts: Sequence[bytes]) -> None:
-    """`launch` without a terminal: messages, errors and lines."""
+    """Check the output of `launch` without a terminal: messages, errors and lines."""
     out = io.StringIO()
     view = PlainView(Terminal(out, 80, False), out, verbose=True)
     for text in texts:
@@ -219,8 +225,10 @@ def plain(texts: Sequence[bytes]) -> None:
 
 
 def dashboard(texts: Sequence[str]) -> None:
-    """Each text is a line, the reason of a death, what a host says, a filter; a frame of each
-    page."""
+    """Check a frame of each page of the dashboard.
+
+    Each text is used as a line, as the reason of a death, as a host's message and as a filter.
+    """
     board = Dashboard(clock=lambda: 40.0, command=lambda words: None)
     board.scene.unicode = True
     for each in training():
@@ -298,7 +306,7 @@ def page_with(texts: Sequence[str]) -> str:
 
 
 def elements(shown: str) -> set[tuple[str, tuple[str, ...]]]:
-    """Each with the names of its attributes."""
+    """Return the elements of the page, each with the names of its attributes."""
     return {(tag, tuple(attributes)) for tag, attributes in Reader(shown).seen}
 
 

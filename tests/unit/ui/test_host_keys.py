@@ -1,5 +1,4 @@
-"""Host keys as text: both fingerprints whole, and nothing of a foreign name reaches the
-terminal."""
+"""Test host keys as text: both fingerprints are whole, and foreign names are sanitised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The events file: a replay from it, and the FIFO by which tests act between two steps."""
+"""Test the events file: its replay, and the FIFO with which tests act between two steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events in plain lines: a table, and what is left unsaid."""
+"""Test events as plain lines: a table, and the events that are not shown."""
 
 from __future__ import annotations
 

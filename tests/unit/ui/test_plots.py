@@ -1,4 +1,4 @@
-"""Curves of characters."""
+"""Test curves that are drawn with characters."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A question on a real terminal (a pty that pyte reads), under each display that may be active
-then."""
+"""Test a question on a real terminal (a pty that pyte reads), under each possible display."""
 
 from __future__ import annotations
 
@@ -63,8 +62,11 @@ DISPLAYS = ("none", "sync", "sync, nothing moves", "launch")
 
 @pytest.fixture
 def asked() -> Iterator[Callable[[str], Terminal]]:
-    """asked(display): a program that asks while the display is active, with its question on the
-    screen."""
+    """Return a function asked(display) that starts a program.
+
+    The program asks its question while the display is active. The question is on the screen when
+    the function returns.
+    """
     opened: list[Terminal] = []
 
     def begin(display: str) -> Terminal:
@@ -96,7 +98,8 @@ def test_it_is_seen_with_its_answer_and_what_is_drawn_goes_on(
     goes_on = terminal.shows(
         "60 B of 90 B" if display in ("sync", "launch") else "Delete 30 files? (yes/no) yes"
     )
-    assert "Delete 30 files? (yes/no) yes" in goes_on  # nothing is drawn over it
+    # The display does not overwrite the question.
+    assert "Delete 30 files? (yes/no) yes" in goes_on
     if display != "none":
         assert "n3 answers again" in goes_on[goes_on.index("Delete 30 files? (yes/no) yes") :]
     terminal.type(b"\n")
@@ -121,11 +124,12 @@ def test_ctrl_c_interrupts_and_leaves_the_terminal_as_it_was(
     assert terminal.finish() == 130
     shown = terminal.screen()
     assert "Delete 30 files? (yes/no) ^C" in shown and "interrupted" in shown
-    assert terminal.output.count(b"\x1b[?25l") == terminal.output.count(b"\x1b[?25h")  # the cursor
+    # The cursor is shown as often as it is hidden.
+    assert terminal.output.count(b"\x1b[?25l") == terminal.output.count(b"\x1b[?25h")
 
 
 def test_nothing_else_asks() -> None:
-    """Another way to ask would be drawn over again."""
+    """Test that only one module reads answers. A display would overwrite any other question."""
     readers = set()
     for path in sorted((ROOT / "tfdeploy").rglob("*.py")):
         if path.relative_to(ROOT / "tfdeploy").parts[0] in ("agent", "runtime", "lab"):

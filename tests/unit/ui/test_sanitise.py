@@ -1,5 +1,7 @@
-"""No foreign byte reaches a terminal: a table of known tricks, and properties over all text there
-is."""
+"""Test that no foreign byte reaches a terminal.
+
+There is a table of known tricks, and there are properties over all text.
+"""
 
 from __future__ import annotations
 
@@ -120,8 +122,10 @@ def test_a_line_of_a_gigabyte_is_bounded_and_fast() -> None:
 
 
 def test_what_it_takes_out_the_masks_of_secrets_do_not_see_either() -> None:
-    """Else a secret with such a character in it would be masked by no host, and shown whole
-    here."""
+    """Test that masks of secrets ignore all characters that sanitising removes.
+
+    Otherwise a secret with such a character would escape the hosts' masks and be shown here.
+    """
     codes = [
         *range(0xD800),
         *range(0xE000, 0xE000 + 50),

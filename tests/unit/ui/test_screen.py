@@ -1,5 +1,7 @@
-"""The screen writes rows that changed, all of them after a resize and every few seconds, and
-restores the terminal."""
+"""Test that a screen writes only changed rows.
+
+It writes all rows after a resize and every few seconds, and restores the terminal.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def rows(*texts: str) -> list[Row]:
 
 
 def numbers(text: str) -> list[str]:
-    """Of the rows that are written."""
+    """Return the numbers of the rows that are written."""
     return re.findall(r"\x1b\[(\d+);1H", text)
 
 
@@ -58,7 +60,8 @@ def test_only_what_changed_is_written(console: Console, monkeypatch: pytest.Monk
     console.size = (30, 3)
     screen.draw(rows("one", "2", "!three"))
     assert numbers(wrote(console)) == ["1", "2", "3"]
-    clock[0] += WHOLE_S + 1  # something else may have written there
+    # Another program may have written to the terminal.
+    clock[0] += WHOLE_S + 1
     screen.draw(rows("one", "2", "!three"))
     assert numbers(wrote(console)) == ["1", "2", "3"]
 

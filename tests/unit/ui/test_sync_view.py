@@ -1,5 +1,7 @@
-"""The screen of a sync: who feeds whom, the hosts that matter, the others counted; elsewhere a line
-now and then."""
+"""Test the view of a sync: the tree of feeds, the important hosts, and a count of the others.
+
+Without a terminal it prints a line from time to time.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ def event(kind: Any, time: float, host: str | None = None, **data: Any) -> Event
 
 
 def view(hosts: int, **marked: list[str]) -> tuple[SyncView, io.StringIO]:
-    """So many hosts in a chain: each has received 12 MB in 2 s."""
+    """Return a view of so many hosts in a chain. Each host has received 12 MB in 2 s."""
     out = io.StringIO()
     seen = SyncView(Terminal(out, None, False))
     names = ["", *(f"n{number}" for number in range(1, hosts + 1))]
@@ -137,7 +139,8 @@ def test_the_time_left_is_that_of_the_slowest() -> None:
                 total_bytes=TOTAL,
             )
         )
-    assert "13 s left" in texts(seen)[-1]  # n3: 46 MB at 3.5 MB/s
+    # n3 lacks 46 MB and receives 3.5 MB/s.
+    assert "13 s left" in texts(seen)[-1]
 
 
 def test_elsewhere_a_line_now_and_then() -> None:

@@ -1,5 +1,7 @@
-"""Tables and reports at every width: never wider than the terminal, nothing foreign interpreted, 20
-columns survive."""
+"""Test tables and reports at every width.
+
+They are never wider than the terminal, 20 columns are enough, and foreign text is not interpreted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forty thousand links in few lines."""
+"""Test that forty thousand links are described in a few lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a run has come: by the steps that its command asks for, or by Keras's epochs."""
+"""Test the progress of a run, by the steps that its command asks for or by Keras's epochs."""
 
 from __future__ import annotations
 

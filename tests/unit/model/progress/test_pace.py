@@ -1,4 +1,4 @@
-"""Who is slower than the others, and by how much."""
+"""Test which tasks are slower than the others, and by how much."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from tfdeploy.model.progress.trends import Trends
 def slow(
     plan: Plan, say: Callable[[int, int], str | None], *, cpu: Callable[[int], float] | None = None
 ) -> dict[str, str]:
-    """After a minute in which worker N says `say(N, second)` once a second, and uses `cpu(N)`
-    cores."""
+    """Return the slow tasks after a minute of simulated output.
+
+    Worker N prints `say(N, second)` once a second and uses `cpu(N)` cores.
+    """
     progress, trends = RunProgress(plan), Trends()
     workers = [task for task in plan.tasks if task.role == "worker"]
     events: list[Event] = [
@@ -85,4 +87,5 @@ def test_in_lockstep_the_one_that_computes_most_keeps_the_others_waiting() -> No
         cpu=lambda number: 3.0 if number == 4 else 1.5,
     )
     assert slow_tasks == {"worker:4": "likely slowest: uses 2.0x the median's CPU"}
-    assert slow(plan, own) == {}  # rates are equal there: those that differ are of something else
+    # In mode mirrored all workers have the same rate, so different rates mean something else.
+    assert slow(plan, own) == {}

@@ -1,5 +1,7 @@
-"""The fold: the same events give the same picture, however they are fed; figures come from lines
-alone."""
+"""Test that the same events give the same progress, in whatever batches they arrive.
+
+Figures come from lines alone.
+"""
 
 from __future__ import annotations
 

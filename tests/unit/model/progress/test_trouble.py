@@ -1,4 +1,4 @@
-"""What is wrong with each task, the worst first."""
+"""Test the problems of each task and their order: the worst is first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which lines of the code differ, and why some cannot be told."""
+"""Test which lines of the code differ, and the reason if tfdeploy cannot compare the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of code that is large."""
+"""Test the warning about large code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs between runs, to the flag, the variable and the file; and what each reached."""
+"""Test the differences between runs: flags, variables, files, and the results of each run."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ def test_files_that_differ_are_named_and_without_them_the_releases() -> None:
 
 
 def had(plan: Plan, *pythons: str) -> Plan:
-    """The other hosts are of an older tfdeploy."""
+    """Return the plan with these Python versions on its first hosts.
+
+    The other hosts report no versions, as with an older tfdeploy.
+    """
     told = [{"Python": python} for python in pythons] + [dict[str, str]()] * len(plan.hosts)
     return replace(
         plan,

@@ -1,4 +1,4 @@
-"""Which curves and attempts a report has."""
+"""Test which curves and attempts a report has."""
 
 from __future__ import annotations
 
@@ -73,4 +73,5 @@ def test_attempts_by_events_and_the_last_one_by_its_host() -> None:
         if each.task == "worker:1"
     ]
     assert told == [(1, 1006.5, 1033.0, "failed"), (2, 1050.0, None, None)]
-    assert task_attempts[0].task == "worker:1"  # those of the view first
+    # Attempts of tasks of the view come first.
+    assert task_attempts[0].task == "worker:1"

@@ -1,4 +1,4 @@
-"""The samples of a run as one table."""
+"""Test the table of all samples of a run."""
 
 from __future__ import annotations
 

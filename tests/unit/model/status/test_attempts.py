@@ -1,4 +1,4 @@
-"""Attempts as events tell them."""
+"""Test how attempts are built from events."""
 
 from __future__ import annotations
 

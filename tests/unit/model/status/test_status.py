@@ -1,4 +1,4 @@
-"""Every way in which a run starts and ends, as rows: what the hosts say -> state and cause."""
+"""Test each way in which a run starts and ends: the hosts' states give its state and cause."""
 
 from __future__ import annotations
 

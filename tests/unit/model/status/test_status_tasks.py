@@ -1,5 +1,4 @@
-"""What is said of each task of a run: unreachable, stalled, dead after another; and the JSON of it
-all."""
+"""Test the status of each task: unreachable, stalled, dead after another task; and the JSON."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ def test_an_unreachable_host_where_nobody_minds_the_run_has_lost_its_task() -> N
         "running",
         "worker:1 on n3 lost: nobody minds it, the other hosts say",
     )
-    # it says so itself: somebody does again
+    # The host itself reports the task as running, so a supervisor runs again.
     assert run_view(PLAN, states, RUNNING).tasks[2].state == "running"
 
 

@@ -1,4 +1,4 @@
-"""Durations and moments as people type them."""
+"""Test durations and points in time as users type them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ MOMENTS = {
     "2026-11-22 10:00Z": 1795341600.0,
     "2026-11-22T10:00:00.25+02:00": 1795334400.25,
     "2026-11-22T10:00:00-01:30": 1795347000.0,
-    "2026-11-22": 1795305600.0 - 3600,  # midnight in a zone one hour east
+    # Midnight in a time zone one hour east of UTC.
+    "2026-11-22": 1795305600.0 - 3600,
     "2026-11-22T01:00:00": 1795305600.0,
 }
 NO_MOMENTS = (

@@ -1,4 +1,7 @@
-"""What to type next for many hosts: folded into what can be typed, and no host is dropped."""
+"""Test that the next steps of many hosts are folded into commands that can be typed.
+
+No host is dropped.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ def test_one_host_and_one_text_stand_as_they_are() -> None:
     assert fold_nexts({"n1": "apt install rsync", "n2": "apt install rsync"}) == [
         "apt install rsync"
     ]
-    # of another host: left as it is
+    # A command that names another host is not folded.
     assert fold_nexts({"n1": trust("n11"), "n11": trust("n11")}) == [trust("n11")] * 2
 
 

@@ -1,4 +1,4 @@
-"""Placeholders are cut out of texts, checked and filled in; plain braces survive."""
+"""Test that placeholders in texts are found, checked and replaced; other braces are kept."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Ranges unfold, fold back, and stay bounded."""
+"""Test that ranges of names expand, fold again, and are bounded."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Times, stalls and errors in words."""
+"""Test how times, stalls and errors are described."""
 
 from __future__ import annotations
 

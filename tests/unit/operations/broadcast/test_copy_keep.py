@@ -1,4 +1,4 @@
-"""What one host lacks of another one's keep folders, from the two listings alone."""
+"""Test which files of another host's keep folders a host lacks, from the two listings alone."""
 
 from __future__ import annotations
 

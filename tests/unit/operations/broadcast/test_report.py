@@ -1,5 +1,7 @@
-"""The slowest link of a broadcast: by what each host received in its best seconds, and who fed
-it."""
+"""Test the slowest link of a broadcast.
+
+The report has the highest rate at which each host received, and the host's parent.
+"""
 
 from __future__ import annotations
 

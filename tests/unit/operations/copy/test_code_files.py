@@ -1,5 +1,7 @@
-"""Code as it is sent: packed once for all hosts, and refused once it is no longer what the manifest
-says."""
+"""Test the code as it is sent: packed once for all hosts.
+
+It is refused if a file no longer matches the manifest.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def code(folder: Path) -> CodeFiles:
 
 
 def is_a_tick_later(folder: Path) -> bool:
-    """A file that changes now has another ctime than the files of the folder."""
+    """Return True if a new change gets a later ctime than all files of the folder have."""
     clock = folder.with_name("clock")
     clock.touch()
     return clock.stat().st_ctime_ns > max(path.lstat().st_ctime_ns for path in folder.rglob("*"))
@@ -66,14 +68,14 @@ def test_the_manifest_names_all_and_a_host_may_ask_for_files_alone(code: CodeFil
 
 
 def rewritten(path: Path) -> None:
-    """Other content of the same size and time."""
+    """Change the content, but keep the size and the time."""
     file_stat = path.stat()
     path.write_bytes(b"x" * file_stat.st_size)
     os.utime(path, ns=(file_stat.st_atime_ns, file_stat.st_mtime_ns))
 
 
 def replaced(path: Path) -> None:
-    """The same content and time in another file."""
+    """Replace the file by another one with the same content and time."""
     file_stat = path.stat()
     path.with_name("other").write_bytes(path.read_bytes())
     os.utime(path.with_name("other"), ns=(file_stat.st_atime_ns, file_stat.st_mtime_ns))

@@ -1,4 +1,7 @@
-"""Checked files into their place: records last, nothing newer overwritten, never through a link."""
+"""Test how checked files are moved to their destination.
+
+Checkpoint records come last, newer files are not overwritten, and no symbolic link is followed.
+"""
 
 from __future__ import annotations
 

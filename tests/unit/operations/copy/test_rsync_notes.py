@@ -1,4 +1,4 @@
-"""What is said of this machine's rsync before it talks to hosts."""
+"""Test the notes about this machine's rsync, which are shown before hosts are contacted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""A folder whose names hosts choose: nothing leads out of it, whatever lies there or is put there
-meanwhile."""
+"""Test a folder whose file names come from hosts: no name leads out of the folder.
+
+This holds for all files that exist there or are created during the copy.
+"""
 
 from __future__ import annotations
 

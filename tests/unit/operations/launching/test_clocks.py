@@ -1,5 +1,7 @@
-"""The run's clock out of readings of the hosts' clocks: (seconds before this machine's, the
-reading's error in seconds)."""
+"""Test how the clock of a run is computed from readings of the hosts' clocks.
+
+A reading is (seconds relative to this machine's clock, error of the reading in seconds).
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,12 @@ from tfdeploy.operations.launching.clocks import Reading, ahead_of_median
             {"n1": (0.0, 0.01), "n2": (-0.4, 0.01), "n3": (0.0, 0.01)},
             {"n1": 0.0, "n2": -0.4, "n3": 0.0},
         ),
-        # ours is wrong
+        # The clock of this machine is wrong.
         (
             {"n1": (90.0, 0.01), "n2": (90.01, 0.01), "n3": (90.0, 0.01)},
             {"n1": 0.0, "n2": 0.0, "n3": 0.0},
         ),
-        # an answer that took 4 s says little
+        # An answer that took 4 s is too inexact.
         ({"n1": (0.0, 0.01), "n2": (0.3, 2.0)}, {"n1": 0.0, "n2": 0.0}),
     ],
 )

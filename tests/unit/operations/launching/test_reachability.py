@@ -1,4 +1,4 @@
-"""Which pairs of hosts are named, and how briefly."""
+"""Test which unreachable pairs of hosts an error names, and that the error is short."""
 
 from __future__ import annotations
 

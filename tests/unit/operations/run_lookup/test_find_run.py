@@ -1,4 +1,4 @@
-"""Which run is meant, when hosts are silent and names occur twice."""
+"""Test which run a name selects if hosts are silent or several jobs have runs of that name."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def plan(run: str, host: str, created: float, job: str = "digits") -> Plan:
 
 @pytest.fixture
 def hosts_know(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """hosts_know(silent, runs...): what the hosts answer."""
+    """Return a function hosts_know(silent, runs...), which sets the answers of the hosts."""
 
     def from_hosts(fleet: Any, sought: Any, silent: Any, refused: Any) -> Plan:
-        """As one host shows it, which is not believed about those that are silent."""
+        """Return the plan as one host has it. That host is not trusted about silent hosts."""
         return with_hosts(plan(sought.run, "n1", 1.0, sought.job), silent or ())
 
     def know(silent: dict[str, HostUnreachable], *runs: FoundRun) -> None:
@@ -174,7 +174,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> float:
         ({"n1": NOW - 5.0}, True),
         ({"n1": NOW + 200.0}, True),  # clocks differ
         ({"n1": NOW + 301.0}, False),
-        ({"n1": NOW - 50.0, "n2": NOW + 9e8, "n3": NOW - 51.0}, False),  # one of three lies
+        ({"n1": NOW - 50.0, "n2": NOW + 9e8, "n3": NOW - 51.0}, False),  # n2 reports a false time
         ({"n1": NOW - 5.0, "n2": 1.0, "n3": NOW - 6.0}, True),
         ({}, False),
     ],

@@ -1,5 +1,7 @@
-"""Plans that hosts show: what is wrong with one is refused, what is right is used with this
-machine's own ways."""
+"""Test plans that hosts report.
+
+An invalid plan is refused. A valid plan is used with this machine's own connection settings.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ OLDER = {
 
 
 def told(**changes: Any) -> dict[str, Any]:
-    """What an older tfdeploy left on a host, with what is wrong with it."""
+    """Return the plan.json of an older tfdeploy on a host, with these fields changed."""
     task = {
         "task": "worker:0",
         "role": "worker",
@@ -90,7 +92,7 @@ def task(**changes: Any) -> dict[str, Any]:
 
 
 class Answer(list[Any]):
-    """What an honest agent says of this plan.json; bytes are what a liar sends."""
+    """The answer of an honest agent with this plan.json. A plan of bytes is sent as it is."""
 
     def __init__(self, plan: Any, unless: str | None) -> None:
         text = json.dumps(plan).encode() if not isinstance(plan, bytes) else b""
@@ -102,7 +104,7 @@ class Answer(list[Any]):
 
 
 class Hosts:
-    """A fleet of hosts that show these plans, or raise these errors."""
+    """A fleet whose hosts answer with these plans or raise these errors."""
 
     answer: type[Answer] = Answer
 
@@ -301,7 +303,7 @@ def test_a_plan_that_all_hold_is_sent_once_and_without_the_words_of_its_tasks() 
     assert (plan.tasks[0].argv, plan.tasks[0].env, plan.command) == ((), {}, ())
     assert sent == [True, False] and not refused
     sent.clear()
-    # the first one is away, or has none
+    # The first host is unreachable or has no plan.
     fleet.plans = {"n1": b"x", "n2": told(), "n3": told(), "n4": told()}
     many = tuple(Host(name=name, address="10.0.0.1") for name in fleet.plans)
     assert list(fetch_plan(fleet, PlanRequest(run=RUN, job=JOB, holders=many, hosts=many))[1]) == [

@@ -1,4 +1,4 @@
-"""Deleting most of a data set is asked first; a few files, or the lesser part, are not."""
+"""Test that tfdeploy asks before it deletes most of a data set, but not for a smaller part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a launch reads of the code before it asks the hosts."""
+"""Test what a launch reads of the code before it contacts the hosts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Which files of this machine are private: those of secrets, of the inventory, and of ssh's
-configuration."""
+"""Test which files of this machine are private.
+
+These are the files of secrets, of the inventory and of ssh's configuration.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def named(home: Path, *hosts: Host, **sources: SecretSource) -> dict[str, str]:
-    """path below home -> what it is."""
+    """Return the withheld files as {path below home: description}."""
     job = Job(
         name="j",
         mode=None,

@@ -1,4 +1,4 @@
-"""Which lines are wanted, and which stand around those that are found."""
+"""Test which lines match a filter, and which lines are shown as their context."""
 
 from __future__ import annotations
 

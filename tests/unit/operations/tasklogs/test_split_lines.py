@@ -1,4 +1,4 @@
-"""Chunks of a log, however they are cut, become the same lines."""
+"""Test that the lines of a log do not depend on how the log is cut into chunks."""
 
 from __future__ import annotations
 

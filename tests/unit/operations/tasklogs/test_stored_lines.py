@@ -1,5 +1,4 @@
-"""The lines of a log as they arrive: the last ones of batches, and those of a log that grows while
-it is read."""
+"""Test the last lines of batches, and of a log that grows while it is read."""
 
 from __future__ import annotations
 
@@ -47,8 +46,10 @@ def test_the_last_lines_do_not_begin_with_a_gap() -> None:
 
 
 class Growing:
-    """A host whose task prints `grows` bytes between any two questions. An old agent does not say
-    where a log ends."""
+    """A host whose task prints `grows` bytes between two calls.
+
+    If `says_ends` is false, the agent is an old one that does not report the end of a log.
+    """
 
     def __init__(self, length: int, grows: int, says_ends: bool) -> None:
         self.length, self.grows, self.says_ends, self.asked = length, grows, says_ends, 0

@@ -1,4 +1,4 @@
-"""The same run reads the same whether or not somebody watched, and however often they looked."""
+"""Test that a run has the same attempts in each view, whoever watched and however often."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WATCHERS = {
 
 
 def events_of(history: History, looks: Sequence[float]) -> list[Event]:
-    """What a follower tells who looks at these times."""
+    """Return the events of a follower that asks the hosts at these times."""
     told: list[Event] = []
     fleet: Any = None
     watch = Watch(fleet, PLAN, told.append)
@@ -51,12 +51,12 @@ def events_of(history: History, looks: Sequence[float]) -> list[Event]:
 
 
 def rows_of(history: History, now: float) -> list[Attempt]:
-    """What the hosts give to a report, or a dashboard that begins."""
+    """Return the attempts that the hosts report to a report page or a dashboard that starts now."""
     return [attempt_of_host(TASK, msgspec.convert(row, AttemptRow)) for row in history.rows(now)]
 
 
 def board_of(history: History, looks: Sequence[float]) -> Dashboard:
-    """As it is now: it asked the hosts for their attempts when it began, in a thread of its own."""
+    """Return a dashboard that asked the hosts for their attempts when it started."""
     board = Dashboard(PLAN)
     told = events_of(history, looks)
     for event in told[:2]:
@@ -70,7 +70,7 @@ def board_of(history: History, looks: Sequence[float]) -> Dashboard:
 
 
 def drawn(board: Dashboard) -> tuple[Row, list[str]]:
-    """The row of the task, and its deaths in words."""
+    """Return the row of the task, and the texts that describe its deaths."""
     marked = marks(board.progress, now=NOW)
     board.scene.unicode = True
     rows = timeline_page(
@@ -85,7 +85,10 @@ def drawn(board: Dashboard) -> tuple[Row, list[str]]:
 
 
 def page_of(history: History, told: Iterable[Event], now: float = NOW) -> tuple[list[Attempt], str]:
-    """The attempts of a report, and its timeline. `told`: what this machine has recorded."""
+    """Return the attempts of a report, and its timeline.
+
+    `told` has the events that this machine has recorded.
+    """
     view = run_view(PLAN, {}, {TASK: history.status(now)})
     recorded = tuple(event_from_json(event_to_json(event)) for event in told)
     report = RunReport(
@@ -121,8 +124,11 @@ def test_while_it_waits_to_start_again_its_death_is_told_already() -> None:
 
 
 def test_events_of_an_older_version_had_no_end_of_it() -> None:
-    """It recorded none, and the host has gone: the status of a task that waits says how its attempt
-    ended."""
+    """Test events of an older version, which recorded no end of an attempt.
+
+    The host no longer has the attempt. The status of the task that waits tells how its attempt
+    ended.
+    """
     told = [
         event
         for event in events_of(KILLED, [BEGAN + 1, DIED + 1])
@@ -136,7 +142,7 @@ def test_events_of_an_older_version_had_no_end_of_it() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_any_looks_give_the_same_attempts(seed: int) -> None:
-    """A follower that lost the connection for minutes, or looks ten times a second."""
+    """Test a follower with rare calls, as after a lost connection, or with many calls a second."""
     chance = random.Random(seed)
     lived, at = [], BEGAN
     for _ in range(chance.randint(1, 12)):
@@ -176,4 +182,5 @@ def test_any_looks_give_the_same_attempts(seed: int) -> None:
     told = events_of(history, looks)
     assert page_of(history, told, end) == page_of(history, (), end)
     ended = [event.attempt for event in told if event.data["state"] == "ended"]
-    assert len(ended) == len(set(ended))  # each is told once
+    # Each end is reported once.
+    assert len(ended) == len(set(ended))

@@ -1,4 +1,4 @@
-"""What a watch tells of a run, and when."""
+"""Test which events a watch of a run emits, and when."""
 
 from __future__ import annotations
 

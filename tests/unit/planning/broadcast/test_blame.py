@@ -1,4 +1,4 @@
-"""Who is at fault, by the feeds that gave too little."""
+"""Test which members or lines are at fault, given the feeds that are too slow."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from tfdeploy.planning.broadcast.feeds import HERE, Doubt, Member
 
 SITES = {"a": "1", "b": "1", "c": "1", "d": "1", "x": "2", "y": "2", "z": "3"}
 CASES = {
-    # feeds that gave too little, as parent>child; slow members; sites behind a thin line
+    # Feeds that are too slow, as parent>child: (slow members, sites behind a slow line).
     "": ("", ""),
     "a>b": ("b", ""),
     "a>b a>c": ("a", ""),
     "a>b c>b": ("b", ""),
-    "a>b d>b a>c": ("bc", ""),  # b is slow below two, so a is not to blame for it
+    # Two parents feed b too slowly, so b is slow and a is not to blame for it.
+    "a>b d>b a>c": ("bc", ""),
     "a>b d>b a>c d>c": ("bc", ""),
     "a>b b>c": ("bc", ""),
     ">a": ("a", ""),
@@ -25,7 +26,8 @@ CASES = {
     "a>x b>y": ("", "2"),
     "a>x y>x a>y": ("xy", ""),
     "a>x a>z": ("xz", ""),
-    "a>x a>b": ("xb", ""),  # one of its site, one of another: they say nothing of each other
+    # The children are at different sites, so they say nothing about each other.
+    "a>x a>b": ("xb", ""),
 }
 
 

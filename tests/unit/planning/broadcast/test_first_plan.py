@@ -1,4 +1,4 @@
-"""The feeds with which a broadcast begins."""
+"""Test the feeds with which a broadcast starts."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ def test_in_trees_each_host_feeds_in_one_and_no_more_than_its_uplink_bears(hosts
     feeding = [
         {feed.parent for feed in plan.feeds if feed.stripe == stripe} - {HERE} for stripe in (0, 1)
     ]
-    assert len(feeding[0] & feeding[1]) <= 1  # with an odd number of hosts one feeds in both
+    # If the number of hosts is odd, one host feeds in both trees.
+    assert len(feeding[0] & feeding[1]) <= 1
     children = Counter(feed.parent for feed in plan.feeds)
     assert children[HERE] == 2
     assert max(children.values()) <= 2 + hosts % 2

@@ -20,8 +20,9 @@ FAST = 100.0 * MIB
 
 
 class Broadcast:
-    """A chain of hosts a, b, c, ... Each host has a little less than the host before it, and all
-    receive at the same rate.
+    """A chain of hosts a, b, c, ...
+
+    Each host has a little less data than the host before it, and all receive at the same rate.
     """
 
     def __init__(self, names: str = "abcde", sites: str = "", have: int = 500 * MIB) -> None:
@@ -148,7 +149,7 @@ def test_a_child_is_not_starved_by_a_parent_that_waited_itself_until_just_now() 
 
 
 def test_over_slow_links_a_piece_is_waited_for_longer() -> None:
-    """A piece of 256 KiB takes 4 s at 64 KiB a second."""
+    """Test the longer limit: at 64 KiB/s a piece of 256 KiB takes 4 s."""
     chain = Broadcast(have=TOTAL - MIB).say("abcde", rate=65536.0).say("cde", starved_s=15.0)
     assert next_plan(chain.plan, chain.members.values()) is chain.plan
     assert chain.say("cde", starved_s=16.0).next() == ">a a>b e>c b>d d>e"

@@ -1,4 +1,4 @@
-"""What holds for every plan of a broadcast, whatever befalls its members."""
+"""Test the properties of all plans of a broadcast, whichever members fail."""
 
 from __future__ import annotations
 
@@ -42,8 +42,10 @@ def member(draw: st.DrawFn, name: str) -> Member:
 def histories(
     draw: st.DrawFn,
 ) -> list[tuple[list[Member], frozenset[tuple[str, str]], frozenset[str]]]:
-    """The members, shut pairs and lost members at several moments. With more than 16 members there
-    are two stripes."""
+    """Draw the members, shut pairs and lost members at several moments.
+
+    With more than 16 members there are two stripes.
+    """
     count = draw(st.integers(1, 22))
     names = [f"n{number}" for number in range(count)]
     shut: frozenset[tuple[str, str]] = frozenset()

@@ -1,4 +1,4 @@
-"""Files that several hosts want go to them together, and come from a host that has them."""
+"""Test that files that several hosts lack are sent to them together, from a host that has them."""
 
 from __future__ import annotations
 

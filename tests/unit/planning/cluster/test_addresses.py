@@ -1,4 +1,4 @@
-"""What hosts are called in the cluster, and which names and addresses are refused."""
+"""Test the addresses of hosts in the cluster, and which names and addresses are refused."""
 
 from __future__ import annotations
 
@@ -90,7 +90,10 @@ def test_a_name_that_is_loopback_on_a_host_of_the_run(facts_of: Any) -> None:
 
 
 def named(facts_of: Any, **seen: tuple[str, ...] | None) -> dict[str, Any]:
-    """Hosts and what each resolves pub.lan to; None: it does not say."""
+    """Return the facts of hosts that resolve pub.lan to these addresses.
+
+    None means that the host does not report an address.
+    """
     told = {name: {} if each is None else {"pub.lan": each} for name, each in seen.items()}
     return {
         name: facts_of(Host(name=name, address=""), resolved=each) for name, each in told.items()

@@ -1,5 +1,7 @@
-"""What each mode is made of, and what it refuses: counts and GPUs as tables, Keras and servers by
-syntax trees."""
+"""Test the tasks of each mode, and what a mode refuses.
+
+Tables have the counts and GPUs. Syntax trees show which programs use Keras or start a server.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ PS = {"ps": "n1", "worker": "n2 n3"}
 CHIEF = {**PS, "chief": "n2"}
 
 COUNTS: list[tuple[str, dict[str, str], dict[str, int], dict[str, RoleRule], dict[str, int], str]] = [
-    # mode, roles, GPUs, the job's rules, options, seats by the first letter of their role
+    # mode, roles, GPUs, the job's rules, options, tasks by the first letter of their role
     ("mirrored", PS, {}, {}, {}, "w0@n2 w1@n3"),
     ("mirrored", PS, {"n2": 2, "n3": 2}, {}, {}, "w0@n2[0,1] w1@n3[0,1]"),
     ("mirrored", PS, {"n2": 2, "n3": 2}, {"worker": RoleRule(gpus=1)}, {}, "w0@n2[0] w1@n3[0]"),
@@ -173,7 +175,7 @@ def test_every_mode_has_its_rules() -> None:
         assert rules.lead is None or rules.lead not in rules.serves
 
 
-# --- GPUs that others fill
+# --- GPUs that other processes use
 
 
 @pytest.mark.parametrize(
@@ -236,7 +238,7 @@ THERE: dict[str, Any] = {"tf_keras": "2.21.0"}
 ON = {"TF_USE_LEGACY_KERAS": "1"}
 PIP = "pip install 'tf_keras~=2.21.0'"
 KERAS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, str] | str]] = {
-    # lines, facts, what the tasks get or what is refused
+    # lines, facts, and either the variables of the tasks or the refusal
     "fit": ((TF, MIRRORED, FIT), THERE, ON),
     "from": ((TF, "from tensorflow import keras", MIRRORED, "keras.Model().fit(x)"), THERE, ON),
     "experimental": ((TF, EXPERIMENTAL, FIT), THERE, ON),

@@ -1,5 +1,7 @@
-"""Counts, round-robin and GPUs, as tables: roles and GPUs of hosts in, tasks with host and GPUs
-out."""
+"""Test how tasks are placed: counts, round-robin and GPUs, as tables.
+
+A row has roles and GPUs of hosts, and the tasks with their host and GPUs.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tfdeploy.planning.cluster.role_requests import role_requests
 from tfdeploy.planning.options import Options
 
 TABLE: list[tuple[dict[str, str], dict[str, int], dict[str, RoleRule], dict[str, int], str]] = [
-    # roles, GPUs, the job's rules, options, seats by the first letter of their role
+    # roles, GPUs, the job's rules, options, tasks by the first letter of their role
     ({"ps": "n1 n2", "worker": "n2 n3"}, {}, {}, {}, "p0@n1 p1@n2 w0@n2 w1@n3"),
     ({"ps": "n1", "worker": "n2 n3"}, {"n2": 2, "n3": 1}, {}, {},
         "p0@n1 w0@n2[0] "

@@ -1,4 +1,7 @@
-"""Ports: the first free ones of each range, and one port space for hosts behind one address."""
+"""Test the ports of hosts: the first free ports of each range.
+
+Hosts behind one address share one set of ports.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from tfdeploy.planning.cluster.ports import assign, space
 def ports(
     hosts: dict[str, tuple[str, int, int, int]], facts_of: Any, **said: Any
 ) -> dict[str, tuple[int, ...]]:
-    """hosts: name -> address, lowest port, highest port, ports needed."""
+    """Return the ports of each host.
+
+    `hosts` maps a name to (address, lowest port, highest port, number of ports needed).
+    """
     known = {
         name: Host(name=name, address=address, ports=(low, high))
         for name, (address, low, high, _) in hosts.items()

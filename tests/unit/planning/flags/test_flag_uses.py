@@ -1,5 +1,4 @@
-"""Flags and words of programs that call their cluster by other names: found by what the program
-does with them."""
+"""Test flags with unusual names, which are recognised by how the program uses their values."""
 
 from __future__ import annotations
 
@@ -396,7 +395,7 @@ def test_what_may_mean_something_else_gets_nothing(job: Job, text: str) -> None:
 
 
 def test_the_use_decides_over_the_name(job: Job) -> None:
-    """--job_name names an experiment here, and --role is what the server gets."""
+    """Test that --role is recognised because the server gets it. --job_name is an experiment here."""
     text = (
         ARGS
         + "p.add_argument('--job_name', type=int)\np.add_argument('--role')\na = p.parse_args()\n"
@@ -406,7 +405,7 @@ def test_the_use_decides_over_the_name(job: Job) -> None:
 
 
 def test_how_many_there_are(job: Job) -> None:
-    """By what counts workers and servers; --num_workers of a data loader stays as it is."""
+    """Test the flag that counts the workers. The --num_workers of a data loader is left alone."""
     text = gathered(
         "p.add_argument('--replicas', type=int)\np.add_argument('--num_workers', type=int)", "True"
     )
@@ -420,8 +419,10 @@ def test_how_many_there_are(job: Job) -> None:
 
 
 def test_flags_of_another_library_are_left_alone(job: Job) -> None:
-    """absl reads the whole command line where its first flag is asked for, and ends at
-    --machines."""
+    """Test flags of two libraries.
+
+    absl reads the whole command line when its first flag is read, so it would fail at --machines.
+    """
     text = (
         "F = tf.app.flags\nF.DEFINE_string('job_name', '', '')\nFLAGS = F.FLAGS\n"
         + ARGS
@@ -482,15 +483,21 @@ MIRRORED = (
 def test_a_program_that_writes_tf_config_itself(
     job: Job, roles: tuple[str, ...], given: int
 ) -> None:
-    """A cluster without the chief, or a task that is none of its own, would hide the plan's
-    TF_CONFIG."""
+    """Test the flags of a program that writes TF_CONFIG itself.
+
+    A cluster without the chief, or a task outside that cluster, would hide the TF_CONFIG of the
+    plan.
+    """
     job = replace(job, mode="mirrored")
     program = source.read(job.command, {"train.py": HEAD + MIRRORED})
     assert len(appended_flags.choose(job, program, roles).flags) == given
 
 
 def test_a_client_is_told_where_the_servers_are(job: Job) -> None:
-    """It is no task of the cluster: a role or an index would be none that the servers know."""
+    """Test that a client gets the addresses of the servers, but no role and no index.
+
+    The client is no task of the cluster, so the servers would not know its role.
+    """
     text = (
         ARGS + "p.add_argument('--machines')\np.add_argument('--number', type=int, default=0)\na = "
         "p.parse_args()\n"

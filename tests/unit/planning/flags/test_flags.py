@@ -1,5 +1,7 @@
-"""Which flags a program defines: forms in which programs in the wild write them, and what the tasks
-then get."""
+"""Test which flags a program defines, in forms that public programs use.
+
+The tests also check which values the tasks get.
+"""
 
 from __future__ import annotations
 
@@ -235,8 +237,10 @@ TASK_ID = (
     ],
 )
 def test_an_index_by_another_name(text: str, expected: tuple[str, ...]) -> None:
-    """Where roles are given by --job_name; without it, --task_id may be the task that a network
-    learns."""
+    """Test other names of the index. They count only if --job_name gives the role.
+
+    Without --job_name, --task_id may be the learning task of a network.
+    """
     assert words(text, sync=True) == expected
 
 

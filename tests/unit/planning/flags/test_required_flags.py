@@ -1,5 +1,7 @@
-"""Flags without which a program ends at once: given where they can be known, else refused before
-the launch."""
+"""Test flags without which a program ends at once.
+
+They are set if their value is known. Otherwise the launch is refused.
+"""
 
 from __future__ import annotations
 
@@ -181,8 +183,10 @@ def test_in_doubt_nothing_is_refused(job: Job, text: str) -> None:
 
 
 def test_an_index_that_must_be_given_is_known(job: Job) -> None:
-    """In mirrored the program has TF_CONFIG, and is told by flags only where it would end without
-    them."""
+    """Test a required index in mode mirrored.
+
+    The program has TF_CONFIG, so it gets only the flags without which it would end.
+    """
     text = (
         ARGS + "import tensorflow as tf\np.add_argument('--task_index', type=int, "
         "required=True)\np.parse_args()"

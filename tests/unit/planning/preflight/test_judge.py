@@ -1,5 +1,4 @@
-"""What facts of hosts mean for a launch: for each subject what is said, and that healthy hosts have
-nothing wrong."""
+"""Test the checks of a launch, given facts of hosts. Healthy hosts fail no check."""
 
 from __future__ import annotations
 
@@ -60,8 +59,10 @@ FactsOf = Callable[..., HostFacts]
 def seen_of(
     facts_of: FactsOf, hosts: int = 3, *, entry: dict[str, Any] | None = None, **of_n2: Any
 ) -> dict[str, Seen]:
-    """Healthy hosts n1 to n3, but for what is said `of_n2`: fields of Seen, of Preflight, of
-    HostFacts; `entry`: of Host."""
+    """Return what is known about the hosts n1, n2, ..., which are healthy except for n2.
+
+    `of_n2` has fields of Seen, of Preflight and of HostFacts. `entry` has fields of n2's Host.
+    """
     seen_by_host = {}
     for number in range(1, hosts + 1):
         said, keys = (of_n2, entry or {}) if number == 2 else ({}, {})
@@ -96,7 +97,7 @@ NO_PYTHON = {
 }
 KILLS = {"linger": False, "kill_user_processes": True}
 CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
-    # what n2 has -> the check, its level, words of the detail, words of what mends it
+    # facts of n2 -> the failed check, its level, part of its detail, part of its fix
     ({"noise": "hello"}, "shell", "warning", "'hello'", "~/.bashrc"),
     (
         {"python": None, "python_version": None, "problems": ("there is no program python3 here",)},
@@ -279,12 +280,14 @@ def test_what_is_wrong_on_one_host_is_said_of_it_with_its_cure(
     (host, one) = bad[0]
     assert one.level == level and detail in one.detail and fix in (one.fix or ""), one
     assert host == "n2" or "n2" in one.detail
-    assert "there)" not in (one.fix or "")  # it can be typed on the operator's machine
+    # The fix can be typed on the operator's machine.
+    assert "there)" not in (one.fix or "")
 
 
 @pytest.mark.parametrize(
     ("said", "words"),
-    [  # what n2 says of itself, a word of the line that the operator pastes
+    # Facts that n2 reports, and a word of the line that the operator pastes.
+    [
         ({"tensorflow": None, "python": "/x; reboot"}, "/x; reboot"),
         (
             {"tensorflow": "1.0;reboot", "cpu_only": True, "gpus": (CARD,)},
@@ -372,13 +375,15 @@ def test_what_is_no_reason_to_complain(facts_of: FactsOf, said: dict[str, Any]) 
 
 def test_a_clock_is_held_against_those_of_most_hosts(facts_of: FactsOf) -> None:
     seen = {host: replace(each, skew_s=-90.0) for host, each in seen_of(facts_of).items()}
-    assert wrong(judge(Probed(seen))) == []  # this machine's own clock is wrong
+    # This machine's own clock is wrong.
+    assert wrong(judge(Probed(seen))) == []
     assert len(wrong(judge(Probed({"n1": seen["n1"]})))) == 1
 
 
 @pytest.mark.parametrize(
     ("asked", "others", "of_n2", "said"),
-    [  # what n1 and n3 can do, what n2 can do -> what is said of n2
+    # capabilities of n1 and n3, capabilities of n2 -> (level, part of the detail, part of the fix)
+    [
         (
             "auto",
             ALL,
@@ -389,7 +394,8 @@ def test_a_clock_is_held_against_those_of_most_hosts(facts_of: FactsOf) -> None:
                 "ml ALL=(root) NOPASSWD",
             ),
         ),
-        ("auto", NO_NFT, ALL, None),  # one host with nft among hosts without
+        # Only n2 has nft.
+        ("auto", NO_NFT, ALL, None),
         (
             "auto",
             ALL,
@@ -437,7 +443,7 @@ def test_what_a_host_cannot_protect(
         and said[1] in one.detail
         and said[2] in (one.fix or "")
     ), one
-    # a host that the mode does not use
+    # The mode does not use n2.
     assert wrong(judge(Probed(seen, Needs(protect=asked, hosts=("n1", "n3"))))) == []
 
 
@@ -489,7 +495,8 @@ def test_what_the_job_needs_makes_errors(facts_of: FactsOf) -> None:
         ("inodes", "error"),
         ("filesystem", "error"),
     } <= levels
-    assert ("python", "error") in levels  # the environment is not made yet
+    # setup has not created the environment yet.
+    assert ("python", "error") in levels
 
 
 IMPORTS = (
@@ -500,7 +507,7 @@ IMPORTS = (
 
 
 def lacking(facts_of: FactsOf, needs: Needs, *modules: str, **of_n2: Any) -> list[Check]:
-    """What is said of n2, which lacks these modules."""
+    """Return the failed checks of n2, which lacks these modules."""
     asked = {each.module: each.module not in modules for each in needs.imports}
     checks = judge(Probed(seen_of(facts_of, modules=asked, **of_n2), needs), ("packages",))
     assert all(each.ok for host in ("n1", "n3") for each in checks[host])

@@ -1,5 +1,7 @@
-"""Which ports are tried between hosts, in which rounds links are measured, and what a failure
-means."""
+"""Test which ports are tried between hosts, and in which rounds links are measured.
+
+The tests also check what a failed link means.
+"""
 
 from __future__ import annotations
 

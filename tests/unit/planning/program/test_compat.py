@@ -1,5 +1,7 @@
-"""Whether a program runs as TensorFlow 1, what is refused of it, and what is said of a cluster that
-is written into it."""
+"""Test whether a program runs as TensorFlow 1, and what is refused in it.
+
+A cluster that is written into the program leads to a note.
+"""
 
 from __future__ import annotations
 

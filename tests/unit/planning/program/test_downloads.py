@@ -1,5 +1,4 @@
-"""The plan names data that a program expects, where neither the code nor the job's `data` brings
-it."""
+"""Test that the plan names data that a program expects but neither code nor job provide."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Variables by which other launchers tell a program its cluster: supplied where it reads them and
-nobody sets them."""
+"""Test variables that give a program its cluster under other launchers.
+
+A task gets a variable if the program reads it and nothing else sets it.
+"""
 
 from __future__ import annotations
 
@@ -58,14 +60,14 @@ def test_a_program_of_yarn(job: Job) -> None:
             'os.environ["MASTER_HOSTS"], os.environ["PS_HOSTS"]',
             {"MASTER_HOSTS": "", "PS_HOSTS": "a:1"},
         ),
-        # one of these alone may mean anything
+        # One of these variables alone may mean anything.
         ('os.environ.get("JOB_NAME", "mnist")', {}),
         ('os.environ["TASK_ID"]', {}),
         ('os.environ["NUM_WORKERS"]', {}),
-        # set by the program itself
+        # The program sets the variable itself.
         ('os.environ["CLUSTER_SPEC"] = spec\njson.loads(os.environ["CLUSTER_SPEC"])', {}),
         ('os.environ.setdefault("TASK_INDEX", "0")\nint(os.environ["TASK_INDEX"])', {}),
-        # not the environment
+        # The program does not read the environment.
         ('settings["CLUSTER_SPEC"], settings.get("TASK_INDEX")', {}),
     ],
 )

@@ -1,5 +1,7 @@
-"""Programs whose own flags are called like the cluster's: what cannot take the cluster's value is
-refused, with its place."""
+"""Test programs whose own flags have names of the cluster's flags.
+
+A flag that cannot hold the cluster's value is refused, with its position in the code.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ CHILD = "import argparse\np = argparse.ArgumentParser()\n{text}\np.parse_args()\
 
 
 def added(job: Job, text: str, *words: str, **fields: str) -> appended_flags.Appended:
-    """What is appended for a program of this text; refused, if it collides."""
+    """Return the flags for a program with this text. Raise Refused if one of them conflicts."""
     job = replace(job, command=("python", "train.py", *words), **fields)
     started = source.read(job.command, {"train.py": text})
     appended = appended_flags.choose(job, started)
@@ -110,7 +112,7 @@ TAKEN = {
     "the same in two branches": "p.add_argument('--job_name')\np = "
     "argparse.ArgumentParser()\np.add_argument('--job_name')",
 }
-# argparse would not say that the value is lost
+# argparse would drop the value without an error.
 QUIETLY = ("a switch", "a switch or not", "defined twice in two ways")
 TAKEN_ELSEWHERE = {
     "absl": "flags.DEFINE_bool('issync', False, '')\nflags.DEFINE_list('ps_hosts', [], '')",

@@ -1,5 +1,7 @@
-"""What a program calls the roles, in TF_CONFIG and in its flags: as the job file says, as its own
-text has it."""
+"""Test the program's names of the roles, in TF_CONFIG and in flags.
+
+The names come from the job file or from the program's text.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ WITH_CHIEF = {"ps": "n1", "chief": "n2", "worker": "n3"}
 def make(
     inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job
 ) -> Callable[..., Plan]:
-    """make(text of train.py, {role: hosts}, job's fields...)"""
+    """Return a function make(text of train.py, {role: hosts}, job's fields...), which makes a plan."""
 
     def made(text: str, named: dict[str, str] | None = None, /, **fields: Any) -> Plan:
         hosts = inventory(**(named or WITHOUT_CHIEF))

@@ -1,4 +1,4 @@
-"""Which imports of a program lead outside its code, and which of them every run of it reaches."""
+"""Test which imports of a program are outside its code, and which of them every run reaches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ JOB = Job(name="digits", mode="async", command=("python", "train.py"), code="/co
 
 
 def found(text: str, job: Job = JOB, **others: str) -> dict[str, bool]:
-    """module -> whether its import is sure; `others`: path of the code with / as __ -> text."""
+    """Return {module: True if every run of the program imports it}.
+
+    `others` maps a path of the code, with / written as __, to its text.
+    """
     sources = {
         "train.py": text,
         **{f"{name.replace('__', '/')}.py": body for name, body in others.items()},
@@ -89,7 +92,8 @@ def test_an_import_that_a_run_may_do_without_is_not_sure(text: str) -> None:
         "if sys.version_info[0] == 2:\n    import pandas",
         "if TYPE_CHECKING:\n    import pandas",
         "from . import pandas",
-        "import other",  # its own check runs in a program of its own only
+        # The program reaches the check of `other` only if `other` runs as a program.
+        "import other",
         "import tensorflow",
         "import native, models, reader, linked.part",
     ],

@@ -1,5 +1,4 @@
-"""One parsed file: its nodes in the order of the text, by their class, and within and around each
-other."""
+"""Test the nodes of a parsed file: in order, by class, and inside or around other nodes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Only what the main path surely reaches is refused; other absent names are a note, and the
-program's own affair is neither."""
+"""Test what the plan says about names that TensorFlow no longer has.
+
+A name on the main path is refused, and other names lead to a note. A name that the program handles
+itself leads to neither.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def decide(text, job=JOB, **others):
 
 
 def said(text, job=JOB, **others):
-    """ "refused", "noted", or "" where the plan says nothing about it."""
+    """Return "refused", "noted", or "" if the plan does not mention the name."""
     decision, _ = decide(text, job, **others)
     return (
         "refused"

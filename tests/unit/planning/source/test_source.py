@@ -1,4 +1,7 @@
-"""Finding the program in a command, following its imports, and saying why it cannot be read."""
+"""Test how the program is found in a command and how its imports are followed.
+
+If the program cannot be read, the reason is given.
+"""
 
 from __future__ import annotations
 

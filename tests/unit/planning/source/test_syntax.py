@@ -1,4 +1,7 @@
-"""A program that does not parse: refused where the hosts' Python is ours, else a note."""
+"""Test programs with syntax errors.
+
+They are refused if the hosts' Python has this machine's version, and otherwise lead to a note.
+"""
 
 from __future__ import annotations
 

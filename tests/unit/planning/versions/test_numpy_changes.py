@@ -1,4 +1,4 @@
-"""What a program expects of an older NumPy than its hosts have."""
+"""Test which parts of a program need an older NumPy than the hosts have."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Arguments that TensorFlow dropped, with a made-up TensorFlow for each form, and with the real one
-for all of them."""
+"""Test arguments that TensorFlow has dropped.
+
+Each form is tested with a made-up TensorFlow, and all of them with the real one.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Names that NumPy has dropped, and what is said of an error of NumPy 2.4. With the NumPy that is
-here."""
+"""Test names that NumPy has dropped, and the message for an error of NumPy 2.4.
+
+The tests use the installed NumPy.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""tf.contrib in one process of the real TensorFlow: names that are elsewhere today, tf_slim where
-it is there, and stand-ins."""
+"""Test tf.contrib in one process of the real TensorFlow.
+
+A name comes from its current module, from tf_slim if that is installed, or is a stand-in.
+"""
 
 from __future__ import annotations
 

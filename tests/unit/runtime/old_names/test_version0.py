@@ -1,5 +1,7 @@
-"""Names and calls of TensorFlow 0.x in one process of the real TensorFlow: each gives what the call
-of today gives."""
+"""Test names and calls of TensorFlow 0.x in one process of the real TensorFlow.
+
+Each must give the same result as the current call.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +136,7 @@ said["v2 and losses as ever"] = [
 
 @pytest.fixture
 def said(run_python, tmp_path):
-    """said(code) -> (what the code put into `said`, its standard error)"""
+    """Return a function said(code) -> (what the code put into `said`, its standard error)."""
 
     def ask(code):
         (tmp_path / "train.py").write_text(HEAD + code + "\nprint(json.dumps(said))\n")
@@ -164,7 +166,10 @@ def test_a_summary_keeps_its_tag_with_blanks_and_without_the_scope_around_it(sai
 
 
 def test_a_cross_entropy_without_names_of_arguments_is_of_logits_and_labels_and_said_once(said):
-    """tensorflow.compat.v1 alone takes them for (labels, logits): another loss, without a word."""
+    """Test that positional arguments are read as (logits, labels), with one message.
+
+    tensorflow.compat.v1 alone reads them as (labels, logits) and silently returns another loss.
+    """
     answers, errors = said(CROSS_ENTROPIES)
     assert answers == {
         **dict.fromkeys(("softmax", "sigmoid", "sparse_softmax"), [True] * 5),

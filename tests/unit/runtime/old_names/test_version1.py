@@ -1,5 +1,7 @@
-"""`import tensorflow as tf` is TensorFlow 1: with a made-up TensorFlow for the mechanism, and one
-real process for the rest."""
+"""Test that `import tensorflow as tf` imports TensorFlow 1.
+
+A made-up TensorFlow tests the mechanism, and one real process tests the rest.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""What is too long for a header travels packed, with a bound checked while it is unpacked, and
-becomes its type at once."""
+"""Test long headers and streams of the agent's channel.
+
+A long header is compressed. Its size is checked while it is decompressed, and it becomes a typed
+value at once.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +137,8 @@ def test_a_no_may_be_packed_too(blob: bytes, kind: type[Exception]) -> None:
 
 
 def test_what_nobody_reads_is_bounded_also_while_a_call_waits() -> None:
-    answer = Reply("n1", lambda full: None)  # as the channel says while a call waits
+    # The channel does the same while a call waits.
+    answer = Reply("n1", lambda full: None)
     for _ in range(100):
         answer.put(Frame({"id": 7, "item": {}}, b"", 1 << 20))
     with pytest.raises(BadAnswer, match="that were not read yet"):
@@ -153,7 +157,7 @@ def test_who_reads_in_time_gets_all_of_it() -> None:
 
 
 def test_a_stream_that_goes_on_and_on_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time passes while it is waited for; what the caller does meanwhile does not count."""
+    """Test the time limit of a stream. Only the time spent waiting for the stream counts."""
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(stream.time, "monotonic", lambda: clock.now)
     answer = Reply("n1", lambda full: None)

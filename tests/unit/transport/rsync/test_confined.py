@@ -1,5 +1,4 @@
-"""A confined program on this kernel: what it can still do, and that it reaches nothing of the
-user's."""
+"""Test a confined program on this kernel: it works, but reaches no file of the user."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ def run(words: list[str], code: str, tmp_path: Path, port: int) -> int:
         timeout=30,
     )
     assert done.returncode in (0, 1), done.stderr
-    # the latter of a link between folders
+    # The kernel reports the second error for a link between folders.
     refused = (b"PermissionError", b"Invalid cross-device link")
     assert done.returncode == 0 or any(words in done.stderr for words in refused), done.stderr
     return done.returncode

@@ -1,4 +1,4 @@
-"""Which rsyncs are warned about."""
+"""Test which versions of rsync lead to a warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a connection's first bytes say about its end, and how long the host is asked again."""
+"""Test what the first bytes of a connection mean, and how long tfdeploy retries the host."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Whose time runs while a session is opened: the host's own, and only while this process can
-run."""
+"""Test the time limit of opening a session.
+
+Only time that the host itself takes counts, and only while this process can run.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,8 @@ def test_the_time_before_its_turn_is_not_the_hosts(monkeypatch: pytest.MonkeyPat
 
         thread = threading.Thread(daemon=True, target=second)
         thread.start()
-        end = time.monotonic() + 0.6  # three times its limit
+        # Three times the limit.
+        end = time.monotonic() + 0.6
         while time.monotonic() < end:
             first.link.received += 1
             thread.join(0.005)
@@ -80,7 +83,8 @@ def test_a_silent_host_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     with waiting(60.0) as first, places.slot(first):
         threading.Thread(daemon=True, target=second).start()
         assert through.wait(120)
-    for _ in range(2):  # its place was given back once, not twice
+    # The slot was released once, not twice.
+    for _ in range(2):
         with waiting(60.0) as wait, places.slot(wait):
             assert not places._free.acquire(blocking=False)
 

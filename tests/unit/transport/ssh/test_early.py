@@ -1,5 +1,7 @@
-"""Connections begun early: taken by the dial that follows, bounded, never to a host that is reached
-by another way."""
+"""Test connections that are opened early: bounded in number, and used by the next dial.
+
+No connection is opened early to a host behind a jump host or a proxy command.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ def test_a_dial_goes_on_with_what_was_begun(listener: socket.socket) -> None:
         link.close()
     listener.settimeout(0.2)
     with pytest.raises(TimeoutError):
-        listener.accept()  # there was one connection
+        # There was only one connection.
+        listener.accept()
 
 
 def test_one_that_was_refused_is_an_error_of_the_dial(listener: socket.socket) -> None:

@@ -1,4 +1,7 @@
-"""SSH begins without what it never needs, and nobody who needs it misses it."""
+"""Test that ssh starts without the modules that it does not need.
+
+Code that needs such a module still gets it.
+"""
 
 from __future__ import annotations
 

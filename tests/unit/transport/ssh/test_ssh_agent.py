@@ -1,4 +1,4 @@
-"""The keys of an ssh-agent that may be stuck, on whichever socket ssh's configuration means."""
+"""Test the keys of an ssh-agent, which may hang, on the socket that ssh's configuration names."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Target resolution: the inventory, then ssh's configuration as ssh reads it, then ssh's
-defaults."""
+"""Test how a target is resolved: the inventory, then ssh's configuration, then ssh's defaults."""
 
 from __future__ import annotations
 
@@ -70,8 +69,11 @@ def test_the_inventory_expands_and_decides(home: Path) -> None:
 def test_a_configuration_that_others_may_write_to_is_refused_as_ssh_does(
     configured: Callable[[str], Path],
 ) -> None:
-    """Here HOME is not what the password database says, so ssh is told the file and asks
-    nothing."""
+    """Test a configuration that others can write to.
+
+    HOME differs from the password database here, so tfdeploy gives ssh the file explicitly, and ssh
+    does not check it.
+    """
     file = configured("Host n1\n  ProxyCommand touch /nowhere\n") / ".ssh/config"
     file.chmod(0o666)
     with pytest.raises(ConfigError, match="by everybody") as caught:
@@ -193,7 +195,8 @@ def test_identity_agent_means_what_it_means_to_ssh(
     monkeypatch.setenv("OTHER", "/run/other")
     configured("Host n1\n  HostName 192.0.2.9\n" + (f"  IdentityAgent {word}\n" if word else ""))
     target = resolve(Host(name="n1", address="n1", user="ml"))
-    home = pwd.getpwuid(os.getuid()).pw_dir  # ssh's own ~
+    # ssh takes ~ from the password database.
+    home = pwd.getpwuid(os.getuid()).pw_dir
     assert target.agent == (home + socket[1:] if socket.startswith("~") else socket)
     said = [word for word in ssh_argv(target) if word.startswith("IdentityAgent=")]
     assert said == [f"IdentityAgent={_quoted(target.agent)}"]

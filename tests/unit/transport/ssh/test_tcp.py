@@ -1,4 +1,4 @@
-"""Connecting over a network that swallows the first packets."""
+"""Test connecting over a network that drops the first packets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ NEW = partial(socket.socket, socket.AF_INET, socket.SOCK_STREAM)
 
 @contextmanager
 def full_listener() -> Iterator[tuple[socket.socket, list[socket.socket]]]:
-    """What comes gets no answer while the fillers of its queue are open."""
+    """Yield a listener whose queue is full, and the sockets that fill it.
+
+    New connections get no answer until these sockets are closed.
+    """
     with NEW() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)

@@ -1,4 +1,4 @@
-"""What is made of a key that a host has shown."""
+"""Test how the key that a host shows is classified."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rsa_of(bits: int) -> bytes:
 
 
 class Shows:
-    """A connector to a host with an RSA key of so many bits."""
+    """A connector to a host with an RSA key of `bits` bits."""
 
     def __init__(self, bits: int) -> None:
         self._bits = bits

@@ -1,5 +1,4 @@
-"""The copy-friendly log: the lines as they are filtered, whole and without labels; Enter leads
-back."""
+"""Test the log for copying: whole lines, as filtered, without labels. Enter goes back."""
 
 from __future__ import annotations
 

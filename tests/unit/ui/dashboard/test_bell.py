@@ -1,5 +1,4 @@
-"""The bell can be waited for from its first ring until it is quieted, whatever the threads that
-ring."""
+"""Test that a bell is readable from its first ring until it is reset, whichever threads ring."""
 
 from __future__ import annotations
 
@@ -17,7 +16,8 @@ def rings(bell: Bell, within_s: float = 0.0) -> bool:
 def test_it_rings_until_it_is_quiet_and_again() -> None:
     bell = Bell()
     assert not rings(bell)
-    for _ in range(100_000):  # more than a pipe holds
+    # More bytes than a pipe holds.
+    for _ in range(100_000):
         bell.ring()
     assert rings(bell)
     bell.quiet()

@@ -1,5 +1,7 @@
-"""The dashboard and the sync's bars on a real terminal (a pty), in a process of their own: keys,
-ends, signals, resize."""
+"""Test the dashboard and the bars of a sync on a real terminal (a pty), in a separate process.
+
+The tests cover keys, exits, signals and resizing.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +124,8 @@ def test_what_it_can_do_is_asked_first(start, key: bytes, question: str, verb: s
     terminal.type(b"\r" if key != b"o" else b"")
     terminal.type(key)
     terminal.shows(question)
-    terminal.type(b"\x03")  # leaves, as ever
+    # Ctrl-C leaves the dashboard, even at a question.
+    terminal.type(b"\x03")
     assert terminal.finish() == 0 and restored(terminal)
     assert terminal.output.count(b"did:") == 1
 
@@ -161,7 +164,8 @@ def test_ctrl_c_leaves_a_committed_run_and_interrupts_a_launch(
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.finish() == 0
     assert restored(terminal)
-    assert said in plain(terminal.output).decode(errors="replace")  # cut off in a frame
+    # The last frame may have cut off the text.
+    assert said in plain(terminal.output).decode(errors="replace")
 
 
 def test_an_exception_restores_the_terminal(start) -> None:  # type: ignore[no-untyped-def]

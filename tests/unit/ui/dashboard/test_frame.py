@@ -1,5 +1,4 @@
-"""Frames as text, at many sizes: what stands where, and that every row is exactly as wide as the
-screen."""
+"""Test frames as text at many sizes: their layout, and that each row is as wide as the screen."""
 
 from __future__ import annotations
 
@@ -80,7 +79,7 @@ def test_before_there_is_a_plan_hosts_stand_in_the_table() -> None:
 def test_training() -> None:
     rows = drawn(dashboard_of(syncing(), training()), 110, 24)
     assert rows[0].startswith("running 13 s  digits  async")
-    # of the step that they share: no row's own
+    # The rate is of the shared step, so no single row has it.
     assert rows[0].endswith("8/8 running  8/8 hosts up  70 steps/s in all")
     assert words(rows[1]) == "task state host gpu step loss trend age address pid last line"
     assert words(rows[2]) == "ps:0 running n1 now n1:2222 4242 WARNING: something"
@@ -257,7 +256,8 @@ def test_the_jobs_own_metrics_are_shown() -> None:
     rows = drawn(dashboard, 150, 24)
     assert "loss trend metrics" in words(rows[1])
     assert "accuracy 0.91, lr 0.001" in next(row for row in rows if row.startswith("worker:0 "))
-    assert "metrics" not in drawn(dashboard, 60, 24)[1]  # other columns need the room
+    # Other columns use the space.
+    assert "metrics" not in drawn(dashboard, 60, 24)[1]
     out = io.StringIO()
     dashboard.progress.apply(event("run", 1041.0, state="succeeded"))
     show_summary(Terminal(out, None, False), dashboard.progress)
@@ -277,7 +277,7 @@ def test_event_files_give_step_loss_and_rate_and_their_other_scalars_stand_in_th
     rows = drawn(dashboard, 200, 24)
     row = next(row for row in rows if row.startswith("worker:0 "))
     assert words(row).partition("n2")[2].split()[:3] == ["1050", "1", "0.25"]
-    # the rate has a column of its own
+    # The rate has its own column.
     assert "mean" not in row and "Variable" not in row and "45.25" not in row
     dashboard.scene.view.key("c")
     text = "\n".join(map(row_text, compose(dashboard.scene, 90, 400, 1051.0)))
@@ -291,7 +291,7 @@ def test_event_files_give_step_loss_and_rate_and_their_other_scalars_stand_in_th
 def test_the_last_words_tell_how_long_the_run_has_lasted(
     parts: tuple[Any, ...], words: str
 ) -> None:
-    """Not until the last event that came: a run that trains in silence lasts too."""
+    """Test that the duration ends now, not at the last event, because a run may be silent."""
     out = io.StringIO()
     dashboard = dashboard_of(*(part() for part in parts))
     show_summary(

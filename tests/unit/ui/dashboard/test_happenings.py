@@ -1,4 +1,4 @@
-"""What has happened, told once."""
+"""Test that each happening is listed once."""
 
 from __future__ import annotations
 

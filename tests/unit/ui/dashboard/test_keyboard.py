@@ -1,4 +1,4 @@
-"""Keys: bytes in any pieces to names; and what each does to what is looked at."""
+"""Test that bytes in any chunks become key names, and what each key does to the view."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def view_of(lines: int = 100) -> ViewState:
 
 
 def filter_by(ring: LogBuffer, text: str) -> None:
-    """As a frame does it."""
+    """Filter the log as a frame does."""
     ring.filter(text, parse(text, RunProgress()).finds, None)
 
 
@@ -257,13 +257,15 @@ def test_each_page_scrolls_and_goes_back() -> None:
 def test_what_acts_on_the_run_asks_first() -> None:
     view = view_of()
     press(view, "x")
-    assert view.question is None  # nobody is there to do it
+    # The view cannot run commands yet.
+    assert view.question is None
     view.can_run_commands = True
     view.progress.take_lines("worker:0", "n7", 1.0, [], 0)
     press(view, "x", "n")
     assert (view.question, view.aside) == (None, None)
     press(view, "o")
-    assert view.question is None  # no row is chosen
+    # No row is selected.
+    assert view.question is None
     press(view, "down", "o")
     assert view.question is not None and view.question.text == "open a shell on n7?"
     press(view, "y")

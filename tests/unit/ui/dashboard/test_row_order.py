@@ -1,4 +1,4 @@
-"""Which rows stand where, and what is folded."""
+"""Test the order of the rows, and which rows are folded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A traceback is shown as one block, soon, and never held back without bound."""
+"""Test that a traceback is shown as one block. It is held back only for a bounded time."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ def test_a_block_is_let_go_in_time_though_it_has_no_end() -> None:
     assert blocks.arrange([], 9.99 + HOLD_S) == [] and blocks.holding
     assert texts(blocks.arrange([], 10.01 + HOLD_S)) == [HEAD, "  File"]
     assert not blocks.holding
-    assert blocks.arrange([line(HEAD)], None) == []  # by the time of the lines
+    # The times of the lines replace the clock here.
+    assert blocks.arrange([line(HEAD)], None) == []
     assert texts(blocks.arrange([line("later", "ps:0", time=0.1 + HOLD_S)], None)) == [
         HEAD,
         "later",

@@ -1,5 +1,7 @@
-"""Equal lines of several tasks become one, soon, within bounds, and each task's lines keep their
-order."""
+"""Test that equal lines of several tasks become one line, within bounds of time and number.
+
+The lines of each task keep their order.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ def test_what_some_say_waits_for_the_others_and_then_goes() -> None:
         ("worker:[0,2]", "n[1,3]", "a"),
         ("worker:1", "n2", "b"),
     ]
-    assert folds.arrange([line("a", 1)], 9.0) == []  # a line of its own
+    # The line does not join the earlier ones.
+    assert folds.arrange([line("a", 1)], 9.0) == []
     assert rows(folds.rest()) == [("worker:1", "n2", "a")]
 
 

@@ -1,4 +1,7 @@
-"""`tfdeploy logs`: text, JSON and raw bytes, quick, in order, and quiet when the reader leaves."""
+"""Test `tfdeploy logs`: text, JSON and raw bytes, fast and in order.
+
+The verb ends without an error when the reader of its output closes.
+"""
 
 from __future__ import annotations
 
@@ -178,11 +181,12 @@ def test_printing_a_line_costs_less_than_twelve_plain_formattings() -> None:
     began = time.process_time()
     for line in lines:
         f"{line.task} {line.host} {line.line.decode()} {line.stream}".encode()
-    assert printing_s < 12 * (time.process_time() - began)  # 5 to 6 of them, measured
+    # The measured factor is 5 to 6.
+    assert printing_s < 12 * (time.process_time() - began)
 
 
 def pieces(count: int, last: bytes, **fields: Any) -> list[LogLine]:
-    """A line of `count` pieces and `last`, as the splitter makes them."""
+    """Return a long line in `count` pieces and a last one, as the splitter makes them."""
     common = {
         "time": 1.0,
         "task": "worker:0",
@@ -241,7 +245,8 @@ def test_what_is_highlighted_is_coloured_and_nothing_else_changes() -> None:
         "\x1b[1;31mloss 3.5\x1b[0m  step \x1b[1;31m1\x1b[0m\n" in shown
         and "caf\x1b[1;31mé\x1b[0m" in shown
     )
-    assert written(lines, highlight=patterns) == written(lines)  # without colour
+    # Output without colour has no highlights.
+    assert written(lines, highlight=patterns) == written(lines)
     assert written(lines, "json", highlight=patterns, color=True) == written(lines, "json")
 
 
@@ -289,7 +294,8 @@ def test_followed_lines_that_are_held_back_come_within_a_second() -> None:
     watch = Stopwatch()
     thread.start()
     assert HEAD in os.read(reader, 1000)
-    assert watch.seconds < 1.2  # 1.0, and what a busy machine takes
+    # Lines are held back for 1.0 s. The rest is for a busy machine.
+    assert watch.seconds < 1.2
     go_on.set()
     thread.join(120)
     os.close(reader)

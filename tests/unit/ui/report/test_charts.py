@@ -1,4 +1,4 @@
-"""Charts: round ticks, peaks that survive thinning, curves of one point, attempts as bars."""
+"""Test charts: round ticks, peaks that survive thinning, single points, and bars of attempts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""A report's page: what stands in it, that nothing of a program or host becomes markup, and how
-large it gets."""
+"""Test the page of a report: its content and its size.
+
+No text of a program or host becomes markup.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ EVIL = "</pre><script>alert(1)</script><img src=x onerror=alert(2)>\x1b]0;owned\
 
 
 class Reader(HTMLParser):
-    """The words and elements of a page; refuses what is not closed in its order."""
+    """Collects the words and elements of a page. It fails if elements are not nested correctly."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -128,7 +130,8 @@ def test_all_about_a_run_stands_in_it() -> None:
         assert chart in read.words
     assert "tfdeploy launch --mode async -- python train.py" in read.text
     assert "worker:0@n2 running pid 4242" in read.text and "3.11.7" in read.text
-    assert "hosts: received" not in read.words  # nothing was
+    # No host received anything.
+    assert "hosts: received" not in read.words
 
 
 def test_it_loads_and_runs_nothing() -> None:

@@ -1,4 +1,7 @@
-"""known_hosts: lines read as OpenSSH reads them, and each key with its file and line."""
+"""Test that lines of known_hosts are read as OpenSSH reads them.
+
+Each key has its file and line.
+"""
 
 from __future__ import annotations
 
@@ -51,13 +54,16 @@ def line_of(names: str, keytype: str, key: bytes) -> str:
         (f"{hashed_name('n1', b'short')} {ED}", "n1", False),
         (f"n1 {ED}\r", "n1", True),
         (f"n1 {ED}\0", "n1", True),
-        (f"n1\0 {ED}", "n1", True),  # as OpenSSH, by accident
+        # OpenSSH does the same, by accident.
+        (f"n1\0 {ED}", "n1", True),
         (f"n\x001 {ED}", "n1", False),
-        (f"n1\x0b{ED}", "n1", False),  # only blanks and tabs part words
+        # Only spaces and tabs separate words.
+        (f"n1\x0b{ED}", "n1", False),
         (f"n1\xa0{ED}", "n1", False),
         (f"{'x' * 1100},n1 {ED}", "n1", False),
         (f"{'x,' * 500_000}n1 {ED}", "n1", True),
-        (f"\u212a {ED}", "k", False),  # a Kelvin sign, whose small letter is k
+        # The Kelvin sign, whose lowercase letter is k.
+        (f"\u212a {ED}", "k", False),
         ("n1 ssh-ed25519 not-base64!", "n1", False),
         (f"n1 {ED[:-1]}", "n1", False),
         (line_of("n1", "ssh-rsa", RSA), "n1", True),
@@ -67,7 +73,8 @@ def line_of(names: str, keytype: str, key: bytes) -> str:
         (line_of("n1", "ssh-ed25519", KEY + b"x"), "n1", False),
         (line_of("n1", "ssh-foo", packed(b"ssh-foo", b"1")), "n1", False),
         (f"@revoked n1 {ED}", "n1", True),
-        (f"@revoked\tn1 {ED}", "n1", False),  # as OpenSSH: a blank ends the marker
+        # OpenSSH does the same: a space must follow the marker.
+        (f"@revoked\tn1 {ED}", "n1", False),
         (f"@other n1 {ED}", "n1", False),
         (f"@revoked @revoked n1 {ED}", "n1", False),
         (f"# n1 {ED}", "n1", False),
@@ -102,7 +109,8 @@ def test_a_file_is_read_again_when_another_stands_in_its_place(tmp_path: Path) -
     other.rename(path)
     import os
 
-    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))  # the same size, the same time
+    # Size and time stay the same.
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
     assert not known_hosts.find([str(path)], "n1")
 
 
@@ -121,7 +129,8 @@ def test_a_thousand_hosts_are_found() -> None:
 def test_only_a_file_of_another_form_is_shown_to_ssh_keygen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))  # it has no ssh-keygen
+    # The folder has no ssh-keygen.
+    monkeypatch.setenv("PATH", str(tmp_path))
     usual = [
         "# of n1",
         "",

@@ -1,5 +1,7 @@
-"""Keys are recorded and replaced without harm to anything else in the file, or to the file
-itself."""
+"""Test that recording and replacing keys changes no other line of known_hosts.
+
+The file itself is not damaged either.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +146,7 @@ def test_a_renewal_that_is_cut_off_between_two_files_can_be_made_again(
 def test_recordings_and_renewals_at_once_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "new" / "known_hosts"
     path.parent.mkdir()
-    # no newline at the end
+    # The file does not end with a newline.
     path.write_text("".join(f"r{i} {OLD}\n" for i in range(20)) + f"old {OLD}")
 
     def work(number: int) -> None:
