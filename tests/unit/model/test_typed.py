@@ -1,3 +1,5 @@
+"""Test that several threads can convert values to typed classes at the same time."""
+
 from __future__ import annotations
 
 import subprocess

@@ -36,7 +36,7 @@ SEED = int(os.environ.get("TFDEPLOY_FILE_SEED", "0")) or random.randrange(1, 1 <
 MOST_S, MOST_KIB = 3.0, 100 << 10
 # The most hosts of one plan.
 MOST_HOSTS = 24
-# The part of the valid files that is planned. A plan takes longer than all other steps.
+# The fraction of the valid files that is planned. A plan takes longer than all other steps.
 PLANNED = 0.3 if FILES == 2_000 else 1.0
 PROGRAMS = (
     "p = argparse.ArgumentParser()\np.add_argument('--ps_hosts')\np.add_argument('--task_index', "

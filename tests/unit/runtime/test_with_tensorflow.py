@@ -124,7 +124,7 @@ def test_a_synchronous_worker_ends_when_the_chief_has_left_it_waiting_for_tokens
     for task in ("worker:0", "worker:1"):
         cluster.start(task, "sync_supervisor.py", "--steps=50", "--stop=0", "--more=100000")
     assert cluster.ended("worker:0") == 0, cluster.log("worker:0")
-    # A supervisor creates this file when the run has been decided.
+    # The host's minder creates this file once the deciding tasks have succeeded.
     (cluster.cwd("worker:1") / "decided").touch()
     assert cluster.ended("worker:1", within_s=20) == 0, cluster.log("worker:1")
     assert "tfdeploy: the chief has finished: no tokens come any more" in cluster.log("worker:1")

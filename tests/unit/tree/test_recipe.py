@@ -1,6 +1,7 @@
 """Test the requirements that hosts get.
 
-They have all included files, are named by their content, and have no path of this machine.
+They have all included files and are named by their content. A line that needs another file of this
+machine is refused.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def test_an_unreachable_host_where_nobody_minds_the_run_has_lost_its_task() -> N
         "running",
         "worker:1 on n3 lost: nobody minds it, the other hosts say",
     )
-    # The host itself reports the task as running, so a supervisor runs again.
+    # The host itself reports the task as running, so its minder runs again.
     assert run_view(PLAN, states, RUNNING).tasks[2].state == "running"
 
 

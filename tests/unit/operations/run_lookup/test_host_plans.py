@@ -303,7 +303,7 @@ def test_a_plan_that_all_hold_is_sent_once_and_without_the_words_of_its_tasks() 
     assert (plan.tasks[0].argv, plan.tasks[0].env, plan.command) == ((), {}, ())
     assert sent == [True, False] and not refused
     sent.clear()
-    # The first host is unreachable or has no plan.
+    # The answer of the first host is refused, and the plan comes from another host.
     fleet.plans = {"n1": b"x", "n2": told(), "n3": told(), "n4": told()}
     many = tuple(Host(name=name, address="10.0.0.1") for name in fleet.plans)
     assert list(fetch_plan(fleet, PlanRequest(run=RUN, job=JOB, holders=many, hosts=many))[1]) == [

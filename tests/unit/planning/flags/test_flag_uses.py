@@ -419,7 +419,7 @@ def test_how_many_there_are(job: Job) -> None:
 
 
 def test_flags_of_another_library_are_left_alone(job: Job) -> None:
-    """Test flags of two libraries.
+    """Test that flags of a second library are left alone.
 
     absl reads the whole command line when its first flag is read, so it would fail at --machines.
     """

@@ -92,7 +92,7 @@ def test_an_import_that_a_run_may_do_without_is_not_sure(text: str) -> None:
         "if sys.version_info[0] == 2:\n    import pandas",
         "if TYPE_CHECKING:\n    import pandas",
         "from . import pandas",
-        # The program reaches the check of `other` only if `other` runs as a program.
+        # `other` imports pandas only if it runs as the main program.
         "import other",
         "import tensorflow",
         "import native, models, reader, linked.part",

@@ -1,6 +1,6 @@
 """Test connections that are opened early: bounded in number, and used by the next dial.
 
-No connection is opened early to a host behind a jump host or a proxy command.
+Only hosts with an IP address and without a jump host get one.
 """
 
 from __future__ import annotations
