@@ -59,7 +59,7 @@ class Finder:
             if spec is not None and hasattr(spec.loader, "exec_module"):
                 spec.loader = Loader(spec.loader, self._wanted[name])
             return spec
-        except Exception as error:  # noqa: BLE001 the import goes on without us
+        except Exception as error:  # noqa: BLE001 the import continues without patches
             task.say_failed(self._wanted[name][0], error)
             return None
         finally:
@@ -84,7 +84,7 @@ def call(patch: str, function: str, *words: Any) -> None:
         run = getattr(import_module("." + patch, __package__), function, None)
         if run is not None:
             run(*words)
-    except Exception as error:  # noqa: BLE001 the user's program goes on
+    except Exception as error:  # noqa: BLE001 the user's program continues
         task.say_failed(patch, error)
 
 

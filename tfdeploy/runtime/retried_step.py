@@ -138,7 +138,8 @@ def _add_count(graph: Any, take: Any) -> Any:
 
     name = take.name + "_count"
     try:
-        return graph.get_tensor_by_name(name + ":0")  # an earlier retry has added it
+        # An earlier retry has added the tensor.
+        return graph.get_tensor_by_name(name + ":0")
     except KeyError:
         of_resource = take.inputs[0].dtype.name == "resource"
         kind = (

@@ -45,8 +45,8 @@ class KeyParser:
 
     @property
     def waiting(self) -> bool:
-        """True if the bytes so far end within an escape sequence. The next bytes complete it;
-        without them, `pause` takes it for the Esc key."""
+        """Return True if the bytes so far end within an escape sequence. The next bytes complete
+        it; without them, `pause` takes it for the Esc key."""
         return bool(self._rest)
 
     def feed(self, data: bytes) -> list[str]:

@@ -57,11 +57,11 @@ class Filter:
 
     @property
     def of_tasks(self) -> bool:
-        """True if any term selects tasks. If none does, all rows are shown."""
+        """Return True if any term selects tasks. If none does, all rows are shown."""
         return any(term.finds is None for term in self.terms)
 
     def passes(self, task: str, states: frozenset[str]) -> bool:
-        """True if a task in these states matches all terms that select tasks."""
+        """Return True if a task in these states matches all terms that select tasks."""
         for term in self.terms:
             if term.finds is None:
                 hit = task in term.tasks if term.tasks is not None else term.state in states

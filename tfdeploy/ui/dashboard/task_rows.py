@@ -122,8 +122,8 @@ class Table:
         ]
 
     def _shows_rate(self, name: str, rated: bool) -> bool:
-        """True if the metric `name`, a rate, is shown. `rated`: the column steps/s has values. That
-        column already shows global_step/sec."""
+        """Return True if the metric `name`, a rate, is shown. `rated`: the column steps/s has
+        values. That column already shows global_step/sec."""
         if rated and name.endswith(PRINTED_RATE):
             return False
         values = (task.measures.values().get(name) for task in self.progress.tasks.values())

@@ -1,1 +1,1 @@
-"""A package that exists only to contain `tutorials.mnist.input_data`."""
+"""Contain the package `tutorials.mnist`, and nothing else."""
