@@ -102,7 +102,7 @@ def _word(value: bool | None) -> str:
 
 
 def _versions(answer: Mapping[str, Any]) -> list[tuple[object, ...]]:
-    own: list[tuple[object, ...]] = [("this machine", answer["operator"], "", "", "")]
+    own_row: list[tuple[object, ...]] = [("this machine", answer["operator"], "", "", "")]
     rows: list[tuple[object, ...]] = [
         (
             row["host"],
@@ -113,7 +113,7 @@ def _versions(answer: Mapping[str, Any]) -> list[tuple[object, ...]]:
         )
         for row in answer["hosts"]
     ]
-    return own + rows if rows else []
+    return own_row + rows if rows else []
 
 
 def _section(terminal: Terminal, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -116,7 +116,7 @@ def _summary(
     problems: Mapping[_Problem, Mapping[str, CheckRow]],
 ) -> str:
     pairs = {(each["from"], each["to"]) for each in links}
-    bad = {(each["from"], each["to"]) for each in links if not each["ok"]}
+    broken_links = {(each["from"], each["to"]) for each in links if not each["ok"]}
     errors = sum(
         len(affected) for problem, affected in problems.items() if problem.level == "error"
     )
@@ -125,12 +125,16 @@ def _summary(
     )
     counts = [
         count(number, word)
-        for number, word in ((errors, "error"), (warnings, "warning"), (len(bad), "broken link"))
+        for number, word in (
+            (errors, "error"),
+            (warnings, "warning"),
+            (len(broken_links), "broken link"),
+        )
         if number
     ]
     slow = any(each["ok"] and each["why"] for each in links)
     verdict = ", ".join(counts) or ("slow links" if slow else "nothing wrong")
-    style = "red" if errors or bad else "yellow" if warnings or slow else "green"
+    style = "red" if errors or broken_links else "yellow" if warnings or slow else "green"
     return (
         f"{count(len(hosts), 'host')}, {count(len(pairs), 'link')}: "
         + terminal.paint(verdict, style)

@@ -67,13 +67,13 @@ class PlainView:
             if text:
                 self._write(self.messages, self.messages.paint(text, style) + "\n")
 
-    def _write(self, where: Terminal, text: str) -> None:
-        if not any(where.stream is failed for failed in self._failed):
+    def _write(self, terminal: Terminal, text: str) -> None:
+        if not any(terminal.stream is failed for failed in self._failed):
             try:
-                where.write(text)
+                terminal.write(text)
             except (OSError, ValueError):
                 # ValueError: the stream is closed.
-                self._failed.append(where.stream)
+                self._failed.append(terminal.stream)
 
     def take_lines(self, batch: list[LogLine]) -> None:
         """Write lines of one task and time, from any thread."""
@@ -125,10 +125,10 @@ def _step(event: Event, data: StepFields, verbose: bool) -> tuple[str, str]:
 
 def _host(event: Event, data: HostFields, verbose: bool) -> tuple[str, str]:
     state, text = data.get("state", ""), data.get("text")
-    bad = state in ("unreachable", "failed")
-    if not (bad or verbose or text):
+    is_bad = state in ("unreachable", "failed")
+    if not (is_bad or verbose or text):
         return "", ""
-    return (f"{state}: {text}" if text else state), "red" if bad else ""
+    return (f"{state}: {text}" if text else state), "red" if is_bad else ""
 
 
 def _transfer(event: Event, data: TransferFields, verbose: bool) -> tuple[str, str]:
@@ -173,18 +173,18 @@ def _task(event: Event, data: TaskFields, verbose: bool) -> tuple[str, str]:
         event.task or data.get("task") or "?",
         event.host or data.get("host") or "?",
     )
-    again = f", attempt {event.attempt}" if (event.attempt or 1) > 1 else ""
+    attempt = f", attempt {event.attempt}" if (event.attempt or 1) > 1 else ""
     if state == "running" and data.get("health"):
-        return f"{task}@{host} {data['health']}: {data.get('health_reason')}{again}", "yellow"
+        return f"{task}@{host} {data['health']}: {data.get('health_reason')}{attempt}", "yellow"
     if state in ("starting", "running"):
         pid = f" pid {data['pid']}" if data.get("pid") else ""
-        return f"{task}@{host} {state}{pid}{again}", ""
+        return f"{task}@{host} {state}{pid}{attempt}", ""
     if state in ("ended", "lost"):
         outcome = data.get("outcome") or state
         reason = f": {data['reason']}" if data.get("reason") else ""
         if outcome in ("succeeded", "stopped"):
             return (
-                f"{task}@{host} {outcome}{reason}{again}",
+                f"{task}@{host} {outcome}{reason}{attempt}",
                 "green" if outcome == "succeeded" else "",
             )
         exit_code, signal = data.get("exit_code"), data.get("signal")
@@ -196,9 +196,9 @@ def _task(event: Event, data: TaskFields, verbose: bool) -> tuple[str, str]:
             signal,
             data.get("reason"),
         )
-        return death.describe + again, "red"
+        return death.describe + attempt, "red"
     if state == "pending" and data.get("reason"):
-        return f"{task}@{host} {data['reason']}{again}", "yellow"
+        return f"{task}@{host} {data['reason']}{attempt}", "yellow"
     return (f"{task}@{host} {state}", "") if verbose else ("", "")
 
 

@@ -56,9 +56,9 @@ class SyncView:
     def __call__(self, event: Event) -> None:
         with self._lock:
             self.progress.apply(event)
-            note = self._make_summary_note_if_due(event) if self._bars is None else None
-        if note is not None:
-            self._plain(note)
+            progress_note = self._make_summary_note_if_due(event) if self._bars is None else None
+        if progress_note is not None:
+            self._plain(progress_note)
         if self._bars is None or event.kind not in ("transfer", "step"):
             text, style = event_words(event, verbose=self._plain.verbose)
             if self._bars is None:

@@ -53,9 +53,9 @@ def show_status(
     `now`: UTC seconds. `typed`: adds the operator's own options to a command, so that it can be
     typed as it is. `last_lines`: of the task that died first; `as_of`: how old they are."""
     lasted = in_seconds(run_seconds(view.started, view.ended, now))
-    when = f"for {lasted}" if not view.final else f"after {lasted}"
+    duration = f"for {lasted}" if not view.final else f"after {lasted}"
     _write_line(
-        terminal, f"{view.run}  {view.mode}  ", view.state, run_style(view.state), f" {when}"
+        terminal, f"{view.run}  {view.mode}  ", view.state, run_style(view.state), f" {duration}"
     )
     _show_tasks(terminal, view)
     if view.cause:
@@ -76,10 +76,10 @@ def show_status(
             what = f"{in_bytes(task.log_lost_bytes)}: the disk of {clean(task.host)} was full"
             _write_line(terminal, f"lost of the log of {clean(task.task)}: ", what, "yellow")
     _show_protection(terminal, view)
-    for tasks, note in fold_equal(
+    for tasks, unread in fold_equal(
         {task.task: unread_words(task.unread) for task in view.tasks if task.unread}
     ):
-        write_wrapped(terminal, f"{clean(fold_names(tasks))}: ", note, "yellow")
+        write_wrapped(terminal, f"{clean(fold_names(tasks))}: ", unread, "yellow")
     show_left_files(terminal, view.left_files, view.cwd)
     for command in _next_of(view):
         write_wrapped(terminal, "next: ", typed(command), "")
@@ -180,14 +180,18 @@ def task_state(task: TaskView) -> str:
     return outcome_words(task.outcome, task.exit_code, task.signal) if task.outcome else task.state
 
 
-def show_left_files(terminal: Terminal, left: Mapping[str, Sequence[str]], cwd: str = "") -> None:
+def show_left_files(
+    terminal: Terminal, files_by_host: Mapping[str, Sequence[str]], cwd: str = ""
+) -> None:
     """Write the files that the program left outside `keep`, and the line for the job file that
-    keeps them. `left`: host -> paths. `cwd`: the folder of the code in which the program
+    keeps them. `files_by_host`: host -> paths. `cwd`: the folder of the code in which the program
     started."""
-    for host, paths in left.items():
+    for host, paths in files_by_host.items():
         shown = listed([clean(path, 60) for path in paths], _MOST_PATHS)
         _write_line(terminal, f"left on {clean(host)}: ", shown, "")
-    tops = sorted({clean(_top(path, cwd), 60) for paths in left.values() for path in paths} - {""})
+    tops = sorted(
+        {clean(_top(path, cwd), 60) for paths in files_by_host.values() for path in paths} - {""}
+    )
     if tops:
         _write_line(
             terminal, "to carry it over to later runs: ", f"keep: [{', '.join(tops)}]", "bold"
@@ -349,9 +353,12 @@ def show_exec(out: Terminal, err: Terminal, hosts: Sequence[ExecRow]) -> None:
     for names, (code, stdout, stderr, folded) in fold_equal(results):
         error = folded if len(names) > 1 else errors[names[0]]
         many = f" ({count(len(names), 'host')})" if len(names) > 1 else ""
-        bad = "" if code == 0 else f" exit {code}" if code is not None else " no exit code"
-        heading = cut(f"--- {fold_names(names)}{many}", (out.width or 10_000) - len(bad)) + bad
-        out.write(out.paint(heading, "bold red" if bad or error else "bold") + "\n")
+        exit_text = "" if code == 0 else f" exit {code}" if code is not None else " no exit code"
+        heading = (
+            cut(f"--- {fold_names(names)}{many}", (out.width or 10_000) - len(exit_text))
+            + exit_text
+        )
+        out.write(out.paint(heading, "bold red" if exit_text or error else "bold") + "\n")
         out.write("".join(clean(line) + "\n" for line in stdout.splitlines()))
         text = [
             *stderr.splitlines(),
@@ -389,7 +396,7 @@ def show_plan(
 
 
 def _task_row(task: TaskView, job_metrics: Sequence[str]) -> list[str]:
-    again = str(task.attempt) if task.restarts else ""
+    attempt = str(task.attempt) if task.restarts else ""
     pid = str(task.pid or "") if task.state in ("starting", "running") else ""
     gpus = ",".join(map(str, task.gpus))
     step = "" if task.step is None else str(task.step)
@@ -402,7 +409,7 @@ def _task_row(task: TaskView, job_metrics: Sequence[str]) -> list[str]:
         state,
         pid,
         gpus,
-        again,
+        attempt,
         step,
         figure(task.loss),
         metrics,

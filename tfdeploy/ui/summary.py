@@ -56,9 +56,11 @@ def _write_figures(terminal: Terminal, progress: RunProgress) -> None:
             values = task.measures.values()
             loss = f", loss {figure(task.loss)}" if task.loss is not None else ""
             shown = table_metrics.table_values(values, progress.job_metrics)
-            more = "".join(f", {clean(name)} {figure(value)}" for name, value in shown.items())
+            metrics_text = "".join(
+                f", {clean(name)} {figure(value)}" for name, value in shown.items()
+            )
             terminal.write(
-                f"  {clean(task.task)}@{clean(task.host)}: step {task.step}{loss}{more}\n"
+                f"  {clean(task.task)}@{clean(task.host)}: step {task.step}{loss}{metrics_text}\n"
             )
 
 

@@ -52,8 +52,10 @@ def _names(progress: RunProgress, trends: Trends) -> list[str]:
         for name in trends.printed.get(task, {})
         if name not in (STEP, LOSS)
     )
-    own = sort_metrics(dict.fromkeys(metric_names), progress.job_metrics)
-    return list(dict.fromkeys([LOSS, RATE, PACE, *own, "gpu", "cpu", "gpu memory", "memory"]))
+    own_metrics = sort_metrics(dict.fromkeys(metric_names), progress.job_metrics)
+    return list(
+        dict.fromkeys([LOSS, RATE, PACE, *own_metrics, "gpu", "cpu", "gpu memory", "memory"])
+    )
 
 
 def _curves(trends: Trends, shown: Sequence[str], name: str) -> tuple[list[Curve], int]:

@@ -93,18 +93,20 @@ def _head(frame: Frame) -> list[Row]:
     return rows
 
 
-def _run_page(frame: Frame, left: int) -> list[Row]:
-    """Return the table, the newest events and the log, in `left` rows."""
+def _run_page(frame: Frame, free_rows: int) -> list[Row]:
+    """Return the table, the newest events and the log, in `free_rows` rows."""
     scene, width = frame.scene, frame.width
-    titled, ruled = left >= 8, left >= 6
-    strip = _strip(frame, 4 if left >= 26 else 3 if left >= 20 else 2 if left >= 16 else 0)
-    room = max(0, left - titled - ruled - (len(strip) + 1 if strip else 0))
+    titled, ruled = free_rows >= 8, free_rows >= 6
+    strip = _strip(
+        frame, 4 if free_rows >= 26 else 3 if free_rows >= 20 else 2 if free_rows >= 16 else 0
+    )
+    room = max(0, free_rows - titled - ruled - (len(strip) + 1 if strip else 0))
     rows = _table(frame, max(1, room // 2, room - LOG_LEAST), titled)
     if strip:
         rows += [_rule(scene, ["events"], width), *strip]
     if ruled:
         rows.append(_rule(scene, _log_words(scene), width))
-    return rows + _log(scene, max(0, left - len(rows)), width)
+    return rows + _log(scene, max(0, free_rows - len(rows)), width)
 
 
 def _table(frame: Frame, most: int, titled: bool) -> list[Row]:
@@ -141,11 +143,11 @@ def _table(frame: Frame, most: int, titled: bool) -> list[Row]:
 
 def _more(left_out: list[Item]) -> Row:
     tasks = [task for item in left_out for task in item.tasks]
-    bad = [task for item in left_out if item.mark.trouble for task in item.tasks]
+    in_trouble = [task for item in left_out if item.mark.trouble for task in item.tasks]
     row = [Span(f"+{len(tasks)} more", "dim")]
     return (
-        [*row, Span(f", of these in trouble: {clean(fold_names(bad), 200)}", "bold yellow")]
-        if bad
+        [*row, Span(f", of these in trouble: {clean(fold_names(in_trouble), 200)}", "bold yellow")]
+        if in_trouble
         else row
     )
 
@@ -159,25 +161,25 @@ def _strip(frame: Frame, rows: int) -> list[Row]:
     return [happening_row(each, began) for each in (*causes, *newest)]
 
 
-def _other_page(frame: Frame, left: int) -> list[Row]:
-    """Return the `left` visible rows of the page, which may be longer."""
+def _other_page(frame: Frame, free_rows: int) -> list[Row]:
+    """Return the `free_rows` visible rows of the page, which may be longer."""
     progress, view = frame.scene.progress, frame.scene.view
     name = view.selected if view.selected in progress.tasks else next(iter(progress.tasks), None)
     if view.page == "curves":
-        rows = curves_page(frame, left)
+        rows = curves_page(frame, free_rows)
     elif view.page == "timeline":
-        rows = timeline_page(frame, left)
+        rows = timeline_page(frame, free_rows)
     elif view.page == "task" and name is not None:
         rows = task_page(frame, name)
     else:
         rows = help_page(frame.width)
-    view.page_rows = max(1, left - 1)
-    view.offset = max(0, min(view.offset, len(rows) - left))
-    below = len(rows) - view.offset - left
-    if below > 0 and left > 1:
+    view.page_rows = max(1, free_rows - 1)
+    view.offset = max(0, min(view.offset, len(rows) - free_rows))
+    below = len(rows) - view.offset - free_rows
+    if below > 0 and free_rows > 1:
         more: Row = [Span(f"... {below + 1} more rows: PgDn", "dim")]
-        return [*rows[view.offset : view.offset + left - 1], more]
-    return rows[view.offset : view.offset + left]
+        return [*rows[view.offset : view.offset + free_rows - 1], more]
+    return rows[view.offset : view.offset + free_rows]
 
 
 def _rule(scene: Scene, parts: list[str], width: int) -> Row:

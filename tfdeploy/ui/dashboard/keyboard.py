@@ -120,9 +120,9 @@ class Keyboard:
         trace: TracebackType | None,
     ) -> None:
         if self._fd is not None and self._before is not None:
-            when = termios.TCSAFLUSH if self._drops_unread else termios.TCSADRAIN
+            timing = termios.TCSAFLUSH if self._drops_unread else termios.TCSADRAIN
             try:
-                termios.tcsetattr(self._fd, when, self._before)  # type: ignore[arg-type]
+                termios.tcsetattr(self._fd, timing, self._before)  # type: ignore[arg-type]
             except termios.error:
                 # The terminal has hung up.
                 self.gone = True

@@ -133,11 +133,11 @@ class Table:
 
 
 class _Figure(NamedTuple):
-    """A column of numbers. `value`: returns the number of a task; None if it is not known. `words`:
-    formats the number. `of_several`: returns the number of a folded row."""
+    """A column of numbers. `value`: returns the number of a task; None if it is not known.
+    `format_value`: formats the number. `of_several`: returns the number of a folded row."""
 
     value: Callable[[RunProgress, TaskProgress], float | None]
-    words: Callable[[float], str]
+    format_value: Callable[[float], str]
     of_several: Callable[[list[float]], float] = median
 
     def text(self, progress: RunProgress, tasks: Sequence[TaskProgress]) -> str:
@@ -147,7 +147,7 @@ class _Figure(NamedTuple):
         if len(tasks) > 1:
             finite = list(filter(isfinite, known))
             known = [self.of_several(finite)] if finite else []
-        return self.words(known[0]) if known else ""
+        return self.format_value(known[0]) if known else ""
 
 
 def _percent(value: float) -> str:
@@ -174,9 +174,9 @@ _GPU = (
 def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:
     """Return the columns that fit, in their order. Metrics and last line share the remaining
     width."""
-    progress, own = table.progress, table.metrics
+    progress, metric_names = table.progress, table.metrics
     hosts = [_host(progress, item.tasks) for item in items] or progress.hosts
-    need = sum(len(table_metrics.label(name)) + _FIGURE_WIDTH + _SPARK for name in own)
+    need = sum(len(table_metrics.label(name)) + _FIGURE_WIDTH + _SPARK for name in metric_names)
     wide = {
         **_WIDTHS,
         "task": _widest("task", (item.name for item in items)),

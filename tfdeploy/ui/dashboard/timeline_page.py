@@ -77,10 +77,10 @@ def _bar(
             cell_of(each.started),
             max(cell_of(each.started), cell_of(each.ended or until)),
         )
-        bad = each.outcome not in (None, "succeeded", "stopped")
-        style = "red" if bad else "yellow" if each.outcome == "stopped" else "green"
+        has_died = each.outcome not in (None, "succeeded", "stopped")
+        style = "red" if has_died else "yellow" if each.outcome == "stopped" else "green"
         cells[first : last + 1] = [Span("█" if unicode else "=", style)] * (last + 1 - first)
-        if bad:
+        if has_died:
             deaths.append(last)
         if stalled is not None and each.ended is None:
             since = max(first, cell_of(stalled))

@@ -52,8 +52,8 @@ class _Block:
         self._add(self.lines, line)
         return True
 
-    def _add(self, where: list[LogLine], line: LogLine) -> None:
-        where.append(line)
+    def _add(self, target: list[LogLine], line: LogLine) -> None:
+        target.append(line)
         self._bytes += len(line.line)
 
     @property
@@ -74,39 +74,39 @@ class TracebackBlocks:
         return bool(self._open)
 
     def arrange(self, lines: list[LogLine], now: float | None) -> list[LogLine]:
-        out: list[LogLine] = []
+        released: list[LogLine] = []
         for line in lines:
             at = line.time if now is None else now
-            self._release(at, out)
+            self._release(at, released)
             key = (line.task, line.host)
             block = self._open.get(key)
             if block is not None and not block.takes(line):
-                self._close(key, out)
+                self._close(key, released)
                 block = None
             elif block is not None:
                 if block.full:
-                    self._close(key, out)
+                    self._close(key, released)
                 continue
             if HEAD in line.line:
                 self._open[key] = _Block(line, at)
             else:
-                out.append(line)
+                released.append(line)
         if now is not None:
-            self._release(now, out)
-        return out
+            self._release(now, released)
+        return released
 
     def rest(self) -> list[LogLine]:
-        out: list[LogLine] = []
+        released: list[LogLine] = []
         for key in list(self._open):
-            self._close(key, out)
-        return out
+            self._close(key, released)
+        return released
 
-    def _release(self, at: float, out: list[LogLine]) -> None:
+    def _release(self, at: float, released: list[LogLine]) -> None:
         if self._open:
             for key in [key for key, block in self._open.items() if at - block.since > HOLD_S]:
-                self._close(key, out)
+                self._close(key, released)
 
-    def _close(self, key: tuple[str, str], out: list[LogLine]) -> None:
+    def _close(self, key: tuple[str, str], released: list[LogLine]) -> None:
         block = self._open.pop(key)
-        out += block.lines
-        out += block.others
+        released += block.lines
+        released += block.others

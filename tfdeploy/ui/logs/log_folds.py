@@ -51,10 +51,10 @@ class Folds:
         return bool(self._groups)
 
     def arrange(self, lines: list[LogLine], now: float | None) -> list[LogLine]:
-        out: list[LogLine] = []
+        released: list[LogLine] = []
         for line in lines:
             at = line.time if now is None else now
-            self._release(at, out)
+            self._release(at, released)
             group = self._open.get(line.line)
             if (
                 group is None
@@ -67,27 +67,27 @@ class Folds:
                 self._bytes += len(line.line)
             group.hosts[line.task] = line.host
             self._latest[line.task] = group.number
-        self._release(now, out)
-        return out
+        self._release(now, released)
+        return released
 
     def rest(self) -> list[LogLine]:
-        out: list[LogLine] = []
+        released: list[LogLine] = []
         while self._groups:
-            self._pop(out)
-        return out
+            self._pop(released)
+        return released
 
-    def _release(self, at: float | None, out: list[LogLine]) -> None:
+    def _release(self, at: float | None, released: list[LogLine]) -> None:
         while self._groups and (
             len(self._groups[0].hosts) >= self._tasks
             or (at is not None and at - self._groups[0].since > WINDOW_S)
             or len(self._groups) > MOST_LINES
             or self._bytes > MOST_BYTES
         ):
-            self._pop(out)
+            self._pop(released)
 
-    def _pop(self, out: list[LogLine]) -> None:
+    def _pop(self, released: list[LogLine]) -> None:
         group = self._groups.popleft()
         self._bytes -= len(group.line.line)
         if self._open.get(group.line.line) is group:
             del self._open[group.line.line]
-        out.append(group.folded())
+        released.append(group.folded())

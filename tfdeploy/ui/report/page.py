@@ -236,12 +236,12 @@ def _events(events: tuple[Event, ...], began: float) -> str:
                 f'<tr><td class="n dim">{at}</td><td class="{kind}">{escape(text)}</td></tr>'
             )
     left_out = len(rows) - MOST_EVENTS
-    more = (
+    left_out_text = (
         f'<p class="dim">left out before these: {count(left_out, "event")}</p>'
         if left_out > 0
         else ""
     )
-    return more + table([], rows[-MOST_EVENTS:]) if rows else ""
+    return left_out_text + table([], rows[-MOST_EVENTS:]) if rows else ""
 
 
 def _plan(report: RunReport) -> str:
