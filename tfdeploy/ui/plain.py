@@ -144,8 +144,8 @@ def _transfer(event: Event, data: TransferFields, verbose: bool) -> tuple[str, s
 
 
 def _broadcast(event: Event, data: BroadcastFields, verbose: bool) -> tuple[str, str]:
-    """Return 'data digits: 256 MB to 16 hosts in 45 s (5.7 MB/s); the slowest link (n3 from n2)
-    allows 5.9 MB/s'."""
+    """Return the line about a finished broadcast: 'data digits: 256 MB to 16 hosts in 45 s (5.7
+    MB/s); the slowest link (n3 from n2) allows 5.9 MB/s'."""
     if data["state"] != "done":
         return "", ""
     total, seconds, slowest = (

@@ -88,7 +88,8 @@ def steps_row(progress: RunProgress) -> Row:
 
 
 def _counts(marks: Mapping[str, Mark]) -> str:
-    """Return '6/8 running, 1 stalled, 1 slow'."""
+    """Return how many tasks are in which state, '6/8 running, 1 stalled, 1 slow'; "" without
+    tasks."""
     if not marks:
         return ""
     kinds = Counter(
