@@ -24,7 +24,7 @@ import pytest
 
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.inventory import Inventory
+from tfdeploy.model.inventory import Host, Inventory, settings_of
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan, plan_from_json, plan_to_json
 from tfdeploy.planning.options import Options
@@ -53,6 +53,7 @@ JOB: dict[str, Any] = {
     "command": ["python", "train.py"],
     "code": "/code",
 }
+SETTINGS: dict[str, Any] = json.loads(json.dumps(settings_of(Host("", ""))))  # all defaults
 
 
 def read_inventory(case: dict[str, Any]) -> Inventory:
@@ -107,7 +108,10 @@ def compute_outcome(case: dict[str, Any]) -> dict[str, Any]:
         plan = plan_case(case)
     except TfdeployError as error:
         return error.as_json()
-    return {"plan": drop_defaults(plan, json.loads(json.dumps(plan_to_json(plan))))}
+    recorded = drop_defaults(plan, json.loads(json.dumps(plan_to_json(plan))))
+    for host in recorded["hosts"]:  # `ssh` has the settings of the inventory's host, as a mapping
+        host["ssh"] = {key: text for key, text in host["ssh"].items() if text != SETTINGS.get(key)}
+    return {"plan": recorded}
 
 
 def drop_defaults(value: Any, encoded: Any) -> Any:
