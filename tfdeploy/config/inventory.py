@@ -1,4 +1,4 @@
-"""Reads inventories/*.yaml into an Inventory. Reads one file and contacts no host."""
+"""Read an inventory, in our own format or another, into an Inventory. Contacts no host."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tfdeploy.config import reference, values
+from tfdeploy.config.foreign.ask_ansible import ask_ansible
+from tfdeploy.config.foreign.host_list import is_host_list
+from tfdeploy.config.foreign.recognise import read_inventory_tree
 from tfdeploy.config.jobvalues import check_role
 from tfdeploy.config.node import Node, nearest
 from tfdeploy.config.schema import Given, read_keys
 from tfdeploy.config.search import FoundFile, Search
-from tfdeploy.config.yamlfile import read_yaml, shown
+from tfdeploy.config.yamlfile import shown
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.text.placeholders import fill
@@ -41,9 +44,12 @@ def load_inventory(path: Path) -> Inventory:
     return load_inventory_file(path).inventory
 
 
-def load_inventory_file(path: Path) -> InventoryFile:
-    """Return the inventory with the location of each setting in the file. Raises ConfigError."""
-    root = read_yaml(path)
+def load_inventory_file(path: Path, *, by_ansible: bool = False) -> InventoryFile:
+    """Return the inventory with the location of each setting in the file.
+
+    `by_ansible`: the program ansible-inventory reads the file. Raises ConfigError.
+    """
+    root = ask_ansible(path) if by_ansible else read_inventory_tree(path)
     top = read_keys(root, reference.INVENTORY)
     if "hosts" not in top or not top["hosts"].value:
         raise root.error("there are no hosts in it", "write hosts: {n1: {address: 192.0.2.10}}")
@@ -202,10 +208,14 @@ def find_inventory(
             path = cwd / os.path.expanduser(named)
             # Unlike Path.exists, this function accepts names that are invalid on a file system.
             if not os.path.exists(path):
+                if is_host_list(named):
+                    return FoundFile(Path(named), named=True)
                 raise ConfigError(
                     f"no such inventory (named by {source})",
                     where=shown(path),
-                    next=_offer(choices),
+                    next=f"{_offer(choices)}; for a host of that name: -i {named},"
+                    if "/" not in named
+                    else _offer(choices),
                 )
             unused = own if source == "$TFDEPLOY_INVENTORY" else ()
             return FoundFile(path, named=True, unused=_other_file(path, unused))

@@ -46,8 +46,8 @@ class Node:
 
     @property
     def location(self) -> str:
-        """Return "file:line"."""
-        return f"{self.file}:{self.line}"
+        """Return "file:line", without the line if it is 0 (a list of hosts has no lines)."""
+        return f"{self.file}:{self.line}" if self.line else self.file
 
     @property
     def where(self) -> str:

@@ -18,6 +18,7 @@ from tfdeploy.model.text.placeholders import NAMES
 if TYPE_CHECKING:
     from tfdeploy.model.output.printed import ReferenceAnswer, ReferenceRow
 
+_MODES_WITH_SLOTS = [mode for mode in MODES if rules(mode).takes_slots]
 HOST = (
     Key(
         "address",
@@ -72,6 +73,13 @@ HOST = (
     ),
     Key("gpus", "auto (ask the host), none, a count, or a list", "gpus: auto", values.gpus, "auto"),
     Key(
+        "slots",
+        f"how many workers the host gets, in {', '.join(_MODES_WITH_SLOTS)}",
+        "slots: 2",
+        values.slots,
+        "one per GPU, or one",
+    ),
+    Key(
         "advertise",
         "what the other hosts call it",
         "advertise: 10.0.0.7",
@@ -112,7 +120,7 @@ INVENTORY = (
         "which hosts ps, worker, chief and evaluator may use",
         'roles:\n  ps: [n1]\n  worker: ["gpu[03-10]"]',
         lambda node: node.mapping("a mapping of role: [hosts]"),
-        "none",
+        "in modes with a ps or a chief the first host has it; all others are workers",
     ),
 )
 

@@ -85,6 +85,10 @@ def whole(node: Node, low: int, high: int) -> int:
     return int(given)
 
 
+def slots(node: Node) -> int:
+    return whole(node, 1, 1024)
+
+
 def port(node: Node) -> int:
     return whole(node, 1, 65535)
 

@@ -51,7 +51,14 @@ def read_yaml(path: Path) -> Node:
     Raises ConfigError if the file is missing, unreadable, not UTF-8, bad YAML, empty or not a
     mapping.
     """
-    text = _read_text(path)
+    return parse_yaml(read_text(path), path)
+
+
+def parse_yaml(text: str, path: Path) -> Node:
+    """Return the top mapping of the file's text.
+
+    Raises ConfigError if it is bad YAML, empty or not a mapping.
+    """
     try:
         events = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         root = _Builder(shown(path), _last_line(text)).build(events)
@@ -78,7 +85,11 @@ def shown(path: Path) -> str:
     return str(below if below.parts else path)
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return the text of a file.
+
+    Raises ConfigError if the file is missing, unreadable, too large or not UTF-8.
+    """
     try:
         with path.open("rb") as file:
             # The size is limited here, because a device has no size and no end.

@@ -30,6 +30,7 @@ class Host:
     workdir: str = DEFAULT_WORKDIR
     ports: tuple[int, int] = DEFAULT_PORTS  # both ends included
     gpus: Literal["auto", "none"] | int | tuple[int, ...] = "auto"
+    slots: int | None = None  # how many workers, in modes that take the number from the host
     advertise: str | None = None
     # bytes a second in each direction, for all transfers of tfdeploy with this host
     bwlimit: int | None = None

@@ -43,6 +43,7 @@ class Rules:
     same_gpus: bool = False  # all tasks that train must have the same number of GPUs
     single: bool = False  # one process, no cluster, no TF_CONFIG
     takes_flags: bool = False  # if the job file leaves `flags` out, it is auto
+    takes_slots: bool = False  # `slots` in the inventory is the number of workers on a host
     gang: tuple[str, ...] = ()  # the roles whose tasks restart together
     # a death in one of these roles restarts the gang; any other task restarts alone
     breaks: tuple[str, ...] = ()
@@ -72,6 +73,7 @@ RULES: dict[Mode, Rules] = {
         needs=("worker", "ps"),
         serves=("ps",),
         takes_flags=True,
+        takes_slots=True,
         shares_step=True,
         traits=("lasting_ps", "own_session"),
         on_death="a worker: the others could go on; a ps: all wait; the chief: the others go on, "
@@ -82,6 +84,7 @@ RULES: dict[Mode, Rules] = {
         needs=("worker", "ps"),
         serves=("ps",),
         takes_flags=True,
+        takes_slots=True,
         gang=("ps", "chief", "worker"),
         breaks=("ps",),
         lockstep=True,
@@ -152,6 +155,7 @@ RULES: dict[Mode, Rules] = {
         lockstep=True,
         tensorflow=False,
         ranks=True,
+        takes_slots=True,
         on_death="any worker: the others wait for it, or end with an error",
     ),
 }

@@ -33,6 +33,8 @@ def counts(
     if idle and requested["worker"].total is None:
         texts.append(f"no worker on {', '.join(idle)}: its GPUs are given to other roles")
     unused = [role for role in inventory.roles if role not in used.takes]
+    if not used.takes_slots and any(host.slots for host in inventory.hosts):
+        texts.append(f"`slots` of the inventory is not used in mode {mode}")
     return (
         *texts,
         *(f"the role {role} of the inventory is not used in mode {mode}" for role in unused),

@@ -13,7 +13,12 @@ from tfdeploy.model.job import Job, Mode
 from tfdeploy.model.modes import rules
 from tfdeploy.planning import checks, datasets, keep
 from tfdeploy.planning.cluster.placement import Seat
-from tfdeploy.planning.cluster.role_requests import RoleRequest, role_hosts, role_requests
+from tfdeploy.planning.cluster.role_requests import (
+    RoleRequest,
+    role_hosts,
+    role_requests,
+    with_default_roles,
+)
 from tfdeploy.planning.options import Options
 
 
@@ -22,7 +27,7 @@ def requested_roles(inventory: Inventory, job: Job, options: Options) -> dict[st
 
     Raises UsageError and ConfigError for a mode or roles that do not make a cluster.
     """
-    checks.mode(job)
+    inventory = with_default_roles(inventory, rules(checks.mode(job)))
     requested = role_requests(inventory, job, options)
     checks.roles(inventory, job, options, requested)
     return requested
@@ -53,6 +58,7 @@ def hosts_to_probe(inventory: Inventory, mode: Mode | None) -> tuple[str, ...]:
 
     These are the hosts with a role that the mode uses.
     """
+    inventory = with_default_roles(inventory, rules(mode))
     names = {name for role in rules(mode).takes for name in role_hosts(inventory, role)}
     return tuple(host.name for host in inventory.hosts if host.name in names)
 

@@ -40,6 +40,7 @@ IN_WORDS = {
     "secrets",
     "setup_requirements",
     "setup_wheels",
+    "slots",
     "user",
 }
 

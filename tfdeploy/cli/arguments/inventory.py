@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tfdeploy.cli.declared import option
 from tfdeploy.cli.flags import CommonFlags
 
 
@@ -12,4 +13,16 @@ class Flags(CommonFlags):
     description = (
         "Print the hosts, roles and settings of the inventory, and where each is set. Contacts no "
         "host."
+    )
+
+    output: str = option(
+        "--output",
+        default="table",
+        choices=("table", "yaml"),
+        help="yaml: print the inventory in tfdeploy's own format (default: table)",
+    )
+    source: str | None = option(
+        "--from",
+        choices=("ansible",),
+        help="let the program ansible-inventory read the file: vaults, templates, plugins",
     )

@@ -13,10 +13,12 @@ from tfdeploy.cli.options import env_default
 from tfdeploy.cli.output import print_json
 from tfdeploy.cli.project import find_inventory_file, load_job_if_any
 from tfdeploy.config.reference import HOST
+from tfdeploy.config.templates import quoted
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.inventory import settings_of
 from tfdeploy.model.selection import select
 from tfdeploy.model.text.folding import fold_equal, fold_names
+from tfdeploy.model.text.ranges import split_list
 from tfdeploy.ui.tables import show_rows
 
 if TYPE_CHECKING:
@@ -27,10 +29,13 @@ if TYPE_CHECKING:
 
 
 def run(flags: Flags) -> int:
-    file = config.load_inventory_file(find_inventory_file(flags, _load_naming_job(flags)))
+    path = find_inventory_file(flags, _load_naming_job(flags))
+    file = config.load_inventory_file(path, by_ansible=flags.source == "ansible")
     inventory = select(file.inventory, flags.limit, flags.exclude)
     if flags.json:
         print_json(inventory_as_json(inventory, file))
+    elif flags.output == "yaml":
+        flags.out.write(format_inventory(inventory, file))
     else:
         _show_inventory(flags, inventory, file)
     return 0
@@ -66,6 +71,36 @@ def inventory_as_json(inventory: Inventory, file: InventoryFile) -> InventoryAns
     return {"inventory": inventory.source, "hosts": hosts, "roles": inventory.roles}
 
 
+def format_inventory(inventory: Inventory, file: InventoryFile) -> str:
+    """Return the hosts and roles in the format of inventories/*.yaml; settings that all hosts share
+    stand under `defaults`."""
+    stated = {host.name: _stated_settings(host, file) for host in inventory.hosts}
+    shared = set.intersection(*(set(settings.items()) for settings in stated.values()))
+    lines = ["defaults:", *(f"  {key}: {text}" for key, text in sorted(shared))] if shared else []
+    lines.append("hosts:")
+    for name, settings in stated.items():
+        own = ", ".join(
+            f"{key}: {text}" for key, text in settings.items() if (key, text) not in shared
+        )
+        lines.append(f"  {quoted(name)}: {{{own}}}")
+    lines += ["roles:"] if inventory.roles else []
+    for role, names in inventory.roles.items():
+        patterns = ", ".join(map(quoted, split_list(fold_names(names))))
+        lines.append(f"  {role}: [{patterns}]")
+    return "\n".join(lines) + "\n"
+
+
+def _stated_settings(host: Host, file: InventoryFile) -> dict[str, str]:
+    """Return the settings that the file states, as YAML."""
+    settings = {}
+    for key, given in file.given[host.name].items():
+        value = getattr(host, key)
+        if (key, value) != ("address", host.name):
+            text = value if isinstance(value, str) else given.node.text
+            settings[key] = quoted(text) if given.node.kind != "list" else str(list(value))
+    return settings
+
+
 def find_setting_origin(file: InventoryFile, host: Host, key: str) -> str | None:
     """Return file:line of a host's setting; None if the file does not have it.
 
@@ -95,7 +130,9 @@ def _show_inventory(flags: Flags, inventory: Inventory, file: InventoryFile) -> 
         rows = [(role, len(names), fold_names(names)) for role, names in inventory.roles.items()]
         show_rows(terminal, ("role", "hosts", "names"), rows)
     else:
-        terminal.write("no roles: write `roles:` to say which hosts are ps and worker\n")
+        terminal.write(
+            "no roles: in a mode with ps or chief the first host has it; all others are workers\n"
+        )
     terminal.write("\n")
     show_rows(terminal, ("setting", "value", "hosts", "from"), list_setting_rows(inventory, file))
     terminal.write("\nSettings that are left out come from ~/.ssh/config and ssh's defaults.\n")

@@ -135,6 +135,7 @@ class _RolePlacement:
         If no total is requested, it is the exact number.
         """
         room, request = self._room(name), self.request
+        number = request.number_on(name)
         if self._filled(name):
             if request.total is None:
                 raise gpus.all_busy(
@@ -142,9 +143,9 @@ class _RolePlacement:
                 )
             return 0
         if request.total is not None:
-            return min(room, ANY_NUMBER if request.per_host is None else request.per_host)
-        if request.per_host is not None or (request.gpus and not room):
-            count = 1 if request.per_host is None else request.per_host
+            return min(room, ANY_NUMBER if number is None else number)
+        if number is not None or (request.gpus and not room):
+            count = 1 if number is None else number
             if count > room:
                 raise self._no_gpus(name, count)
             return count
@@ -198,9 +199,12 @@ class _RolePlacement:
             f"{request.role} on {name} cannot be placed: {needed}, and {name} has "
             f"{_gpus_left(left, bool(self.had.get(name)))}",
             where=f"host {name}",
-            next=f"ask for fewer under `roles: {request.role}`, write `gpus: 0` there, or take "
-            f"{name} out of the role",
+            next=f"ask for fewer under {self._asked_by(name)}, write `gpus: 0` under `roles: "
+            f"{request.role}`, or take {name} out of the role",
         )
+
+    def _asked_by(self, name: str) -> str:
+        return "`slots`" if name in self.request.slots else f"`roles: {self.request.role}`"
 
     def _too_many(self, total: int, quota: Mapping[str, int]) -> TfdeployError:
         request = self.request

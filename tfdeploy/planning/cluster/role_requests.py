@@ -36,6 +36,14 @@ class RoleRequest:
     share: Share
     of: str
     consecutive: bool  # tasks of one host get consecutive numbers
+    slots: Mapping[str, int]  # host -> the number of tasks that the inventory requests
+
+    def number_on(self, host: str) -> int | None:
+        """Return the number of tasks that the job, else the inventory requests for the host.
+
+        None: neither of them requests a number.
+        """
+        return self.slots.get(host) if self.per_host is None else self.per_host
 
     def gpus_each(self, had: int, left: int) -> int:
         """Return the number of GPUs for one task: the job's number, else the mode's share.
@@ -69,6 +77,20 @@ def role_hosts(inventory: Inventory, role: str) -> tuple[str, ...]:
     )
 
 
+def with_default_roles(inventory: Inventory, mode: Rules) -> Inventory:
+    """Return the inventory with roles if it names none.
+
+    The first host gets the roles ps and chief if the mode has them. All others are workers, and so
+    is a single host.
+    """
+    if inventory.roles:
+        return inventory
+    names = tuple(host.name for host in inventory.hosts)
+    first = [role for role in ("ps", "chief") if role in mode.needs or role == mode.lead]
+    workers = names[1:] or names if first else names
+    return replace(inventory, roles={**dict.fromkeys(first, names[:1]), "worker": workers})
+
+
 def role_requests(inventory: Inventory, job: Job, options: Options) -> dict[str, RoleRequest]:
     """Return role -> its request.
 
@@ -97,8 +119,22 @@ def _request(
     if total is None and rule.per_host is None:
         because = f"no host has the role {role}" if of != role else ""
         total = 1 if hosts and (role in SINGLE or mode.single) else None
+    slots = {
+        host.name: host.slots
+        for host in inventory.hosts
+        if host.slots is not None and role == "worker" and mode.takes_slots
+    }
     return RoleRequest(
-        role, hosts, total, rule.per_host, rule.gpus, because, mode.share(role), of, mode.ranks
+        role,
+        hosts,
+        total,
+        rule.per_host,
+        rule.gpus,
+        because,
+        mode.share(role),
+        of,
+        mode.ranks,
+        slots,
     )
 
 

@@ -1,0 +1,222 @@
+"""Test inventories in the formats of other tools: what each becomes, and what is refused where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tfdeploy.config import find_inventory, load_inventory
+from tfdeploy.errors import ConfigError
+from tfdeploy.model.inventory import Host, Inventory
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def listed(text: str) -> Inventory:
+    return load_inventory(find_inventory(text, {}, None, Path.cwd()).path)
+
+
+def read(name: str, text: str, **more: str) -> Inventory:
+    """Return the inventory of a file; `more`: further files, with __ for / in their names."""
+    for other, content in more.items():
+        path = Path(other.replace("__", "/"))
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content)
+    Path(name).write_text(text)
+    return load_inventory(Path.cwd() / name)
+
+
+def stated(host: Host) -> dict[str, object]:
+    """Return what is not a default, without the location."""
+    plain = Host(host.name, host.address)
+    names = ("port", "user", "identity_file", "jump", "python", "slots")
+    found = {name: getattr(host, name) for name in names}
+    return {name: value for name, value in found.items() if value != getattr(plain, name)}
+
+
+def names(inventory: Inventory) -> list[str]:
+    return [host.name for host in inventory.hosts]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("n1,", [("n1", "n1", {})]),
+        ("n1,ml@n2:2200", [("n1", "n1", {}), ("n2", "n2", {"user": "ml", "port": 2200})]),
+        ("gpu[08-10],big", [(n, n, {}) for n in ("gpu08", "gpu09", "gpu10", "big")]),
+        ("[fd77::1]:22,", [("fd77-1", "fd77::1", {"port": 22})]),
+        (
+            "127.0.0.1:2201,127.0.0.1:2202",
+            [
+                ("127.0.0.1-2201", "127.0.0.1", {"port": 2201}),
+                ("127.0.0.1-2202", "127.0.0.1", {"port": 2202}),
+            ],
+        ),
+    ],
+)
+def test_a_list_of_hosts(text: str, expected: list[object]) -> None:
+    hosts = listed(text).hosts
+    assert [(host.name, host.address, stated(host)) for host in hosts] == expected
+
+
+def test_the_hosts_of_a_slurm_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "gpu[01-02,07],login1")
+    assert names(listed("@slurm")) == ["gpu01", "gpu02", "gpu07", "login1"]
+    monkeypatch.delenv("SLURM_JOB_NODELIST")
+    with pytest.raises(ConfigError, match="no Slurm allocation"):
+        listed("@slurm")
+
+
+def test_a_file_comes_before_a_list_of_its_name() -> None:
+    Path("a,b").write_text("n7\n")
+    assert names(listed("a,b")) == ["n7"]
+
+
+@pytest.mark.parametrize(
+    ("text", "slots"),
+    [
+        ("n1\nn2\n", {"n1": None, "n2": None}),
+        ("# Open MPI\nn1 slots=2 max_slots=4\nn2 slots = 3 # big\n", {"n1": 2, "n2": 3}),
+        ("n1:2\nn2:4\n", {"n1": 2, "n2": 4}),
+        ("n1\nn1\nn2\nn1\n", {"n1": 3, "n2": None}),
+        ("gpu[1-2] slots=8\n", {"gpu1": 8, "gpu2": 8}),
+        ("n1 slots=2\nn1 slots=1\n", {"n1": 3}),
+    ],
+)
+def test_hostfiles(text: str, slots: dict[str, int | None]) -> None:
+    assert {host.name: host.slots for host in read("hostfile", text).hosts} == slots
+
+
+def test_a_port_in_a_hostfile_is_asked_about() -> None:
+    with pytest.raises(ConfigError) as caught:
+        read("hostfile", "n1 slots=2\nn2:2200\n")
+    assert caught.value.where == "hostfile:2"
+    assert "-i n2:2200," in caught.value.next
+
+
+INI = """\
+; a comment
+login ansible_host=192.0.2.1
+
+[worker]
+gpu[01:03] ansible_user=ml   # ranges
+big:2200 ansible_host=10.0.0.9
+
+[ps]
+p1 ansible_python_interpreter=auto
+
+[train:children]
+worker
+ps
+
+[train:vars]
+ansible_user=all
+ansible_ssh_private_key_file = "/keys/lab"
+nothing_of_ours = {{ x }}
+"""
+
+
+def test_ansible_ini() -> None:
+    inventory = read("hosts.ini", INI)
+    assert names(inventory) == ["login", "gpu01", "gpu02", "gpu03", "big", "p1"]
+    hosts = {host.name: stated(host) for host in inventory.hosts}
+    key = {"identity_file": "/keys/lab"}
+    assert hosts["login"] == {}
+    assert hosts["gpu02"] == {"user": "ml", **key}
+    assert hosts["big"] == {"user": "all", "port": 2200, **key}
+    assert hosts["p1"] == {"user": "all", **key}
+    assert inventory.roles == {"ps": ("p1",), "worker": ("gpu01", "gpu02", "gpu03", "big")}
+    assert inventory.host("gpu01").setting("identity_file") == "`identity_file:` (hosts.ini:17)"
+
+
+YAML = """\
+all:
+  vars: {ansible_user: ml}
+  children:
+    chief:
+      hosts: {c1: {ansible_host: 10.0.0.8}}
+    workers:
+      vars: {ansible_port: 2200}
+      hosts:
+        db-[a:b]:
+        g[1:5:2]: {ansible_port: 2201}
+"""
+
+
+def test_ansible_yaml() -> None:
+    inventory = read("hosts.yml", YAML)
+    assert names(inventory) == ["c1", "db-a", "db-b", "g1", "g3", "g5"]
+    assert inventory.host("c1").address == "10.0.0.8"
+    assert {host.port for host in inventory.hosts} == {None, 2200, 2201}
+    assert {host.user for host in inventory.hosts} == {"ml"}
+    assert inventory.roles == {"chief": ("c1",), "worker": ("db-a", "db-b", "g1", "g3", "g5")}
+
+
+def test_variables_beside_an_ansible_inventory() -> None:
+    inventory = read(
+        "hosts",
+        "[worker]\nn1 ansible_user=own\nn2\n",
+        group_vars__all="ansible_port: 2200\n",
+        group_vars__worker="ansible_user: group\n",
+        host_vars__n1="ansible_port: 2201\n",
+    )
+    assert [stated(host) for host in inventory.hosts] == [
+        {"user": "own", "port": 2201},
+        {"user": "group", "port": 2200},
+    ]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        "-J ops@login",
+        "-o ProxyJump=ops@login",
+        '-o StrictHostKeyChecking=no -o ProxyCommand="ssh -W %h:%p -q ops@login"',
+        '-o ProxyCommand="ssh -q -W [%h]:%p ops@login"',
+        '-o ProxyCommand="ssh ops@login -W %h:%p"',
+        '-o ProxyCommand="ssh -l ops login -W %h:%p"',
+    ],
+)
+def test_the_jump_host_of_ansible(args: str) -> None:
+    inventory = read("hosts", f"[worker]\nn1\n[worker:vars]\nansible_ssh_common_args='{args}'\n")
+    assert inventory.host("n1").jump == "ops@login"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "where", "words"),
+    [
+        ("h", "[all]\nn1 ansible_host={{x}}\n", "h:2", "template"),
+        ("h", "[all]\nn1 ansible_connection=local\n", "h:2", "SSH only"),
+        ("h", "[all]\nn1 n2\n", "h:2", "is not NAME=VALUE"),
+        ("h", "[a:b]\nn1\n", "h:1", "unknown kind of section 'b'"),
+        ("h", '[all]\nn1 ansible_user="ml\n', "h:2", "cannot be split"),
+        ("h", "[a:children]\na\n", "h:1", "is below itself"),
+        ("h", "[all]\nn[1:2:3:4]\n", "h:2", "no range that we read"),
+        (
+            "h",
+            "[all]\nn1\n[all:vars]\nansible_ssh_common_args='-o ProxyCommand=\"nc %h\"'\n",
+            "h:4",
+            "ProxyCommand",
+        ),
+        ("h.yml", "plugin: aws_ec2\nregions: [x]\n", "h.yml:1:plugin", "plugin of Ansible"),
+        ("h.yml", "all:\n  hosts: {n1: {x: !vault abc}}\n", "h.yml:2", "!vault"),
+        ("h.yml", "all:\n  host: {n1: }\n  hosts: {n2: }\n", "h.yml:2:all.host", "has no 'host'"),
+    ],
+)
+def test_what_is_not_read_is_refused_with_its_line(
+    name: str, text: str, where: str, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        read(name, text)
+    assert caught.value.where == where
+
+
+def test_a_name_that_is_no_file_may_be_a_host() -> None:
+    with pytest.raises(ConfigError) as caught:
+        listed("n1")
+    assert "-i n1," in caught.value.next

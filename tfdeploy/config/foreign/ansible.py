@@ -1,0 +1,226 @@
+"""Hold an Ansible inventory's groups, hosts and variables, and make an inventory of our own of
+them.
+
+Only the variables that say how to reach a host are read. Those of a host come before those of its
+groups, and those of a child group before those of its parents.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tfdeploy.config import values
+from tfdeploy.config.foreign.host_list import mapping
+from tfdeploy.config.node import Node
+from tfdeploy.config.yamlfile import read_yaml
+from tfdeploy.errors import ConfigError
+from tfdeploy.model.cluster import ROLES
+
+ASK_ANSIBLE = "`tfdeploy inventory --from ansible -i {file} --output yaml` asks ansible-inventory"
+_KEYS = {
+    "ansible_host": "address",
+    "ansible_ssh_host": "address",
+    "ansible_port": "port",
+    "ansible_ssh_port": "port",
+    "ansible_user": "user",
+    "ansible_ssh_user": "user",
+    "ansible_private_key_file": "identity_file",
+    "ansible_ssh_private_key_file": "identity_file",
+    "ansible_python_interpreter": "python",
+}
+_SSH_ARGS = ("ansible_ssh_common_args", "ansible_ssh_extra_args")
+_SSH_CONNECTIONS = ("ssh", "smart", "paramiko", "paramiko_ssh", "libssh")
+_JUMP = re.compile(r"(?:-J\s*|ProxyJump[= ])(\S+)")
+_PATTERN = re.compile(r"\[([^\[\]]+)\]")
+
+
+@dataclass
+class Group:
+    hosts: dict[str, None] = field(default_factory=dict)
+    children: dict[str, None] = field(default_factory=dict)
+    variables: dict[str, Node] = field(default_factory=dict)
+
+
+@dataclass
+class Groups:
+    """Everything that the inventory and its folders of variables say. `at`: the file."""
+
+    at: Node
+    groups: dict[str, Group] = field(default_factory=lambda: {"all": Group()})
+    hosts: dict[str, Node] = field(default_factory=dict)  # host -> where it is first named
+    variables: dict[str, dict[str, Node]] = field(default_factory=dict)  # host -> its own
+
+    def group(self, name: str) -> Group:
+        return self.groups.setdefault(name, Group())
+
+    def add_host(self, name: str, group: str, node: Node) -> None:
+        self.hosts.setdefault(name, node)
+        self.group(group).hosts[name] = None
+
+    def members(self, group: str, above: tuple[str, ...] = ()) -> Iterator[str]:
+        """Yield the hosts of the group and of the groups below it."""
+        if group in above:
+            raise self.at.error(f"the group {group} is below itself", "correct `children`")
+        yield from self.groups[group].hosts
+        for child in self.groups[group].children:
+            if child in self.groups:
+                yield from self.members(child, (*above, group))
+
+
+def expand_pattern(pattern: str, node: Node) -> tuple[str, ...]:
+    """Return the host names of web[01:50], web[1:9:2] or db-[a:f]. Raises ConfigError."""
+    match = _PATTERN.search(pattern)
+    if match is None:
+        return values.unfolded(pattern, node)
+    ends = match[1].split(":")
+    if len(ends) not in (2, 3) or not all(end.isalnum() for end in ends):
+        raise node.error(f"{pattern!r} is no range that we read", "write ranges as web[01:50]")
+    step = int(ends[2]) if len(ends) == 3 and ends[2].isdecimal() else 1
+    if ends[0].isdecimal() and ends[1].isdecimal():
+        numbers = values.unfolded(f"n[{ends[0]}-{ends[1]}]", node)
+        inner = [name[1:] for name in numbers[:: step or 1]]
+    else:
+        low, high = ord(ends[0][0]), ord(ends[1][0])
+        inner = [chr(code) for code in range(low, high + 1, step or 1)]
+    head, rest = pattern[: match.start()], pattern[match.end() :]
+    return tuple(name for each in inner for name in expand_pattern(f"{head}{each}{rest}", node))
+
+
+def add_variable_folders(groups: Groups, folder: Path) -> None:
+    """Add what group_vars/ and host_vars/ beside the inventory say. Raises ConfigError."""
+    for name, group in groups.groups.items():
+        group.variables |= _read_variables(folder / "group_vars", name)
+    for name in groups.hosts:
+        own = groups.variables.setdefault(name, {})
+        own |= _read_variables(folder / "host_vars", name)
+
+
+def _read_variables(folder: Path, name: str) -> dict[str, Node]:
+    variables: dict[str, Node] = {}
+    for path in (folder / name, folder / f"{name}.yml", folder / f"{name}.yaml"):
+        files = sorted(path.glob("*.y*ml")) if path.is_dir() else [path] * path.is_file()
+        for file in files:
+            variables |= read_yaml(file).keys
+    return variables
+
+
+def make_inventory(groups: Groups) -> Node:
+    """Return the top mapping of an inventory of our own. Raises ConfigError."""
+    depths = _depths(groups)
+    order = sorted(depths, key=lambda name: (depths[name], name))
+    containing: dict[str, list[str]] = {name: [] for name in groups.hosts}
+    for group in order:
+        for host in dict.fromkeys(groups.members(group)):
+            containing[host].append(group)
+    hosts: dict[str, Node] = {}
+    for name, node in groups.hosts.items():
+        variables: dict[str, Node] = dict(groups.groups["all"].variables)
+        for group in containing[name]:
+            variables |= groups.groups[group].variables
+        variables |= groups.variables.get(name, {})
+        hosts[name] = mapping(dict(_settings(variables)), node)
+    top = mapping({"hosts": mapping(hosts, groups.at)}, groups.at)
+    roles = {
+        role: list(dict.fromkeys(groups.members(name)))
+        for role in ROLES
+        for name in (role, f"{role}s")
+        if name in groups.groups
+    }
+    if roles:
+        top.keys["roles"] = mapping(
+            {role: _names(names, groups.at) for role, names in roles.items()}, groups.at
+        )
+    return top
+
+
+def _names(names: list[str], at: Node) -> Node:
+    return Node("list", at.file, at.line, items=[Node("text", at.file, at.line, n) for n in names])
+
+
+def _depths(groups: Groups) -> dict[str, int]:
+    """Return how far each group is below `all`: the longest way."""
+    depths = dict.fromkeys(groups.groups, 0)
+    for _ in groups.groups:
+        for name, group in groups.groups.items():
+            for child in group.children:
+                if child in depths:
+                    depths[child] = max(depths[child], depths[name] + 1)
+    return depths
+
+
+def _settings(variables: dict[str, Node]) -> Iterator[tuple[str, Node]]:
+    connection = variables.get("ansible_connection")
+    if connection is not None and connection.text.rpartition(".")[2] not in _SSH_CONNECTIONS:
+        raise connection.error(
+            f"ansible_connection={connection.text}: tfdeploy reaches hosts by SSH only",
+            "remove the host, or name the others: -i n1,n2",
+        )
+    for name, key in _KEYS.items():
+        node = variables.get(name)
+        if node is None or (key == "python" and node.text.startswith("auto")):
+            continue
+        _refuse_template(node)
+        yield key, node
+    for name in _SSH_ARGS:
+        node = variables.get(name)
+        if node is not None and (jump := _jump(node)):
+            yield "jump", Node("text", node.file, node.line, jump)
+
+
+def _refuse_template(node: Node) -> None:
+    if "{{" in node.text:
+        raise node.error(
+            f"tfdeploy fills in no template: {node.text}", ASK_ANSIBLE.format(file=node.file)
+        )
+
+
+def _jump(node: Node) -> str:
+    """Return the jump host that ssh's options name, "" if none. Raises ConfigError for a
+    ProxyCommand of another kind."""
+    _refuse_template(node)
+    match = _JUMP.search(node.text)
+    if match is not None:
+        return match[1].strip("'\"")
+    for word in _words(node):
+        if word.startswith("ProxyCommand"):
+            command = word[len("ProxyCommand") :].strip("= ")
+            jump = _forwarding_host(shlex.split(command))
+            if not jump:
+                raise node.error(
+                    f"tfdeploy reads no ProxyCommand but `ssh -W %h:%p HOST`: {command}",
+                    "write it into ~/.ssh/config, which tfdeploy honours",
+                )
+            return jump
+    return ""
+
+
+def _words(node: Node) -> list[str]:
+    try:
+        return shlex.split(node.text)
+    except ValueError as error:
+        raise ConfigError(
+            f"{node.text!r} cannot be split into words: {error}",
+            where=node.where,
+            next="close the quotes",
+        ) from error
+
+
+def _forwarding_host(command: list[str]) -> str:
+    """Return [user@]host[:port] of `ssh -W %h:%p HOST`, "" for any other command."""
+    options: dict[str, str] = {}
+    hosts: list[str] = []
+    words = iter(command[1:] if command[:1] == ["ssh"] else ())
+    for word in words:
+        if word in ("-W", "-p", "-l", "-o", "-i", "-F"):
+            options[word] = next(words, "")
+        elif not word.startswith("-"):
+            hosts.append(word)
+    if len(hosts) != 1 or options.get("-W") not in ("%h:%p", "[%h]:%p"):
+        return ""
+    user = f"{options['-l']}@" if "-l" in options else ""
+    port = f":{options['-p']}" if "-p" in options else ""
+    return f"{user}{hosts[0]}{port}"

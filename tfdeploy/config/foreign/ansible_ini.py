@@ -1,0 +1,80 @@
+"""Read an Ansible inventory in INI form: [group], [group:vars] and [group:children]."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfdeploy.config.foreign.ansible import (
+    Groups,
+    add_variable_folders,
+    expand_pattern,
+    make_inventory,
+)
+from tfdeploy.config.node import Node
+
+_SECTION = re.compile(r"\[(?P<group>[\w.-]+)(?::(?P<kind>\w+))?\]\Z")
+_VARIABLE = re.compile(r"[A-Za-z_]\w*\s*=")
+_PORT = re.compile(r"(?P<pattern>[^:]*(?:\[[^\]]*\][^:]*)*):(?P<port>\d+)\Z")
+
+
+def is_ini(lines: Sequence[str]) -> bool:
+    """Return True if a line is a section, or a host with variables."""
+    return any(_SECTION.match(line) or re.search(r"\sansible_\w+=", line) for line in lines)
+
+
+def read_ini(lines: Sequence[tuple[int, str]], file: str, folder: Path) -> Node:
+    """Return the top mapping of an inventory of our own.
+
+    `lines`: (number, text), without comments. `folder`: where group_vars/ and host_vars/ may be.
+    Raises ConfigError.
+    """
+    groups = Groups(Node("mapping", file, 1))
+    group, kind = "ungrouped", "hosts"
+    for number, line in lines:
+        node = Node("text", file, number, line)
+        section = _SECTION.match(line)
+        if section is not None:
+            group, kind = section["group"], section["kind"] or "hosts"
+            groups.group(group)
+            if kind not in ("hosts", "vars", "children"):
+                raise node.error(f"unknown kind of section {kind!r}", "vars and children are known")
+        elif kind == "vars":
+            name, _, text = line.partition("=")
+            groups.group(group).variables[name.strip()] = _value(text, node)
+        elif kind == "children":
+            groups.group(group).children[line] = None
+            groups.group(line)
+        else:
+            _add_hosts(groups, group, node)
+    add_variable_folders(groups, folder)
+    return make_inventory(groups)
+
+
+def _add_hosts(groups: Groups, group: str, node: Node) -> None:
+    try:
+        pattern, *words = shlex.split(node.text)
+    except ValueError as error:
+        raise node.error(f"cannot be split into words: {error}", "close the quotes") from error
+    variables: dict[str, Node] = {}
+    with_port = _PORT.match(pattern)
+    if with_port is not None:
+        pattern = with_port["pattern"]
+        variables["ansible_port"] = Node("text", node.file, node.line, with_port["port"])
+    for word in words:
+        if not _VARIABLE.match(word):
+            raise node.error(f"{word!r} is not NAME=VALUE", "write one host on each line")
+        name, _, text = word.partition("=")
+        variables[name] = _value(text, node)
+    for name in expand_pattern(pattern, node):
+        groups.add_host(name, group, node)
+        groups.variables.setdefault(name, {}).update(variables)
+
+
+def _value(text: str, node: Node) -> Node:
+    text = text.strip()
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        text = text[1:-1]
+    return Node("text", node.file, node.line, text)

@@ -1,0 +1,62 @@
+"""Read an Ansible inventory in YAML form: groups with `hosts`, `vars` and `children`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tfdeploy.config.foreign.ansible import (
+    ASK_ANSIBLE,
+    Groups,
+    add_variable_folders,
+    expand_pattern,
+    make_inventory,
+)
+from tfdeploy.config.node import Node
+
+_PARTS = {"hosts", "vars", "children"}
+
+
+def is_ansible(root: Node) -> bool:
+    """Return True if the file has Ansible's groups, or configures a plugin of Ansible."""
+    if "hosts" in root.keys:
+        return False
+    return "plugin" in root.keys or any(
+        child.keys.keys() & _PARTS
+        for child in root.keys.values()
+    )
+
+
+def read_groups(root: Node, path: Path) -> Node:
+    """Return the top mapping of an inventory of our own. Raises ConfigError."""
+    if "plugin" in root.keys:
+        raise root.keys["plugin"].error(
+            "this configures an inventory plugin of Ansible, and tfdeploy runs none",
+            ASK_ANSIBLE.format(file=root.file),
+        )
+    groups = Groups(root)
+    for name, node in root.keys.items():
+        _add_group(groups, name, node)
+    add_variable_folders(groups, path.parent)
+    return make_inventory(groups)
+
+
+def _add_group(groups: Groups, name: str, node: Node) -> None:
+    group = groups.group(name)
+    if node.kind == "nothing":
+        return
+    for key, part in node.mapping("a group: hosts, vars and children").items():
+        if key not in _PARTS:
+            raise part.error(f"a group has no {key!r}", "hosts, vars and children are known")
+        entries = {} if part.kind == "nothing" else part.mapping()
+        if key == "vars":
+            group.variables |= entries
+        elif key == "children":
+            group.children |= dict.fromkeys(entries)
+            for child, below in entries.items():
+                _add_group(groups, child, below)
+        else:
+            for pattern, own in entries.items():
+                for host in expand_pattern(pattern, own):
+                    groups.add_host(host, name, own)
+                    variables = {} if own.kind == "nothing" else own.mapping()
+                    groups.variables.setdefault(host, {}).update(variables)

@@ -1,0 +1,48 @@
+"""Ask the program ansible-inventory for an inventory that tfdeploy does not read by itself: with
+vaults, templates or plugins."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tfdeploy.config.foreign.ansible import Groups, make_inventory
+from tfdeploy.config.node import Node
+from tfdeploy.config.yamlfile import shown
+
+_TIMEOUT_S = 60
+
+
+def ask_ansible(path: Path) -> Node:
+    """Return the top mapping of an inventory of our own. Raises ConfigError with what
+    ansible-inventory prints."""
+    at = Node("mapping", shown(path), 0)
+    command = ["ansible-inventory", "-i", str(path), "--list"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
+        )
+        answer = json.loads(done.stdout)
+    except FileNotFoundError as error:
+        raise at.error("ansible-inventory is not installed here", "install ansible-core") from error
+    except subprocess.CalledProcessError as error:
+        raise at.error(f"ansible-inventory failed: {error.stderr.strip()}", "correct it") from error
+    except (subprocess.TimeoutExpired, ValueError) as error:
+        raise at.error(f"ansible-inventory gave no answer: {error}", "try it by hand") from error
+    return make_inventory(_groups(answer, at))
+
+
+def _groups(answer: dict[str, Any], at: Node) -> Groups:
+    groups = Groups(at)
+    for host, variables in answer.pop("_meta", {}).get("hostvars", {}).items():
+        groups.hosts[host] = at
+        groups.variables[host] = {
+            name: Node("text", at.file, 0, str(value)) for name, value in variables.items()
+        }
+    for name, content in answer.items():
+        groups.group(name).children |= dict.fromkeys(content.get("children", ()))
+        for host in content.get("hosts", ()):
+            groups.add_host(host, name, at)
+    return groups

@@ -1,0 +1,85 @@
+"""Read hosts named on the command line: `n1,n2`, `gpu[01-08]`, `ml@10.0.0.7:2200,` or `@slurm`."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from tfdeploy.config import values
+from tfdeploy.config.node import Node
+from tfdeploy.errors import ConfigError
+from tfdeploy.model.text.ranges import split_list
+
+SLURM = "@slurm"
+_IPV6 = r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]"
+_HOST = re.compile(rf"(?:(?P<user>[^@]+)@)?(?P<address>{_IPV6}|[^:@]+)(?::(?P<port>\d+))?\Z")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+class ListedHost(NamedTuple):
+    """A host of a list or a hostfile, and where it stands."""
+
+    settings: dict[str, str]  # keys of the inventory, `address` among them
+    node: Node
+
+
+def is_host_list(text: str) -> bool:
+    """Return True if `-i TEXT` names hosts. A list of one host ends with a comma."""
+    return text == SLURM or ("/" not in text and ("," in text or "[" in text))
+
+
+def read_host_list(text: str, environ: Mapping[str, str]) -> Node:
+    """Return an inventory's top mapping with the hosts of the list. Raises ConfigError."""
+    if text != SLURM:
+        return hosts_mapping(split_hosts(Node("text", f"-i {text}", 0, text)))
+    slurm_list = environ.get("SLURM_JOB_NODELIST", "")
+    if not slurm_list:
+        raise ConfigError(
+            "there is no Slurm allocation here: SLURM_JOB_NODELIST is not set",
+            where=f"-i {SLURM}",
+            next="run it inside `salloc` or `sbatch`, or name the hosts: -i n1,n2",
+        )
+    return hosts_mapping(split_hosts(Node("text", "SLURM_JOB_NODELIST", 0, slurm_list)))
+
+
+def split_hosts(node: Node) -> list[ListedHost]:
+    """Return the hosts that a list names, with all ranges expanded. Raises ConfigError."""
+    return [host for word in split_list(node.text) for host in expand_host(word, node)]
+
+
+def expand_host(word: str, node: Node) -> list[ListedHost]:
+    """Return the hosts of one word, [user@]host[:port] with ranges. Raises ConfigError."""
+    match = _HOST.match(word)
+    if match is None:
+        raise node.error(f"{word!r} is not [user@]host[:port]", "write it as ml@192.0.2.10:2200")
+    settings = {key: text for key, text in match.groupdict().items() if text}
+    address = settings["address"]
+    addresses = [address] if ":" in address else values.unfolded(address, node)
+    return [ListedHost({**settings, "address": each}, node) for each in addresses]
+
+
+def hosts_mapping(hosts: Iterable[ListedHost]) -> Node:
+    """Return an inventory's top mapping. A host is called by its address, and by its port too if
+    the address stands there with several ports."""
+    hosts = list(hosts)
+    count = Counter(host.settings["address"] for host in hosts)
+    named: dict[str, Node] = {}
+    for settings, node in hosts:
+        address = settings["address"]
+        words = [address, *([settings.get("port", "22")] if count[address] > 1 else [])]
+        name = _NOT_IN_NAMES.sub("-", "-".join(words)).strip("-")
+        if name in named:
+            raise node.error(f"{name} is named twice", "name it once")
+        named[name] = mapping(
+            {key: Node("text", node.file, node.line, text) for key, text in settings.items()}, node
+        )
+    top = Node("mapping", hosts[0].node.file if hosts else "-i", 0)
+    top.keys["hosts"] = mapping(named, top)
+    return top
+
+
+def mapping(entries: Mapping[str, Node], at: Node) -> Node:
+    """Return a mapping of these entries at the location of `at`."""
+    return Node("mapping", at.file, at.line, keys=dict(entries))

@@ -1,0 +1,37 @@
+"""Read an inventory of any format that tfdeploy knows: its own, Ansible's INI and YAML, hostfiles
+of MPI, Horovod and DeepSpeed, and a list of hosts.
+
+The format is told from the content. Every format becomes the tree of an inventory of our own, in
+which each setting keeps its file and line.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tfdeploy.config.foreign import ansible_ini, ansible_yaml, hostfile
+from tfdeploy.config.foreign.host_list import is_host_list, read_host_list
+from tfdeploy.config.node import Node
+from tfdeploy.config.yamlfile import parse_yaml, read_text, shown
+
+_YAML = (".yaml", ".yml", ".json")
+
+
+def read_inventory_tree(path: Path) -> Node:
+    """Return the inventory's top mapping. Raises ConfigError."""
+    if is_host_list(str(path)) and not path.exists():
+        return read_host_list(str(path), os.environ)
+    text, file = read_text(path), shown(path)
+    if path.suffix not in _YAML:
+        lines = [
+            (number, line.split(" #")[0].strip())
+            for number, line in enumerate(text.splitlines(), 1)
+            if line.strip() and line.lstrip()[0] not in "#;"
+        ]
+        if hostfile.is_hostfile([line for _, line in lines]):
+            return hostfile.read_hostfile(lines, file)
+        if ansible_ini.is_ini([line for _, line in lines]):
+            return ansible_ini.read_ini(lines, file, path.parent)
+    root = parse_yaml(text, path)
+    return ansible_yaml.read_groups(root, path) if ansible_yaml.is_ansible(root) else root
