@@ -53,7 +53,9 @@ JOB: dict[str, Any] = {
     "command": ["python", "train.py"],
     "code": "/code",
 }
-SETTINGS: dict[str, Any] = json.loads(json.dumps(settings_of(Host("", ""))))  # all defaults
+SETTINGS: dict[str, Any] = json.loads(
+    json.dumps(settings_of(Host(name="", address="")))
+)  # all defaults
 
 
 def read_inventory(case: dict[str, Any]) -> Inventory:

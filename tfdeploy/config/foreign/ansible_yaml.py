@@ -20,10 +20,7 @@ def is_ansible(root: Node) -> bool:
     """Return True if the file has Ansible's groups, or configures a plugin of Ansible."""
     if "hosts" in root.keys:
         return False
-    return "plugin" in root.keys or any(
-        child.keys.keys() & _PARTS
-        for child in root.keys.values()
-    )
+    return "plugin" in root.keys or any(child.keys.keys() & _PARTS for child in root.keys.values())
 
 
 def read_groups(root: Node, path: Path) -> Node:

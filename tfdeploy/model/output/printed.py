@@ -59,6 +59,7 @@ InventoryHostRow = TypedDict(
             str | int | list[int],
             Meta(description="auto, none, a count or the numbers of the GPUs"),
         ],
+        "slots": int | None,
         "advertise": str | None,
         "bwlimit": int | None,
         "reserve": int,

@@ -33,7 +33,7 @@ def read(name: str, text: str, **more: str) -> Inventory:
 
 def stated(host: Host) -> dict[str, object]:
     """Return what is not a default, without the location."""
-    plain = Host(host.name, host.address)
+    plain = Host(name=host.name, address=host.address)
     names = ("port", "user", "identity_file", "jump", "python", "slots")
     found = {name: getattr(host, name) for name in names}
     return {name: value for name, value in found.items() if value != getattr(plain, name)}

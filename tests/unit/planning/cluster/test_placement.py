@@ -5,14 +5,16 @@ A row has roles and GPUs of hosts, and the tasks with their host and GPUs.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tfdeploy.errors import TfdeployError
-from tfdeploy.model.job import Job, RoleRule
+from tfdeploy.model.job import Job, Mode, RoleRule
+from tfdeploy.model.modes import rules
 from tfdeploy.planning.cluster.placement import place_tasks
-from tfdeploy.planning.cluster.role_requests import role_requests
+from tfdeploy.planning.cluster.role_requests import role_requests, with_default_roles
 from tfdeploy.planning.options import Options
 
 TABLE: list[tuple[dict[str, str], dict[str, int], dict[str, RoleRule], dict[str, int], str]] = [
@@ -67,14 +69,15 @@ TABLE: list[tuple[dict[str, str], dict[str, int], dict[str, RoleRule], dict[str,
 def seats(
     roles: Any,
     gpus: Any,
-    rules: Any,
+    role_rules: Any,
     options: Any,
     inventory: Any,
     facts_of: Any,
     first: Any = None,
+    mode: Mode = "async",
 ) -> str:
     hosts = inventory(**roles)
-    job = Job(name="j", mode="async", command=("python", "t.py"), code="/code", roles=rules)
+    job = Job(name="j", mode=mode, command=("python", "t.py"), code="/code", roles=role_rules)
     by_name = {host.name: host for host in hosts.hosts}
     facts = {host.name: facts_of(host, gpus.get(host.name, 0)) for host in hosts.hosts}
     placed = place_tasks(role_requests(hosts, job, Options(**options)), by_name, facts, first or {})
@@ -90,6 +93,56 @@ def test_seats(
     roles: Any, gpus: Any, rules: Any, options: Any, expected: str, inventory: Any, facts_of: Any
 ) -> None:
     assert seats(roles, gpus, rules, options, inventory, facts_of) == expected
+
+
+@pytest.mark.parametrize(
+    ("mode", "hosts", "expected"),
+    [
+        ("async", "n1 n2 n3", {"ps": "n1", "worker": "n2 n3"}),
+        ("sync", "n1", {"ps": "n1", "worker": "n1"}),
+        ("coordinator", "n1 n2 n3", {"ps": "n1", "chief": "n1", "worker": "n2 n3"}),
+        ("ingraph", "n1 n2", {"chief": "n1", "worker": "n2"}),
+        ("mirrored", "n1 n2", {"worker": "n1 n2"}),
+        ("local", "n1 n2", {"worker": "n1 n2"}),
+        ("plain", "n1 n2", {"worker": "n1 n2"}),
+    ],
+)
+def test_roles_that_an_inventory_does_not_name(
+    mode: Mode, hosts: str, expected: dict[str, str], inventory: Any
+) -> None:
+    named = replace(inventory(worker=hosts), roles={})
+    roles = with_default_roles(named, rules(mode)).roles
+    assert roles == {role: tuple(names.split()) for role, names in expected.items()}
+    assert with_default_roles(inventory(worker=hosts), rules(mode)) == inventory(worker=hosts)
+
+
+@pytest.mark.parametrize(
+    ("mode", "gpus", "rule", "expected"),
+    [
+        ("async", {}, RoleRule(), "p0@n1 w0@n2 w1@n3 w2@n3"),
+        ("plain", {}, RoleRule(), "w0@n2 w1@n3 w2@n3"),
+        ("async", {"n3": 2}, RoleRule(), "p0@n1 w0@n2 w1@n3[0] w2@n3[1]"),
+        ("async", {"n3": 1}, RoleRule(), "n3 has GPU 0 left; ask for fewer under `slots`"),
+        ("async", {"n3": 1}, RoleRule(gpus=0), "p0@n1 w0@n2 w1@n3 w2@n3"),
+        ("async", {}, RoleRule(per_host=1), "p0@n1 w0@n2 w1@n3"),
+        ("async", {}, RoleRule(count=2), "p0@n1 w0@n2 w1@n3"),
+        ("coordinator", {}, RoleRule(), "p0@n1 c0@n2 w0@n2 w1@n3"),
+        ("mirrored", {"n2": 2, "n3": 2}, RoleRule(), "w0@n2[0,1] w1@n3[0,1]"),
+    ],
+)
+def test_slots_are_the_workers_of_a_host(
+    mode: Mode, gpus: Any, rule: RoleRule, expected: str, inventory: Any, facts_of: Any
+) -> None:
+    plain = inventory(ps="n1", worker="n2 n3")
+    slots = {"n3": 2}
+    named = replace(
+        plain, hosts=tuple(replace(each, slots=slots.get(each.name)) for each in plain.hosts)
+    )
+    try:
+        placed = seats({}, gpus, {"worker": rule}, {}, lambda: named, facts_of, mode=mode)
+    except TfdeployError as error:
+        placed = f"{error.what}; {error.next}"
+    assert expected in placed
 
 
 def test_the_first_host_can_be_asked_for(inventory: Any, facts_of: Any) -> None:
