@@ -110,10 +110,15 @@ def compute_outcome(case: dict[str, Any]) -> dict[str, Any]:
         plan = plan_case(case)
     except TfdeployError as error:
         return error.as_json()
-    recorded = drop_defaults(plan, json.loads(json.dumps(plan_to_json(plan))))
-    for host in recorded["hosts"]:  # `ssh` has the settings of the inventory's host, as a mapping
+    return {"plan": record(plan)}
+
+
+def record(plan: Plan) -> dict[str, Any]:
+    """Return the JSON form of a plan without the fields and host settings that have a default."""
+    fields: dict[str, Any] = drop_defaults(plan, json.loads(json.dumps(plan_to_json(plan))))
+    for host in fields["hosts"]:
         host["ssh"] = {key: text for key, text in host["ssh"].items() if text != SETTINGS.get(key)}
-    return {"plan": recorded}
+    return fields
 
 
 def drop_defaults(value: Any, encoded: Any) -> Any:
@@ -155,8 +160,10 @@ def test_plan_is_as_recorded(path: Path) -> None:
 def test_recorded_plan_round_trips(path: Path) -> None:
     fields = json.loads(path.read_text())["expect"]["plan"]
     plan = plan_from_json(fields)
-    assert drop_defaults(plan, json.loads(json.dumps(plan_to_json(plan)))) == fields
-    assert plan == plan_case(json.loads(path.read_text()))
+    assert record(plan) == fields
+    for host in fields["hosts"]:
+        host["ssh"] = SETTINGS | host["ssh"]
+    assert plan_from_json(fields) == plan_case(json.loads(path.read_text()))
 
 
 @pytest.mark.parametrize(
