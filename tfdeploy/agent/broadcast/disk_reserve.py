@@ -7,12 +7,12 @@ import threading
 
 from tfdeploy.agent.host.disk import free_space
 
-LOOK_BYTES = 16 << 20  # bytes written between two checks of the free space
+LOOK_BYTES = 16 << 20  # how many bytes may be written before the free space is checked again
 
 
 class DiskReserve:
-    """`reserve`: the bytes that stay free on the disk of `folder`; 0: write until the disk is
-    full."""
+    """Makes sure that `reserve` bytes stay free on the disk that contains `folder`. With a
+    `reserve` of 0, a broadcast may fill the disk."""
 
     def __init__(self, folder: str, reserve: int) -> None:
         self._folder, self._reserve = folder, reserve

@@ -1,9 +1,9 @@
 """Record which pieces of a broadcast this host has, and check pieces against their hashes. All
-threads of the member share one Holdings.
+threads that take part in the broadcast share one Holdings object.
 
-A segment is a group of pieces. Its leaves are the hashes of its pieces, and its root is the hash of
-its leaves. Leaves are accepted only if they match the root, which this host receives over its own
-SSH session.
+A segment is a group of pieces. The leaves of a segment are the hashes of its pieces; the root of a
+segment is the hash of its leaves. Leaves are accepted only if they match the root, which this host
+receives over its own SSH session.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tfdeploy.agent.broadcast.offered_files import OfferedFiles
 from tfdeploy.agent.broadcast.piece_files import PieceFiles
 from tfdeploy.agent.pieces import Piece, Pieces
 
-KEPT_SEGMENTS = 8  # limits the segments whose piece extents are cached
+KEPT_SEGMENTS = 8  # how many segments have their piece extents cached
 
 
 class WrongSum(ValueError):
-    """Received content does not match its hash, or the hash to check it against is missing."""
+    """Received content does not match its hash, or this host does not have the hash to check it."""
 
 
 class BroadcastEnded(Exception):
@@ -37,7 +37,7 @@ class Holdings:
         # The segments whose leaves are known, in the order of arrival. The list only grows.
         self.known: List[int] = []
         self._have: List[int] = [0] * cut.segments
-        # segment -> True while the disk is searched for its pieces
+        # segment -> True while this host searches its files for the pieces of the segment
         self._looking: Dict[int, bool] = {}
         self._writing: Set[Tuple[int, int]] = set()
         self._extents: Dict[int, List[Piece]] = {}
@@ -55,8 +55,8 @@ class Holdings:
             self._changed.notify_all()
 
     def root(self, segment: int, within_s: float) -> bytes:
-        """Return the root hash of the segment. Waits for it up to `within_s` seconds, then raises
-        WrongSum. Raises BroadcastEnded."""
+        """Return the root hash of the segment. If the root has not arrived within `within_s`
+        seconds, raise WrongSum. If the broadcast ends first, raise BroadcastEnded."""
         deadline = time.monotonic() + within_s
         with self._changed:
             while segment not in self._roots:
@@ -75,10 +75,11 @@ class Holdings:
 
     def accept(self, segment: int, leaves: bytes, within_s: float, *, own: bool = False) -> None:
         """Accept the leaves of a segment, then search this host's files for its pieces. `own`: the
-        leaves were computed from this host's files, so it has all pieces.
+        leaves were computed from this host's files, so this host has all pieces of the segment.
 
-        Children may read the leaves before the search ends, so that all members of a chain search
-        at the same time. Raises WrongSum, BroadcastEnded, OSError.
+        Hosts that receive from this host may read the leaves before the search ends, so that all
+        hosts of a chain search their files at the same time. Raises WrongSum, BroadcastEnded,
+        OSError.
         """
         if (
             pieces.root_of(leaves) != self.root(segment, within_s)
@@ -112,7 +113,8 @@ class Holdings:
         self._tell()
 
     def leaves_here(self, segment: int) -> Optional[bytes]:
-        """Return the leaves of this host's own content; None: some of it cannot be read."""
+        """Return the leaves of a segment, computed from this host's files. Return None if a file
+        cannot be read."""
         try:
             return b"".join(
                 [pieces.leaf_of(self._files.read(piece)) for piece in self.pieces_of(segment)]
@@ -121,8 +123,8 @@ class Holdings:
             return None
 
     def knows(self, segment: int) -> bool:
-        """True if the leaves of the segment are known. The search for its pieces has begun, and may
-        have ended."""
+        """True if the leaves of the segment are known. In that case this host has begun to search
+        its files for the pieces of the segment; the search may have ended."""
         return segment in self._leaves
 
     def leaves(self, segment: int) -> bytes:
@@ -165,8 +167,8 @@ class Holdings:
         self._tell()
 
     def set_stripes(self, stripes: int) -> None:
-        """Set the number of stripes of the broadcast. It must not change once a piece has
-        arrived."""
+        """Set the number of stripes of the broadcast. The number must not change after the first
+        piece has arrived."""
         with self._changed:
             if len(self.have_by_stripe) != stripes:
                 self.have_by_stripe = [0] * stripes
@@ -195,8 +197,8 @@ class Holdings:
     # --- listeners
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Register `changed`, which is called after each change, from any thread. It must not
-        block."""
+        """Register the callback `changed`. It is called from any thread after each change, and must
+        not block."""
         with self._changed:
             self._listeners.append(changed)
 

@@ -1,10 +1,11 @@
-"""Copy the chief's `keep` to the other hosts of the gang before the gang restarts, from minder to
-minder over the mesh. Without this, each task would restore the step that its own disk has.
+"""Copy the chief's `keep` folders to the other hosts of the gang before the gang restarts. The
+minders do this over their mesh. Without this copy, each task would restore the checkpoint that is
+on the disk of its own host, and these may be of different steps.
 
 A connection begins with the question {"ask": {"keep": round}}. The answer is one line with [path,
-size, mtime_ns] of every file. The asking side replies with one line that lists the files it lacks.
-Then the pieces of these files follow, each after its leaf (agent/pieces.py). The files are put in
-place only after all of them have arrived.
+size, mtime_ns] of every file. The asking host replies with one line that lists the files that it
+lacks. Then it receives the pieces of these files, each after its hash (see agent/pieces.py). The
+files are moved to their final place only after all of them have arrived.
 """
 
 from __future__ import annotations
@@ -30,24 +31,26 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.keep_folders import RECORD, keep_rows
 
 AGAIN_S = 1.0  # the pause before a retry
-PATIENCE_S = 120.0  # limits each operation on the connection, while the other side lists its keep
+# Limits each operation on the connection, for example while the other host lists its files.
+PATIENCE_S = 120.0
 LISTING_S = 600.0  # limits the time to receive a whole listing
-MOST_LINE_BYTES = 64 << 20  # limits a listing; enough for several hundred thousand files
-_MOST_VALUES = 1 << 22  # limits the JSON values of a listing
-# TensorFlow lets workers other than the chief write below these folders, and never reads them.
+# Limits the length of a listing; enough for several hundred thousand files.
+MOST_LINE_BYTES = 64 << 20
+_MOST_VALUES = 1 << 22  # limits the number of JSON values in a listing
+# Folders in which TensorFlow lets workers other than the chief write. It never reads these files.
 _OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")
 File = Tuple[str, int, int]  # path, size, mtime_ns
 
 
 class KeepOffer:
-    """Answers other minders that ask for this host's keep."""
+    """Sends the `keep` folders of this host to minders of other hosts that ask for them."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._paths, self._part = paths, part
 
     def answer(self, question: Any, channel: ssl.SSLSocket) -> None:
-        """Answer one question. Raises OSError, ValueError; the connection then ends, and the other
-        side retries."""
+        """Answer one question. If OSError or ValueError is raised, the connection ends, and the
+        other host tries again."""
         if not isinstance(question, dict) or "keep" not in question:
             raise ValueError("an unknown question")
         root = layout.keep_dir(self._paths.workdir, self._paths.job, "")
@@ -58,7 +61,7 @@ class KeepOffer:
 
 
 class KeepFetch:
-    """Fetches the keep of the chief's host in the background."""
+    """Fetches the `keep` folders of the chief's host on a background thread."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart, mesh: Mesh) -> None:
         self._paths, self._part, self._mesh = paths, part, mesh
@@ -68,19 +71,19 @@ class KeepFetch:
         self.error = ""  # why the last try failed
 
     def has_arrived(self, number: int) -> bool:
-        """True if the keep for round `number` has arrived. The first call for a round starts the
-        transfer."""
+        """True if the chief's `keep` folders for round `number` have arrived. The first call for a
+        round starts the transfer."""
         with self._lock:
             self._wanted = max(self._wanted, number)
             if self._arrived < number and not self._fetching:
-                # The thread waits for the lock that is held here.
+                # The new thread first waits for the lock, which this method holds.
                 threading.Thread(target=self._fetch, daemon=True).start()
                 self._fetching = True
             return self._arrived >= number
 
     def give_up(self) -> None:
-        """Put no more files in place: the run is over on this host, and another run may now use the
-        folders."""
+        """From now on, put no received files in place. The run is over on this host, and another
+        run may now use the `keep` folders."""
         with self._lock:
             self._wanted = 0
 
@@ -103,8 +106,8 @@ class KeepFetch:
 
     @contextmanager
     def _while_wanted(self, number: int) -> Iterator[None]:
-        """Hold the lock, so that `give_up` waits. Raises ValueError if round `number` is no longer
-        wanted."""
+        """Hold the lock, so that `give_up` cannot take effect meanwhile. Raises ValueError if the
+        files of round `number` are no longer wanted."""
         with self._lock:
             if self._wanted != number:
                 raise ValueError("not wanted any more")
@@ -179,8 +182,8 @@ _count = bounded_json.integer(0, (1 << 63) - 1)
 def _received(
     channel: ssl.SSLSocket, folder: str, files: List[File]
 ) -> Iterator[Tuple[Piece, memoryview, PieceFiles]]:
-    """Yield (piece, content, the files below `folder` to write it to). Raises ValueError if a hash
-    differs; EOFError."""
+    """Yield (piece, content, the object that writes the piece to files below `folder`). Raises
+    ValueError if the content does not match its hash, and EOFError if the connection ends first."""
     moved = [Moved(os.fsencode(path), size, at) for path, size, at in files]
     target = PieceFiles(moved, folder, folder)
     leaf, room = memoryview(bytearray(pieces.LEAF_BYTES)), memoryview(bytearray(pieces.PIECE_BYTES))
@@ -197,7 +200,7 @@ def _received(
 
 
 def _send(channel: ssl.SSLSocket, root: str, files: List[File]) -> None:
-    """Send the pieces of the files. Raises OSError if a file has become shorter."""
+    """Send the content of the files in pieces. Raises OSError if a file has become shorter."""
     source = OfferedFiles([os.fsencode(path) for path, _, _ in files], root)
     for piece in Pieces([size for _, size, _ in files]):
         content = source.read(piece)

@@ -1,8 +1,9 @@
-"""Take part in one broadcast: hold this host's pieces, receive from parents and send to children. A
-member lives as long as its SSH session.
+"""Take part in one broadcast: hold this host's pieces, receive pieces from parents (the hosts that
+send to this host) and send them to children (the hosts that receive from it). A member lives as
+long as its SSH session.
 
-The control machine decides which host feeds which, and may change that at any time. A member
-reports which pieces it has and which parent fails.
+The control machine decides which host sends to which, and may change that at any time. A member
+reports to it which pieces it has, and which of its parents has failed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from tfdeploy.agent.mesh.listener import MeshListener
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Certificates
 
-# The control machine's name as a parent. Its pieces arrive over the SSH session.
+# The name of the control machine where a report names a parent. The control machine sends its
+# pieces over the SSH session.
 HERE = ""
 
 
@@ -51,7 +53,8 @@ class Member:
         certs: Certificates,
         rate: int,
     ) -> None:
-        """`rate`: limit in bytes per second for each direction; 0: no limit."""
+        """`rate`: the limit in bytes per second, for sending and for receiving separately. 0 means
+        no limit."""
         self.id, self.name, self.holdings = id_, name, holdings
         self._members, self._certs = members, certs
         self._server, self._client = tls.contexts(certs)
@@ -61,9 +64,10 @@ class Member:
         self._here: FrozenSet[int] = frozenset()
         self._stripes = 1
         self._listener: Optional[MeshListener] = None
-        # True if no parent feeds this host, so that it hashes its own files.
+        # True if no other machine sends to this host. Then this host hashes its own files.
         self._alone = False
-        # (parent, kind of failure, reason); None: this host has all pieces
+        # Reports of failures, as (name of the parent, kind of failure, reason). None reports that
+        # this host has all pieces.
         self.reports: "queue.Queue[Optional[Tuple[str, str, str]]]" = queue.Queue()
 
     @property
@@ -73,9 +77,9 @@ class Member:
     # --- children
 
     def listen(self, first: int, last: int) -> Optional[int]:
-        """Listen on a free port from `first` to `last`, and return the port; None: all are
-        taken."""
-        # Runs use the ports from the low end of the range, so try from the high end.
+        """Listen on a free port between `first` and `last`, and return this port. Return None if
+        all are taken."""
+        # Start from the high end, because runs take their ports from the low end of the range.
         for port in range(last, first - 1, -1):
             try:
                 bound = sockets.claim(port)
@@ -98,8 +102,9 @@ class Member:
     def set_feeds(
         self, stripes: int, parents: Mapping[str, Parent], control_stripes: FrozenSet[int]
     ) -> None:
-        """Set the parents that feed this host from now on. `control_stripes`: the stripes that come
-        from the control machine. Unchanged connections continue."""
+        """Set the hosts that send to this host from now on. `control_stripes`: the stripes that
+        come from the control machine. Connections to hosts that already send to this host
+        continue."""
         self.holdings.set_stripes(stripes)
         with self._lock:
             self._stripes, self._here = stripes, control_stripes
@@ -122,8 +127,9 @@ class Member:
         self.reports.put((parent, failure, reason))
 
     def _look_here(self) -> None:
-        """Hash this host's files, which seem complete by size and time, so that this host can feed
-        others. Report the first segment that differs. Segments with known leaves are skipped."""
+        """Hash this host's files, so that this host can send them to others. By size and time the
+        files seem to be complete. If a segment differs from its root hash, report it and stop.
+        Segments whose leaves are known already are skipped."""
         segment = 0
         while self._alone and segment < self.holdings.cut.segments:
             if self.holdings.knows(segment):
@@ -143,8 +149,8 @@ class Member:
     # --- fed from the control machine
 
     def accept_from_here(self, segment: int, leaves: bytes) -> int:
-        """Accept leaves from the control machine. Return the bitmap of the pieces that it must
-        send. Raises WrongSum, BroadcastEnded, OSError."""
+        """Accept the leaves of a segment from the control machine. Return the bitmap of the pieces
+        that the control machine must send. Raises WrongSum, BroadcastEnded, OSError."""
         self.holdings.accept(segment, leaves, ROOT_S)
         return self.holdings.lacking(segment) & messages.in_stripes(
             self._stripes, self._here, segment

@@ -1,8 +1,10 @@
-"""Encode the messages between a child and its parent: a head of 13 bytes, then the content.
+"""Encode the messages between a child (a host that receives) and its parent (the host that sends to
+it). A message is a head of 13 bytes, then the content.
 
 The child begins with one JSON line: {"broadcast": id, "stripes": number of stripes, "wants": the
-stripes that it wants}. Then the parent sends LEAVES (the leaves of a segment), the child answers
-with WANT (the bitmap of the segment's pieces that it lacks), and the parent sends a PIECE for each.
+stripes that it wants}. Then, for each segment, the parent sends LEAVES (the hashes of the pieces),
+the child answers with WANT (the bitmap of the pieces that it lacks), and the parent sends one PIECE
+message for each of these pieces.
 """
 
 from __future__ import annotations
@@ -12,15 +14,16 @@ import struct
 from tfdeploy.agent import pieces
 from tfdeploy.agent.annotations import Any, Tuple
 
-HEAD = struct.Struct("!cIII")  # type, segment, index, bytes of content
+# Type of the message, number of the segment, index of the piece, length of the content in bytes.
+HEAD = struct.Struct("!cIII")
 LEAVES, WANT, PIECE = b"L", b"W", b"P"
-# Limits the content of each type, in bytes.
+# The largest content of each type of message, in bytes.
 MOST = {
     LEAVES: pieces.SEGMENT * pieces.LEAF_BYTES,
     WANT: pieces.SEGMENT // 8,
     PIECE: pieces.PIECE_BYTES,
 }
-HELLO_BYTES = 4096  # limits the child's first line
+HELLO_BYTES = 4096  # limits the length of the child's first line
 
 
 class NotOurs(ValueError):
@@ -37,7 +40,7 @@ def want(segment: int, bitmap: int) -> bytes:
 
 
 def read_head(content: bytes) -> Tuple[bytes, int, int, int]:
-    """Return the fields of a head. Raises NotOurs."""
+    """Return the fields of the head of a message. Raises NotOurs if the head is invalid."""
     kind, segment, index, count = HEAD.unpack(content)
     if count > MOST.get(kind, -1):
         raise NotOurs("no message of a broadcast")
@@ -55,8 +58,8 @@ def receive_into(channel: Any, buffer: memoryview) -> None:
 
 
 def in_stripes(stripes: int, wanted: "frozenset[int]", segment: int) -> int:
-    """Return the bitmap of the segment's pieces that are in the `wanted` stripes. Piece number p,
-    counted over all segments, is in stripe p % stripes."""
+    """Return the bitmap of those pieces of the segment that are in one of the stripes `wanted`. A
+    piece is in stripe p % stripes, where p is its number, counted over all segments."""
     if stripes <= 1:
         return (1 << pieces.SEGMENT) - 1
     first = segment * pieces.SEGMENT

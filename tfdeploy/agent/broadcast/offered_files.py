@@ -19,12 +19,12 @@ class OfferedFiles:
         pass
 
     def read(self, piece: Piece) -> bytes:
-        """Return the content of a piece. Raises OSError, also if a file is shorter than it should
-        be."""
+        """Return the content of a piece. Raises OSError, for example if a file is shorter than
+        expected."""
         return b"".join([pieces.read_extent(self._places[extent[0]], extent) for extent in piece])
 
     def find_in(self, segment: List[Piece], leaves: bytes) -> int:
-        """Return the bitmap of the segment's pieces whose content matches their leaves."""
+        """Return the bitmap of those pieces of the segment whose content matches their hashes."""
         return sum(
             1 << index
             for index, piece in enumerate(segment)

@@ -16,15 +16,17 @@ from tfdeploy.agent.broadcast.write_back import WriteBack
 from tfdeploy.agent.pieces import Extent, Piece
 
 _BLOCK = 4096
-_PROBES = 4  # how many pieces of a file are compared first, to skip the others if all differ
+# How many pieces of a file are compared first. If all of them differ, the other pieces are not
+# compared.
+_PROBES = 4
 _ZEROS = bytes(_BLOCK)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Moved:
-    """One file of the broadcast. `path`: relative. `lacking`: this host must receive it. `partial`:
-    an earlier broadcast left a part of it in the staging folder. `old`: size in bytes of the data
-    set's current file at that path."""
+    """One file of the broadcast. `path`: the path relative to the data set. `lacking`: True if this
+    host must receive the file. `partial`: True if an earlier broadcast left part of the file in the
+    staging folder. `old`: the size in bytes of the file that the data set has now at this path."""
 
     __slots__ = ("lacking", "mtime_ns", "old", "partial", "path", "size", "sparse")
 
@@ -44,9 +46,10 @@ class Moved:
 
 
 class PieceFiles:
-    """The files of a broadcast. `old`: the folder with the earlier content. `new`: the staging
-    folder. `placed`: the folders to which finished files move while this host still serves them.
-    `make_room(bytes)` is called before that many bytes are written, and may raise OSError."""
+    """The files of a broadcast on this host. `old`: the folder with the earlier content. `new`: the
+    staging folder. `placed`: the folders to which finished files are moved while this host still
+    sends them to others. `make_room(bytes)` is called before that many bytes are written, and may
+    raise OSError."""
 
     def __init__(
         self,
@@ -60,9 +63,10 @@ class PieceFiles:
         self._old, self._new = os.fsencode(old), os.fsencode(new)
         self._placed = [os.fsencode(folder) for folder in placed]
         self._lock = threading.Lock()
-        # file -> missing bytes, for files with some but not all pieces
+        # Index of a file -> how many bytes it still lacks. Files with all pieces or with no piece
+        # are left out.
         self._left: Dict[int, int] = {}
-        # Files that seemed unchanged by size and time, and whose content differs.
+        # Indices of files whose size and time were right, but whose content turned out to differ.
         self._differing: Set[int] = set()
         self._zero_leaf = pieces.zero_leaf()
         self._write_back = WriteBack()
@@ -71,8 +75,8 @@ class PieceFiles:
         self._write_back.close()
 
     def read(self, piece: Piece) -> bytes:
-        """Return the content of a piece. Raises OSError, also if a file is shorter than it should
-        be."""
+        """Return the content of a piece. Raises OSError, for example if a file is shorter than
+        expected."""
         return b"".join([self._read_moved(self._moved(extent[0]), extent) for extent in piece])
 
     def _read_moved(self, moved: Moved, extent: Extent) -> bytes:
@@ -81,7 +85,8 @@ class PieceFiles:
             try:
                 return pieces.read_extent(os.path.join(folder, moved.path), extent)
             except FileNotFoundError:
-                continue  # the file has moved to its final place
+                # The file is no longer in this folder, because it was moved to its final place.
+                continue
         return pieces.read_extent(os.path.join(folders[-1], moved.path), extent)
 
     def _moved(self, file: int) -> Moved:
@@ -91,7 +96,7 @@ class PieceFiles:
         return moved
 
     def find_in(self, segment: List[Piece], leaves: bytes) -> int:
-        """Return the bitmap of the segment's pieces that this host already has."""
+        """Return the bitmap of those pieces of the segment that this host already has."""
         new, present_pieces = self._changed_throughout(segment, leaves), 0
         for index, piece in enumerate(segment):
             if self.find(piece, pieces.leaf(leaves, index), in_old=piece[0][0] not in new):
@@ -99,9 +104,10 @@ class PieceFiles:
         return present_pieces
 
     def _changed_throughout(self, segment: List[Piece], leaves: bytes) -> Set[int]:
-        """Return the files of which several pieces, spread over the segment, all differ from the
-        old file. The other pieces of such a file are not compared: reading and hashing content that
-        is all new would delay the first piece for all hosts."""
+        """Return the files that seem to have only new content: several of their pieces, spread over
+        the segment, were compared with the old file, and all of them differ. The other pieces of
+        such a file are not compared, because reading and hashing them would delay the first piece
+        for all hosts."""
         of_file: Dict[int, List[int]] = {}
         for index, piece in enumerate(segment):
             moved = self._moved(piece[0][0])
@@ -123,9 +129,9 @@ class PieceFiles:
         return changed
 
     def find(self, piece: Piece, leaf: bytes, *, in_old: bool = True) -> bool:
-        """True if this host already has the piece: in a partial file, as a hole, or in the old file
-        at the same position. In the last case the piece is copied. `in_old`: also compare the old
-        files."""
+        """True if this host already has the piece: in a partial file, as a hole in a sparse file,
+        or in the old file at the same position. A piece of the old file is copied to the staging
+        folder. `in_old`: whether to compare the old files too."""
         moved = [self._moved(extent[0]) for extent in piece]
         if not any(each.lacking for each in moved):
             return self._check_old(piece, leaf)
@@ -148,8 +154,9 @@ class PieceFiles:
         return False
 
     def _check_old(self, piece: Piece, leaf: bytes) -> bool:
-        """True if files that seem unchanged by size and time have the right content. Otherwise they
-        are copied to the staging folder, and received like the others."""
+        """Check a piece of files whose size and time are right. Return True if the content is right
+        too. Otherwise copy these files to the staging folder; from then on they are received like
+        the others."""
         if self._content_if_right(piece, self._path_of, leaf) is not None:
             self._count(piece)
             return True
@@ -165,15 +172,15 @@ class PieceFiles:
         return False
 
     def _hole(self, piece: Piece) -> bool:
-        """Create the files of a piece of zeros, and return True. In a sparse file such a piece
-        takes no space."""
+        """Create the files of a piece that contains only zeros, and return True. In a sparse file,
+        such a piece takes no space on the disk."""
         for file, _, _ in piece:
             os.close(self._open(file))
         self._count(piece)
         return True
 
     def write(self, piece: Piece, content: memoryview) -> None:
-        """Write a piece that was checked. Raises OSError."""
+        """Write a piece whose hash has been checked. Raises OSError."""
         at = 0
         for file, offset, length in piece:
             if self._moved(file).lacking:
@@ -192,8 +199,8 @@ class PieceFiles:
     def _content_if_right(
         self, piece: Piece, path_of: Callable[[Moved], bytes], leaf: bytes
     ) -> Optional[bytes]:
-        """Return the piece's content, read from the paths `path_of(file)`; None: it cannot be read,
-        or does not match `leaf`."""
+        """Return the content of the piece, read from the file paths that `path_of` returns. Return
+        None if the content cannot be read or does not match the hash `leaf`."""
         try:
             content = b"".join(
                 [pieces.read_extent(path_of(self._moved(extent[0])), extent) for extent in piece]
@@ -232,8 +239,8 @@ class PieceFiles:
         return opened
 
     def _count(self, piece: Piece) -> None:
-        """Count the piece as present. A complete file gets its modification time, which marks it as
-        complete."""
+        """Count the piece as present. A file that is complete now gets its modification time, by
+        which it is recognised as complete later."""
         for file, _, length in piece:
             moved = self._moved(file)
             with self._lock:
@@ -249,8 +256,8 @@ class PieceFiles:
 
 
 def islands(content: memoryview) -> "List[tuple[int, int]]":
-    """Return (start, length) of the ranges that contain other bytes than zeros, in units of
-    blocks."""
+    """Return (start, length) of the ranges that are not all zeros. Ranges begin and end at block
+    boundaries."""
     islands: "List[tuple[int, int]]" = []
     for start in range(0, len(content), _BLOCK):
         block = content[start : start + _BLOCK]

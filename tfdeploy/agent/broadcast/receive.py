@@ -1,4 +1,5 @@
-"""Receive from a parent: connect, request the missing pieces, check what arrives, and write it."""
+"""Receive from a parent, which is a host that sends to this one: connect, request the missing
+pieces, check the pieces that arrive, and write them."""
 
 from __future__ import annotations
 
@@ -16,29 +17,29 @@ from tfdeploy.agent.mesh import tls
 from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.agent.record import NamedTuple
 
-CONNECT_S = 3.0  # limits the connect; a host that drops packets never answers
-ROOT_S = 60.0  # limits the wait for a root, which arrives over another connection
-AGAIN_S = 0.3  # the pause before the second connection
+CONNECT_S = 3.0  # limits the time to connect; a host that drops packets never answers
+ROOT_S = 60.0  # limits the wait for the root hash of a segment, which arrives over the SSH session
+AGAIN_S = 0.3  # the pause before the second try to connect
 
 # The kinds of failure in a report.
 UNREACHED, LOST, WRONG, DISK = "unreached", "lost", "wrong", "disk"
 
 
 class Parent(NamedTuple):
-    """A parent. `token`: its SNI, see mesh/handshake_gate.py. `stripes`: the number of stripes of
-    the broadcast."""
+    """A host that sends to this one. `token`: the server name (SNI) in the TLS handshake with that
+    host, see mesh/handshake_gate.py. `stripes`: the number of stripes of the broadcast."""
 
     name: str
     address: str
     port: int
     token: str
     stripes: int
-    wanted: FrozenSet[int]  # the stripes that it feeds
+    wanted: FrozenSet[int]  # the stripes that this parent sends to this host
 
 
 class Receiver:
-    """Receives from one parent on its own thread. `report(parent, kind, reason)` is called once if
-    the thread fails; kind: UNREACHED, LOST, WRONG or DISK."""
+    """Receives from one parent on its own thread. If the thread fails, it calls `report(parent,
+    kind, reason)` once, where `kind` is UNREACHED, LOST, WRONG or DISK."""
 
     def __init__(
         self,
@@ -119,7 +120,7 @@ class Receiver:
         return channel
 
     def _receive(self, channel: ssl.SSLSocket) -> None:
-        # No timeout here: the control machine detects a parent that sends nothing.
+        # No timeout is set, because the control machine detects a parent that sends nothing.
         channel.settimeout(None)
         start, room = memoryview(bytearray(messages.HEAD.size)), memoryview(bytearray(PIECE_BYTES))
         while not self._closed:
@@ -152,4 +153,4 @@ class Receiver:
 
 
 class _Disk(OSError):
-    """This host's own disk is the cause, not the connection."""
+    """Raised if the disk of this host fails, not the connection."""

@@ -1,8 +1,8 @@
-"""Send the leaves of each segment to a child, then the pieces that it wants, as soon as this host
-has them.
+"""Send the hashes of each segment to a child, which is a host that receives from this one. Then
+send the pieces that the child requests, each as soon as this host has it.
 
-Each child has its own thread, so that a slow child delays no other. A child does not request pieces
-that it already has.
+Each child has its own thread, so that a slow child does not delay the others. A child does not
+request pieces that it already has.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from tfdeploy.agent.broadcast.holdings import Holdings
 from tfdeploy.agent.limit import Limit
 from tfdeploy.agent.mesh import tls
 
-HELLO_S = 5.0  # limits the time until the child's first line
-STALLED_S = 20.0  # a child that accepts no data for so long is disconnected, and may reconnect
-_LOOK_S = 1.0  # the longest wait for a change
+HELLO_S = 5.0  # limits the wait for the child's first line
+# A child that accepts no data for this time is disconnected. It may connect again.
+STALLED_S = 20.0
+_LOOK_S = 1.0  # the longest wait for a request or for new pieces
 
 
 class Sender:
     def __init__(self, holdings: Holdings, channel: ssl.SSLSocket, limit: Limit) -> None:
         self._holdings, self._channel, self._limit = holdings, channel, limit
-        self._wanted: Dict[int, int] = {}  # segment -> bitmap
-        self._told = 0  # how many segments of holdings.known were announced to the child
+        # Number of a segment -> bitmap of the pieces that the child has requested.
+        self._wanted: Dict[int, int] = {}
+        # How many of the segments in holdings.known have been announced to the child.
+        self._told = 0
         self._seen, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._seen, False)
@@ -57,7 +60,7 @@ class Sender:
         try:
             os.write(self._wake, b"x")
         except (BlockingIOError, OSError):
-            pass  # the pipe is full, so run() wakes anyway; or run() has ended
+            pass  # either the pipe is full, so run() wakes up anyway, or run() has ended
 
     def _step(self) -> None:
         known = self._holdings.known
@@ -72,7 +75,8 @@ class Sender:
         self._wait_for_requests(0.0 if piece is not None or self._told < len(known) else _LOOK_S)
 
     def _next(self) -> Optional[Tuple[int, int]]:
-        """Return the first piece that the child wants and this host has."""
+        """Return (segment, index) of the first piece that the child has requested and this host
+        has."""
         for segment in sorted(self._wanted):
             ready = self._wanted[segment] & self._holdings.have(segment)
             if ready:
@@ -88,8 +92,8 @@ class Sender:
             del self._wanted[segment]
 
     def _wait_for_requests(self, within_s: float) -> None:
-        """Read one request of the child. Return without one if something else changes or `within_s`
-        seconds pass."""
+        """Read one request of the child. Return without a request if this host gets new hashes
+        or pieces, or after `within_s` seconds."""
         if not self._channel.pending():
             waiting: List[Any] = [self._channel, self._seen]
             ready, _, _ = select.select(waiting, [], [], within_s)

@@ -1,4 +1,5 @@
-"""Write received content to the disk while more arrives, so that the flush at the end is short."""
+"""Write received content to the disk while more arrives, so that the final flush takes little
+time."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ import threading
 
 from tfdeploy.agent.annotations import Dict, Optional
 
-EVERY_BYTES = 32 << 20  # a file is flushed each time so many bytes were written to it
-SMALL_BYTES = 1 << 20  # smaller files are flushed only at the end, all at once
+EVERY_BYTES = 32 << 20  # A file is flushed each time this many bytes have been written to it.
+SMALL_BYTES = 1 << 20  # Files smaller than this are flushed only at the end, all together.
 
 
 class WriteBack:
-    """Flushes files on one thread, which ends with `close`. Errors are ignored, because the flush
-    at the end meets them again."""
+    """Flushes files on its own thread, which ends with `close`. Errors are ignored here, because
+    the final flush reports them."""
 
     def __init__(self) -> None:
         self._due: "queue.SimpleQueue[Optional[bytes]]" = queue.SimpleQueue()

@@ -1,8 +1,8 @@
-"""Observe the signs of life of one task: its output, its CPU time, what it reads and writes, the
-bytes on its connections. This module draws no conclusions.
+"""Observe the signs of life of one task: its output, its CPU time, the bytes that it reads and
+writes, and the bytes on its connections. This module draws no conclusions.
 
-A costly sign is observed only if the cheaper ones are missing. Small amounts do not count, because
-waiting threads and heartbeats between servers are no progress.
+The costly signs are observed only if the cheap ones show no activity. Small amounts do not count,
+because waiting threads and heartbeats between servers are no progress.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from tfdeploy.agent.log.tf_messages import MessageReader
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run.folder import RunPaths
 
-BUSY_SHARE = 0.02  # a task that uses more than this share of a core is busy
-BUSY_BYTES_S = 1000.0  # so is one that moves more bytes a second on a connection or on files
-# TensorFlow logs every 10 s that it waits. A task that has not logged this for QUIET_S seconds no
-# longer waits.
+BUSY_SHARE = 0.02  # A task that uses more than this share of one CPU core is busy.
+# A task that moves more bytes a second on one connection or in one process's files is busy too.
+BUSY_BYTES_S = 1000.0
+# A task that waits logs this through TensorFlow every 10 s. A task that has not logged it for
+# QUIET_S seconds no longer waits.
 QUIET_S = 25.0
 
 
 class Sign(NamedTuple):
     """The signs of life of one task, as its host reports them."""
 
-    still_s: float = 0.0  # seconds since its last activity
-    waits: Tuple[str, ...] = ()  # the tasks that it waits for, as TensorFlow logs
-    waiting_s: float = 0.0  # seconds for which it has logged nothing else
-    stopped: int = 0  # pid of a process that was stopped (SIGSTOP); 0: none
-    disk: int = 0  # pid of a process that waits for a disk; 0: none
-    listens: Optional[bool] = None  # on its port; None: not checked, or it never listened
+    still_s: float = 0.0  # seconds since the task was last active
+    waits: Tuple[str, ...] = ()  # the tasks for which this task waits, as TensorFlow has logged
+    waiting_s: float = 0.0  # for how many seconds the task has logged only that it waits
+    stopped: int = 0  # pid of a process of the task that was stopped (SIGSTOP); 0: none
+    disk: int = 0  # pid of a process of the task that waits for a disk (state D); 0: none
+    # True if the task listens on its port. None: not checked, or the task has never listened.
+    listens: Optional[bool] = None
     starting: bool = False
 
 
@@ -42,9 +44,9 @@ class Usage(NamedTuple):
 
 
 class TaskActivity:
-    """Observes one attempt. Call `observe` repeatedly, always with the same clock (seconds).
-    `guard`: the inode of the agent's socket on the task's port, which the task's processes inherit;
-    it does not count as listening."""
+    """Observes one attempt of a task. Call `observe` repeatedly, always with times of the same
+    clock (seconds). `guard`: the inode of the agent's socket on the task's port. The task's
+    processes inherit this socket, so it is no sign that the task listens."""
 
     def __init__(
         self, paths: RunPaths, spec: wire.TaskSpec, now: float, guard: Optional[int] = None
@@ -54,15 +56,17 @@ class TaskActivity:
         self._looked = self._alive = now
         self._usage: Dict[int, Usage] = {}
         self._moved: Optional[Dict[int, int]] = None
-        self._waits: Dict[str, float] = {}  # awaited task -> when the wait was last logged
+        # Task that is waited for -> the time when this wait was last logged.
+        self._waits: Dict[str, float] = {}
         self._waits_since: Optional[float] = None
         self._listened = False
 
     def observe(
         self, now: float, tree: Callable[[], Set[int]], traffic: Callable[[], Optional[Traffic]]
     ) -> Sign:
-        """Return the sign of the task. `tree`: returns the pids of the task. `traffic`: returns the
-        traffic of the whole host. Both are costly and called only if needed."""
+        """Return the signs of life of the task. `tree` returns the pids of the task's processes,
+        and `traffic` returns the traffic of the whole host. Both calls are costly, so they are made
+        only if needed."""
         passed_s, self._looked = max(now - self._looked, 0.001), now
         messages = self._messages.read_new()
         listens: Optional[bool] = None
@@ -94,7 +98,7 @@ class TaskActivity:
     def _network(
         self, inodes: Set[int], seen: Optional[Traffic], passed_s: float
     ) -> Tuple[Optional[bool], bool]:
-        """Return (whether the task listens on its port, whether its connections move bytes)."""
+        """Return (whether the task listens on its port, whether data moves on its connections)."""
         if seen is None:
             return None, False
         before, self._moved = (
@@ -160,7 +164,7 @@ def _file_bytes(pid: int) -> int:
 
 
 def tree(status: wire.TaskStatus, table: Dict[int, processes.Entry]) -> Set[int]:
-    """Return the pids of a task's living processes, which are all below its supervisor."""
+    """Return the pids of the task's living processes, which are descendants of its supervisor."""
     return (
         set()
         if status.supervisor_pid is None

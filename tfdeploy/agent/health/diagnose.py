@@ -1,9 +1,9 @@
-"""Find which tasks of this host are stalled, and why: facts about all tasks -> findings as text.
-Pure.
+"""Find which tasks of this host are stalled, and why. The input is facts about all tasks, and the
+output is text. Pure.
 
-It reads no clock, file or network (monitor.py does), so a test can check each diagnosis with one
-row of a table. Servers and evaluators wait by design, so they are stalled only if they are frozen.
-A task that waits for the culprit is not a culprit.
+This module reads no clock, file or network (monitor.py does), so each diagnosis can be tested with
+one row of a table. Servers and evaluators wait by design, so they are stalled only if they are
+frozen (SIGSTOP). If one task causes the stall, the tasks that wait for it are not blamed.
 """
 
 from __future__ import annotations
@@ -17,32 +17,37 @@ from tfdeploy.agent.record import NamedTuple
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Ending
 
-WAITING_S = 20.0  # a task that logs only that it waits is suspect after so many seconds
-FIRST_S = 10.0  # a task that stalled so many seconds before the others may hold them up
-_NAMED_MOST = 3  # limits the tasks that a finding names
+# A task that has logged only that it waits, for this many seconds, needs a closer check.
+WAITING_S = 20.0
+# If a task stalled this many seconds before all others, the others probably wait for it.
+FIRST_S = 10.0
+_NAMED_MOST = 3  # limits how many tasks the text of one finding names
 OPEN, CLOSED = "open", "closed"
 
 
 class Facts(NamedTuple):
-    """What is known of all tasks.
+    """What this host knows about all tasks.
 
-    `lockstep`: each step waits for the slowest task. `after_s`: `stall.after`. `signs`: of own
-    tasks, and of tasks whose hosts have just answered. `ports`, `hosts`: the result of a connection
-    to a task's port or a host's mesh port: "open", "closed" or why there was no answer; missing:
-    not tried.
+    `lockstep`: True if each step waits for the slowest task. `after_s`: the setting `stall.after`.
+    `signs`: the signs of life of this host's tasks, and of the tasks of hosts that have just
+    answered. `ports`: task -> result of a connection to its port. `hosts`: host -> result of a
+    connection to its mesh port. A result is "open", "closed" or why there was no answer. Ports and
+    hosts that were not tried are missing.
     """
 
     host: str
-    lockstep: bool  # each step waits for the slowest
+    lockstep: bool  # True if each step waits for the slowest task
     after_s: float
     peers: Dict[str, wire.Peer]
     signs: Dict[str, Sign]
-    ended: Dict[str, Ending] = {}  # as in shared_state.Knowledge
+    ended: Dict[str, Ending] = {}  # how tasks have ended, as in shared_state.Knowledge
     ports: Dict[str, str] = {}
     hosts: Dict[str, str] = {}
-    # task -> text such as "n3 resolves to 127.0.1.1", if this host resolves the address wrongly
+    # task -> text such as "n3 resolves to 127.0.1.1". Tasks whose address this host resolves
+    # correctly are missing.
     loopback: Dict[str, str] = {}
-    # own task -> the variable, such as "http_proxy", that makes it reach the others through a proxy
+    # task of this host -> the environment variable, such as "http_proxy", that makes the task reach
+    # the other tasks through a proxy
     proxies: Dict[str, str] = {}
 
 
@@ -61,7 +66,7 @@ def suspects(facts: Facts) -> Set[str]:
 
 
 def diagnose(facts: Facts) -> Dict[str, Finding]:
-    """Return own task -> what is wrong with it. Healthy tasks are missing."""
+    """Return task of this host -> what is wrong with it. Healthy tasks are missing."""
     findings = {}
     for task in sorted(suspects(facts)):
         finding = _diagnose(facts, task)
@@ -84,12 +89,12 @@ def _diagnose(facts: Facts, task: str) -> Optional[Finding]:
         return None
     named = [other for other in sign.waits if other in facts.peers and other != task]
     if not named and facts.lockstep and any(_works(facts, other) for other in _others(facts, task)):
-        return None  # the task waits for others, and they compute
+        return None  # this task waits for other tasks, which are computing
     blamed = _blame(facts, task, named or list(_others(facts, task)), bool(named))
     if blamed:
         return Finding("waits for " + "; ".join(blamed[:_NAMED_MOST]) + _more(blamed), False)
     if named and all(_works(facts, other) or _starts(facts, other) for other in named):
-        return None  # the named tasks have not reached that point yet
+        return None  # the tasks for which this one waits have not reached that point yet
     if task in facts.proxies:
         return Finding(
             "%s is set in its environment, and no_proxy leaves out the other tasks"
@@ -131,8 +136,8 @@ def _stood_first(facts: Facts, task: str) -> Optional[str]:
 
 
 def _blame(facts: Facts, task: str, others: List[str], named: bool) -> List[str]:
-    """Return text for each task that holds up `task`, with the reason. `named`: `task` itself has
-    logged that it waits for `others`."""
+    """Return one text for each task that holds up `task`, with the reason. `named`: True if `task`
+    itself has logged that it waits for the tasks `others`."""
     problems = ((other, _wrong_with(facts, other, named)) for other in others)
     blamed = [
         _at(facts, other) + ": " + problem for other, problem in problems if problem is not None
@@ -199,8 +204,8 @@ def _ending(end: Ending) -> str:
 
 
 def trains(peer: wire.Peer) -> bool:
-    """True if the task is expected to make progress all the time. Servers wait for work, and an
-    evaluator waits for checkpoints."""
+    """True if the task is expected to make progress all the time. This is not true for servers,
+    which wait for work, and evaluators, which wait for checkpoints."""
     return not serves(peer) and peer.role != "evaluator"
 
 
@@ -217,7 +222,8 @@ def _starts(facts: Facts, task: str) -> bool:
 
 
 def _others(facts: Facts, task: str) -> Iterable[str]:
-    """Return the other tasks, servers first, because a task waits most often for a server."""
+    """Return the tasks other than `task`. Servers come first, because a task usually waits for a
+    server."""
     return sorted(
         (other for other in facts.peers if other != task),
         key=lambda other: (trains(facts.peers[other]), other),

@@ -1,9 +1,9 @@
 """Watch the health of the tasks of one host, on a thread of the minder: observe the tasks, ask the
 other hosts, and report what is wrong.
 
-The monitor ends no task and writes nothing; the minder reads `health`. While all tasks progress, it
-only observes them every few seconds, for a small share of a core. Once a task is stalled, it asks
-other hosts and tries ports.
+The monitor ends no task and writes no file; the minder reads the result with `health()`. While all
+tasks make progress, the monitor only observes them every few seconds, which costs a small share of
+a CPU core. Once a task is stalled, the monitor also asks other hosts and tries to connect to ports.
 """
 
 from __future__ import annotations
@@ -28,21 +28,27 @@ from tfdeploy.agent.run.folder import RunPaths
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Health
 
-LOOK_S = (1.0, 5.0)  # the shortest and the longest pause between two checks; see COST_SHARE
-ASK_S = 10.0  # the pause between two questions to other hosts
-MOST_PORTS = 64  # limits the ports that are tried at the same time
-PORTS_S = (30.0, 300.0)  # the first and the longest pause between two tries of the ports
-COST_SHARE = 0.003  # limits the share of a core that checks use; the pause grows if necessary
-SURE = 2  # how many diagnoses in a row must name a culprit before it may be ended
+# The shortest and the longest pause between two checks, in seconds. COST_SHARE may require a longer
+# pause.
+LOOK_S = (1.0, 5.0)
+ASK_S = 10.0  # the pause in seconds before the other hosts are asked again
+MOST_PORTS = 64  # limits how many ports are tried at the same time
+# The first and the longest pause between two tries of the ports, in seconds.
+PORTS_S = (30.0, 300.0)
+# The largest share of a CPU core that checks may use. To stay below it, the pause between checks
+# grows.
+COST_SHARE = 0.003
+# A task may be ended only if this many diagnoses in a row name it as the cause of the stall.
+SURE = 2
 
 
 class Stall(NamedTuple):
-    """One stalled task, as HostRunState.health reports it. `culprit` is not part of that report."""
+    """One stalled task. All fields except `culprit` are reported in HostRunState.health."""
 
     attempt: int
     reason: str
-    since: float  # UTC seconds of the task's last activity
-    culprit: bool  # True if SURE diagnoses in a row named this task
+    since: float  # when the task was last active, in UTC seconds
+    culprit: bool  # True if SURE diagnoses in a row named this task as the cause
 
     def as_json(self) -> Health:
         return {
@@ -54,7 +60,8 @@ class Stall(NamedTuple):
 
 
 class Monitor:
-    """The monitor and its thread. `changed` is called on that thread when `health` has changed."""
+    """Watches the tasks of this host on its own thread. It calls `changed` on that thread when the
+    result of `health` has changed."""
 
     def __init__(
         self,
@@ -82,7 +89,7 @@ class Monitor:
     # --- for the minder
 
     def update(self, known: Knowledge, active: bool) -> None:
-        """Set the shared state, and whether to observe the tasks at all."""
+        """Set the state that all minders share. `active`: whether to observe the tasks at all."""
         if not self._part.stall_after_s:
             return
         was = self._active
@@ -107,8 +114,8 @@ class Monitor:
             time.sleep(self._pause_s(time.thread_time() - begun))
 
     def _look_safely(self, known: Knowledge) -> None:
-        """Check once. A bug in the diagnosis clears `health`, but ends neither this thread nor the
-        run."""
+        """Check the tasks once. After a bug in the diagnosis, no task is reported as stalled; this
+        thread and the run continue."""
         try:
             self.check(time.monotonic(), known)
         except Exception:  # noqa: BLE001 - the run continues after any error
@@ -122,7 +129,8 @@ class Monitor:
         )
 
     def check(self, now: float, known: Knowledge) -> None:
-        """Observe the tasks once, and publish which are stalled. `now`: monotonic seconds."""
+        """Observe the tasks once, and publish which of them are stalled. `now`: monotonic
+        seconds."""
         signs = self._signs(now)
         self._answer.signs = signs
         facts = Facts(
@@ -161,8 +169,8 @@ class Monitor:
         return signs
 
     def _all_about(self, facts: Facts, late: Set[str], now: float) -> Facts:
-        """Return the facts, extended by the signs from other hosts and by problems on the way to
-        them."""
+        """Return the facts, extended by the signs of life from other hosts and by problems in the
+        connections to these hosts."""
         answers = peers.PeerSigns({}, {})
         if self._mesh is not None:
             answers = peers.ask(self._mesh, self._part, self._hosts_to_ask(facts, late))
@@ -204,8 +212,9 @@ class Monitor:
         )
 
     def _hosts_to_ask(self, facts: Facts, late: Set[str]) -> List[str]:
-        """Return the other hosts: first those of tasks that a stalled task waits for, then those of
-        servers, then the rest in turn."""
+        """Return the other hosts in the order in which to ask them: first hosts with tasks for
+        which a stalled task waits, then hosts with servers, then the rest, beginning with a
+        different host each time."""
         wanted = sorted(
             self._peers,
             key=lambda task: (

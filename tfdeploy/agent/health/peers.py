@@ -17,23 +17,24 @@ from tfdeploy.agent.mesh import bounded_json, listener, tls
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.record import NamedTuple
 
-MOST_HOSTS = 32  # limits the hosts that are asked together; the rest are asked the next time
-WITHIN_S = 3 * listener.TIMEOUT_S  # limits connection, handshake and answer together
-_MOST_BYTES = 1 << 18  # limits an answer
-_MOST_WAITS = 64  # limits the awaited tasks of one sign
+MOST_HOSTS = 32  # Limits how many hosts are asked at once. The others are asked the next time.
+# Limits the time to connect, do the handshake and receive the answer, all together.
+WITHIN_S = 3 * listener.TIMEOUT_S
+_MOST_BYTES = 1 << 18  # limits an answer, in bytes
+_MOST_WAITS = 64  # limits how many tasks one sign may list in `waits`
 
 
 class PeerSigns(NamedTuple):
-    """The answers of other hosts. `signs`: by task. `hosts`: host -> "open", "closed" or why it did
-    not answer."""
+    """The answers of other hosts. `signs`: task -> its signs of life. `hosts`: host -> "open",
+    "closed" or why it did not answer."""
 
     signs: Dict[str, Sign]
     hosts: Dict[str, str]
 
 
 def ask(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSigns:
-    """Ask these hosts, and return their answers. Takes at most WITHIN_S."""
-    # Imported here because it is needed only once a task is stalled.
+    """Ask these hosts, and return their answers. Takes at most WITHIN_S seconds."""
+    # Imported only here, because it is needed only once a task is stalled.
     from tfdeploy.agent.host.parallel import call_for_each
 
     answers_by_host: Dict[str, Tuple[Dict[str, Sign], str]] = {}
@@ -67,8 +68,8 @@ def _ask_one(
 
 
 def _checked(value: Any, part: wire.HostPart, host: str) -> Dict[str, Sign]:
-    """Return the signs of the host's tasks in an answer. Raises ValueError if the answer is
-    invalid."""
+    """Check an answer, and return task -> its signs of life, for tasks of the host `host` only.
+    Raises ValueError if the answer is invalid."""
     tasks = {peer.task for peer in part.peers}
     own = {peer.task for peer in part.peers if peer.host == host}
     received = bounded_json.fields(value, {"signs": bounded_json.mapping}, ("signs",))
@@ -84,7 +85,8 @@ def _sign(value: Any, tasks: Set[str]) -> Sign:
 
 
 def _waits(value: Any, tasks: Set[str]) -> Tuple[str, ...]:
-    """Return the awaited tasks that belong to the run. Raises ValueError."""
+    """Return those entries of the list `value` that are tasks of the run. Raises ValueError if it
+    is no list."""
     if not isinstance(value, (list, tuple)):
         raise ValueError("not a list")
     return tuple(one for one in value[:_MOST_WAITS] if isinstance(one, str) and one in tasks)
@@ -102,7 +104,8 @@ _CHECKS: Dict[str, bounded_json.Check] = {
 
 
 class SignsAnswer:
-    """Answers other hosts. `signs`: of this host's tasks; another thread replaces them."""
+    """Answers other hosts that ask for the signs of life of this host's tasks. Another thread
+    replaces the whole dict `signs`."""
 
     def __init__(self) -> None:
         self.signs: Dict[str, Sign] = {}

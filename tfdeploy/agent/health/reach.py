@@ -1,8 +1,8 @@
-"""Test whether a port of the run accepts connections, with one connection that is closed at once.
-Also find wrong routes to other tasks: host names that resolve to this host, and proxies.
+"""Test whether a port of the run accepts connections. One connection is opened, and closed at once.
+Also find names of other hosts that resolve to this host, and proxies on the way to other tasks.
 
-Test seldom: a TensorFlow server must not be left with open connections, and a frozen server keeps
-even closed ones.
+Test seldom. Open connections would disturb a TensorFlow server, and a frozen server keeps even
+connections that the client has closed.
 """
 
 from __future__ import annotations
@@ -28,24 +28,26 @@ from tfdeploy.agent.health.diagnose import CLOSED, OPEN
 if TYPE_CHECKING:
     from tfdeploy.agent.host.network import port_probe
 
-WITHIN_S = 3.0  # limits a connect
+WITHIN_S = 3.0  # limits the time to connect
 NO_ANSWER = "no answer"
 TURNED_AWAY = "turned away"
-# Limits the wait for the first byte. A TensorFlow server sends first; a guarded port without a
-# server closes the connection.
+# Limits the wait for the first byte after a connect. A TensorFlow server sends first. If no server
+# listens on a guarded port, the agent's socket accepts the connection and then closes it.
 HUNG_UP_S = 1.0
-_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # in gRPC's order
+# In the order in which gRPC reads these variables.
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 
 
 def try_ports(
     addresses: Iterable[str], within_s: float = WITHIN_S, guarded: Collection[str] = ()
 ) -> Dict[str, str]:
-    """Return "host:port" -> open, closed (no process listens), or why there was no answer.
+    """Return "host:port" -> "open", "closed" (no process listens there), or why there was no
+    answer.
 
-    `guarded`: the addresses that guarded_ports.py guards. There, a connection may be accepted by
-    the agent's own socket.
+    `guarded`: the addresses that guarded_ports.py guards. On these ports, the agent's own socket
+    may accept the connection.
     """
-    # Imported here because they are needed only once a task is stalled.
+    # Imported only here, because these modules are needed only once a task is stalled.
     from tfdeploy.agent.host.network import port_probe, resolving
 
     asked = list(dict.fromkeys(addresses))
@@ -78,7 +80,7 @@ def _name(address: str) -> str:
 
 
 def guarded_addresses(part: wire.HostPart) -> Set[str]:
-    """Return the addresses of tasks whose hosts close the ports to strangers."""
+    """Return the addresses of those tasks whose hosts admit only the run's hosts to their ports."""
     if part.guarded is None:
         return {peer.address for peer in part.peers} if part.protect != "none" else set()
     return {peer.address for peer in part.peers if peer.host in part.guarded}
@@ -91,7 +93,7 @@ def _reason(code: int) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the text for an error of a connection over the mesh, in the same terms as
+    """Return a text for an error of a connection over the mesh. The texts are those of
     `try_ports`."""
     if isinstance(error, socket.timeout):
         return NO_ANSWER
@@ -101,8 +103,8 @@ def reason_of(error: BaseException) -> str:
 
 
 def names_of_this_host(addresses: Iterable[str]) -> Dict[str, str]:
-    """Return address such as "n3:2222" -> "n3 resolves to 127.0.1.1", for names that resolve to
-    this host."""
+    """Return address -> text, for addresses whose name resolves to a loopback address, for example
+    "n3:2222" -> "n3 resolves to 127.0.1.1"."""
     from tfdeploy.agent.host.network import resolving
 
     rows = resolving.resolve(
@@ -117,8 +119,8 @@ def names_of_this_host(addresses: Iterable[str]) -> Dict[str, str]:
 
 
 def proxy_between(env: Mapping[str, str], addresses: List[str]) -> Optional[str]:
-    """Return the variable that makes gRPC use a proxy to one of these addresses; None: gRPC
-    connects directly."""
+    """Return the environment variable that makes gRPC use a proxy for one of these addresses.
+    Return None if gRPC connects to all of them directly."""
     name = next((name for name in _PROXIES if env.get(name)), None)
     if name is None:
         return None
