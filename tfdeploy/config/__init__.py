@@ -1,5 +1,7 @@
-"""Reads inventories and job files into values; every error has file:line:key. Opens no socket and
-prints nothing."""
+"""Reads inventories and job files into values; every error names its file:line:key.
+
+Opens no socket and prints nothing.
+"""
 
 from tfdeploy.config.inventory import (
     InventoryFile,

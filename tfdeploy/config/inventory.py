@@ -1,4 +1,4 @@
-"""Read an inventory, in our own format or another, into an Inventory. Contacts no host."""
+"""Reads an inventory, in tfdeploy's own format or another, into an Inventory. Contacts no host."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from tfdeploy.model.text.ranges import MAX_NAMES
 
 FOLDER = "inventories"
 _LOCAL_PATHS = ("identity_file", "known_hosts")
-# Messages about these settings name their file and line.
+# A Host remembers the file and line of these settings, because messages show that location.
 _NAMED_IN_MESSAGES = ("user", "identity_file", "python")
 
 
 @dataclass(frozen=True)
 class InventoryFile:
-    """An inventory with the settings that its file gives each host.
+    """An inventory, together with the settings of each host as its file states them.
 
-    `given`: host -> field -> value and location.
+    `given`: host -> field of Host -> value and location of the setting.
     """
 
     inventory: Inventory
@@ -47,7 +47,7 @@ def load_inventory(path: Path) -> Inventory:
 def load_inventory_file(path: Path, *, by_ansible: bool = False) -> InventoryFile:
     """Return the inventory with the location of each setting in the file.
 
-    `by_ansible`: the program ansible-inventory reads the file. Raises ConfigError.
+    `by_ansible`: read the file with the program ansible-inventory. Raises ConfigError.
     """
     root = ask_ansible(path) if by_ansible else read_inventory_tree(path)
     top = read_keys(root, reference.INVENTORY)
@@ -74,10 +74,10 @@ def load_inventory_file(path: Path, *, by_ansible: bool = False) -> InventoryFil
 
 
 class _Defaults:
-    """The key `defaults:` of an inventory.
+    """The settings below the key `defaults:` of an inventory.
 
-    `fixed` holds values that are read once. `varying` holds nodes that contain {name} and are read
-    for each host.
+    `fixed`: the settings with the same value for all hosts. `varying`: the settings that contain
+    {name}, which is replaced by each host's name.
     """
 
     def __init__(self, node: Node | None) -> None:
@@ -85,7 +85,7 @@ class _Defaults:
         self.varying = {key: child for key, child in keys.items() if _has_braces(child)}
         self.fixed: dict[str, Given] = {}
         if node is not None:
-            # This also finds a wrong default that every host overrides.
+            # The defaults are read here too, to report a wrong one even if every host overrides it.
             read_keys(_filled(keys, "name", node), reference.HOST)
             self.fixed = read_keys(
                 _filled({key: keys[key] for key in keys.keys() - self.varying}, "", node),
@@ -94,7 +94,10 @@ class _Defaults:
 
 
 def _settings(name: str, defaults: _Defaults, own: Node) -> dict[str, Given]:
-    """Return the host's own keys and, for other keys, the defaults; {name} is filled in."""
+    """Return the host's settings: its own ones, and the defaults for all others.
+
+    In each of them, {name} is replaced by the host's name.
+    """
     if own.kind not in ("mapping", "nothing"):
         raise own.wrong(
             "a mapping of settings", f"write it as {name}: {{address: {own.text or '192.0.2.10'}}}"
@@ -108,7 +111,7 @@ def _settings(name: str, defaults: _Defaults, own: Node) -> dict[str, Given]:
 
 
 def _filled(keys: dict[str, Node], name: str, place: Node) -> Node:
-    """Return a mapping of these keys in which {name} is replaced by the name."""
+    """Return a mapping node with these keys, and with {name} replaced by `name` in each value."""
     filled = {
         key: replace(node, text=node.located(fill, node.text, {"name": name}))
         if _has_braces(node)
@@ -189,12 +192,12 @@ def find_inventory(
     cwd: Path,
     job_file: FoundFile | None = None,
 ) -> FoundFile:
-    """Return the inventory: -i, then TFDEPLOY_INVENTORY, then the job file's `inventory:`, then the
-    only file in inventories/.
+    """Return the inventory file that the first of these sources names.
 
-    If a flag named the job file, inventories/ is searched next to it, then in `cwd`. Otherwise it
-    is searched from `cwd` upwards to the folder of the job file. Raises ConfigError with the
-    choices.
+    The sources are -i, TFDEPLOY_INVENTORY, the key `inventory:` of the job file, and a folder
+    inventories/ that contains a single inventory. If a flag named the job file, that folder is
+    looked for next to the job file, then in `cwd`; otherwise from `cwd` upwards to the folder of
+    the job file. Raises ConfigError, with the possible files, if no source names one.
     """
     folders = _folders(cwd, job_file)
     choices = _choices(folders)
@@ -206,7 +209,7 @@ def find_inventory(
     for source, named in sources:
         if named:
             path = cwd / os.path.expanduser(named)
-            # Unlike Path.exists, this function accepts names that are invalid on a file system.
+            # Unlike Path.exists, os.path.exists raises no error for names that are too long.
             if not os.path.exists(path):
                 if is_host_list(named):
                     return FoundFile(Path(named), named=True)
@@ -253,9 +256,9 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _other_file(path: Path, others: Sequence[Path]) -> Path | None:
-    """Return the file of `others` over which `path` takes precedence, or the folder of several.
+    """Return the file that is not used because `path` is: the one existing file of `others`.
 
-    None if there is no other file, or `path` is one of them.
+    If several of them exist, return their folder. None if none exists, or `path` is one of them.
     """
     present = [other for other in others if other.exists()]
     if not present or any(other.samefile(path) for other in present):

@@ -1,4 +1,4 @@
-"""Reads tfdeploy.yaml into a Job. Reads one file; other modules check the code and data folders."""
+"""Reads the job file, tfdeploy.yaml, into a Job. Other modules check the code and data folders."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ FILE = "tfdeploy.yaml"
 
 
 def find_job(flag: str | None, cwd: Path) -> FoundFile:
-    """Return the job file: -j FILE (or a folder with tfdeploy.yaml), else the one of
-    `find_own_job`.
+    """Return the job file that the flag -j names, else the result of `find_own_job`.
 
-    Raises ConfigError if there is none.
+    -j may also name a folder that contains tfdeploy.yaml. Raises ConfigError if there is no job
+    file.
     """
     path, named = cwd / os.path.expanduser(flag or FILE), flag is not None
-    # Unlike Path.is_dir, this function accepts names that are invalid on a file system.
+    # Unlike Path.is_dir, os.path.isdir raises no error for names that are too long.
     if os.path.isdir(path):
         path = path / FILE
     if named and os.path.exists(path):
@@ -48,18 +48,19 @@ def find_job(flag: str | None, cwd: Path) -> FoundFile:
 
 
 def find_own_job(cwd: Path) -> FoundFile | None:
-    """Return the tfdeploy.yaml of `cwd` or of the nearest folder of `Search.upwards`.
+    """Return the tfdeploy.yaml in `cwd`, else in the nearest folder above it (`Search.upwards`).
 
-    None if there is none.
+    None if there is no such file.
     """
     job_file = _first(Search.upwards(cwd).folders)
     return FoundFile(job_file, named=False) if job_file else None
 
 
 def find_job_above(folder: Path) -> Path | None:
-    """Return the tfdeploy.yaml that verbs would use in `folder` if it had no file of its own.
+    """Return the tfdeploy.yaml in the nearest folder above `folder`.
 
-    None if there is no such file.
+    Verbs that run in `folder` use this job file if `folder` contains none. None if there is no
+    such file.
     """
     return _first(Search.upwards(folder).folders[1:])
 
@@ -106,7 +107,7 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
 
 
 def check_sources(job: Job, inventory: Inventory) -> None:
-    """Raise ConfigError if a host that data comes from is not in the inventory."""
+    """Raise ConfigError if a data set comes from a host that is not in the inventory."""
     known = [host.name for host in inventory.hosts]
     for name, source in job.data.items():
         if source.from_host is not None and source.from_host not in known:
@@ -118,9 +119,10 @@ def check_sources(job: Job, inventory: Inventory) -> None:
 
 
 def with_via(job: Job, via: Via | None) -> Job:
-    """Return the job with `--via` for all its data sets. None keeps the `via` of each data set.
+    """Return the job with this `via` (the value of --via) for all its data sets.
 
-    Raises UsageError.
+    None: each data set keeps the `via` of the job file. Raises UsageError if a data set cannot be
+    sent in this way.
     """
     if via is None:
         return job
@@ -140,7 +142,7 @@ def with_via(job: Job, via: Via | None) -> Job:
 
 
 def check_command(words: tuple[str, ...], job: Job) -> None:
-    """Raise UsageError for wrong words after `--`, by the rules of the job file's `command`."""
+    """Raise UsageError if the words after `--` are not a valid `command` of a job file."""
     if not words or not words[0] or words[0].startswith("-"):
         raise UsageError(
             "no program after --",
@@ -162,9 +164,9 @@ def _folder_name(folder: Path, root: Node) -> str:
 
 
 def _absolute(given: str, folder: Path, home: str) -> str:
-    """Return the absolute path without `..`.
+    """Return the absolute path, without any `..`.
 
-    The check whether data is inside the code compares the two paths as text.
+    Another module compares paths as text to find out whether data is inside the code folder.
     """
     path = Path(home + given[1:]) if given == "~" or given.startswith("~/") else folder / given
     return os.path.realpath(path) if ".." in path.parts else str(path)
@@ -179,9 +181,10 @@ def _absolute_source(source: SecretSource, folder: Path, home: str) -> SecretSou
 
 
 def _places(given: dict[str, Given]) -> dict[str, str]:
-    """Return key -> its location in the file.
+    """Return key of the job file -> its location, "file:line:key".
 
-    Keys are command, `cwd`, `keep`, and each entry of `env`, `data` and `metrics`.
+    The keys are `command`, `cwd`, `keep`, and `env.NAME`, `data.NAME` and `metrics.NAME` for each
+    entry.
     """
     lists = {key: given[key].node.where for key in ("command", "cwd", "keep") if key in given}
     keys = ((key, given[key].node.keys) for key in ("env", "data", "metrics") if key in given)
@@ -191,8 +194,7 @@ def _places(given: dict[str, Given]) -> dict[str, str]:
 
 
 def _check_folders(job: Job, given: dict[str, Given]) -> None:
-    """Raise ConfigError if a data set is the code itself, or overlaps a folder that runs write
-    to."""
+    """Raise ConfigError if a data set is the code folder itself, or overlaps a `keep` folder."""
     code = os.path.realpath(job.code)
     for name, source in job.data.items():
         if source.from_host is not None:
@@ -213,9 +215,9 @@ def _check_folders(job: Job, given: dict[str, Given]) -> None:
 
 
 def _check_setup(job: Job, root: Node, given: dict[str, Given]) -> None:
-    """Raise ConfigError for `setup` without requirements, or with unusable wheels.
+    """Raise ConfigError if `setup` names no requirements, or an unusable folder of wheels.
 
-    The folder of wheels must not be the code, and its name must not be the name of a data set.
+    That folder must not be the code folder, and no data set may have its reserved name.
     """
     setup = root.keys.get("setup")
     if setup is not None and setup.kind != "nothing" and job.setup_requirements is None:
@@ -263,7 +265,8 @@ def _check_words(job: Job, given: dict[str, Given]) -> None:
 def _check_ready(job: Job, given: dict[str, Given]) -> None:
     """Raise ConfigError unless ready.timeout is longer than ready.after.
 
-    A program without a port counts as up after ready.after.
+    A program without a port counts as up after the time `ready.after`, so a shorter ready.timeout
+    would end first.
     """
     for name in ("ready_after_s", "ready_timeout_s"):
         if name in given and job.ready_after_s >= job.ready_timeout_s:

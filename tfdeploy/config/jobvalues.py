@@ -18,7 +18,7 @@ from tfdeploy.model.job import OTHERS, SPLITS, VIAS, DataSource, RoleRule
 from tfdeploy.model.part_names import BEFORE, part_variable
 from tfdeploy.model.text.patterns import compiled
 
-MOST_KEPT = 1000  # limits the `keep` folders; the facts of a host report no more than this
+MOST_KEPT = 1000  # limits the number of `keep` folders; a host reports no more of them
 ROLES = ("chief", "worker", "ps", "evaluator")
 # TensorFlow 1's name of the chief. A job file's `master: {}` means `chief: {as: master}`.
 _CHIEF = "master"
@@ -34,9 +34,9 @@ RESERVED = (
 
 
 def command(node: Node) -> tuple[str, ...]:
-    """Return the words as written, numbers too.
+    """Return the words of the command as written; a number is returned as its text.
 
-    A single text is refused, because no shell splits it.
+    Raises ConfigError for a single text in place of a list, because no shell would split the text.
     """
     if node.kind in SCALARS:
         try:
@@ -61,9 +61,9 @@ def _word(item: Node) -> str:
 
 
 def data(node: Node) -> dict[str, DataSource]:
-    """Return the data sets with paths as written.
+    """Return name -> data set; paths stay as written.
 
-    Raises ConfigError if two split data sets would set the same variables.
+    Raises ConfigError if the names of two split data sets lead to the same environment variables.
     """
     sources: dict[str, DataSource] = {}
     told: dict[str, str] = {}
@@ -137,15 +137,15 @@ def _named(child: Node, name: str) -> str:
 
 
 def cwd(node: Node) -> str:
-    """Return a relative folder, normalised; "" for the top of the code."""
+    """Return the normalised path of a folder, relative to the code; "" is the code folder."""
     path = _inside(node, "cwd: src")
     return "" if path == "." else path
 
 
 def _inside(node: Node, example: str, *, below: bool = False) -> str:
-    """Return a normalised path that stays inside the code.
+    """Return a normalised path that does not leave the code folder.
 
-    `below`: it must not be the top of the code.
+    `below`: the path must not be the code folder itself.
     """
     given = values.text(node)
     path = posixpath.normpath(given)
@@ -164,7 +164,10 @@ def overlap(one: str, other: str) -> bool:
 
 
 def keep(node: Node) -> tuple[str, ...]:
-    """Return relative folders, normalised, none inside another."""
+    """Return the `keep` folders as normalised paths relative to the code.
+
+    Raises ConfigError if one of them is inside another.
+    """
     folders: dict[str, Node] = {}
     items = node.list_items("a list of folders")
     if len(items) > MOST_KEPT:
@@ -265,7 +268,10 @@ def check_variable(name: str, node: Node) -> None:
 
 
 def metrics(node: Node) -> dict[str, str]:
-    """Return name -> regular expression. Each one compiles and has exactly one group."""
+    """Return name -> regular expression.
+
+    Raises ConfigError for an expression that does not compile, or has not exactly one group.
+    """
     patterns = {}
     for name, child in node.mapping("a mapping of name: regular expression").items():
         _named(child, name)
@@ -286,7 +292,7 @@ def metrics(node: Node) -> dict[str, str]:
 
 
 def backoff(node: Node) -> tuple[float, float]:
-    """Return (first pause, longest pause) in seconds."""
+    """Return the first and the longest pause before a restart, in seconds."""
     parts = node.list_items("a list of two durations, as in [1s, 60s]")
     if len(parts) != 2:
         raise node.error(

@@ -46,7 +46,7 @@ class Node:
 
     @property
     def location(self) -> str:
-        """Return "file:line", without the line if it is 0 (a list of hosts has no lines)."""
+        """Return "file:line", or only "file" if the line is 0: a host list in -i has no lines."""
         return f"{self.file}:{self.line}" if self.line else self.file
 
     @property
@@ -55,12 +55,15 @@ class Node:
         return f"{self.location}:{self.path}" if self.path else self.location
 
     def error(self, what: str, next: str | None = None) -> ConfigError:
-        """Return a ConfigError at this location. `next`: the remedy; None: a general hint."""
+        """Return a ConfigError at this node's location.
+
+        `next`: the remedy. None gives a general hint instead.
+        """
         hint = next or "tfdeploy docs shows every key and what may stand there"
         return ConfigError(bounded(what), where=self.where, next=bounded(hint))
 
     def wrong(self, wanted: str, next: str | None = None) -> ConfigError:
-        """Return the error for a value of another kind or form than `wanted`."""
+        """Return the error which says that this value is not what is `wanted`."""
         actual = (
             repr(self.text)
             if self.kind in SCALARS
@@ -73,7 +76,7 @@ class Node:
         return self.error(f"{self.key or 'this file'} must be {wanted}, not {actual}", next)
 
     def scalar(self, wanted: str = "text") -> str:
-        """Return the text of a text or number. Raises ConfigError for any other kind."""
+        """Return this node's text. Raises ConfigError unless the node is a text or a number."""
         if self.kind in ("text", "number"):
             return self.text
         if self.kind == "true or false":
@@ -86,13 +89,13 @@ class Node:
         raise self.wrong(wanted, hint)
 
     def mapping(self, wanted: str = "a mapping") -> dict[str, Node]:
-        """Return the entries of a mapping. Raises ConfigError for any other kind."""
+        """Return this node's entries. Raises ConfigError unless the node is a mapping."""
         if self.kind != "mapping":
             raise self.wrong(wanted)
         return self.keys
 
     def list_items(self, wanted: str = "a list") -> list[Node]:
-        """Return the items of a list. Raises ConfigError for any other kind."""
+        """Return this node's items. Raises ConfigError unless the node is a list."""
         if self.kind != "list":
             raise self.wrong(
                 wanted, f"write it as [{self.text}]" if self.kind in SCALARS and self.text else None
@@ -100,10 +103,7 @@ class Node:
         return self.items
 
     def located(self, action: Callable[..., V], *args: Any) -> V:
-        """Return action(*args).
-
-        A UsageError from the action becomes a ConfigError at this location.
-        """
+        """Return action(*args). If it raises UsageError, raise ConfigError at this location."""
         try:
             return action(*args)
         except ConfigError:

@@ -388,7 +388,7 @@ _PLACEHOLDERS = {
 
 
 def rows(keys: tuple[Key, ...], before: str = "") -> Iterator[tuple[str, Key]]:
-    """Yield (dotted name, key) of every key that has a value, in the table's order."""
+    """Yield (dotted name, key) for every key that has a value and not keys below it."""
     for key in keys:
         if key.keys:
             yield from rows(key.keys, f"{before}{key.name}.")
@@ -397,8 +397,10 @@ def rows(keys: tuple[Key, ...], before: str = "") -> Iterator[tuple[str, Key]]:
 
 
 def reference_rows() -> ReferenceAnswer:
-    """Return the reference for programs: {"inventory" | "host" | "job": [{"key", "text", "default",
-    "example"}]}."""
+    """Return the reference in a form for programs.
+
+    The form is {"inventory" | "host" | "job": [{"key", "text", "default", "example"}]}.
+    """
     return {"inventory": _rows_of(INVENTORY), "host": _rows_of(HOST), "job": _rows_of(JOB)}
 
 
@@ -410,7 +412,7 @@ def _rows_of(table: tuple[Key, ...]) -> list[ReferenceRow]:
 
 
 def reference_text() -> str:
-    """Return the reference of the two files as plain text."""
+    """Return the reference of inventory and job file as plain text."""
     sections = {
         "INVENTORY  inventories/*.yaml": _table(INVENTORY),
         "A HOST  below hosts and defaults": _table(HOST),

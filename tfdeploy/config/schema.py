@@ -14,14 +14,14 @@ from tfdeploy.config.node import Node, nearest
 
 @dataclass(frozen=True)
 class Key:
-    """One key of a file. It has either a reader or `keys` of its own.
+    """One key of a file. It has either a value, which `read` reads, or `keys` below it.
 
-    `field`: its name in the resulting value; "": the same name.
+    `field`: the name of the field that gets the value; "" means the name of the key.
     """
 
     name: str
-    text: str  # one-line description for users
-    example: str  # as written in a file
+    text: str  # description for users, one line
+    example: str  # the key with a value, as a file may contain it
     read: Callable[[Node], Any] | None = None
     default: str = ""
     field: str = ""
@@ -30,14 +30,14 @@ class Key:
 
 @dataclass(frozen=True)
 class Given:
-    """A value of the file, and its location."""
+    """A value from the file, with the node it was read from."""
 
     value: Any
     node: Node
 
 
 def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, Given]:
-    """Return the mapping's values by field name. A key without a value counts as left out.
+    """Return field name -> value and location, for the keys of this mapping that have a value.
 
     Raises ConfigError for an unknown key or a wrong value.
     """
@@ -46,7 +46,7 @@ def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, Given]:
     for name, value in node.mapping().items():
         if name not in known:
             shown = name if len(name) <= 60 else name[:60] + "..."
-            # By its letters alone, `cmd` would be nearer to `cwd`.
+            # For `cmd`, the nearest known key by spelling would be `cwd`.
             meant = {"cmd": "command"}.get(name, name)
             raise value.error(f"unknown key {shown!r}", nearest(meant, known, "the keys here are"))
         key = known[name]
@@ -60,8 +60,8 @@ def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, Given]:
 
 
 def read_values(node: Node, keys: tuple[Key, ...]) -> dict[str, Any]:
-    """Return the mapping's values by field name, without their locations.
+    """Return field name -> value, for the keys of this mapping that have a value.
 
-    Raises what `read_keys` raises.
+    Raises ConfigError for an unknown key or a wrong value.
     """
     return {field: given.value for field, given in read_keys(node, keys).items()}

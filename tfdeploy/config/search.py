@@ -13,9 +13,9 @@ from tfdeploy.machine.ownership import is_writable_by_others
 class FoundFile(NamedTuple):
     """A job file or inventory.
 
-    `named`: a flag, its environment variable, or a key of the job file names the file; otherwise a
-    search found it. `unused`: the project's own file over which this one takes precedence, or the
-    folder of several such files.
+    `named`: True if a flag, its environment variable, or the job file names the file; False if a
+    search found it. `unused`: another file of the project that is not used because of this one,
+    or the folder of several such files.
     """
 
     path: Path
@@ -24,9 +24,9 @@ class FoundFile(NamedTuple):
 
 
 class Search(NamedTuple):
-    """The folders to search, the current one first.
+    """The folders to search for a file: the current folder, then the folders above it.
 
-    `border`: why the search ends at the last folder.
+    `border`: the reason why the search does not continue above the last folder.
     """
 
     folders: tuple[Path, ...]
@@ -34,10 +34,10 @@ class Search(NamedTuple):
 
     @staticmethod
     def upwards(cwd: Path) -> Search:
-        """Return the folders from `cwd` up to the top of a checkout, the home folder or the file
-        system.
+        """Return the folders from `cwd` upwards.
 
-        The search ends below a folder in which other users may create files, such as /tmp.
+        The last one is the top of a git checkout, the home folder, the top of a file system, or a
+        folder directly below one in which other users may create files, such as /tmp.
         """
         home = os.path.realpath(home_folder(os.environ) or "/")
         folders = [cwd]

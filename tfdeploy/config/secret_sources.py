@@ -31,7 +31,10 @@ _SOURCE = (
 
 
 def secrets(node: Node) -> dict[str, SecretSource]:
-    """Return name -> its source, in order; a file path stays as written. Raises ConfigError."""
+    """Return variable name -> source of its value. A file path stays as written.
+
+    Raises ConfigError.
+    """
     sources: dict[str, SecretSource] = {}
     for name, named, source in _entries(node):
         check_variable(name, named)
@@ -42,7 +45,7 @@ def secrets(node: Node) -> dict[str, SecretSource]:
 
 
 def _entries(node: Node) -> Iterator[tuple[str, Node, Node | None]]:
-    """Yield (name, its location, its source).
+    """Yield (variable name, location of the name, source of the value).
 
     A source of None stands for the caller's environment.
     """
@@ -57,9 +60,9 @@ def _entries(node: Node) -> Iterator[tuple[str, Node, Node | None]]:
 
 
 def _name(item: Node) -> str:
-    """Return the name.
+    """Return the variable name that the text holds. Raises ConfigError.
 
-    The text may be a secret by mistake (NAME=value), so errors do not show it.
+    Errors do not show the text, because a user may have written NAME=value with the secret.
     """
     if item.kind != "text" or not VARIABLE.match(item.text):
         raise item.error(
@@ -74,7 +77,7 @@ def _source(name: str, node: Node | None) -> SecretSource:
         return SecretSource(variable=name)
     if node.kind == "text" and node.text == "env":
         return SecretSource(variable=name, where=node.where)
-    # The text may be the secret itself, so the error does not show it.
+    # A user may have written the secret itself here, so the error does not show the text.
     if node.kind != "mapping":
         raise node.error(
             f"{name} names no source; a value itself never stands in a job file", _HINT

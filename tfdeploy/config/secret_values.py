@@ -16,20 +16,20 @@ from pathlib import Path
 from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.model.job import Job, Secret, SecretSource
 
-# Linux's limit on the length of one variable (MAX_ARG_STRLEN): NAME=value and its NUL.
+# Linux's limit on the length of NAME=value and its final NUL (MAX_ARG_STRLEN).
 MOST_BYTES = 128 << 10
-COMMAND_S = 30.0  # time limit of a command, in seconds
-# Shorter values are not searched for, because other texts contain them by chance.
+COMMAND_S = 30.0  # time limit of a command that prints a secret, in seconds
+# Texts are not searched for shorter secrets, because they contain such values by chance.
 SHORTEST_SHOWN = 6
-_SAID_BYTES = 2000  # limits the standard error that an error message shows
-_READ_BYTES = 1 << 16  # size of one read
+_SAID_BYTES = 2000  # limits how much of a command's standard error a message shows
+_READ_BYTES = 1 << 16  # the most that one read from a pipe returns
 
 
 def read_secrets(job: Job, environ: Mapping[str, str]) -> dict[str, Secret]:
-    """Return name -> value.
+    """Return variable name -> secret value.
 
-    Raises UsageError with every variable that is not set, and ConfigError at a source that has no
-    usable value.
+    Raises UsageError, with a list of the environment variables that are not set, or ConfigError if
+    a source has no usable value.
     """
     sources = {
         name: job.secret_sources.get(name) or SecretSource(variable=name) for name in job.secrets
@@ -52,11 +52,10 @@ def read_secrets(job: Job, environ: Mapping[str, str]) -> dict[str, Secret]:
 
 
 def refuse_shown_secrets(job: Job, secrets: Mapping[str, Secret], flags: Mapping[str, str]) -> None:
-    """Raise UsageError if a command, `env`, `data`, `keep`, `metrics` or a flag contains a secret's
-    value.
+    """Raise UsageError if a secret's value stands in a text that other people can read.
 
-    All users of a host can read a command, and the plan shows the other values. `flags`: flag ->
-    its value.
+    All users of a host can read a command. The plan shows `env`, `data`, `keep`, `metrics` and the
+    flags. `flags`: flag -> its value.
     """
     shown = [
         *((f"command[{n}]", "command", word) for n, word in enumerate(job.command)),
@@ -164,9 +163,9 @@ def _of_command(name: str, source: SecretSource, folder: str | None) -> bytes:
             ended, code = False, None
         finally:
             with contextlib.suppress(OSError):
-                process.kill()  # no effect if the process has ended
+                process.kill()  # has no effect if the process has ended
     if len(out) > MOST_BYTES:
-        return out  # _checked raises the error for its length
+        return out  # too long: _checked refuses it
     if not ended:
         what = f"the command of the secret {name} did not end within {COMMAND_S:g} s"
         raise ConfigError(
@@ -190,7 +189,8 @@ def _ending(code: int | None) -> str:
 def _output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, bool]:
     """Return (standard output, standard error, whether both have ended).
 
-    Reads until the deadline. Of each stream, little more is kept than a secret may have.
+    Reads for at most COMMAND_S seconds. Of each stream, only about as many of the last bytes are
+    held as a secret may have.
     """
     assert process.stdout is not None and process.stderr is not None
     deadline = time.monotonic() + COMMAND_S

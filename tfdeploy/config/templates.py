@@ -1,5 +1,7 @@
-"""Builds the commented files that `tfdeploy init` writes, from the reference. Writes nothing
-itself."""
+"""Builds the texts of the job file and the inventory that `tfdeploy init` writes.
+
+The comments in these texts come from the reference. Writes no file itself.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ _NOT_PLAIN = ("yes", "no", "true", "false", "on", "off", "null")
 
 
 def job_text(*, name: str, mode: str, command: Iterable[str]) -> str:
-    """Return a job file with these keys, and all other keys as comments with their defaults."""
+    """Return the text of a job file with these keys. All other keys are comments with defaults."""
     stated = {
         "name": f"name: {quoted(name)}",
         "mode": f"mode: {mode}",
@@ -28,9 +30,9 @@ def job_text(*, name: str, mode: str, command: Iterable[str]) -> str:
 
 
 def inventory_text(hosts: Mapping[str, Mapping[str, str]]) -> str:
-    """Return an inventory of these hosts. The first host is ps, the others are workers.
+    """Return the text of an inventory: the first host has the role ps, the others are workers.
 
-    `hosts`: name -> key -> value.
+    `hosts`: host name -> key -> value.
     """
     lines = "\n".join(
         f"  {name}: {{{', '.join(f'{key}: {quoted(text)}' for key, text in keys.items())}}}"
@@ -56,7 +58,7 @@ def inventory_text(hosts: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def quoted(word: str) -> str:
-    """Return the word, with quotes if YAML would read it as anything but this text."""
+    """Return the word, in quotes if YAML would otherwise not read it as exactly this text."""
     return (
         word
         if _PLAIN.match(word) and word.lower() not in _NOT_PLAIN

@@ -40,7 +40,7 @@ def text(node: Node) -> str:
 
 
 def local_path(node: Node) -> str:
-    """Return a path on this machine that ssh reads too.
+    """Return a path on this machine that also ssh must understand.
 
     Raises ConfigError for `${`, because ssh expands ${NAME} and has no escape for it.
     """
@@ -130,7 +130,7 @@ def user(node: Node) -> str:
 
 
 def jump(node: Node) -> str:
-    """Return [user@]host[:port], several separated by commas; `none` means no jump host."""
+    """Return the jump hosts: [user@]host[:port], separated by commas, or `none` for no jump."""
     given = node.scalar("a jump host")
     hops = given.split(",", MOST_HOPS)
     if len(hops) > MOST_HOPS:
@@ -203,9 +203,9 @@ def size_bytes(node: Node) -> int:
 
 
 def reserve(node: Node) -> int:
-    """Return bytes, from a size with its unit or a plain number.
+    """Return a number of bytes, read from a size with its unit or from a plain number.
 
-    `tfdeploy inventory` prints a plain number.
+    A plain number is accepted because `tfdeploy inventory` prints one.
     """
     return (
         whole(node, 0, 1 << 50)
@@ -215,7 +215,7 @@ def reserve(node: Node) -> int:
 
 
 def rate(node: Node) -> int:
-    """Return bytes a second."""
+    """Return a data rate in bytes a second."""
     try:
         return rate_of(node.scalar("bytes a second"))
     except ValueError:
@@ -233,8 +233,7 @@ def _amount(node: Node, wanted: str, units: dict[str, int] | dict[str, float], h
 
 
 def names_in_ranges(node: Node) -> list[tuple[str, Node]]:
-    """Return the names of a list of names and ranges, or of a single one, each with its
-    location."""
+    """Return (host name, location) for a list of names and ranges, or for a single one of them."""
     items = node.items if node.kind == "list" else [node]
     located_names = []
     for item in items:
@@ -246,9 +245,9 @@ def names_in_ranges(node: Node) -> list[tuple[str, Node]]:
 
 
 def unfolded(text: str, node: Node) -> tuple[str, ...]:
-    """Return the names that a range stands for.
+    """Return the names that a range such as n[01-16] stands for, or the single name.
 
-    Raises ConfigError if one of them is not allowed.
+    Raises ConfigError if one of the names is not allowed.
     """
     names: tuple[str, ...] = node.located(unfold, text) if "[" in text or "]" in text else (text,)
     if not NAME.match(max(names, key=len)):

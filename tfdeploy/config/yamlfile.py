@@ -1,8 +1,8 @@
 """Parses YAML files into trees of nodes with line numbers, or raises one clear ConfigError.
 
-No other module calls the YAML parser. It reads events instead of Python objects, so no tag can
-create an object, and it bounds the nesting before the C stack overflows. An alias to a list or
-mapping is the anchored node itself, so nested aliases cost no memory.
+No other module calls the YAML parser. This one reads parser events, so no tag in the file can
+create a Python object. It limits the nesting before the C stack overflows. An alias of a list or
+mapping refers to the same node as its anchor, so nested aliases cost no memory.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ MAX_BYTES = 4 << 20  # limits the size of a file
 MAX_DEPTH = 32  # limits the nesting of lists and mappings
 _TOO_DEEP = f"more than {MAX_DEPTH} levels deep"
 _FORM = "tfdeploy docs shows the form of the file"
-# Limits memory: a node takes about 300 bytes, and 4 MiB of text can hold seven times this many. It
-# is enough for 10,000 hosts with ten keys each.
+# Limits the number of nodes, because each takes about 300 bytes of memory, and 4 MiB of text can
+# hold seven times as many. The limit is enough for 10,000 hosts with ten keys each.
 MAX_NODES = 300_000
-MAX_MERGED = 100_000  # limits the entries that all `<<:` of a file add together
+MAX_MERGED = 100_000  # limits the total number of entries that the merge keys `<<:` add
 _BOOLEANS = {
     word
     for base in ("yes", "no", "true", "false", "on", "off")
@@ -136,15 +136,18 @@ def _translated(error: yaml.YAMLError, path: Path, text: str) -> ConfigError:
 
 
 def _last_line(text: str) -> int:
-    """Return the number of the last line with text, from 0.
+    """Return the number of the last line that is not empty; the first line is 0.
 
-    Errors at the end of the file are reported on this line.
+    The line is the location of errors at the end of the file.
     """
     return len(_BREAK.findall(text.rstrip()))
 
 
 class _Builder:
-    """Turns the event stream into nodes. `last_line`: see `_last_line`."""
+    """Turns parser events into nodes.
+
+    `last_line`: the line to report for errors at the end of the file.
+    """
 
     def __init__(self, file: str, last_line: int) -> None:
         self.file = file
@@ -209,10 +212,10 @@ class _Builder:
         return Node(kind, self.file, self._line(event), text, parent, key)
 
     def _alias(self, event: yaml.AliasEvent, parent: Node | None, key: str) -> Node:
-        """Return the node of an alias.
+        """Return the node that an alias refers to.
 
-        A scalar is copied to the alias's own location. A list or mapping keeps the location of its
-        anchor.
+        For a scalar, the node is a copy with the location of the alias. For a list or mapping, it
+        is the anchored node itself, with the location of the anchor.
         """
         anchored = self.anchors.get(event.anchor or "")
         if anchored is None:
@@ -235,8 +238,8 @@ class _Builder:
                     "a key must be a word", "put quotes round a name that begins with [ or {"
                 )
             value = self._node(next(events), events, node, key.text, depth + 1)
-            # Errors name the line of the key: the value may begin further down. An alias keeps the
-            # line of its anchor.
+            # The value may begin on a later line, but errors name the line of the key. A list or
+            # mapping from an alias keeps the line of its anchor.
             if value.parent is node:
                 value.line = key.line
             if key.text == "<<":

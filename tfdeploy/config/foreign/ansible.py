@@ -1,8 +1,7 @@
-"""Hold an Ansible inventory's groups, hosts and variables, and make an inventory of our own of
-them.
+"""Holds an Ansible inventory's groups, hosts and variables, and converts it to tfdeploy's format.
 
-Only the variables that say how to reach a host are read. Those of a host come before those of its
-groups, and those of a child group before those of its parents.
+Only the variables that say how to reach a host are read. A host's own variable takes precedence
+over one of its groups, and a child group's variable over one of a parent group.
 """
 
 from __future__ import annotations
@@ -47,12 +46,17 @@ class Group:
 
 @dataclass
 class Groups:
-    """Everything that the inventory and its folders of variables say. `at`: the file."""
+    """The content of an Ansible inventory and of its group_vars/ and host_vars/.
+
+    `at`: the inventory file, as the location for errors.
+    """
 
     at: Node
     groups: dict[str, Group] = field(default_factory=lambda: {"all": Group()})
-    hosts: dict[str, Node] = field(default_factory=dict)  # host -> where it is first named
-    variables: dict[str, dict[str, Node]] = field(default_factory=dict)  # host -> its own
+    hosts: dict[str, Node] = field(default_factory=dict)  # host -> location of its first mention
+    variables: dict[str, dict[str, Node]] = field(
+        default_factory=dict
+    )  # host -> the variables of its own
 
     def group(self, name: str) -> Group:
         return self.groups.setdefault(name, Group())
@@ -62,7 +66,7 @@ class Groups:
         self.group(group).hosts[name] = None
 
     def members(self, group: str, above: tuple[str, ...] = ()) -> Iterator[str]:
-        """Yield the hosts of the group and of the groups below it."""
+        """Yield the hosts of the group and of all its child groups, at any depth."""
         if group in above:
             raise self.at.error(f"the group {group} is below itself", "correct `children`")
         yield from self.groups[group].hosts
@@ -91,7 +95,7 @@ def expand_pattern(pattern: str, node: Node) -> tuple[str, ...]:
 
 
 def add_variable_folders(groups: Groups, folder: Path) -> None:
-    """Add what group_vars/ and host_vars/ beside the inventory say. Raises ConfigError."""
+    """Add the variables in group_vars/ and host_vars/ of this folder. Raises ConfigError."""
     for name, group in groups.groups.items():
         group.variables |= _read_variables(folder / "group_vars", name)
     for name in groups.hosts:
@@ -109,7 +113,7 @@ def _read_variables(folder: Path, name: str) -> dict[str, Node]:
 
 
 def make_inventory(groups: Groups) -> Node:
-    """Return the top mapping of an inventory of our own. Raises ConfigError."""
+    """Return the inventory as a tree in tfdeploy's own format. Raises ConfigError."""
     depths = _depths(groups)
     order = sorted(depths, key=lambda name: (depths[name], name))
     containing: dict[str, list[str]] = {name: [] for name in groups.hosts}
@@ -142,7 +146,7 @@ def _names(names: list[str], at: Node) -> Node:
 
 
 def _depths(groups: Groups) -> dict[str, int]:
-    """Return how far each group is below `all`: the longest way."""
+    """Return group -> its depth: the number of steps on the longest path from a top group."""
     depths = dict.fromkeys(groups.groups, 0)
     for _ in groups.groups:
         for name, group in groups.groups.items():
@@ -179,8 +183,10 @@ def _refuse_template(node: Node) -> None:
 
 
 def _jump(node: Node) -> str:
-    """Return the jump host that ssh's options name, "" if none. Raises ConfigError for a
-    ProxyCommand of another kind."""
+    """Return the jump host that these ssh options name; "" if they name none.
+
+    Raises ConfigError for a ProxyCommand other than `ssh -W %h:%p HOST`.
+    """
     _refuse_template(node)
     match = _JUMP.search(node.text)
     if match is not None:
@@ -210,7 +216,7 @@ def _words(node: Node) -> list[str]:
 
 
 def _forwarding_host(command: list[str]) -> str:
-    """Return [user@]host[:port] of `ssh -W %h:%p HOST`, "" for any other command."""
+    """Return [user@]host[:port] from the words of `ssh -W %h:%p HOST`; "" for any other command."""
     options: dict[str, str] = {}
     hosts: list[str] = []
     words = iter(command[1:] if command[:1] == ["ssh"] else ())

@@ -1,4 +1,4 @@
-"""Read an Ansible inventory in INI form: [group], [group:vars] and [group:children]."""
+"""Reads an Ansible inventory in INI form: [group], [group:vars] and [group:children]."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _PORT = re.compile(r"(?P<pattern>[^:]*(?:\[[^\]]*\][^:]*)*):(?P<port>\d+)\Z")
 
 
 def is_ini(lines: Sequence[str]) -> bool:
-    """Return True if a line is a section, or a host with variables."""
+    """Return True if any line is a section header, or a host with an ansible_... variable."""
     return any(_SECTION.match(line) or re.search(r"\sansible_\w+=", line) for line in lines)
 
 
 def read_ini(lines: Sequence[tuple[int, str]], file: str, folder: Path) -> Node:
-    """Return the top mapping of an inventory of our own.
+    """Return the inventory as a tree in tfdeploy's own format. Raises ConfigError.
 
-    `lines`: (number, text), without comments. `folder`: where group_vars/ and host_vars/ may be.
-    Raises ConfigError.
+    `lines`: (line number, text) of each line that is not a comment. `folder`: the folder that may
+    contain group_vars/ and host_vars/.
     """
     groups = Groups(Node("mapping", file, 1))
     group, kind = "ungrouped", "hosts"

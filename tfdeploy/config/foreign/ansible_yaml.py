@@ -1,4 +1,4 @@
-"""Read an Ansible inventory in YAML form: groups with `hosts`, `vars` and `children`."""
+"""Reads an Ansible inventory in YAML form: groups with `hosts`, `vars` and `children`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _PARTS = {"hosts", "vars", "children"}
 
 
 def is_ansible(root: Node) -> bool:
-    """Return True if the file has Ansible's groups, or configures a plugin of Ansible."""
+    """Return True if the file defines groups as Ansible does, or configures an Ansible plugin."""
     if "hosts" in root.keys:
         return False
     return "plugin" in root.keys or any(child.keys.keys() & _PARTS for child in root.keys.values())
 
 
 def read_groups(root: Node, path: Path) -> Node:
-    """Return the top mapping of an inventory of our own. Raises ConfigError."""
+    """Return the inventory as a tree in tfdeploy's own format. Raises ConfigError."""
     if "plugin" in root.keys:
         raise root.keys["plugin"].error(
             "this configures an inventory plugin of Ansible, and tfdeploy runs none",

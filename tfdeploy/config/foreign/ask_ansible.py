@@ -1,5 +1,7 @@
-"""Ask the program ansible-inventory for an inventory that tfdeploy does not read by itself: with
-vaults, templates or plugins."""
+"""Reads an Ansible inventory by running the program ansible-inventory.
+
+That program also understands vaults, templates and plugins, which tfdeploy's own readers do not.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,10 @@ _TIMEOUT_S = 60
 
 
 def ask_ansible(path: Path) -> Node:
-    """Return the top mapping of an inventory of our own. Raises ConfigError with what
-    ansible-inventory prints."""
+    """Return the inventory as a tree in tfdeploy's own format.
+
+    Raises ConfigError, with the error output of ansible-inventory if that program fails.
+    """
     at = Node("mapping", shown(path), 0)
     command = ["ansible-inventory", "-i", str(path), "--list"]
     try:

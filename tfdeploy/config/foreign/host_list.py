@@ -1,4 +1,4 @@
-"""Read hosts named on the command line: `n1,n2`, `gpu[01-08]`, `ml@10.0.0.7:2200,` or `@slurm`."""
+"""Reads hosts named on the command line: `n1,n2`, `gpu[01-08]`, `ml@10.0.0.7:2200,` or `@slurm`."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 class ListedHost(NamedTuple):
-    """A host of a list or a hostfile, and where it stands."""
+    """A host that a host list or a hostfile names, with its location there."""
 
-    settings: dict[str, str]  # keys of the inventory, `address` among them
+    settings: dict[str, str]  # inventory key -> value; always contains `address`
     node: Node
 
 
 def is_host_list(text: str) -> bool:
-    """Return True if `-i TEXT` names hosts. A list of one host ends with a comma."""
+    """Return True if the text after -i lists hosts and is not a file name.
+
+    A list of one host ends with a comma.
+    """
     return text == SLURM or ("/" not in text and ("," in text or "[" in text))
 
 
 def read_host_list(text: str, environ: Mapping[str, str]) -> Node:
-    """Return an inventory's top mapping with the hosts of the list. Raises ConfigError."""
+    """Return the listed hosts as a tree in the format of an inventory. Raises ConfigError."""
     if text != SLURM:
         return hosts_mapping(split_hosts(Node("text", f"-i {text}", 0, text)))
     slurm_list = environ.get("SLURM_JOB_NODELIST", "")
@@ -61,8 +64,11 @@ def expand_host(word: str, node: Node) -> list[ListedHost]:
 
 
 def hosts_mapping(hosts: Iterable[ListedHost]) -> Node:
-    """Return an inventory's top mapping. A host is called by its address, and by its port too if
-    the address stands there with several ports."""
+    """Return these hosts as a tree in the format of an inventory.
+
+    The name of a host is its address. If an address is listed with several ports, the name
+    contains the port too.
+    """
     hosts = list(hosts)
     count = Counter(host.settings["address"] for host in hosts)
     named: dict[str, Node] = {}
@@ -81,5 +87,5 @@ def hosts_mapping(hosts: Iterable[ListedHost]) -> Node:
 
 
 def mapping(entries: Mapping[str, Node], at: Node) -> Node:
-    """Return a mapping of these entries at the location of `at`."""
+    """Return a mapping node with these entries and the file and line of `at`."""
     return Node("mapping", at.file, at.line, keys=dict(entries))

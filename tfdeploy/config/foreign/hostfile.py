@@ -1,7 +1,7 @@
-"""Read the hostfiles of Open MPI, MPICH, Horovod and DeepSpeed, and lists with one host a line.
+"""Reads the hostfiles of Open MPI, MPICH, Horovod and DeepSpeed, and lists with one host per line.
 
-A line is a host with `slots=N` or `:N`, its number of workers. A host that stands on several lines,
-as in the file that PBS writes, has the sum.
+A line names a host; `slots=N` or `:N` after it is the number of workers there. If several lines
+name the same host, as in the file that PBS writes, their numbers are added.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ _MANY_SLOTS = 256
 
 
 def is_hostfile(lines: Sequence[str]) -> bool:
-    """Return True if each of the lines, which are neither empty nor comments, names a host."""
+    """Return True if every line names a host. The lines contain no comments or empty lines."""
     return bool(lines) and all(map(_LINE.match, lines))
 
 
 def read_hostfile(lines: Sequence[tuple[int, str]], file: str) -> Node:
-    """Return an inventory's top mapping. `lines`: (number, text) of those that name a host. Raises
-    ConfigError."""
+    """Return the hosts of a hostfile as a tree in the format of an inventory. Raises ConfigError.
+
+    `lines`: (line number, text) of each line that names a host.
+    """
     hosts: dict[str, ListedHost] = {}
     for number, line in lines:
         node = Node("text", file, number, line)
@@ -43,7 +45,7 @@ def read_hostfile(lines: Sequence[tuple[int, str]], file: str) -> Node:
 
 
 def _slots(match: re.Match[str], node: Node) -> str:
-    """Return the number of workers that the line states, "" if none."""
+    """Return the number of workers that the line states; "" if it states none."""
     stated = _SLOTS.search(match["options"])
     if stated is not None:
         return stated[1]

@@ -1,8 +1,7 @@
-"""Read an inventory of any format that tfdeploy knows: its own, Ansible's INI and YAML, hostfiles
-of MPI, Horovod and DeepSpeed, and a list of hosts.
+"""Reads an inventory in any format that tfdeploy knows, and converts it to tfdeploy's own format.
 
-The format is told from the content. Every format becomes the tree of an inventory of our own, in
-which each setting keeps its file and line.
+The other formats are Ansible's INI and YAML, hostfiles of MPI, Horovod and DeepSpeed, and a list
+of hosts. The format is recognised by the content. Each setting keeps its file and line.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _YAML = (".yaml", ".yml", ".json")
 
 
 def read_inventory_tree(path: Path) -> Node:
-    """Return the inventory's top mapping. Raises ConfigError."""
+    """Return the inventory as a tree in tfdeploy's own format. Raises ConfigError."""
     if is_host_list(str(path)) and not path.exists():
         return read_host_list(str(path), os.environ)
     text, file = read_text(path), shown(path)

@@ -1,8 +1,9 @@
-"""Decides which members and sites are slow, from the feeds that delivered far too little.
+"""Decides which hosts and sites of a broadcast are slow, from the connections that were too slow.
 
-A child that two parents feed too slowly is slow itself. A parent with two such children sends
-slowly. If two hosts of a site are fed too slowly from other sites, the link of the site is slow. If
-only one slow feed is known, its child counts as slow until more is known.
+Each connection leads from a parent to a child. A child that received too slowly from two parents is
+slow itself. A parent that sent too slowly to two children sends slowly. If two hosts of a site
+received too slowly from other sites, the network link of that site is slow. If only one slow
+connection is known, its child counts as slow until more is known.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from tfdeploy.planning.broadcast.feeds import HERE, Doubt, Member
 
 @dataclass(frozen=True)
 class Blame:
-    """The members and sites that are slow."""
+    """The slow hosts and sites of a broadcast."""
 
-    slow: frozenset[str]  # members that feed nobody from now on
-    thin: frozenset[str]  # sites with a slow link; they feed no other site
+    slow: frozenset[str]  # hosts that send to no other host from now on
+    thin: frozenset[str]  # sites with a slow network link; they send to no other site
 
 
 def blame(doubts: Collection[Doubt], members: Mapping[str, Member]) -> Blame:
-    """Return the slow members and sites. The control machine is never blamed: it is the source."""
+    """Return the slow hosts and sites. The control machine never counts as slow: it is the source.
+
+    `doubts`: the connections that delivered nothing or far too little.
+    """
     slow = {
         name
         for name, parents in _grouped((doubt.child, doubt.parent) for doubt in doubts).items()

@@ -1,4 +1,4 @@
-"""Describes a broadcast: its members with their progress, and the feeds between them."""
+"""Describes a broadcast: its hosts (members) with their progress, and who sends to whom (feeds)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-HERE = ""  # the control machine as a parent
+HERE = ""  # stands for the control machine where the name of a sending host is expected
 PIECE_BYTES = 256 << 10  # size of one piece, the unit of transfer
 
 
 @dataclass(frozen=True)
 class Intake:
-    """The progress of a member in one stripe. `rate` is in bytes a second.
+    """A member's progress in one stripe (a share of the pieces that is distributed separately).
 
-    `starved_s`: seconds since it last received data. `flowing_s`: seconds since it began to receive
-    without a break.
+    `rate`: bytes a second. `starved_s`: seconds since the member last received data. `flowing_s`:
+    seconds for which the member has now received data without a break.
     """
 
     have_bytes: int = 0
@@ -31,13 +31,13 @@ class Member:
     """One host of the broadcast, with its progress."""
 
     name: str
-    site: str = ""  # hosts of one site are near each other (same subnet, or short round trips)
-    serves: bool = True  # it listens, and a host could reach it or no host has tried yet
-    have_bytes: int = 0  # bytes of the broadcast that are verified and on its disk
-    wanted_bytes: int = 0  # all bytes of the broadcast that it needs
-    rate: float | None = None  # bytes a second received over the last seconds
-    starved_s: float = 0.0  # seconds since it last received data, while it is incomplete
-    flowing_s: float = math.inf  # seconds since it began to receive without a break
+    site: str = ""  # group of hosts near each other (same subnet, or short round trips)
+    serves: bool = True  # True if the member listens and is not known to be unreachable
+    have_bytes: int = 0  # bytes of the broadcast that are verified and on the member's disk
+    wanted_bytes: int = 0  # all bytes of the broadcast that the member needs
+    rate: float | None = None  # bytes a second received lately; None: not known
+    starved_s: float = 0.0  # seconds since an incomplete member last received data
+    flowing_s: float = math.inf  # seconds of receiving without a break until now
     intakes: tuple[Intake, ...] = ()  # progress by stripe; empty: not known, or only one stripe
 
     @property
@@ -45,7 +45,7 @@ class Member:
         return self.have_bytes >= self.wanted_bytes
 
     def intake(self, stripe: int) -> Intake:
-        """Return what the member receives in this stripe, or in total if stripes are not known."""
+        """Return the progress in this stripe, or the total if that of single stripes is unknown."""
         if self.intakes:
             return self.intakes[stripe]
         return Intake(self.have_bytes, self.wanted_bytes, self.rate, self.starved_s, self.flowing_s)
@@ -62,7 +62,7 @@ class Feed:
 
 @dataclass(frozen=True)
 class Doubt:
-    """A feed that delivered nothing, or far too little: its child or its parent is at fault."""
+    """A feed that delivered nothing or far too little: its child or its parent may be at fault."""
 
     child: str
     parent: str
@@ -70,9 +70,9 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Move:
-    """A child's last change of parent in a stripe, with the progress of both at that time.
+    """A child's last change of parent in a stripe, with the progress of both hosts at that time.
 
-    The child is judged again once both have made progress."""
+    The new feed is not judged until enough data has moved since."""
 
     child: str
     stripe: int
@@ -83,15 +83,15 @@ class Move:
 
 @dataclass(frozen=True)
 class FeedPlan:
-    """All feeds of a broadcast, and what earlier plans have learned about slow members."""
+    """All feeds of a broadcast, and the slow members and sites that are known so far."""
 
     stripes: int  # number of stripes; fixed once the broadcast has begun
     # each incomplete member has exactly one feed for each stripe; no cycles within a stripe
     feeds: tuple[Feed, ...]
-    # Members that received or sent far too little. They are leaves.
+    # Members that received or sent far too little. They send to nobody.
     slow: frozenset[str] = frozenset()
-    thin: frozenset[str] = frozenset()  # sites behind a slow link; they feed no other site
-    doubts: tuple[Doubt, ...] = ()  # the slow feeds from which `slow` and `thin` follow
+    thin: frozenset[str] = frozenset()  # sites with a slow network link; they send to no other site
+    doubts: tuple[Doubt, ...] = ()  # the slow feeds that are the evidence for `slow` and `thin`
     moves: tuple[Move, ...] = ()
 
     @cached_property
@@ -108,7 +108,7 @@ class FeedPlan:
 
 
 def move(child: Member, stripe: int, parent: Member | None) -> Move:
-    """Return the record of a move to this parent. None stands for the control machine."""
+    """Return a record of the child's change to this parent. None: to the control machine."""
     intake = child.intake(stripe)
     return Move(
         child=child.name,
@@ -122,7 +122,7 @@ def move(child: Member, stripe: int, parent: Member | None) -> Move:
 def sites_of(members: Iterable[Member]) -> dict[str, list[Member]]:
     """Return site -> its members. Sites with a complete member come first.
 
-    Otherwise sites keep the order of their first members."""
+    Apart from that, sites have the order in which their first members appear."""
     sites: dict[str, list[Member]] = {}
     for member in members:
         sites.setdefault(member.site, []).append(member)

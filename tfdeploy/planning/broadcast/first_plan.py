@@ -1,8 +1,9 @@
-"""Plans the feeds with which a broadcast begins: a chain, or two stripes of binary trees.
+"""Plans who sends to whom when a broadcast begins: a chain of hosts, or two binary trees.
 
-In a chain, a piece reaches the last host after as many hops as there are hosts. In k trees with k
-children for each node, it takes k * log_k(hosts) hops. Each host is an inner node of one tree only,
-so its uplink carries each byte once in both cases.
+In a chain, a piece reaches the last host after as many hops as there are hosts. With k trees and k
+children for each node, a piece takes k * log_k(hosts) hops. Each tree carries one stripe of the
+pieces. A host is an inner node of one tree only, so its uplink carries each byte once, both in a
+chain and in trees.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ from tfdeploy.planning.broadcast.feeds import (
 # Trees gain nothing for up to FEW hosts. A chain of more than MANY hosts is too long, because each
 # slow host delays all hosts after it.
 FEW, MANY = 4, 16
-# The last host of a chain must have its first piece within this share of the transfer's time.
+# A chain is used only if its last host gets the first piece within this share of the total time.
 CHAIN_SHARE = 0.1
-# A hop takes this many times the transfer time of a piece: to receive it, and to check and write it.
+# A hop takes this many times as long as the transfer of a piece, which is also checked and written.
 HOP_PIECES = 2
-TREES = 2  # number of trees; with 2, 3 or 4 the first piece reaches the last host equally fast
+TREES = 2  # number of trees; 3 or 4 would not bring the first piece to the last host sooner
 
 
 def first_plan(members: Iterable[Member], total_bytes: int) -> FeedPlan:
-    """Return the feeds, in the order of the members.
+    """Return the first plan of who sends to whom. Hosts are arranged in the order of `members`.
 
-    `total_bytes`: the bytes that the broadcast moves to a host that has none of them yet.
+    `total_bytes`: the size of the whole broadcast for a host that has nothing yet.
     """
     members = tuple(members)
     stripes = stripes_for(sum(not member.is_complete for member in members), total_bytes)
     feeds = [feed for stripe in range(stripes) for feed in _stripe(members, stripe, stripes)]
     known = {member.name: member for member in members}
-    # These children waited before the broadcast began. The move records this time, so that it does
-    # not count as starvation.
+    # These hosts waited before the broadcast began. A Move records that time, so that the wait does
+    # not count against them.
     waited = (feed for feed in feeds if known[feed.child].intake(feed.stripe).starved_s)
     moves = tuple(move(known[feed.child], feed.stripe, known.get(feed.parent)) for feed in waited)
     return FeedPlan(stripes=stripes, feeds=tuple(feeds), moves=moves)
@@ -52,17 +53,17 @@ def stripes_for(hosts: int, total_bytes: int) -> int:
 
 
 def _stripe(members: Sequence[Member], stripe: int, stripes: int) -> list[Feed]:
-    """Return the feeds of one stripe, with the members ordered site after site.
+    """Return the feeds of one stripe, one site after the other.
 
-    The last relay of each site has room for the first host of the next site.
+    The last relay of a site is left with room for one more child: the first host of the next site.
     """
     feeds: list[Feed] = []
-    before: list[str] = []  # the relays that may feed the next site, the best one last
+    before: list[str] = []  # relays so far that may send to the next site, the best one last
     for site in sites_of(members).values():
         sources = [each.name for each in site if each.is_complete and each.serves]
         relays, leaves = _divided([each for each in site if not each.is_complete], stripe, stripes)
-        # Too few sources to divide among the stripes: they feed every stripe, as the control
-        # machine does.
+        # There are too few sources to divide them among the stripes. So each of them may send every
+        # stripe, as the control machine does.
         if len(sources) < stripes:
             before, sources = [*before, *sources], []
         sources = sources[stripe::stripes]
@@ -85,9 +86,9 @@ def _stripe(members: Sequence[Member], stripe: int, stripes: int) -> list[Feed]:
 def _divided(
     incomplete: Sequence[Member], stripe: int, stripes: int
 ) -> tuple[list[str], list[str]]:
-    """Return (the relays of this stripe, all others).
+    """Return (the hosts that send on this stripe, all other hosts).
 
-    The others are relays of the other stripes, and hosts that do not serve.
+    The other hosts send on other stripes, or cannot send at all.
     """
     able = [each.name for each in incomplete if each.serves]
     relays = able[stripe::stripes] or able[:1]
@@ -96,9 +97,10 @@ def _divided(
 
 
 def _parent(number: int, able: int, children: int) -> int:
-    """Return the position of the parent of child `number`.
+    """Return the position of the parent that child `number` gets.
 
-    Each parent has `children` children. Further children go to the parents from the last one up.
+    There are `able` parents with `children` children each. Children beyond that number go to the
+    last parent, then the one before it, and so on.
     """
     room = able * children
     return number // children if number < room else able - 1 - (number - room) % able

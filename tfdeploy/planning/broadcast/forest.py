@@ -1,4 +1,4 @@
-"""Holds the feeds of all stripes while a plan changes: one tree of members for each stripe."""
+"""Holds the trees of a broadcast while its plan changes: for each stripe, who sends to whom."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from tfdeploy.planning.broadcast.feeds import Feed, Member
 
-# A host that could not reach this many serving members is fed by the control machine.
+# A host that failed to reach this many hosts gets its data from the control machine.
 REACHES_NOBODY = 3
 
 
 class Forest:
-    """The feeds to incomplete members. `members`: name -> member, without excluded members."""
+    """The parent of each incomplete member, for each stripe of a broadcast.
+
+    `members`: name -> member. `shut`: (child, parent) pairs that could not connect.
+    """
 
     def __init__(
         self,
@@ -26,28 +29,28 @@ class Forest:
         for feed in feeds:
             if feed.child in members and not members[feed.child].is_complete:
                 self.parents[feed.stripe][feed.child] = feed.parent
-        # The parents before this change, including feeds that may no longer continue.
+        # The parents before the plan changes, including those that may no longer send.
         self.before = [dict(parents) for parents in self.parents]
         self._serving = {name for name, member in members.items() if member.serves}
         self._missed = Counter(child for child, parent in shut if parent in self._serving)
 
     def may_feed(self, parent: str, child: str) -> bool:
-        """Return whether the parent serves and the child can reach it."""
+        """Return whether the parent can send and the child is able to connect to it."""
         return parent in self._serving and (child, parent) not in self._shut and parent != child
 
     def reaches_nobody(self, child: str) -> bool:
-        """Return whether the child could not reach so many members that the control machine must
-        feed it."""
+        """Return whether the child failed to reach so many hosts that only the control machine is
+        left to send to it."""
         return self._missed[child] >= REACHES_NOBODY
 
     def feeds(self) -> Iterator[tuple[int, str, str]]:
-        """Yield (stripe, parent, child)."""
+        """Yield (stripe, parent, child) for each connection."""
         for stripe, parents in enumerate(self.parents):
             for child, parent in parents.items():
                 yield stripe, parent, child
 
     def cut(self, child: str, stripe: int) -> None:
-        """Remove the child's feed in this stripe."""
+        """Take the child's parent in this stripe away."""
         self.parents[stripe].pop(child, None)
 
     def children(self, stripe: int) -> dict[str, list[str]]:
@@ -58,7 +61,7 @@ class Forest:
         return children_of
 
     def ancestors(self, child: str, stripe: int) -> list[str]:
-        """Return the parent before this change, the parent of that parent, and so on."""
+        """Return the child's former parent, the former parent of that host, and so on."""
         above: list[str] = []
         parent = self.before[stripe].get(child)
         while parent is not None and parent not in above:
@@ -67,7 +70,7 @@ class Forest:
         return above
 
     def below(self, tops: Iterable[str], stripe: int) -> dict[str, int]:
-        """Return `tops` and all members fed from them, each with the number of hosts below it."""
+        """Return host -> number of hosts below it in the tree, for `tops` and all hosts below."""
         children = self.children(stripe)
         order, todo = [], list(tops)
         while todo:

@@ -1,6 +1,6 @@
-"""Finds the feeds that deliver nothing, or far less than they should.
+"""Finds the connections of a broadcast that deliver nothing, or far less than they should.
 
-`blame` then decides which members are at fault.
+The module `blame` then decides which hosts are at fault.
 """
 
 from __future__ import annotations
@@ -16,42 +16,42 @@ from tfdeploy.planning.broadcast.forest import Forest
 
 # A child is slow if its rate is below this share of the rate that its parent could give.
 SLOWER = 0.5
-# A slow child must also lack this many seconds of that rate.
+# A child is slow only if it also lacks the data of this many seconds at that rate.
 BEHIND_S = 3.0
-# After a move a child is judged again once data for this many seconds has passed.
+# A child with a new parent is judged once the data of this many seconds has passed.
 SETTLED_S = 4.0
-# A slow child must also lack this many bytes. Over slow links, a rate that is measured over some
-# seconds is based on very few pieces.
+# A child is slow only if it also lacks this many bytes, because over a slow link few pieces arrive
+# in a few seconds, so the measured rate is inexact.
 BEHIND_BYTES = 16 * PIECE_BYTES
 # A member that has received nothing for this many seconds is starved.
 STARVED_S = 3.0
-# The same for a member that is known to be slow or has received nothing yet: a piece may take it
-# longer.
+# A member that is slow, or has received nothing yet, is starved after this many seconds, because
+# a single piece may take it longer.
 SLOW_STARVED_S = 10.0
-# A member is not starved before this many pieces should have come at its usual rate. This wait is
-# at most LONGEST_S.
+# A member counts as starved only after the time in which this many pieces should have come at the
+# usual rate, or after LONGEST_S if that is shorter.
 STARVED_PIECES = 4
 LONGEST_S = 30.0
-# A parent withholds data only if it has itself received some within this many seconds.
+# A parent is suspected of not sending only if it received data itself within this many seconds.
 FED_S = 1.5
-# The first host of a chain is tried at the end once it has received for TRIED_AFTER_S, if the rest
-# takes at least TRIED_FOR_S. Both are in seconds of its rate.
+# The first host of a chain is moved to the end, as a test of its speed, once it has received data
+# for TRIED_AFTER_S seconds at its rate, if the rest will take at least TRIED_FOR_S seconds.
 TRIED_AFTER_S = 5.0
 TRIED_FOR_S = 30.0
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The feeds that deliver too little, and the members to blame."""
+    """The connections that deliver too little, and the hosts and sites to blame."""
 
     doubts: tuple[Doubt, ...]
     blame: Blame
-    starved: frozenset[tuple[str, int]]  # (child, stripe)
-    fruitless: frozenset[tuple[str, int]]  # the starved ones that get another parent
+    starved: frozenset[tuple[str, int]]  # (child, stripe) without data
+    fruitless: frozenset[tuple[str, int]]  # those of `starved` that get another parent
 
 
 def judge(plan: FeedPlan, forest: Forest) -> Verdict:
-    """Return the starved and slow feeds of the plan, and the members that are to blame for them."""
+    """Return the connections of the plan that deliver too little, and the hosts to blame."""
     known = {*forest.members, HERE}
     doubts = {
         doubt: None for doubt in plan.doubts if doubt.child in known and doubt.parent in known
@@ -76,7 +76,10 @@ def judge(plan: FeedPlan, forest: Forest) -> Verdict:
 
 
 class _FeedEvaluator:
-    """Compares the feeds of a plan with what they should deliver. `before`: the blame so far."""
+    """Compares what each connection of a plan delivers with what it should deliver.
+
+    `before`: the hosts and sites that are known to be slow so far.
+    """
 
     def __init__(self, plan: FeedPlan, forest: Forest, before: Blame) -> None:
         self._forest, self._members, self._before = forest, forest.members, before
@@ -107,8 +110,11 @@ class _FeedEvaluator:
                 yield child, parent
 
     def _withholds(self, parent: str, intake: Intake, stripe: int, patience_s: float) -> bool:
-        """Return whether the parent has held data that the child lacks for at least
-        `patience_s`."""
+        """Return whether the parent receives data but does not send it on to this child.
+
+        The parent must have received without a break for `patience_s` seconds, or be many bytes
+        ahead.
+        """
         above = self._intake(parent, stripe)
         ahead = above.have_bytes - intake.have_bytes
         is_long = above.flowing_s >= patience_s or ahead >= BEHIND_BYTES
@@ -124,7 +130,7 @@ class _FeedEvaluator:
                     if self._is_full(parent, stripe)
                     else self._intake(parent, stripe).rate or 0.0
                 )
-                # A parent with more children than stripes shares its uplink among them.
+                # A parent with more children than there are stripes has too little uplink for all.
                 due = (
                     rate * self._forest.stripes / max(self._forest.stripes, self._children[parent])
                 )
@@ -136,10 +142,11 @@ class _FeedEvaluator:
                     yield child, parent
 
     def tried(self, doubts: list[Doubt]) -> Iterator[Doubt]:
-        """Yield a doubt that moves the first host of a chain to its end, once.
+        """Yield a Doubt about the first host of a chain, which moves that host to the end, once.
 
-        The first host cannot be compared with others, because all receive at its rate. If it proves
-        as fast as others at the end, its successor is doubted too, so neither is blamed.
+        All other hosts receive at the rate of the first one, so only another position shows whether
+        it is slow. If it is as fast as others at the end, its successor gets a Doubt too, and with
+        two doubts neither host counts as slow.
         """
         heads = [child for child, parent in self._forest.parents[0].items() if parent == HERE]
         of_here = [doubt.child for doubt in doubts if doubt.parent == HERE]
@@ -172,8 +179,10 @@ class _FeedEvaluator:
             yield Doubt(heads[0], HERE)
 
     def _is_dispensable(self, head: str) -> bool:
-        """Return whether another host can be the first, and a host of the same site can feed
-        `head`."""
+        """Return whether the first host of a chain, `head`, can move to the end.
+
+        Another host must take its position, and a host of the same site must be able to send to it.
+        """
         site = self._members[head].site
         last = [
             name
@@ -200,9 +209,9 @@ class _FeedEvaluator:
         return is_slow and ahead - intake.have_bytes >= max(BEHIND_S * due, BEHIND_BYTES)
 
     def _is_settled(self, child: str, parent: str, stripe: int, due: float) -> bool:
-        """Return whether the child has received enough since its last move to be judged.
+        """Return whether the child has had its parent for long enough to be judged.
 
-        No clock is available, so bytes measure the time.
+        No clock is available, so the bytes received since then stand for the time.
         """
         move = self._moves.get((child, stripe))
         if move is None:
@@ -229,6 +238,6 @@ class _FeedEvaluator:
         return self._members[name].is_complete or intake.have_bytes >= intake.wanted_bytes > 0
 
     def _usual_rate(self, stripe: int) -> float:
-        """Return the stripe's median rate, with which children of complete parents are compared."""
+        """Return the median rate in the stripe. Children of complete parents should reach it."""
         rates = [self._intake(child, stripe).rate for child in self._forest.parents[stripe]]
         return median([rate for rate in rates if rate is not None] or [0.0])

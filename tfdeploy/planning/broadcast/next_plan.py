@@ -1,6 +1,6 @@
-"""Updates the feeds of a running broadcast: keeps working feeds and gives orphans a new parent.
+"""Updates the plan of a running broadcast: hosts without a working parent get a new one.
 
-Reads no clock: each member's record says how long it has starved and how fast it receives.
+Reads no clock: the record of each host says how long it has got no data, and its rate.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def next_plan(
 ) -> FeedPlan:
     """Return the changed plan, or the same object if nothing has to change.
 
-    `shut`: (child, parent) pairs that do not reach each other. `out`: members that died or sent
-    wrong pieces; they feed nobody and get no feed.
+    `shut`: (child, parent) pairs that could not connect. `out`: members that died or sent wrong
+    pieces; they neither send nor receive any more.
     """
     known = {member.name: member for member in members if member.name not in out}
     forest = Forest(plan.feeds, plan.stripes, known, shut)
@@ -56,7 +56,7 @@ def next_plan(
 
 
 def _cut(forest: Forest, verdict: Verdict) -> None:
-    """Remove the feeds that may not continue."""
+    """Remove the connections that must end: the parent may not send any more, or sends nothing."""
     for stripe, parent, child in list(forest.feeds()):
         if (parent != HERE and not _holds(forest, verdict, parent, child)) or (
             child,
@@ -70,12 +70,12 @@ def _holds(forest: Forest, verdict: Verdict, parent: str, child: str) -> bool:
         return False
     above, site = forest.members[parent], forest.members[child].site
     is_thin = above.site in verdict.blame.thin and not above.is_complete
-    # A slow member must not be the first host of its site.
+    # A slow host must not be the one through which data enters its site.
     return above.site == site or not (is_thin or child in verdict.blame.slow)
 
 
 def _feeds(plan: FeedPlan, forest: Forest) -> tuple[Feed, ...]:
-    """Return the kept feeds in their order, then the new ones."""
+    """Return the connections that stay, in their order, then the new ones."""
     new = {(stripe, child): parent for stripe, parent, child in forest.feeds()}
     kept = [feed for feed in plan.feeds if new.get((feed.stripe, feed.child)) == feed.parent]
     for feed in kept:
@@ -84,7 +84,10 @@ def _feeds(plan: FeedPlan, forest: Forest) -> tuple[Feed, ...]:
 
 
 def _moves(plan: FeedPlan, forest: Forest, verdict: Verdict) -> tuple[Move, ...]:
-    """Return the last move of each child that is still fed. A starved child counts as moved."""
+    """Return for each child its last change of parent.
+
+    A child that gets no data counts as changed too, so that its wait begins anew.
+    """
     moves = {
         (each.child, each.stripe): each
         for each in plan.moves

@@ -1,7 +1,8 @@
-"""Chooses a parent for each child that has none.
+"""Chooses a parent for each host of a broadcast that has none.
 
-A good parent is of the same site, has room for one more child, is not behind the child, and was
-near it before. Only a host that is itself fed from a source is chosen, so no cycle can arise.
+A good parent is in the same site, has room for one more child, has at least as much data as the
+child, and was among its ancestors before. A parent must itself get its data from a source, so no
+cycle can arise.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from tfdeploy.planning.broadcast.feeds import HERE
 from tfdeploy.planning.broadcast.forest import Forest
 from tfdeploy.planning.broadcast.judge import Verdict
 
-# A parent counts as behind its child if it lacks more than BEHIND_S seconds of their rate, and more
-# than BEHIND_BYTES.
+# A parent counts as behind its child if it lacks more than the child has received in BEHIND_S
+# seconds at the faster one's rate, and more than BEHIND_BYTES.
 BEHIND_S = 3.0
 BEHIND_BYTES = 4 << 20
 # A parent is crowded if its load exceeds its capacity by more than this many children.
@@ -22,10 +23,8 @@ CROWDED = 0.05
 
 
 def place_children(forest: Forest, verdict: Verdict, lone: list[tuple[str, int]]) -> None:
-    """Give each (child, stripe) in `lone` a parent.
-
-    Other children move too if a parent has too many children.
-    """
+    """Give each (child, stripe) in `lone` a parent, and relieve parents of children they have too
+    many of."""
     children = Counter(parent for _, parent, _ in forest.feeds())
     if not lone and max(children.values(), default=0) <= forest.stripes:
         return
@@ -36,7 +35,7 @@ def place_children(forest: Forest, verdict: Verdict, lone: list[tuple[str, int]]
 
 
 class _Placer:
-    """Moves children between parents and keeps account of the parents' loads."""
+    """Gives children to parents, and keeps account of how loaded each parent is."""
 
     def __init__(self, forest: Forest, verdict: Verdict) -> None:
         self._forest, self._members, self._verdict = forest, forest.members, verdict
@@ -59,10 +58,10 @@ class _Placer:
             self._count(parent, child, stripe, 1)
 
     def attach_all(self, children: list[str], stripe: int) -> None:
-        """Attach the children.
+        """Give each of the children a parent.
 
-        Relays come first, those with the most data before the others, because they can feed the
-        rest.
+        Hosts that can send on come first, those with the most data before the others, because the
+        rest can then get data from them.
         """
         if children:
             self._rooted = [
@@ -74,11 +73,10 @@ class _Placer:
             rooted.update(self._forest.below([child], stripe))
 
     def relieve(self, stripe: int) -> None:
-        """Move children of a crowded parent to hosts of their site with room, even if they wait
-        there.
+        """Move children from overloaded parents to hosts of the same site that have room.
 
-        This does not delay the completion of the broadcast. A child that feeds others moves only to
-        a complete host.
+        Even if such a child first has to wait there, the broadcast is not complete later. A child
+        that sends to others moves only to a complete host.
         """
         crowded = [
             child
@@ -99,7 +97,7 @@ class _Placer:
             if able and self._is_crowded(self._forest.parents[stripe][child]):
                 parent = min(able, key=lambda name: self._load[name])
                 self._attach(child, parent, stripe)
-                # The parent is no leaf any more, so it must not move below its own child later.
+                # The parent now has a child, so a later step must not move it below that child.
                 rooted[parent] += 1
 
     def _is_crowded(self, parent: str) -> bool:
@@ -119,9 +117,9 @@ class _Placer:
         )
 
     def _weight(self, child: str, stripe: int) -> float:
-        """Return the share of its parent's uplink that the child uses, at most 1.
+        """Return how much of its parent's uplink the child uses: 1, or less for a slow child.
 
-        A slow child uses less: its rate divided by the usual rate.
+        For a slow child, it is the child's rate divided by the usual rate.
         """
         if child not in self._verdict.blame.slow or not self._usual[stripe]:
             return 1.0
@@ -156,9 +154,10 @@ class _Placer:
         return above.site == site or above.is_complete or above.site not in self._verdict.blame.thin
 
     def _rank(self, name: str, child: str, stripe: int, near: dict[str, int]) -> tuple[float, ...]:
-        """Return a sort key; the lowest is best.
+        """Return a sort key for possible parents; the lowest is the best parent.
 
-        If no host has room, one with few hosts below it is best, because all of these get less.
+        If no host has room, one with few hosts below it is best, because each of those hosts then
+        receives less.
         """
         is_far = self._members[name].site != self._members[child].site
         over = self._load[name] + self._weight(child, stripe) - self._forest.stripes

@@ -1,4 +1,4 @@
-"""Groups the files of a split data set into streams: same rows, same receivers, same source."""
+"""Groups the files of a split data set into streams: files with the same receivers and sender."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Stream:
-    """Rows of the data set that go to all `receivers`.
+    """Files of a data set, by row number in its file list, that go to all `receivers`.
 
-    `lender`: a host that has all of these rows; None: the control machine sends them.
+    `lender`: a host that has all of these files and sends them. None: the control machine sends
+    them.
     """
 
     receivers: tuple[str, ...]
@@ -26,12 +27,12 @@ def streams(
     held: Mapping[str, Sequence[int]],
     origin: str | None = None,
 ) -> list[Stream]:
-    """Return the streams. A row without bytes is not moved.
+    """Return the streams that send each host the files it lacks. An empty file is not sent.
 
-    `wanting`: host -> the rows that it wants. `lacking`: host -> the rows that it lacks. `held`:
-    host -> the rows that it may lend. `origin`: a host that has all rows. A row that several hosts
-    have is lent by the host that lends least. Hosts that want the same rows get them together, so
-    there are few streams.
+    Files are named by their row number in the file list. `wanting`: host -> all files that
+    it should have. `lacking`: host -> the files among them that it has not yet. `held`: host -> the files that it may send.
+    `origin`: a host that has all files. If several hosts have a file, the one that has the fewest
+    bytes to send so far sends it. Hosts that want the same files get them in one stream.
     """
     moved = sorted({row for rows in lacking.values() for row in rows if sizes[row]})
     wanted_by, held_by = _hosts_of(wanting, moved), _hosts_of(held, moved)
