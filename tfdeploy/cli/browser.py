@@ -1,4 +1,4 @@
-"""Open pages in the operator's browser. A secret address never appears on a command line."""
+"""Open pages in the operator's browser, and keep secret addresses off command lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REDIRECT = (
 def open_in_browser(url: str) -> None:
     """Open a page whose address is not secret.
 
-    The browser's command line contains the address, and every user of this machine can read it.
+    The address becomes an argument of the browser, so every user of this machine can read it.
     """
     import webbrowser
 
@@ -34,10 +34,11 @@ def open_in_browser(url: str) -> None:
 def open_secret_url(url: str) -> Iterator[None]:
     """Open a page whose address is secret, through a private file that redirects to the address.
 
-    The file is removed at the end of the block. A browser from a snap or flatpak may be unable to
-    read the file, so the verb also prints the address.
+    The file is removed at the end of the `with` block. A browser from a snap or flatpak may be
+    unable to read the file, so the verb also prints the address.
     """
-    folder = tempfile.mkdtemp(prefix="tfdeploy-", dir=_find_private_folder())  # mode 0700
+    # Mkdtemp sets mode 0700.
+    folder = tempfile.mkdtemp(prefix="tfdeploy-", dir=_find_private_folder())
     try:
         page = Path(folder, "page.html")
         with os.fdopen(os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

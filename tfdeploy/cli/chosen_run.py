@@ -1,4 +1,4 @@
-"""Find the run that a verb is about, and the hosts to ask for it."""
+"""Find the run that a verb is about, and the hosts that the verb asks about the run."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 class LookupScope:
     """The hosts and the job to which a search for runs is limited.
 
-    `inventory`: not limited by --limit and --exclude. It has no hosts if it cannot be read. `job`:
-    the job of the job file.
+    `inventory`: the whole inventory, regardless of --limit and --exclude. If the inventory cannot
+    be read, it has no hosts.
+    `job`: the job of the job file; None if there is none.
     """
 
     flags: CommonFlags
@@ -37,7 +38,7 @@ class LookupScope:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """Return the hosts to ask for runs."""
+        """Return the hosts that --limit and --exclude select, which are asked for runs."""
         return (
             select(self.inventory, self.flags.limit, self.flags.exclude).hosts
             if self.inventory.hosts
@@ -50,10 +51,10 @@ class LookupScope:
         return tuple(host.name for host in self.inventory.hosts if host not in self.hosts)
 
     def select_run_hosts(self, plan: Plan) -> frozenset[str] | None:
-        """Return the hosts of the run that --limit and --exclude select. None: all of them.
+        """Return the hosts of the run that --limit and --exclude select, or None for all its hosts.
 
-        The patterns may name hosts and roles that are only in the plan. Raises UsageError if they
-        select no host.
+        The patterns may name hosts and roles that are only in the plan. Raises UsageError if the
+        patterns select no host.
         """
         if not self.flags.selects_hosts:
             return None
@@ -87,8 +88,9 @@ def _add_run_hosts(plan: Plan, inventory: Inventory) -> Inventory:
 class ChosenRun(NamedTuple):
     """The run that a verb is about.
 
-    `only_hosts`: the selected hosts; None: all. `exit_code`: the most severe exit code among the
-    hosts whose plan cannot be used. Their errors have been printed.
+    `only_hosts`: the hosts that --limit and --exclude select; None: all.
+    `exit_code`: the most severe exit code of the hosts whose copy of the plan cannot be used, else
+    0. The errors of these hosts have been printed.
     """
 
     plan: Plan
@@ -97,10 +99,10 @@ class ChosenRun(NamedTuple):
 
 
 def choose_run(flags: OneRunFlags, fleet: Fleet, *, live_first: bool = False) -> ChosenRun:
-    """Return the run that the flags name, or the newest one of the job.
+    """Return the run that the flags name, or the newest run of the job.
 
-    `live_first`: True to prefer a live run to a newer one that has ended. Prints the errors of
-    hosts whose plan cannot be used.
+    `live_first`: True to prefer a live run to a newer run that has ended. Prints the errors of
+    hosts whose copy of the plan cannot be used.
     """
     scope = read_lookup_scope(flags, flags.run_prefix)
     plan_errors: dict[str, TfdeployError] = {}
@@ -126,10 +128,11 @@ def choose_run(flags: OneRunFlags, fleet: Fleet, *, live_first: bool = False) ->
 
 
 def read_lookup_scope(flags: CommonFlags, run_prefix: str | None = None) -> LookupScope:
-    """Return the hosts and the job to search for runs.
+    """Return the hosts and the job to which a search for runs is limited.
 
-    A broken job file is ignored with a message. A broken inventory is ignored if the store knows
-    the hosts of `run_prefix`. Raises UsageError if no hosts are known.
+    If the job file is invalid, a message says that it is ignored. If the inventory is invalid, it
+    is ignored only if this machine has recorded a run whose id begins with `run_prefix`. Otherwise
+    UsageError is raised.
     """
     job, job_error = None, None
     try:

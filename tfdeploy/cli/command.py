@@ -11,7 +11,7 @@ from tfdeploy.cli.options import Parser, closest_name, is_env_true
 from tfdeploy.cli.verb_table import OTHER_NAMES, VERBS
 from tfdeploy.errors import TfdeployError, UsageError
 
-# Matches a flag that asks for JSON, in the arguments joined by NUL.
+# The pattern finds a flag that asks for JSON. It is applied to the arguments joined by NUL.
 _JSON_FLAG = re.compile(r"(?:\A|\0)(?:--json|--output[=\0]json|-o\0?json)(?:\0|\Z)")
 
 
@@ -26,7 +26,7 @@ def run_command(argv: list[str]) -> int:
     parser.add_argument("--version", action="store_true", help="print the version")
     verbs = parser.add_subparsers(metavar="VERB", parser_class=Parser)
     verb = argv[0] if argv else ""
-    # Importing the arguments of one verb is quicker than importing all.
+    # To import the flags of one verb is quicker than to import the flags of all verbs.
     if verb in VERBS:
         add_verb(verbs, verb, import_module(f"tfdeploy.cli.arguments.{verb}").Flags)
     else:
@@ -51,7 +51,7 @@ def run_command(argv: list[str]) -> int:
 
 
 def _refuse_unknown_verb(verb: str) -> None:
-    """Raise UsageError if `verb` is neither a verb nor a flag that may stand alone."""
+    """Raise UsageError if `verb` is neither a verb nor a flag that needs no verb."""
     if verb.startswith("-") and verb not in ("-h", "--help", "--version"):
         what = f"no verb after {verb}: only common flags may stand before the verb"
         raise UsageError(what, where="tfdeploy", next=f"tfdeploy VERB {verb} ...")
@@ -62,8 +62,8 @@ def _refuse_unknown_verb(verb: str) -> None:
 
 
 def show_command_error(argv: list[str], error: TfdeployError) -> int:
-    """Print the error as text or JSON, as the flags in `argv` request, and return its exit code."""
-    # Imported here because most command lines end without an error.
+    """Print the error as text or JSON, as the flags in `argv` say, and return its exit code."""
+    # Imported only here, because most command lines end without an error.
     from tfdeploy.ui.errors import show_error
 
     before_dashes = _split_at_dashes(argv)[0]
@@ -78,10 +78,7 @@ def _wants_json(argv: list[str]) -> bool:
 
 
 def _split_at_dashes(argv: list[str]) -> tuple[list[str], list[str] | None]:
-    """Return the arguments before and after the first `--`.
-
-    Without a `--`, the second value is None.
-    """
+    """Return the arguments before the first `--`, and those after it, or None without a `--`."""
     if "--" not in argv:
         return argv, None
     dashes = argv.index("--")

@@ -1,4 +1,4 @@
-"""Ask the operator before something is overridden or removed."""
+"""Ask the operator for consent before tfdeploy overrides or removes something."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 def make_confirm(flags: CommonFlags) -> Callable[[str], bool]:
-    """Return a function that asks the operator a question, and remembers the answer.
+    """Return a function that asks the operator a question and remembers the answer.
 
-    With -y, the answer is yes. Otherwise, with --json or without a terminal, the answer is no.
+    With -y, the answer is always yes. Otherwise, with --json or without a terminal, it is always
+    no.
     """
 
     @lru_cache(maxsize=64)

@@ -27,22 +27,23 @@ if TYPE_CHECKING:
     from tfdeploy.model.status.run_status import RunView
     from tfdeploy.transport.protocols import Fleet
 
-# The kinds of recorded events that the dashboard shows. Other kinds are not needed, because the
-# hosts report the state of the run.
+# The recorded events that the dashboard shows are of these kinds. The hosts themselves report
+# everything else about the run.
 _REPLAYED_KINDS = ("task", "host", "note")
 
 
 class LaunchDashboard:
-    """The dashboard of a launch, which opens at the step `start` of the launch.
+    """The dashboard of a launch, which opens when the launch begins its step `start`.
 
-    `show`: gets the events before that step, and all events after `q` was typed.
+    `show`: a function that gets the events before that step, and all events after `q` was typed.
     """
 
     def __init__(self, flags: CommonFlags, run: str, show: Emit) -> None:
         self.flags, self.run, self.show = flags, run, show
         self.board: Dashboard | None = None
         self._stack = ExitStack()
-        # Events to replay: on the dashboard when it opens, or with `show` if the launch fails.
+        # Events that are shown again: on the dashboard when it opens, or with `show` if the launch
+        # fails.
         self._events: list[Event] = []
 
     def __enter__(self) -> LaunchDashboard:
@@ -99,9 +100,12 @@ def show_dashboard(
 ) -> int:
     """Show the run, or its tasks on `only_hosts`, on the whole terminal until the run ends.
 
-    `record`: gets all events. `record_lines`: gets the lines of the tasks. `last_lines`: how many
-    earlier lines of each task are shown. `launch_board`: the dashboard of the launch, whose view is
-    kept. Returns the exit code of the run, or 0 if the operator left with `q`.
+    `record`: a function that gets all events. `record_lines`: a function that gets the lines of the
+    tasks.
+    `last_lines`: how many earlier lines of each task are shown.
+    `launch_board`: the dashboard of the launch; what the operator has chosen on it stays chosen.
+
+    Returns the exit code of the run, or 0 if the operator left with `q`.
     """
     shown_plan = plan if only_hosts is None else _restrict_plan(plan, only_hosts)
     board = Dashboard(
@@ -159,19 +163,16 @@ def show_dashboard(
 
 
 def _run_verb(flags: CommonFlags, argv: Sequence[str]) -> None:
-    """Run another verb of tfdeploy on this terminal, with the -i and -j of this command line."""
+    """Run another verb of tfdeploy on this terminal, with the same -i and -j as this command."""
     file_flags = [("-i", flags.inventory), ("-j", flags.job)]
     files = [word for flag, value in file_flags if value for word in (flag, str(value))]
     command = own_command([argv[0], *files, *argv[1:]])
-    # The verb prints its own errors.
+    # The exit code is not checked, because the verb prints its own errors.
     subprocess.run(command, check=False)
 
 
 def _show_recorded_events(board: Dashboard, plan: Plan) -> None:
-    """Show the events that this machine has recorded.
-
-    They tell of earlier attempts and of the first death, for example.
-    """
+    """Show events that this machine has recorded, such as earlier attempts and the first death."""
     hosts = {host.host for host in plan.hosts}
     for event in open_run_store().events(plan.run):
         if event.kind in _REPLAYED_KINDS and (event.host is None or event.host in hosts):
@@ -185,11 +186,11 @@ def _load_samples(
     try:
         board.begin_with(samples(fleet, plan, only_hosts))
     except TfdeployError:
-        return  # the curves then begin now
+        return  # the curves then have only new samples
 
 
 def _restrict_plan(plan: Plan, only_hosts: frozenset[str]) -> Plan:
-    """Return the plan with only these hosts and their tasks."""
+    """Return the plan with only the hosts in `only_hosts` and the tasks on them."""
     hosts = tuple(host for host in plan.hosts if host.host in only_hosts)
     return replace(
         plan, hosts=hosts, tasks=tuple(task for task in plan.tasks if task.host in only_hosts)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# The name of a group of flags of which a command line may have at most one.
+# A command line may have at most one of the flags in the group with this name.
 ALTERNATIVES = "alternatives"
 
 
@@ -21,11 +21,13 @@ def option(
     more_flags: Any = (),
     **options: Any,
 ) -> Any:
-    """Return a dataclass field whose value is set by the flags `names`.
+    """Return a dataclass field that the flags `names` set.
 
     `env`: a function that takes the field's name and returns the default from the environment, or
-    None. `group`: the title above the flag in the help. `more_flags`: {further flag that sets the
-    same field: its options for add_argument}. `options`: passed to add_argument.
+    None.
+    `group`: the title above the flag in the help.
+    `more_flags`: {further flag that sets the same field: its options for add_argument}.
+    `options`: keyword arguments of add_argument.
     """
     declared = {
         "names": names,
@@ -38,7 +40,7 @@ def option(
 
 
 def switch(*names: str, default: bool = False, **options: Any) -> Any:
-    """Return a dataclass field that a flag without a value sets to `not default`."""
+    """Return a dataclass field that is `default`, or `not default` if its flag is given."""
     return option(*names, default=default, action=f"store_{not default}".lower(), **options)
 
 
@@ -50,7 +52,7 @@ def argument(metavar: str, **options: Any) -> Any:
 def add_declared_arguments(
     parser: argparse.ArgumentParser, record: type[Any], last_group: str = ""
 ) -> None:
-    """Add the flags that the fields of `record` declare. Those of `last_group` come last."""
+    """Add the flags that the fields of `record` declare, those of the group `last_group` last."""
     groups: dict[str | None, Any] = {None: parser}
     declared = [each for each in fields(record) if each.metadata]
     for each in sorted(declared, key=lambda each: each.metadata["group"] == last_group):

@@ -1,4 +1,4 @@
-"""Convert argparse's namespace into one frozen record per verb. No verb uses the namespace.
+"""Convert argparse's namespace into one frozen record per verb. Verbs never see the namespace.
 
 `CommonFlags` has the flags that all verbs share. The record of a verb, in `arguments/`, adds the
 verb's own flags.
@@ -49,20 +49,20 @@ def _default_color(field_name: str) -> str:
 
 
 class VerbFlags:
-    """The base of every verb's record: the text of the verb's help, and what the verb accepts.
+    """The base of every verb's record, with the help texts and with what the verb accepts.
 
-    Each record is a dataclass.
+    Each subclass is a dataclass.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
     description: ClassVar[str]
     usage: ClassVar[str | None] = None
     epilog: ClassVar[str | None] = None
-    # {second verb: (its record, its description)}
+    # {second word of the command, such as `up` in `lab up`: (its record, its description)}
     verbs: ClassVar[Mapping[str, tuple[type[Any], str]]] = {}
-    # Why the verb refuses --limit and --exclude; None if it accepts them.
+    # The reason why the verb refuses --limit and --exclude; None if the verb accepts them.
     no_selection_reason: ClassVar[str | None] = None
-    # True if a command may follow `--`.
+    # True if the operator may write a command after `--`.
     takes_command: ClassVar[bool] = False
 
 
@@ -121,17 +121,17 @@ class CommonFlags(VerbFlags):
 
     @property
     def selects_hosts(self) -> bool:
-        """True if --limit or --exclude is given."""
+        """True if --limit or --exclude is set."""
         return self.limit is not None or self.exclude is not None
 
     @property
     def out(self) -> Terminal:
-        """Return standard output, with colours as --color says."""
+        """Return the terminal of standard output. --color decides about its colours."""
         return self._terminal_of(sys.stdout)
 
     @property
     def err(self) -> Terminal:
-        """Return standard error, with colours as --color says."""
+        """Return the terminal of standard error. --color decides about its colours."""
         return self._terminal_of(sys.stderr)
 
     def _terminal_of(self, stream: TextIO) -> Terminal:
@@ -142,8 +142,9 @@ class CommonFlags(VerbFlags):
     def full_command(self, text: str) -> str:
         """Add the -i and -j of this command line to each tfdeploy command in `text`.
 
-        The operator can then type the commands as they are printed. Values from the environment are
-        not added, because they apply to the next command too.
+        The operator can then type the commands as they are printed. An -i or -j whose value is the
+        one in the environment is not added, because the environment also applies to the next
+        command.
         """
         candidates = (("-i", self.inventory, "inventory"), ("-j", self.job, "job"))
         file_flags = [
@@ -163,7 +164,7 @@ class CommonFlags(VerbFlags):
         )
 
     def next_commands(self, results: Mapping[str, object]) -> list[str]:
-        """Return the commands to type next, from the errors among the results of hosts."""
+        """Return the commands to type next, which the errors in `results` suggest."""
         from tfdeploy.errors import TfdeployError
         from tfdeploy.model.text.nexts import fold_nexts
 
@@ -179,7 +180,7 @@ class CommonFlags(VerbFlags):
 class OneRunFlags(CommonFlags):
     """The flags of a verb that is about one run.
 
-    `run_prefix`: the run's id, or a unique prefix of it.
+    `run_prefix`: the run's id, or a unique prefix of the id. None: the newest run of the job.
     """
 
     run_prefix: str | None = argument("RUN", nargs="?", help=RUN_HELP)
@@ -199,9 +200,9 @@ F = TypeVar("F", bound=VerbFlags)
 def add_verb(
     subparsers: Any, name: str, record: type[VerbFlags], description: str | None = None
 ) -> None:
-    """Add the parser of a verb, and of its own verbs if it has any.
+    """Add the parser of a verb. A verb such as `lab` gets one parser for each of its second words.
 
-    The parser's namespace gets `read`: a function that makes the verb's record.
+    `parse_args` stores the function `read` in the namespace; it makes the verb's record.
     """
     text = description or record.description
     formatter = argparse.RawDescriptionHelpFormatter if "\n" in text else argparse.HelpFormatter
@@ -245,9 +246,9 @@ def make_flags(
 
 
 def read_common_flags(argv: Sequence[str]) -> CommonFlags:
-    """Return the common flags in `argv`, which may be of any verb.
+    """Return the common flags in `argv`, whatever its verb is.
 
-    If they are invalid, return the defaults.
+    If the common flags are invalid, return their defaults.
     """
     try:
         return make_flags(CommonFlags, "tfdeploy", _common_parser().parse_known_args(argv)[0], None)
@@ -262,9 +263,9 @@ def _common_parser() -> Parser:
 
 
 def move_verb_first(argv: list[str]) -> list[str]:
-    """Return `argv` with the common flags before the verb moved behind it.
+    """Return `argv` with its verb first. Common flags before the verb are moved behind the verb.
 
-    `argv` is returned unchanged if it begins with an unknown flag.
+    `argv` is returned unchanged if a flag before the verb is unknown.
     """
     takes_value = {
         flag: action.nargs != 0
@@ -274,7 +275,7 @@ def move_verb_first(argv: list[str]) -> list[str]:
     index = 0
     while index < len(argv) and argv[index].startswith("-"):
         flag, equals, _ = argv[index].partition("=")
-        # A short flag with its value in the same argument, such as -iFILE.
+        # True for a short flag that has its value in the same argument, such as -iFILE.
         has_joined_value = (
             not flag.startswith("--") and takes_value.get(flag[:2], False) and len(argv[index]) > 2
         )
@@ -287,7 +288,7 @@ def move_verb_first(argv: list[str]) -> list[str]:
 def _refuse_host_selection(reason: str, prog: str, values: dict[str, object]) -> None:
     """Raise UsageError if --limit or --exclude is set, on the command line or in the environment.
 
-    In the environment, they are allowed for verbs that ask no host.
+    A verb that asks no host ignores the values in the environment.
     """
     for flag in ("limit", "exclude"):
         exported = env_default(flag)

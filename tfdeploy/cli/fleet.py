@@ -1,4 +1,4 @@
-"""Open sessions to the hosts, and name the operator to them."""
+"""Open sessions to the hosts, and tell the hosts who the operator is."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def begin_dialling(hosts: Iterable[Host]) -> None:
-    """Start connecting to the hosts before the modules that use the connections are imported.
+    """Start the TCP connections to the hosts now, before the SSH libraries are imported.
 
-    The import takes as long as some hosts take to answer.
+    The imports take about as long as some hosts take to answer.
     """
     from tfdeploy.transport.ssh import early
 
@@ -30,9 +30,9 @@ def begin_dialling(hosts: Iterable[Host]) -> None:
 
 @contextmanager
 def open_fleet(flags: CommonFlags, bwlimit: int | None = None) -> Iterator[SshFleet]:
-    """Yield a fleet, and close it at the end.
+    """Yield a fleet, which is closed at the end of the `with` block.
 
-    `bwlimit`: bytes per second for each host. None: the host's own setting counts.
+    `bwlimit`: bytes per second for each host. None: the inventory's `bwlimit` of the host applies.
     """
     from tfdeploy.transport.fleet import SshFleet
 
@@ -46,12 +46,12 @@ def open_fleet(flags: CommonFlags, bwlimit: int | None = None) -> Iterator[SshFl
 
 
 def show_notice(host: str, text: str) -> None:
-    """Print a notice about a host on stderr, for verbs whose view does not show notices."""
+    """Print a notice about a host on stderr, for verbs whose event view does not show notices."""
     print(f"[{host}] {text}", file=sys.stderr, flush=True)
 
 
 def operator_name() -> str:
-    """Return user@machine, which `tfdeploy audit` and `tfdeploy runs` show."""
+    """Return user@machine of the operator, which `tfdeploy audit` and `tfdeploy runs` show."""
     return f"{_user_name()}@{socket.gethostname()}"
 
 

@@ -1,8 +1,8 @@
 """Handle Ctrl-C, SIGTERM and SIGHUP while something can be rolled back.
 
-The first signal starts the rollback. The second Ctrl-C or SIGTERM prints what a third one does: it
-ends tfdeploy and leaves the rollback to the hosts. A closed terminal sends SIGHUP several times, so
-later SIGHUPs are ignored.
+The first signal starts the rollback. The second Ctrl-C or SIGTERM prints what a third one would do.
+The third one ends tfdeploy and leaves the rollback to the hosts. A SIGHUP counts only if it is the
+first signal, because a closed terminal sends SIGHUP several times.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Signalled(KeyboardInterrupt):
-    """A KeyboardInterrupt that makes the process end by the signal that it received."""
+    """A KeyboardInterrupt for SIGTERM or SIGHUP, a signal by which the process will end itself."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.strsignal(number))
@@ -39,9 +39,9 @@ class Signalled(KeyboardInterrupt):
 def interruptible_once(second_message: str = ROLLING_BACK) -> Iterator[None]:
     """Raise KeyboardInterrupt on the first signal and print `second_message` on the second one.
 
-    This works in the main thread only. A signal that was ignored before (by `nohup`, for example)
-    stays ignored. If the block suppresses the interrupt, it is raised again at the end of the
-    block.
+    The function works in the main thread only. A signal that was ignored before (by `nohup`, for
+    example) stays ignored. If the `with` block suppresses the KeyboardInterrupt, it is raised again
+    at the end of the block.
     """
     received = 0
     first: KeyboardInterrupt | None = None
@@ -52,7 +52,8 @@ def interruptible_once(second_message: str = ROLLING_BACK) -> Iterator[None]:
             return
         received += 1
         if received == 2:
-            # The terminal may be gone. `print` is not safe here: the handler may interrupt a print.
+            # OSError: the terminal may be gone. `print` is not safe, because this handler may
+            # interrupt a print.
             with suppress(OSError):
                 os.write(sys.stderr.fileno(), f"{second_message}\n".encode())
             return
@@ -69,18 +70,19 @@ def interruptible_once(second_message: str = ROLLING_BACK) -> Iterator[None]:
         if first is not None:
             raise first
     finally:
-        # After an interrupt, the process only reports it and ends, so further signals are ignored.
+        # After an interrupt, the process only prints a message and ends, so it ignores further
+        # signals.
         for number, handler in old_handlers.items():
             signal.signal(number, signal.SIG_IGN if received else handler)
 
 
 def end_interrupted(interrupt: KeyboardInterrupt) -> int:
-    """Print that the process was interrupted, and return 130, the exit code.
+    """Print that the process was interrupted, and return the exit code 130.
 
-    A process that received SIGTERM or SIGHUP ends by that signal instead.
+    After SIGTERM or SIGHUP, do not return: end the process by that signal.
     """
     if threading.current_thread() is threading.main_thread():
-        # A second Ctrl-C must not turn the exit code 130 into a death by signal.
+        # The exit code must stay 130 even if a second Ctrl-C comes now.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(OSError):  # the terminal may be gone
         print("interrupted", file=sys.stderr, flush=True)
@@ -90,7 +92,7 @@ def end_interrupted(interrupt: KeyboardInterrupt) -> int:
 
 
 def _end_by_signal(number: int) -> NoReturn:
-    """End this process by the signal, so that its parent sees which signal it was."""
+    """End this process by the signal `number`, so that its parent sees which signal ended it."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
     os._exit(128 + number)  # reached only if the signal is blocked

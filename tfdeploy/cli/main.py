@@ -1,4 +1,4 @@
-"""Run `tfdeploy VERB ...`, and turn its error into a message and an exit code."""
+"""Run `tfdeploy VERB ...`. An error becomes a message and an exit code."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tfdeploy.errors import TfdeployError
 def program() -> NoReturn:
     """Run the installed command `tfdeploy`, and exit as soon as `main` has returned.
 
-    The exit neither waits for threads nor tears down the interpreter. With six hundred modules,
-    that would take a fifth of the time of a quick verb.
+    The exit neither waits for threads nor tears down the interpreter. With six hundred loaded
+    modules, the teardown would take a fifth of the time of a quick verb.
     """
     _drop_relative_path_entries()
     code = main()
@@ -34,24 +34,24 @@ def program() -> NoReturn:
 
 
 def _drop_relative_path_entries() -> None:
-    """Remove the relative entries of PATH.
+    """Remove the relative folders from PATH.
 
-    So ssh, git and rsync are never taken from the current folder.
+    ssh, git and rsync are then never started from the current folder.
     """
     entries = os.environ.get("PATH", "").split(os.pathsep)
     if not all(map(os.path.isabs, entries)):
         absolute_path = os.pathsep.join(filter(os.path.isabs, entries))
-        # Without PATH, the system's default folders are searched. An empty PATH would mean the
-        # current folder.
+        # The system searches its default folders if PATH is unset. With an empty PATH, it would
+        # search the current folder.
         os.environ.pop("PATH", None)
         if absolute_path:
             os.environ["PATH"] = absolute_path
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code, as listed in tfdeploy/errors.py.
+    """Run the command line and return one of the exit codes that errors.py lists.
 
-    Only a bug prints a traceback (exit code 70).
+    A traceback is printed only for a bug in tfdeploy (exit code 70).
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -99,9 +99,9 @@ def _run_verb(arguments: list[str]) -> int:
 
 
 def _drop_unwritten_output() -> None:
-    """Drop output that cannot be written.
+    """Flush stdout. If that fails, drop the rest of the output.
 
-    Otherwise the interpreter would write it again at exit and print a second message.
+    Otherwise the interpreter would write the rest again at exit and print a second message.
     """
     try:
         sys.stdout.flush()
@@ -112,7 +112,7 @@ def _drop_unwritten_output() -> None:
 def _silence_stdout() -> None:
     """Redirect stdout to /dev/null.
 
-    Otherwise the interpreter would print an error at exit about the output that is still buffered.
+    Otherwise the interpreter would try to write the buffered output at exit, and print an error.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 

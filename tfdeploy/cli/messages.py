@@ -1,4 +1,4 @@
-"""Print messages about hosts on stderr, for several verbs."""
+"""Print messages about hosts on stderr. Several verbs use them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def show_errors(flags: CommonFlags, errors: Mapping[str, TfdeployError], prefix: str = "") -> None:
-    """Print the errors of hosts, each after `prefix`, and what to type next."""
+    """Print `prefix` and the error of each host, then the commands to type next."""
     for host, error in errors.items():
         print_message(f"[{host}] {prefix}{clean(error.what)}")
     show_next(flags.err, flags.next_commands(errors))
@@ -26,7 +26,7 @@ def show_errors(flags: CommonFlags, errors: Mapping[str, TfdeployError], prefix:
 def unasked_hosts(plan: Plan, only_hosts: Collection[str] | None) -> list[str]:
     """Return the names of the run's hosts that are not in `only_hosts`.
 
-    None: the verb asks all hosts, so the result is empty.
+    The result is empty if `only_hosts` is None, because the verb then asks all hosts.
     """
     return [
         host.host for host in plan.hosts if only_hosts is not None and host.host not in only_hosts
@@ -34,9 +34,9 @@ def unasked_hosts(plan: Plan, only_hosts: Collection[str] | None) -> list[str]:
 
 
 def show_unasked(flags: CommonFlags, hosts: Iterable[str], purpose: str = "") -> None:
-    """Print which hosts --limit and --exclude left out, so that nobody believes they were verified.
+    """Print that the verb did not ask `hosts`, because --limit and --exclude left them out.
 
-    `purpose`: the purpose of asking the hosts, such as " for a newer keep".
+    `purpose`: what the verb asks hosts for, such as " for a newer keep".
     """
     names = tuple(hosts)
     if names and not flags.quiet:

@@ -16,7 +16,8 @@ from tfdeploy.model.text.units import bytes_of, rate_of, seconds_of
 
 V = TypeVar("V")
 
-# The least difflib ratio of a suggestion. That of mdoe and mode is 0.75, that of deep and mode 0.5.
+# A name is suggested from this difflib ratio on. The ratio of mdoe and mode is 0.75, and that of
+# deep and mode is 0.5.
 _MIN_SIMILARITY = 0.75
 _CONSENT_FLAGS = (
     "--everything",
@@ -33,7 +34,7 @@ _VERBS_WITH_COMMAND = ("exec", "launch")
 
 
 class Parser(argparse.ArgumentParser):
-    """An argparse parser that raises UsageError, with the nearest match for an unknown flag."""
+    """An argparse parser that raises UsageError, and suggests a flag similar to an unknown one."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("allow_abbrev", False)
@@ -55,7 +56,7 @@ class Parser(argparse.ArgumentParser):
     ) -> NoReturn:
         """Raise UsageError for arguments that argparse did not recognise.
 
-        The error names the nearest flag. `after_dashes`: the arguments after `--`.
+        The error names the most similar flag. `after_dashes`: the arguments after `--`.
         """
         if self.prog.split()[-1] in _VERBS_WITH_COMMAND and not unknown_args[0].startswith("-"):
             command_line = f"{self.prog} -- {shlex.join(unknown_args)}"
@@ -103,8 +104,7 @@ def unknown_choice_error(
 def closest_name(word: str, known: Iterable[str]) -> str | None:
     """Return the name in `known` that is most similar to `word`, or None.
 
-    If none is similar enough, return the only name that begins with `word`, if there is exactly
-    one.
+    If no name is similar enough, but exactly one name begins with `word`, that name is returned.
     """
     names = {each.lstrip("-"): each for each in known}
     bare_word = word.lstrip("-")
@@ -117,7 +117,7 @@ def closest_name(word: str, known: Iterable[str]) -> str | None:
 def is_consent_flag(flag: str) -> bool:
     """True for a flag that answers a question or overrides a refusal.
 
-    Such a flag is never suggested for a misspelt flag.
+    Error messages never suggest such a flag for a misspelt flag.
     """
     return flag in _CONSENT_FLAGS or flag.startswith("--allow-")
 
@@ -135,9 +135,9 @@ def is_env_true(flag: str) -> bool:
 def integer_reader(
     description: str, minimum: int = 0, maximum: int = sys.maxsize
 ) -> Callable[[str], int]:
-    """Return a parser of integers from `minimum` to `maximum`.
+    """Return a function that parses an integer from `minimum` to `maximum`.
 
-    It raises ArgumentTypeError for any other text: "... is not DESCRIPTION".
+    For any other text, the function raises ArgumentTypeError: "... is not `description`".
     """
 
     def read(text: str) -> int:
@@ -149,9 +149,9 @@ def integer_reader(
 
 
 def _explain_value_error(read: Callable[[str], V]) -> Callable[[str], V]:
-    """Return a function like `read` whose errors argparse shows.
+    """Return a function like `read` that raises ArgumentTypeError instead of ValueError.
 
-    It raises ArgumentTypeError instead of ValueError.
+    argparse prints the text of an ArgumentTypeError, but not that of a ValueError.
     """
 
     def read_or_explain(text: str) -> V:

@@ -1,4 +1,4 @@
-"""Load the job file and the inventory that the command line and the current folder select."""
+"""Load the job file and the inventory, which the command line or the current folder determines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 def load_job(flags: CommonFlags) -> Job:
     """Return the job of the job file.
 
-    Raises ConfigError, also if there is no job file, and Refused if another user can change it.
+    Raises ConfigError for an invalid or missing job file, and Refused if another user can change
+    it.
     """
     return _load_found_job(flags, config.find_job(flags.job, Path.cwd()))
 
@@ -40,7 +41,7 @@ def load_job_if_any(flags: CommonFlags) -> Job | None:
 
 
 def _load_found_job(flags: CommonFlags, job_file: FoundFile) -> Job:
-    """Return the job of this file. Prints the path of a file that is not in the current folder."""
+    """Return the job of `job_file`. Print its path if it was found outside the current folder."""
     if not job_file.named and job_file.path.parent != Path.cwd():
         _print_file_used(flags, f"job: {os.path.relpath(job_file.path)}")
     refuse_files_of_others(
@@ -60,15 +61,15 @@ def load_whole_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
 
 
 def load_project_inventory(flags: CommonFlags) -> Inventory:
-    """Return the selected hosts of the inventory, which the job file may name."""
+    """Return the selected hosts of the inventory. The job file may name the inventory file."""
     return load_selected_inventory(flags, load_job_if_any(flags))
 
 
 def find_inventory_file(flags: CommonFlags, job: Job | None) -> Path:
     """Return the path of the inventory.
 
-    Prints the path if neither the command line nor the current folder makes it obvious. Raises
-    ConfigError and Refused.
+    Prints the path if the file was found outside the current folder, or if another inventory is not
+    used. Raises ConfigError and Refused.
     """
     job_file = config.find_job(flags.job, Path.cwd()) if job else None
     file = config.find_inventory(
@@ -82,7 +83,7 @@ def find_inventory_file(flags: CommonFlags, job: Job | None) -> Path:
 
 
 def _describe_unused_file(file: FoundFile) -> str:
-    """Return which other inventory is not used and why, or "" if there is no other one."""
+    """Return a text about the inventory that is not used, or "" if there is no such inventory."""
     if file.unused is None:
         return ""
     unused = f"{os.path.relpath(file.unused)} is not used"
@@ -94,10 +95,10 @@ def _describe_unused_file(file: FoundFile) -> str:
 
 
 def refuse_files_of_others(file: FoundFile, naming_flags: str) -> None:
-    """Raise Refused if another user can change a file that tfdeploy has searched for.
+    """Raise Refused if another user can change a file that tfdeploy found by itself.
 
-    For a file that the operator named, only a warning is printed. `naming_flags`: the flags that
-    name the file, which the error suggests.
+    If the operator named the file, only a warning is printed. `naming_flags`: the flags that name
+    the file. The error suggests to repeat the command with them.
     """
     exposure = find_exposure(file.path)
     if exposure is None:
@@ -116,9 +117,10 @@ def refuse_files_of_others(file: FoundFile, naming_flags: str) -> None:
 
 
 def _suggest_inventory_flag(flags: CommonFlags, job_file: FoundFile) -> str:
-    """Return " -i PATH" of the project's inventory if other users can change it, else "".
+    """Return " -i PATH" of the project's inventory if another user can change it, else "".
 
-    The next command must then name the inventory too. "" also if the command line names a file.
+    The suggested command must then name the inventory too. "" is also returned if the command line
+    names the job file or the inventory.
     """
     if job_file.named or flags.inventory:
         return ""

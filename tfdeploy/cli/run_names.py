@@ -10,12 +10,12 @@ from tfdeploy.model.inventory import NAME
 
 
 def make_run_id(job: str, now: float) -> str:
-    """Return <job>-<UTC yyyymmdd-hhmmss>-<4 hex digits>."""
+    """Return a new id: <job>-<UTC yyyymmdd-hhmmss>-<4 hex digits>."""
     return f"{job}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{os.urandom(2).hex()}"
 
 
 def check_run_name(name: str) -> str:
-    """Return the name if it is valid for a run. Raises UsageError otherwise."""
+    """Return the name if it may be the name of a run. Raises UsageError otherwise."""
     if not NAME.match(name):
         raise UsageError(
             f"{name!r} cannot name a run",

@@ -1,7 +1,8 @@
-"""Serve a page on loopback, under a path that only the operator knows.
+"""Serve a page on loopback, under a secret random path.
 
-A request makes the page again if it is older than MAX_AGE_S. A page of another site cannot read the
-served page: it does not know the path, and requests with another host name are refused.
+A page that is older than MAX_AGE_S is made again at the next request. Pages of other sites cannot
+read the served page, because they do not know its path, and because requests with another host name
+are refused.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from tfdeploy.errors import TfdeployError
 MAX_AGE_S = 5.0
 PATH_BYTES = 16  # random bytes in the path
 REQUEST_TIMEOUT_S = 10.0  # a connection that is silent for this long is closed
-# Each connection needs a thread, and any user of this machine can connect.
+# Each connection needs a thread, and any user of this machine can open connections.
 MAX_CONNECTIONS = 128
 
 
 class ServedPage(ThreadingHTTPServer):
-    """A server of one page.
+    """An HTTP server of one page.
 
-    `make_page` returns the page's HTML and may raise TfdeployError. The constructor raises OSError
+    `make_page`: returns the page's HTML; it may raise TfdeployError. The constructor raises OSError
     if the port is in use.
     """
 
@@ -41,19 +42,19 @@ class ServedPage(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}{self.path}"
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Wait for a free connection slot.
+        """Wait until fewer than MAX_CONNECTIONS connections are open.
 
-        If the other connections send nothing, a slot becomes free after at most REQUEST_TIMEOUT_S.
+        Connections that send nothing are closed after REQUEST_TIMEOUT_S seconds, so the wait ends.
         """
         return self._connection_slots.acquire()
 
     def shutdown_request(self, request: Any) -> None:
-        """Close the connection and free its slot."""
+        """Close the connection, so that another one may open."""
         super().shutdown_request(request)
         self._connection_slots.release()
 
     def text(self) -> bytes:
-        """Return the page in UTF-8. It is made again if it is too old. Raises TfdeployError."""
+        """Return the page in UTF-8, made at most MAX_AGE_S seconds ago. Raises TfdeployError."""
         with self._lock:
             if not self._page or time.monotonic() - self._made_at > MAX_AGE_S:
                 self._page = self._make_page().encode("utf-8", "replace")
@@ -90,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Print nothing."""
+        """Print nothing, instead of a line for each request."""
 
     def version_string(self) -> str:
         return "tfdeploy"

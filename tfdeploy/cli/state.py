@@ -21,7 +21,7 @@ def state_folder() -> Path:
 
 
 def tree_cache_folder() -> Path:
-    """Return the folder that caches the hashes of code and wheels between commands."""
+    """Return the folder in which one command stores hashes of code and wheels for the next one."""
     return state_folder() / "trees"
 
 

@@ -1,4 +1,4 @@
-"""List the verbs of the command line, for the parser and for the flags."""
+"""List the verbs of the command line and their descriptions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERBS = {
     "lab": "start and stop a throw-away cluster on this machine",
     "docs": "print the reference of the two files",
 }
-# {verb of another tool: the verb of tfdeploy to suggest, which may have flags}
+# {verb of another tool: what to suggest instead: a verb of tfdeploy, perhaps with flags}
 OTHER_NAMES = {
     "attach": "status --watch",
     "cancel": "stop",
@@ -43,5 +43,5 @@ OTHER_NAMES = {
     "up": "launch",
     "watch": "status --watch",
 }
-# The verbs that read no inventory and contact no host.
+# These verbs read no inventory and contact no host.
 NO_FILES = ("docs", "init", "lab")

@@ -1,4 +1,4 @@
-"""Make the views with which verbs show events."""
+"""Make the views, which show events to the operator."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def make_transfer_view(flags: CommonFlags) -> SyncView:
 
 @contextmanager
 def open_transfer(flags: CommonFlags, bwlimit: int | None) -> Iterator[tuple[SshFleet, Emit]]:
-    """Yield a fleet, and a view that shows what the fleet sends and waits for."""
+    """Yield a fleet, and a view that shows transfers and what the fleet waits for."""
     with open_fleet(flags, bwlimit) as fleet, make_transfer_view(flags) as emit:
         fleet.on_notice = notices_to(emit)
         yield fleet, emit
 
 
 def make_launch_view(flags: CommonFlags) -> Emit:
-    """Return a view of a launch, with one line per event.
+    """Return a view that shows a launch with one line per event.
 
-    On a terminal, it shows progress bars while code and data are sent.
+    On a terminal, the view shows progress bars while code and data are sent.
     """
     plain, on_terminal = make_plain_view(flags), flags.err.width is not None
     bars: list[SyncView] = []

@@ -1,6 +1,6 @@
 """Write a page to a file, completely or not at all.
 
-An existing file is replaced only if the operator asked for that.
+An existing file is replaced only if the operator asked to overwrite it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def check_page_target(target: Path, overwrite: bool) -> None:
 
 
 def write_page(target: Path, html: str, overwrite: bool) -> None:
-    """Write the page, readable by this user alone, because it contains lines of logs.
+    """Write the page with mode 0600, because it contains lines of logs.
 
-    Raises UsageError, also if the file exists by now and `overwrite` is false.
+    Raises UsageError, for example if the file has been created meanwhile and `overwrite` is false.
     """
     try:
         check_page_target(target, overwrite)

@@ -1,6 +1,6 @@
 """Run `tfdeploy audit`: show who did what on the hosts, and what is left on them.
 
-It changes nothing.
+The verb changes nothing on the hosts.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def run(flags: Flags) -> int:
 def _find_subject(
     flags: Flags, fleet: Fleet
 ) -> tuple[Subject, tuple[Host, ...], UsageError | None]:
-    """Return what to audit, the hosts to ask, and the error if the run has no plan.
+    """Return (what to audit, the hosts to ask, the error if the run has no plan else None).
 
-    A run that was rolled back has no plan. The audit logs of the hosts contain its whole id.
+    A run that was rolled back has no plan. The hosts' audit logs list it by its whole id.
     """
     if flags.run_prefix is None:
         return Subject(), load_project_inventory(flags).hosts, None

@@ -45,11 +45,11 @@ def run(flags: Flags) -> int:
 
 
 def _describe_launch(job: Job, inventory: Inventory, all_hosts: Inventory) -> Launch:
-    """Return a launch that is never started.
+    """Return the launch for which `check` makes a plan. The launch is never started.
 
-    Its plan shows which ports and how many tasks each host would have.
+    The plan shows which ports and how many tasks each host would have.
     """
-    # A launch refuses these cases without the options. A check must report them.
+    # Without these two options, planning raises an error in cases that a check must report.
     options = Options(allow_public=True, allow_open=True)
     identity = (time.time(), operator_name(), lock_holder())
     return Launch(
@@ -64,7 +64,7 @@ def _describe_launch(job: Job, inventory: Inventory, all_hosts: Inventory) -> La
 
 
 def _show_checks(flags: Flags, hosts: list[CheckedHostRow], links: list[LinkRow]) -> None:
-    """Print the checks, with fixes that the operator can type as they are printed."""
+    """Print the checks. The fixes in them are commands that the operator can type as they are."""
     for host in hosts:
         for each in host["checks"]:
             each["fix"] = flags.full_command(each["fix"]) if each["fix"] else None

@@ -1,4 +1,4 @@
-"""Run `tfdeploy clean`: show what no run needs any more, ask, and remove it."""
+"""Run `tfdeploy clean`: show what no run needs any more, ask for consent, and remove it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
     _Rows = dict[str, list[CleanRow]]
 
-# The key of this machine's rows. No host has this name, because names of hosts contain no blank.
+# The key of the control machine in `rows`. No host has this name, because names of hosts contain no
+# blank.
 THIS_MACHINE = "this machine"
 
 
@@ -89,7 +90,7 @@ def run(flags: Flags) -> int:
 
 
 def _refuse_unusable_flags(flags: Flags) -> None:
-    """Raise UsageError for flags that exclude each other, or if nobody can answer the question."""
+    """Raise UsageError for contradictory flags, or if no terminal can show the question."""
     conflicting = [name for name in ("newest", "older", "data") if getattr(flags, name)]
     if flags.everything and conflicting:
         raise UsageError(
@@ -105,7 +106,7 @@ def _refuse_unusable_flags(flags: Flags) -> None:
 
 
 def _confirmed_command(flags: Flags) -> str:
-    """Return the command for the same hosts that also answers the question of --everything."""
+    """Return a command with the same --limit and --exclude that pipes the confirmation to clean."""
     limits = [
         word
         for name in ("limit", "exclude")
@@ -117,7 +118,7 @@ def _confirmed_command(flags: Flags) -> str:
 
 
 def _ask_for_consent(flags: Flags) -> None:
-    """Ask whether to remove. Raises UsageError if the operator does not agree."""
+    """Ask for consent to the removal. Raises UsageError if the operator does not agree."""
     if flags.everything:
         question = f"All of it is removed, checkpoints in `keep` too. Type {CONFIRMATION_WORD}"
         if ask(f"{question} to continue:") != CONFIRMATION_WORD:
@@ -130,9 +131,9 @@ def _ask_for_consent(flags: Flags) -> None:
 
 
 def _make_rows(items: Mapping[str, Iterable[CleanItem]], record_sizes: Mapping[str, int]) -> _Rows:
-    """Return the rows of each host, and those of this machine's records.
+    """Return {host: rows}: a row for each item to remove, and one for each run recorded here.
 
-    `record_sizes`: {run: bytes}.
+    `record_sizes`: {run: bytes of its record on this machine}.
     """
     rows = {
         host: [copy_fields(CleanRow, item) for item in host_items]
@@ -152,7 +153,7 @@ def _format_total_size(rows: _Rows) -> str:
 def _show_removable(
     flags: Flags, removable: Candidates, local_records: LocalRuns, rows: _Rows
 ) -> None:
-    """Print what would be removed, what stays and why, and the errors of hosts."""
+    """Print what would be removed, what is not removed and why, and the errors of hosts."""
     show_errors(flags, removable.errors)
     if flags.json:
         return

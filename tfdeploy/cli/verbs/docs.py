@@ -1,6 +1,6 @@
-"""Run `tfdeploy docs`: print the reference of the two files, or a JSON Schema.
+"""Run `tfdeploy docs`: print the reference of the job file and the inventory, or a JSON Schema.
 
-The reference is made from the tables that also validate the files.
+The reference is made from the tables that also validate the two files.
 """
 
 from __future__ import annotations

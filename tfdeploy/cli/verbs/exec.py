@@ -1,4 +1,4 @@
-"""Run `tfdeploy exec`: run a command on every host at once, and fold equal outputs."""
+"""Run `tfdeploy exec`: run a command on every host at once, and print equal outputs only once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Run `tfdeploy fetch`: copy checkpoints, files and logs of a run to this machine.
 
-With --onto, it copies `keep` to another host instead.
+With --onto, the verb copies `keep` (the kept checkpoints) to another host instead.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def run(flags: Flags) -> int:
 
 
 def _selected_parts(flags: Flags) -> tuple[str, ...]:
-    """Return the parts that the command line names. Without any, return all parts."""
+    """Return what to fetch (keep, files, logs): what the command line names, or all of it."""
     return tuple(part for part in PARTS if getattr(flags, part)) or PARTS
 
 
@@ -89,7 +89,7 @@ def _refuse_flags_beside_onto(flags: Flags) -> None:
 def _make_default_folder() -> Path:
     """Create the folder ./fetched and return it. Raises Refused.
 
-    Its .gitignore prevents that a sync sends the folder as code.
+    The folder gets a .gitignore, so that no sync sends it as code.
     """
     folder = Path("fetched")
     try:
@@ -103,9 +103,9 @@ def _make_default_folder() -> Path:
 
 
 def _is_new_or_empty(folder: Path) -> bool:
-    """True if the folder has no files.
+    """True if the folder is missing or empty.
 
-    Existing files may be code, which a .gitignore must not hide.
+    If it is neither, its files may be code, which a .gitignore would hide from a sync.
     """
     try:
         return not any(folder.iterdir())

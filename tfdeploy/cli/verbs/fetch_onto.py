@@ -1,4 +1,4 @@
-"""Run `tfdeploy fetch --keep --onto HOST`: copy the newest keep of a job to another host."""
+"""Run `tfdeploy fetch --keep --onto HOST`: copy the newest kept checkpoints of a job to a host."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def copy_keep_onto(flags: Flags, host: str) -> int:
-    """Copy the newest keep to `host`, and return the exit code.
+    """Copy the newest kept checkpoints of the job to `host`, and return the exit code.
 
-    As for a launch, the job file and the inventory must exist.
+    Both the job file and the inventory must exist, as for a launch.
     """
     job = load_job(flags)
     whole_inventory = load_whole_inventory(flags, job)

@@ -1,6 +1,6 @@
 """Run `tfdeploy init`: write a commented tfdeploy.yaml and inventory to a folder.
 
-It asks questions only on a terminal, and overwrites no file.
+The verb asks questions only on a terminal, and overwrites no file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tfdeploy.model.output.printed import InitAnswer
 
 JOB_FILE = "tfdeploy.yaml"
-# Addresses reserved for documentation: no host has them.
+# No host has these addresses, which are reserved for documentation.
 EXAMPLE_HOSTS = "192.0.2.10,192.0.2.11"
 _FIRST_COMMANDS = "tfdeploy check, tfdeploy launch --dry-run"
 _HOST_PATTERN = re.compile(
@@ -85,7 +85,7 @@ def run(flags: Flags) -> int:
 
 
 def _print_used_inventory(flags: Flags, path: Path) -> None:
-    """Print which existing inventory is used instead of a new one.
+    """Print that `path` is used as the inventory, so that no new inventory is written.
 
     Raises UsageError, ConfigError.
     """
@@ -113,10 +113,10 @@ def _ask_or_default(
     default: str,
     check_and_format: Callable[[str], str],
 ) -> str:
-    """Return the checked value from the command line, else from the operator, else the default.
+    """Return the value from the command line, else the operator's answer, else the default.
 
-    After an invalid answer the question is asked again, until the terminal's input ends. Raises
-    UsageError.
+    `check_and_format` checks the value. After an invalid answer the question is asked again, until
+    the terminal's input ends. Raises UsageError.
     """
     if (
         value is not None
@@ -137,7 +137,7 @@ def _ask_or_default(
 
 
 def _make_inventory_text(text: str) -> str:
-    """Return the text of the inventory with these hosts. Raises UsageError."""
+    """Return the text of an inventory with the hosts of a --hosts list. Raises UsageError."""
     return _check_file_text(INVENTORY, inventory_text(_parse_hosts(text)), "--hosts")
 
 
@@ -168,7 +168,7 @@ def _parse_hosts(text: str) -> dict[str, dict[str, str]]:
 
 
 def _split_command(line: str) -> list[str]:
-    """Return the words of a command line. Raises UsageError."""
+    """Return the arguments of a command line. Raises UsageError."""
     try:
         return shlex.split(line)
     except ValueError as error:
@@ -186,9 +186,10 @@ def _guess_program(folder: Path) -> str:
 
 
 def _check_file_text(name: str, text: str, flag: str) -> str:
-    """Return the text of the file `name` if tfdeploy can read it.
+    """Return `text` if it is valid as the content of the file `name`.
 
-    Raises UsageError that names the flag from which the text was made.
+    Otherwise raise UsageError, which names `flag`, because `text` was made from the value of
+    `flag`.
     """
     with tempfile.TemporaryDirectory(prefix="tfdeploy-init-") as folder:
         draft = Path(folder, Path(name).name)
@@ -203,7 +204,7 @@ def _check_file_text(name: str, text: str, flag: str) -> str:
 
 
 def _write_new_file(path: Path, text: str) -> bool:
-    """Write a new file. Return False if it exists already."""
+    """Write a new file and return True, or return False if the file exists already."""
     try:
         path.parent.mkdir(exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
@@ -241,7 +242,10 @@ def _print_result(flags: Flags, written: list[Path], kept: list[Path], next_step
 
 
 def _describe_next_step(inventory: Path, has_hosts: bool) -> str:
-    """Return what the operator does next. `has_hosts`: True if the inventory has real hosts."""
+    """Return what the operator does next.
+
+    `has_hosts`: True if the inventory has real hosts, False if it has EXAMPLE_HOSTS.
+    """
     python = "the Python that has TensorFlow there as `python:`"
     what = f"write {python}" if has_hosts else f"write your hosts, and {python},"
     return f"{what} into {inventory}, then tfdeploy trust, {_FIRST_COMMANDS}"

@@ -1,6 +1,6 @@
-"""Run `tfdeploy inventory`: print hosts, roles and settings, and where each is set.
+"""Run `tfdeploy inventory`: print hosts, roles and settings, and the file and line of each setting.
 
-Contacts no host.
+The verb contacts no host.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def run(flags: Flags) -> int:
 def _load_naming_job(flags: Flags) -> Job | None:
     """Return the job, whose file may name the inventory, or None if there is no job.
 
-    With -i, the job file is not read. With TFDEPLOY_INVENTORY, it is read only to print which
-    inventory is not used, so errors in the job file do not matter.
+    With -i, the job file is not read. With TFDEPLOY_INVENTORY, the job file is read only to print
+    which inventory is not used, so its errors are ignored.
     """
     exported = env_default("inventory")
     if flags.inventory != exported:
@@ -59,9 +59,9 @@ def _load_naming_job(flags: Flags) -> Job | None:
 
 
 def inventory_as_json(inventory: Inventory, file: InventoryFile) -> InventoryAnswer:
-    """Return the answer of --json: the settings and roles of each host, and where each is set.
+    """Return the answer of --json: each host's settings, their lines in the file, and its roles.
 
-    "from" has file:line of each setting. A setting that is not in "from" is not in the file.
+    The field "from" has file:line of each setting that the inventory file contains.
     """
     hosts: list[InventoryHostRow] = []
     for host in inventory.hosts:
@@ -72,8 +72,10 @@ def inventory_as_json(inventory: Inventory, file: InventoryFile) -> InventoryAns
 
 
 def format_inventory(inventory: Inventory, file: InventoryFile) -> str:
-    """Return the hosts and roles in the format of inventories/*.yaml; settings that all hosts share
-    stand under `defaults`."""
+    """Return the hosts and roles in the format of inventories/*.yaml.
+
+    Settings that all hosts share are under `defaults`.
+    """
     stated = {host.name: _stated_settings(host, file) for host in inventory.hosts}
     shared = set.intersection(*(set(settings.items()) for settings in stated.values()))
     lines = ["defaults:", *(f"  {key}: {text}" for key, text in sorted(shared))] if shared else []
@@ -91,7 +93,7 @@ def format_inventory(inventory: Inventory, file: InventoryFile) -> str:
 
 
 def _stated_settings(host: Host, file: InventoryFile) -> dict[str, str]:
-    """Return the settings that the file states, as YAML."""
+    """Return {key: YAML text} of the host's settings that the inventory file contains."""
     settings = {}
     for key, given in file.given[host.name].items():
         value = getattr(host, key)
@@ -102,9 +104,9 @@ def _stated_settings(host: Host, file: InventoryFile) -> dict[str, str]:
 
 
 def find_setting_origin(file: InventoryFile, host: Host, key: str) -> str | None:
-    """Return file:line of a host's setting; None if the file does not have it.
+    """Return file:line of a host's setting, or None if the file does not contain the setting.
 
-    " (defaults)" is added if the setting stands under `defaults:`.
+    " (defaults)" is appended if the setting is under `defaults:`.
     """
     setting = file.given[host.name].get(key)
     if setting is None:
@@ -141,7 +143,7 @@ def _show_inventory(flags: Flags, inventory: Inventory, file: InventoryFile) -> 
 def list_setting_rows(inventory: Inventory, file: InventoryFile) -> list[tuple[str, str, str, str]]:
     """Return a row for each value of each setting: (setting, value, folded hosts, file:line).
 
-    The rows are in the order of the reference.
+    The settings are in the order of the documentation.
     """
     rows = []
     for key in HOST:

@@ -66,7 +66,7 @@ def _run_on_existing_lab(flags: LabFlags, current_lab: Lab) -> int:
 
 
 def _run_as_operator(current_lab: Lab, command: Sequence[str]) -> int:
-    """Replace this process by a command that runs as the lab's operator. Raises UsageError."""
+    """Replace this process by `command`, which runs as the lab's operator. Raises UsageError."""
     if not command:
         raise UsageError(
             "no command",

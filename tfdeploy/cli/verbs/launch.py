@@ -1,4 +1,4 @@
-"""Run `tfdeploy launch`: start a run, then show it, wait for it, or leave it."""
+"""Run `tfdeploy launch`: start a run, then show it, wait for it, or leave it running."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def run(flags: Flags) -> int:
                     sink(event)
 
         def emit(event: Event) -> None:
-            # The printed plan already contains the notes of level "info".
+            # In a dry run, notes of level "info" are not shown, because the printed plan contains
+            # them.
             if not (flags.dry_run and event.kind == "note" and event.data["level"] == "info"):
                 show_event(event)
             record(event)
@@ -95,7 +96,7 @@ def run(flags: Flags) -> int:
 
 
 def make_launch_request(flags: Flags) -> Launch:
-    """Return the launch that the flags and the two files ask for. Raises TfdeployError."""
+    """Return the launch that flags, job file and inventory define. Raises TfdeployError."""
     job = _load_job_with_flags(flags)
     now = time.time()
     secrets = {} if flags.dry_run else config.read_secrets(job, os.environ)
@@ -133,7 +134,7 @@ def make_launch_request(flags: Flags) -> Launch:
 
 
 def _load_job_with_flags(flags: Flags) -> Job:
-    """Return the job of the job file, with the values that the flags replace."""
+    """Return the job of the job file, with the settings that the flags override."""
     job = config.with_via(load_job(flags), flags.via)
     if flags.after_dashes is not None:
         config.check_command(tuple(flags.after_dashes), job)
@@ -169,7 +170,7 @@ def _show_plan(flags: Flags, plan: Plan) -> int:
 
 
 def _print_next_commands(flags: Flags, run: str) -> None:
-    """Print how to follow and to stop the run, unless this command waits for its end."""
+    """Print commands that follow and stop the run, unless this command waits for its end."""
     if not flags.wait and not flags.quiet:
         for line in (
             f"tfdeploy status --watch {run}",

@@ -87,7 +87,7 @@ def _make_printer(flags: Flags, plan: Plan, query: LogQuery) -> LinePrinter:
 
 
 def _name_fetched_logs(flags: Flags, fetched: FetchedLogs) -> None:
-    """Print which hosts' lines come from the last fetch, because the hosts do not answer."""
+    """Print which hosts do not answer, so that their lines are those of the last fetch."""
     if fetched.used and not flags.quiet:
         why = clean(next(iter(fetched.used.values())).what)
         print_message(
@@ -97,7 +97,7 @@ def _name_fetched_logs(flags: Flags, fetched: FetchedLogs) -> None:
 
 
 def _report_rotated_bytes(rotated_bytes: Mapping[str, int]) -> None:
-    """Print how much of each log rotation has removed.
+    """Print how many bytes of each log the log rotation has removed.
 
     `rotated_bytes`: {label of the task: bytes}.
     """
@@ -111,7 +111,7 @@ def _report_rotated_bytes(rotated_bytes: Mapping[str, int]) -> None:
 def _refuse_contradictions(flags: Flags) -> None:
     """Raise UsageError for flags that exclude each other.
 
-    A --since in the future only prints a message.
+    For a --since in the future, only a message is printed.
     """
     if flags.context and not flags.grep:
         raise UsageError(
@@ -142,7 +142,7 @@ def _refuse_contradictions(flags: Flags) -> None:
 
 
 def _make_query_without_tasks(flags: Flags) -> LogQuery:
-    """Return the query that the flags ask for, without its tasks."""
+    """Return the query that the flags define, with an empty list of tasks."""
     return LogQuery(
         (),
         since=flags.since,
@@ -172,7 +172,7 @@ def _compile_patterns(
 def _select_tasks(flags: Flags, plan: Plan, only_hosts: frozenset[str] | None) -> tuple[str, ...]:
     """Return the names of the tasks that --task, --host and `only_hosts` select.
 
-    Raises UsageError if there is none.
+    Raises UsageError if no task is selected.
     """
     suffix = f" of {plan.run}"
     tasks, hosts = {task.task for task in plan.tasks}, {host.host for host in plan.hosts}
@@ -200,9 +200,10 @@ def _select_tasks(flags: Flags, plan: Plan, only_hosts: frozenset[str] | None) -
 def _select_attempts(
     flags: Flags, fleet: Fleet, plan: Plan, query: LogQuery, errors: dict[str, TfdeployError]
 ) -> tuple[LogQuery, bool]:
-    """Return the query limited to the selected attempts, and True if new lines are to be followed.
+    """Return the query limited to the attempts that --attempt or --previous selects.
 
-    Raises UsageError if no task has had that attempt.
+    The second value is True if new lines are to be followed. Raises UsageError if no task has had
+    such an attempt.
     """
     follow = flags.follow and (flags.until is None or flags.until > time.time())
     if flags.attempt is None and not flags.previous:
@@ -224,7 +225,7 @@ def _select_attempts(
             next="--attempt 1",
         )
     follow = follow and any(attempt == newest[task] for task, attempt in existing.items())
-    # These tasks are on hosts that did not answer. They may have had the attempt.
+    # Tasks on hosts that did not answer stay in the query, because they may have had the attempt.
     existing |= {
         task: flags.attempt for task in query.tasks if flags.attempt and task not in newest
     }

@@ -1,4 +1,4 @@
-"""Run `tfdeploy ssh`: start OpenSSH to one host, with the settings that all verbs use."""
+"""Run `tfdeploy ssh`: start OpenSSH to one host, with the same settings as other verbs."""
 
 from __future__ import annotations
 

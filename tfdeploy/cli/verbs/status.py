@@ -57,7 +57,7 @@ def run(flags: Flags) -> int:
 
 
 def _list_fixes_by_watch(current: Status) -> Iterator[str]:
-    """Yield a message for each problem that `status --watch` fixes."""
+    """Yield a message for each problem that `status --watch` would fix."""
     if current.view.state in ("running", "starting", "lost"):
         for host in current.abandoned:
             yield f"[{host}] no process of the run is left (rebooted or killed); this resumes it"
@@ -68,9 +68,10 @@ def _list_fixes_by_watch(current: Status) -> Iterator[str]:
 def _unreachable_code(
     plan: Plan, only_hosts: Collection[str] | None, errors: dict[str, TfdeployError]
 ) -> int:
-    """Return 4 if no host answers, or if the plan may lack the address of one that fails; else 0.
+    """Return 4 if the status is unusable because hosts failed, else 0.
 
-    `status` succeeds although some hosts do not answer.
+    It is unusable if all hosts failed, or if a host failed and the plan lacks the address of some
+    host. Otherwise `status` succeeds although some hosts do not answer.
     """
     asked = [host for host in plan.hosts if only_hosts is None or host.host in only_hosts]
     lacking = [host.host for host in asked if host.ssh and not host.ssh.get("address")]
@@ -78,9 +79,9 @@ def _unreachable_code(
 
 
 def _resume_run_on(fleet: Fleet, plan: Plan, hosts: tuple[str, ...]) -> bool:
-    """Resume the run on hosts on which none of its processes is left.
+    """Resume the run on `hosts`, on which no process of the run is left.
 
-    Returns True if the run may resume on at least one of them.
+    Returns True if the run may resume on at least one of these hosts.
     """
     can_resume = False
     for host in hosts:
@@ -88,7 +89,7 @@ def _resume_run_on(fleet: Fleet, plan: Plan, hosts: tuple[str, ...]) -> bool:
             can_resume = resume(fleet, plan, host) or can_resume
         except TfdeployError as error:
             print_message(f"[{host}] the run cannot be resumed on this host: {clean(error.what)}")
-            can_resume = True  # the next round tries again
+            can_resume = True  # the next round of --watch tries again
     return can_resume
 
 

@@ -1,4 +1,4 @@
-"""Run `tfdeploy stop`: end a run on all its hosts, and print which processes have survived."""
+"""Run `tfdeploy stop`: end a run on all its hosts, and print the processes that have survived."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def _show_result(
 ) -> None:
     """Print the result of the stop.
 
-    `earlier_end`: how the run had ended before the stop. None: it had not ended.
+    `earlier_end`: the state in which the run had ended before the stop. None: the run had not
+    ended.
     """
     show_stop(flags.err, rows)
     if all(row["ok"] for row in rows):

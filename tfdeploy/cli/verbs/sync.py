@@ -73,7 +73,7 @@ def run(flags: Flags) -> int:
 
 
 def _show_forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory) -> int:
-    """Print what a sync would send, and send nothing."""
+    """Print what a sync would send. Nothing is sent."""
     from tfdeploy.operations.sending.forecast import forecast
 
     with open_transfer(flags, flags.bwlimit) as (fleet, emit):

@@ -1,6 +1,6 @@
 """Run `tfdeploy tensorboard`: show a run in TensorBoard, through the SSH session.
 
-Ctrl-C ends TensorBoard on the host and the connection to it.
+Ctrl-C ends TensorBoard on the host, and the connection to the host.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def run(flags: Flags) -> int:
 
 
 def _match_one_host(plan: Plan, pattern: str) -> str:
-    """Return the only host of the run that matches the pattern. Raises UsageError."""
+    """Return the only host of the run that matches `pattern`. Raises UsageError otherwise."""
     names = [host.host for host in plan.hosts]
     matches = matched(pattern, names, {}, flag="--host", kind="host", of=f" of {plan.run}")
     if len(matches) > 1:
@@ -61,7 +61,7 @@ def _match_one_host(plan: Plan, pattern: str) -> str:
 
 
 def _refuse_left_out(only_hosts: Collection[str] | None, host: str | None) -> None:
-    """Raise UsageError if --limit and --exclude leave out the host of TensorBoard."""
+    """Raise UsageError if --limit and --exclude leave out `host`, where TensorBoard would run."""
     if only_hosts is not None and host is not None and host not in only_hosts:
         what = f"TensorBoard would run on {host}, which is left out"
         raise UsageError(

@@ -1,6 +1,6 @@
 """Run `tfdeploy trust`: show the host keys that are not known yet, ask, and record them.
 
-With --renew, it replaces a host key that has changed.
+With --renew, the verb replaces a host key that has changed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def run(flags: Flags) -> int:
 
 
 def _renew_key(flags: Flags, name: str, inventory: Inventory) -> int:
-    """Replace the recorded key of the host `name`, after a question, and return the exit code."""
+    """Replace the recorded key of host `name` if the operator agrees. Return the exit code."""
     key = find_machine(inventory.hosts, name, on_notice=show_notice)
     if key is None:
         raise UsageError(
@@ -103,7 +103,7 @@ def _renew_key(flags: Flags, name: str, inventory: Inventory) -> int:
 def _filter_by_fingerprints(
     flags: Flags, asked: list[ScanResult]
 ) -> tuple[list[ScanResult], list[ScanResult]]:
-    """Return the keys that may be recorded, and the keys that --fingerprints contradicts."""
+    """Return (keys that may be recorded, keys that differ from the file of --fingerprints)."""
     if not flags.fingerprints:
         return asked, []
 
@@ -118,7 +118,7 @@ def _filter_by_fingerprints(
 
 
 def _is_fingerprint_listed(known: dict[str, str], key: ScanResult) -> bool:
-    """True if `known` ({name: fingerprint}) has the fingerprint of this key for its host."""
+    """True if `known` ({host: fingerprint}) lists the fingerprint of this key for its host."""
     scanned = key.outcome
     return not isinstance(scanned, TfdeployError) and scanned.fingerprint in (
         known.get(key.host),
@@ -134,9 +134,9 @@ def _print_refused(flags: Flags, refused: list[ScanResult]) -> None:
 def _confirm_keys(
     flags: Flags, keys: list[ScanResult], what: str, question: str
 ) -> list[ScanResult]:
-    """Return the keys if the flags or the operator agree, else none.
+    """Return the keys if -y, --fingerprints or the operator confirms them, else an empty list.
 
-    Raises UsageError if there is no terminal to ask on.
+    Raises UsageError if there is no terminal for the question.
     """
     if not keys or flags.yes or flags.fingerprints:
         return keys

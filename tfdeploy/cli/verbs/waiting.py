@@ -1,4 +1,4 @@
-"""Wait for a run that `tfdeploy launch` has started, or leave it running, without a dashboard."""
+"""Wait for a run that `tfdeploy launch` has started, or return at once. No dashboard is shown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def wait_or_leave(
 ) -> int:
     """Wait for the end of the run if --wait is given, and return the exit code.
 
-    With --json, print the run as JSON.
+    With --json, print the state of the run as JSON.
     """
     code = exit_code(_follow_to_end(flags, fleet, plan, emit, record_lines)) if flags.wait else 0
     if flags.json:
@@ -40,10 +40,10 @@ def wait_or_leave(
 def _follow_to_end(
     flags: Flags, fleet: Fleet, plan: Plan, emit: Emit, record_lines: TakeLines | None
 ) -> RunView:
-    """Follow the run to its end and return its last view.
+    """Follow the run until it ends, and return its last state.
 
-    The lines of tasks go to `record_lines`, and also to stderr unless --quiet is given. Ctrl-C does
-    not end the run.
+    The lines of tasks go to `record_lines`, and also to stderr unless --quiet is given. Ctrl-C ends
+    only this command, not the run.
     """
     terminal = flags.err
     shown = None if flags.quiet else PlainView(terminal, sys.stderr, color_lines=terminal.color)
