@@ -37,8 +37,7 @@ def open_secret_url(url: str) -> Iterator[None]:
     The file is removed at the end of the `with` block. A browser from a snap or flatpak may be
     unable to read the file, so the verb also prints the address.
     """
-    # Mkdtemp sets mode 0700.
-    folder = tempfile.mkdtemp(prefix="tfdeploy-", dir=_find_private_folder())
+    folder = tempfile.mkdtemp(prefix="tfdeploy-", dir=_find_private_folder())  # mode 0700
     try:
         page = Path(folder, "page.html")
         with os.fdopen(os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
