@@ -1,7 +1,7 @@
-"""Write files that other processes read: under a temporary name, then renamed, so that a reader
-never sees a partial file.
+"""Write files that other processes read. A file is written under a temporary name and then renamed,
+so that a reader never sees a partial file.
 
-Also append to journals, one line per write. All files have mode 0600.
+This module also appends to journals, one line per write. All files have mode 0600.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 def write_bytes(path: str, content: bytes, mode: int = 0o600, *, durable: bool = False) -> None:
-    """Replace the whole content of `path`. Raises OSError, after the temporary file is removed.
+    """Replace the whole content of `path`. If that fails, the temporary file is removed and OSError
+    is raised.
 
-    `durable`: call fsync before the rename, because after a power cut a file may have its name but
-    no content (XFS). Not for a caller that must not wait for a disk.
+    `durable`: call fsync before the rename. Without it, a file may have its new name but no content
+    after a power cut (XFS). A caller that must not wait for the disk cannot use it.
     """
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, ".%s.%s.tmp" % (name[:200], os.urandom(6).hex()))
@@ -40,8 +41,8 @@ def write_bytes(path: str, content: bytes, mode: int = 0o600, *, durable: bool =
 
 
 def remove_temporaries(path: str) -> None:
-    """Remove the temporary files that a killed writer of `path` left. Only the one writer of `path`
-    may call this."""
+    """Remove the temporary files of a process that was killed while it wrote `path`. Only the
+    process that writes `path` now may call this."""
     folder, name = os.path.split(path)
     try:
         for each in os.listdir(folder):
@@ -64,8 +65,8 @@ def write_json(path: str, obj: Any, *, durable: bool = False) -> None:
 
 
 def read_json(path: str) -> Optional[Unchecked]:
-    """Return the JSON object in `path`; None: the file does not exist, or does not contain an
-    object."""
+    """Return the JSON object in `path`. Return None if the file does not exist or does not contain
+    an object."""
     try:
         with open(path, "rb") as stream:
             obj = json_text.loads(stream.read())
@@ -75,8 +76,8 @@ def read_json(path: str) -> Optional[Unchecked]:
 
 
 def append_line(path: str, obj: Any) -> None:
-    """Append `obj` as one JSON line, whole or not at all. Each file has one writer. Raises
-    OSError."""
+    """Append `obj` as one line of JSON. The line is appended completely or not at all. Each file
+    has only one writer. Raises OSError."""
     line = json_text.dumps(obj).encode("ascii") + b"\n"
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:

@@ -1,5 +1,5 @@
-"""Pass the sockets that keep ports closed to strangers from one process of the agent to the next.
-An environment variable names them, as "PORT=FD,..."."""
+"""Pass sockets from one process of the agent to the next. These sockets keep the ports of a run
+closed to strangers. The environment variable VARIABLE lists them as "PORT=FD,..."."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ VARIABLE = "TFDEPLOY_DESCRIPTORS"
 
 
 def leave(listening: Mapping[int, int]) -> Dict[str, Any]:
-    """Return the arguments of Popen that pass the sockets to a child. `listening`: port ->
-    descriptor. The child reads them with `inherited_descriptors`. Without sockets the environment
-    stays unchanged."""
+    """Return the arguments of Popen that pass the sockets to a child process. `listening`: port ->
+    descriptor of the socket. The child reads the descriptors with `inherited_descriptors`. If there
+    are no sockets, there are no arguments."""
     if not listening:
         return {}
     value = ",".join("%d=%d" % pair for pair in listening.items())
@@ -21,8 +21,8 @@ def leave(listening: Mapping[int, int]) -> Dict[str, Any]:
 
 
 def inherited_descriptors() -> Dict[int, int]:
-    """Return port -> descriptor of the inherited sockets that are open. From now on, a child
-    inherits them only through `leave`."""
+    """Return port -> descriptor, for the inherited sockets that are open. From now on, child
+    processes inherit these sockets only if `leave` passes them."""
     descriptors: Dict[int, int] = {}
     for each in os.environ.pop(VARIABLE, "").split(","):
         port, _, descriptor = each.partition("=")

@@ -8,21 +8,22 @@ from tfdeploy.agent.annotations import Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.record import NamedTuple
 
-# Limits the reported numbers, because the control machine reads no larger ones. s3fs reports more.
+# The largest number that is reported, because the control machine accepts no larger one. s3fs
+# reports larger numbers.
 MOST_FREE = (1 << 63) - 1
 
 
 class FreeSpace(NamedTuple):
-    """The space left on a disk. It is also part of the details of errors. `free_inodes`: None if
-    the file system has no fixed number of inodes."""
+    """The space left on a disk. The details of errors contain it too. `free_inodes`: None if the
+    file system has no fixed number of inodes."""
 
     free_bytes: int
     free_inodes: Optional[int]
 
 
 def free_space(path: str) -> FreeSpace:
-    """Return the space left on the disk of `path`, or of the nearest parent folder that exists.
-    Raises OSError."""
+    """Return the space left on the disk that contains `path`. If `path` does not exist, use its
+    nearest parent folder that exists. Raises OSError."""
     while True:
         try:
             filesystem = os.statvfs(path)
@@ -36,8 +37,8 @@ def free_space(path: str) -> FreeSpace:
 def require_space(
     folder: str, what: str, needed_bytes: int, *, needed_inodes: int = 0, reserve: int = 0
 ) -> None:
-    """Raise VerbError disk unless `what` fits on the disk. `reserve`: the bytes that must stay
-    free."""
+    """Raise VerbError with the code `disk` if the disk has no space for `what`. `reserve`: how many
+    bytes must stay free."""
     free = free_space(folder)
     free = free._replace(free_bytes=max(0, free.free_bytes - reserve))
     if needed_bytes > free.free_bytes:

@@ -13,8 +13,8 @@ _BLOCK_BYTES = 1 << 20
 
 
 def open_file(path: str) -> Optional[int]:
-    """Open the file for reading and return the descriptor, which the caller closes. None: the file
-    does not exist, or is not a regular file."""
+    """Open the file for reading and return its descriptor. The caller must close it. Return None if
+    the file does not exist or is not a regular file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -26,8 +26,8 @@ def open_file(path: str) -> Optional[int]:
 
 
 def of_first(path: str, length: int, *, whole: bool = False) -> Optional[str]:
-    """Return the SHA-256 of the first `length` bytes. None: the file does not exist or is shorter;
-    with `whole`, also if it is longer."""
+    """Return the SHA-256 of the first `length` bytes of the file. Return None if the file does not
+    exist or is shorter. `whole`: return None for a longer file too."""
     descriptor = open_file(path)
     if descriptor is None:
         return None
@@ -41,7 +41,8 @@ def of_first(path: str, length: int, *, whole: bool = False) -> Optional[str]:
 
 
 def of_open(descriptor: int, most_bytes: int = sys.maxsize) -> Tuple[str, int]:
-    """Return (SHA-256, number of bytes) of the rest of an open file, at most `most_bytes`."""
+    """Return (SHA-256, number of bytes) of an open file, from its current position to its end.
+    Stops after `most_bytes`."""
     digest, left = hashlib.sha256(), most_bytes
     while left > 0:
         block = os.read(descriptor, min(left, _BLOCK_BYTES))

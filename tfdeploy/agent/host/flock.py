@@ -1,4 +1,4 @@
-"""Lock files with flock. The kernel releases such a lock when its process ends."""
+"""Lock files with flock. When a process ends, the kernel releases its locks."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import time
 from tfdeploy.agent.annotations import Optional
 
 _TIMEOUT_S = 0.05
-_READERS_TIMEOUT_S = 5.0  # limits the wait for `is_locked` in another process
+# Limits the wait for another process that only tests the lock with `is_locked`.
+_READERS_TIMEOUT_S = 5.0
 
 
 class FileLock:
     """A lock on a file, from `acquire` until `release`, `remove`, or the death of the process.
 
-    A holder may remove the file. Therefore `acquire` checks that the locked file still has its
-    name. As a context manager, it releases the lock at the end, but does not acquire it.
+    The process that holds the lock may remove the file. Therefore `acquire` checks that the locked
+    file still exists under its name. A `with` block releases the lock at its end, but does not
+    acquire it at its start.
     """
 
     def __init__(self, path: str) -> None:
@@ -24,10 +26,11 @@ class FileLock:
         self.descriptor: Optional[int] = None
 
     def acquire(self, timeout_s: float = _TIMEOUT_S) -> bool:
-        """Return False if another process held the lock for `timeout_s` seconds. Raises OSError.
+        """Acquire the lock. Return False if another process has held it for `timeout_s` seconds.
+        Raises OSError.
 
-        A lock that `is_locked` takes in another process does not count: it lasts microseconds, or
-        longer on a busy host, so it is always waited for.
+        To test the lock, `is_locked` in another process takes it for some microseconds, or longer
+        on a busy host. This does not count as holding it: `acquire` waits until the test is over.
         """
         begun = time.monotonic()
         while True:
@@ -38,7 +41,8 @@ class FileLock:
                         return True
                     self.release()
                     continue
-                # A shared lock is possible if only `is_locked` has the lock, but not if it is held.
+                # A shared lock can be taken if other processes only test the lock with `is_locked`.
+                # It cannot be taken if a process holds the lock.
                 is_only_read = self._try(fcntl.LOCK_SH)
             except OSError as error:
                 self.release()
@@ -51,7 +55,8 @@ class FileLock:
             time.sleep(min(0.05, 0.002 + waited / 20))
 
     def is_held(self) -> bool:
-        """Return True if this object holds the lock and the file still has its name."""
+        """Return True if this object holds the lock and the locked file still exists under its
+        name."""
         try:
             return self.descriptor is not None and os.path.samestat(
                 os.fstat(self.descriptor), os.stat(self.path)
@@ -77,8 +82,8 @@ class FileLock:
             os.close(descriptor)
 
     def remove(self) -> None:
-        """Remove the file while it is locked, so that no other process can lock it under this
-        name."""
+        """Remove the file while it is still locked, so that no other process can lock the same
+        file. Then release the lock."""
         try:
             os.unlink(self.path)
         finally:
@@ -103,7 +108,7 @@ class FileLock:
 
 
 def is_locked(path: str) -> bool:
-    """Return True if a living process holds the lock on the file. Creates nothing, since the disk
+    """Return True if a living process holds the lock on the file. Creates no file, because the disk
     may be read-only."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,5 +1,5 @@
-"""Flush files to the disk before they get their final names. After a power cut, a file that was
-only renamed may exist and be empty."""
+"""Flush files to the disk before they get their final names. Without a flush, a renamed file may
+exist but be empty after a power cut."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from itertools import islice
 from tfdeploy.agent.annotations import Iterable, List
 from tfdeploy.agent.host.parallel import start_calls
 
-FEW = 256  # more files are flushed together with the whole file system, which is quicker
-_EACH = 4  # files per thread, at least
-_MOST_THREADS = 16  # file systems combine flushes that arrive at the same time
+FEW = 256  # If there are more files, the whole file system is flushed at once, which is faster.
+_EACH = 4  # the smallest number of files for which one more thread is started
+# Several threads are faster, because file systems combine flushes that arrive at the same time.
+_MOST_THREADS = 16
 
 
 def flush(root: str, paths: Iterable[str]) -> None:
@@ -19,7 +20,7 @@ def flush(root: str, paths: Iterable[str]) -> None:
     waiting_paths = iter(paths)
     files = [os.path.join(root, path) for path in islice(waiting_paths, FEW + 1)]
     if len(files) > FEW and _flush_all(root):
-        return  # without reading the other paths: there may be a million
+        return  # The remaining paths are not even read, because there may be a million of them.
     files += [os.path.join(root, path) for path in waiting_paths]
     names = sorted(set(files) | {root} | {os.path.dirname(file) for file in files})
     errors: List[OSError] = []
@@ -53,8 +54,8 @@ def _flush(path: str) -> None:
 
 
 def _flush_all(root: str) -> bool:
-    """Flush the whole file system of `root`. Return False if this system cannot do that or it
-    failed."""
+    """Flush the whole file system that contains `root`. Return False if this system has no such
+    call, or if the call fails."""
     import ctypes
 
     folder = os.open(root, os.O_RDONLY | os.O_CLOEXEC)

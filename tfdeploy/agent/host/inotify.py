@@ -1,8 +1,8 @@
-"""Wait until something changes in folders: with inotify, or by polling if that is not available (no
-ctypes, no watches left).
+"""Wait until something changes in folders. This uses inotify, or polling if inotify is not
+available (no ctypes, or no watches left).
 
-Followers of logs use it on hosts that train. Reading unchanged files twenty times a second would
-cost more than sending the lines.
+Processes that follow logs use this module on hosts that train. If they read unchanged files twenty
+times a second instead, that would cost more CPU time than sending the lines.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ import time
 from tfdeploy.agent.annotations import Optional, Sequence
 
 WRITTEN, PLACED = 0x2, 0x80 | 0x100  # IN_MODIFY; IN_MOVED_TO | IN_CREATE
-# The pause without inotify. With it, the shortest time between two returns, so that changes are
-# handled together.
+# Without inotify: the pause between two checks. With inotify: the shortest time between two returns
+# of `wait`, so that several changes are handled together.
 POLL_S = 0.05
-SLICE_S = 0.5  # the longest wait, because cancellations and changes on network disks cause no event
+# The longest wait. Some events do not end a wait: a cancellation, or a change on a network disk.
+SLICE_S = 0.5
 _NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Watcher:
-    """Waits for changes in folders. Watching begins with the first `wait`, so an unused Watcher
-    costs nothing."""
+    """Waits for changes in folders. The first call of `wait` begins to watch them, so a Watcher
+    that is never used costs nothing."""
 
     def __init__(self, folders: Sequence[str], mask: int) -> None:
         self._folders, self._mask = folders, mask
@@ -33,8 +34,9 @@ class Watcher:
         self._awoke = 0.0
 
     def wait(self, cancelled: threading.Event) -> None:
-        """Wait for a change since the last return, at most SLICE_S. The first call returns at once,
-        because the caller must read the files once after watching has begun."""
+        """Wait until something has changed since the last return, but at most SLICE_S seconds. The
+        first call begins to watch the folders and returns at once, so that the caller reads the
+        files once after that."""
         if self._poll is None:
             self._begin()
             return
@@ -62,8 +64,8 @@ class Watcher:
 
 
 def _watch(folders: Sequence[str], mask: int) -> Optional[int]:
-    """Return a descriptor that becomes readable after a change; None: not all folders can be
-    watched."""
+    """Return a descriptor that becomes readable after a change. Return None if not all of the
+    folders can be watched."""
     try:
         import ctypes
 

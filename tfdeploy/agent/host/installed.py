@@ -1,7 +1,7 @@
-"""Start the programs that the probe asks: the user's interpreter, nvidia-smi, rsync. They run at
-the same time, and their answers are read later.
+"""Start the programs that tell what is installed on a host: the user's Python interpreter,
+nvidia-smi and rsync. They run at the same time, and their answers are read later.
 
-Answers are limited in time and size, and may have any form.
+The time and the size of an answer are limited. No form of an answer causes an error.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 UV_PLACES = ("uv", "~/.local/bin/uv", "~/.cargo/bin/uv")
-WITHIN_S = 20.0  # limits each program; an interpreter on a slow network disk needs many seconds
-_MOST_BYTES = 1 << 20  # limits the output that is read of each program
+# Limits the time of each program. An interpreter on a slow network disk needs many seconds.
+WITHIN_S = 20.0
+_MOST_BYTES = 1 << 20  # limits how much of each program's output is read
 _GPU_QUERY = "--query-gpu=index,uuid,name,memory.total,memory.used"
 
-# This script runs in the user's interpreter, of any version. It finds the versions by the names of
-# the folders in which pip records packages, and reports which of the modules in its arguments
-# `import` would find. It imports none of them.
+# This script runs in the user's interpreter, whatever its version. To find the versions of
+# packages, it reads the names of the folders in which pip records packages. It also reports which
+# of the modules in its arguments could be imported, but imports none of them.
 _PYTHON_SCRIPT = r"""
 import json, os, re, sys
 sys.path = [folder for folder in sys.path if folder]
@@ -66,8 +67,8 @@ print("=tfdeploy-python=" + json.dumps(facts))
 
 
 class Asked:
-    """A program that was started, or the error why it was not. `input_text`: its standard input,
-    which is sent when the answer is read."""
+    """A program that was started. If it could not be started, `error` says why. `input_text`: the
+    text for its standard input, sent when the answer is read."""
 
     def __init__(
         self, argv: List[str], input_text: str = "", env: Optional[Dict[str, str]] = None
@@ -83,8 +84,8 @@ class Asked:
             self.error = error
 
     def answer(self) -> Tuple[Optional[int], str, str]:
-        """Return (exit code, output, errors). Exit code None: the program could not run or took too
-        long; `errors` says why."""
+        """Return (exit code, output, errors). The exit code is None if the program could not run or
+        took too long; then `errors` says why."""
         if self.error is not None:
             return None, "", os.strerror(self.error.errno or 0)
         try:
@@ -93,7 +94,7 @@ class Asked:
             )
         except subprocess.TimeoutExpired:
             self._process.kill()
-            # Wait for the process alone: a child of it may keep the output open.
+            # Wait only for the process itself, because a child of it may keep the output open.
             with self._process:
                 return None, "", "no answer within %g s" % WITHIN_S
         return self._process.returncode, _text(out), _text(err)
@@ -104,9 +105,9 @@ def _text(raw: bytes) -> str:
 
 
 def find_program(name: str) -> Optional[str]:
-    """Return the absolute path of a program, or None. ~ stands for $HOME, and a bare name is
-    searched on PATH. Links are not resolved, because the interpreter of a virtual environment is a
-    link."""
+    """Return the absolute path of a program, or None. In `name`, ~ stands for $HOME; a name without
+    a slash is searched on PATH. Links are not resolved, because the interpreter of a virtual
+    environment is a link."""
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     if "/" in name:
         name, folders = os.path.expanduser(name), [os.path.expanduser("~")]
@@ -118,14 +119,14 @@ def find_program(name: str) -> Optional[str]:
 
 
 def start_python(path: Optional[str], modules: Iterable[str] = ()) -> Optional[Asked]:
-    """Start the interpreter at `path`. `modules`: top-level names; `read_python` reports which of
-    them `import` would find. None: no path was given."""
+    """Start the interpreter at `path`. Return None if no path was given. `modules`: names of
+    top-level modules; `read_python` reports which of them could be imported."""
     return None if path is None else Asked([path, "-c", _PYTHON_SCRIPT, *modules])
 
 
 def read_python(asked: Optional[Asked], wanted: str) -> Tuple[Answer, Optional[str]]:
-    """Return (versions of Python, TensorFlow, tf_keras, Keras and NumPy under the names of the
-    facts, error or None)."""
+    """Return (facts, error or None). The facts are the versions of Python, TensorFlow, tf_keras,
+    Keras and NumPy, and which modules could be imported."""
     versions: Answer = dict.fromkeys(("python_version", "tensorflow", "tf_keras", "keras", "numpy"))
     versions.update(cpu_only=False, modules={})
     if asked is None:
@@ -144,13 +145,13 @@ def start_rsync() -> Asked:
 
 
 def find_uv() -> Optional[str]:
-    """Return the path of uv, or None. Its installer's folders are searched too, because a session
-    that reads no profile may lack them on PATH."""
+    """Return the path of uv, or None. The folders into which its installer writes are searched too,
+    because they may not be on PATH in a session that reads no profile."""
     return next((path for path in map(find_program, UV_PLACES) if path), None)
 
 
 def read_rsync(asked: Asked) -> Optional[str]:
-    """Return the version that rsync has printed; None: rsync is not installed."""
+    """Return the version that rsync has printed. Return None if rsync is not installed."""
     printed = asked.answer()[1].split()
     return printed[printed.index("version") + 1] if "version" in printed[:-1] else None
 
@@ -164,8 +165,8 @@ def start_driver() -> Asked:
 
 
 def read_driver(asked: Optional[Asked]) -> Optional[str]:
-    """Return the version of NVIDIA's driver; None: there is no driver, or nvidia-smi does not
-    report it."""
+    """Return the version of NVIDIA's driver. Return None if there is no driver or nvidia-smi does
+    not report its version."""
     printed = asked.answer()[1].split() if asked is not None else []
     return (
         printed[0]
@@ -175,8 +176,8 @@ def read_driver(asked: Optional[Asked]) -> Optional[str]:
 
 
 def read_gpus(asked: Optional[Asked]) -> Tuple[List[Answer], Optional[str]]:
-    """Return (GPUs by index, error of nvidia-smi or None). Without nvidia-smi: no GPUs and no
-    error."""
+    """Return (list of GPUs in the order of their indices, error of nvidia-smi or None). On a host
+    without nvidia-smi, there are no GPUs and no error."""
     if asked is None or isinstance(asked.error, FileNotFoundError):
         return [], None
     code, out, err = asked.answer()
@@ -201,5 +202,5 @@ def read_gpus(asked: Optional[Asked]) -> Tuple[List[Answer], Optional[str]]:
 
 
 def _mib(word: str) -> int:
-    """Return the number; 0 if the driver does not report it ("[N/A]")."""
+    """Return the number of MiB. Return 0 if the driver does not report it ("[N/A]")."""
     return int(word) if word.isdigit() else 0

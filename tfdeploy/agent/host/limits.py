@@ -1,5 +1,5 @@
-"""Read the limits of this user's processes: the shell's limits, the available memory, the space in
-/dev/shm and in the temporary folder."""
+"""Read the limits of this user's processes: the limits that `ulimit` shows, the available memory,
+and the space in /dev/shm and in the temporary folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfdeploy.agent.host.disk import MOST_FREE, free_space
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-# the description that `ulimit` prints -> the system's number
+# name in the report, similar to what `ulimit` prints -> number of the limit in the system
 _NAMES = {
     "open files": resource.RLIMIT_NOFILE,
     "processes": resource.RLIMIT_NPROC,
@@ -24,8 +24,8 @@ _NAMES = {
 
 
 def limits() -> Dict[str, int]:
-    """Return name -> soft limit of the limits that are set. Amounts of memory and file sizes are in
-    bytes. Tasks inherit these limits from this session."""
+    """Return name -> soft limit, for each limit that is set. Amounts of memory and file sizes are
+    in bytes. Tasks inherit these limits from the SSH session."""
     limits_by_name = {name: resource.getrlimit(number)[0] for name, number in _NAMES.items()}
     return {
         name: min(value, MOST_FREE)
@@ -35,8 +35,8 @@ def limits() -> Dict[str, int]:
 
 
 def available_bytes() -> Optional[int]:
-    """Return the memory that new processes can use: the smallest of what the machine and each
-    control group of this session have left. None: unknown."""
+    """Return how much memory new processes can use: the smallest amount that is left on the machine
+    or in a control group of this session. Return None if it is unknown."""
     free_bytes = _machine_bytes("/proc/meminfo")
     left = [
         each
@@ -52,8 +52,8 @@ def _machine_bytes(meminfo: str) -> Optional[int]:
 
 
 def _groups_bytes(own: str, root: str) -> List[Optional[int]]:
-    """Return what each memory limit on this process's control groups has left, in the unified
-    hierarchy. Inactive cached files count as free."""
+    """Return how much memory is left in each control group of this process that has a limit. Only
+    the unified hierarchy (cgroup v2) is read. Inactive cached files count as free."""
     match = re.search(r"^0::(/.*)$", _text(own), re.MULTILINE)
     group = match.group(1).rstrip("/") if match else ""
     left: List[Optional[int]] = []
@@ -79,8 +79,8 @@ def _text(path: str) -> str:
 
 
 def folder_space(path: str) -> Optional[Answer]:
-    """Return the free space in a folder of the system, and whether this user can write there; None:
-    the folder does not exist."""
+    """Return the free space in a folder of the system, and whether this user can write there.
+    Return None if the folder does not exist."""
     try:
         free = free_space(path).free_bytes if os.path.isdir(path) else None
     except OSError:
@@ -93,8 +93,8 @@ def folder_space(path: str) -> Optional[Answer]:
 
 
 def temporary_folder() -> str:
-    """Return the folder in which programs of this user create temporary files. It may not be
-    usable."""
+    """Return the folder in which programs of this user create temporary files. Nothing guarantees
+    that they can use it."""
     return next(
         (os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)), "/tmp"
     )

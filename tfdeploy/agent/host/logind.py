@@ -1,5 +1,5 @@
-"""Find out what systemd-logind does to a user's processes and shared memory when the user's last
-session ends."""
+"""Find out what systemd-logind does when the last session of a user ends: whether it ends the
+user's processes and removes the user's shared memory."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ _FOLDERS = (
 )
 _FILES = ("/usr/lib/systemd/logind.conf", "/etc/systemd/logind.conf")
 _YES = ("yes", "true", "1", "on", "y", "t")
-_SYSTEM_UIDS = 1000  # logind does not remove the shared memory of users with a lower uid
+_SYSTEM_UIDS = 1000  # logind does not remove shared memory of users whose uid is lower than this
 
 
 def lingers(user: str) -> Optional[bool]:
-    """Return True if the user's services continue after the last session ends; None: logind does
-    not run."""
+    """Return True if the user's services continue after the user's last session has ended. Return
+    None if logind does not run."""
     return os.path.exists(os.path.join(_LINGER, user)) if os.path.isdir(SESSIONS) else None
 
 
 def kills() -> bool:
-    """Return True if logind is configured to kill processes that a user's session leaves."""
+    """Return True if logind is configured to kill the processes that are left when a session
+    ends."""
     return os.path.isdir(SESSIONS) and _settings().get("KillUserProcesses", "no").lower() in _YES
 
 
 def at_logout(user: str) -> Answer:
-    """Return what happens when this session ends. `kills`: its processes are killed. `removes_ipc`:
-    the user's shared memory is removed."""
+    """Return what happens when this SSH session ends. `kills`: logind kills the processes of the
+    session. `removes_ipc`: logind removes the user's shared memory."""
     if not os.path.isdir(SESSIONS):
         return {"kills": False, "removes_ipc": False}
     settings = _settings()
@@ -48,8 +49,8 @@ def at_logout(user: str) -> Answer:
 
 
 def _is_meant(user: str, settings: Dict[str, str]) -> bool:
-    """Return True if logind kills this user's processes by KillOnlyUsers and KillExcludeUsers
-    (default: root)."""
+    """Return True if the settings KillOnlyUsers and KillExcludeUsers (by default: root) let logind
+    kill this user's processes."""
     if user in settings.get("KillExcludeUsers", "root").split():
         return False
     only = settings.get("KillOnlyUsers", "").split()
@@ -57,8 +58,8 @@ def _is_meant(user: str, settings: Dict[str, str]) -> bool:
 
 
 def _in_session() -> bool:
-    """Return True if this process is in a session's scope. With `UsePAM no` in sshd_config it is
-    not."""
+    """Return True if this process is in the scope of a logind session. With `UsePAM no` in
+    sshd_config, it is in none."""
     try:
         with open("/proc/self/cgroup") as groups:
             return any("/session-" in line for line in groups)
@@ -67,7 +68,8 @@ def _in_session() -> bool:
 
 
 def _settings() -> Dict[str, str]:
-    """Return key -> value of logind's settings. A later file overrides an earlier one."""
+    """Return key -> value of logind's settings. Settings in a later file override those in an
+    earlier one."""
     settings: Dict[str, str] = {}
     dropped_in = [path for folder in _FOLDERS for path in sorted(glob(folder + "/*.conf"))]
     for path in (*_FILES, *dropped_in):

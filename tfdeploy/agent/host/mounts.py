@@ -1,4 +1,4 @@
-"""Find the file system that contains a folder."""
+"""Find the file system on which a folder lies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def read_mounts(mounts: str = MOUNTS) -> List[List[str]]:
 
 
 def mount_of(path: str, mounts: str = MOUNTS) -> Optional[Answer]:
-    """Return the mount that contains `path`, which need not exist; None: unknown."""
+    """Return the mount on which `path` lies. `path` need not exist. Return None if the mount is
+    unknown."""
     path = os.path.realpath(path)
     mount: Optional[Answer] = None
     longest = -1

@@ -1,5 +1,5 @@
-"""Call one function for many values on threads. `concurrent.futures` is not used, because it loads
-logging."""
+"""Call one function for many values, on several threads. `concurrent.futures` is not used, because
+it would load the `logging` module."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def start_calls(
     most_threads: int = MOST_THREADS,
 ) -> Callable[[], None]:
     """Start to call `function(value)` for each value. Return a function that waits until all calls
-    have ended or `timeout_s` seconds have passed since the start."""
+    have ended, or until `timeout_s` seconds have passed since the start of the calls."""
     waiting, deadline = list(values), time.monotonic() + timeout_s
 
     def work() -> None:
         while waiting and time.monotonic() < deadline:
             try:
                 value = waiting.pop()
-            except IndexError:  # another thread took the last one
+            except IndexError:  # another thread has taken the last value
                 return
             function(value)
 
@@ -44,5 +44,6 @@ def start_calls(
 def call_for_each(
     function: Callable[[Any], object], values: Iterable[Any], timeout_s: float
 ) -> None:
-    """Call `function(value)` for each value. Return after `timeout_s` seconds at the latest."""
+    """Call `function(value)` for each value. Return after at most `timeout_s` seconds, even if some
+    calls have not ended."""
     start_calls(function, values, timeout_s)()

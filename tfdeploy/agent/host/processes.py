@@ -1,7 +1,8 @@
 """Read processes from /proc (identity, descendants, environment), and send signals to them.
 
-A process is identified by boot id, pid and start time together; a pid alone never gets a signal. No
-process is chosen by its name. Processes of other users cannot be read, so they are never chosen.
+A process is identified by the boot id, the pid and the start time together. No signal is sent if
+only the pid is known. Processes are never selected by name. Processes of other users cannot be
+read, so they are not selected either.
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ from tfdeploy.agent.annotations import Dict, Iterable, List, Optional, Set
 from tfdeploy.agent.host import boot_id as boot_id
 from tfdeploy.agent.record import NamedTuple
 
-_SYS_PIDFD_OPEN, _SYS_PIDFD_SEND_SIGNAL = 434, 424  # the same number on every architecture
+# These system calls have the same numbers on every architecture.
+_SYS_PIDFD_OPEN, _SYS_PIDFD_SEND_SIGNAL = 434, 424
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _KTHREADD = 2
 _TICKS_S = float(os.sysconf("SC_CLK_TCK"))
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_TURNING_S = 0.05  # limits the wait for a process that is inside exec
+_TURNING_S = 0.05  # limits the wait for the environment of a process that is in the middle of exec
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Identity(NamedTuple):
-    """Identifies one process. The same pid with another start time or boot id is another
-    process."""
+    """Identifies one process. A process with the same pid but another start time or boot id is a
+    different process."""
 
     boot_id: str
     pid: int
@@ -36,11 +38,12 @@ class Identity(NamedTuple):
 class Entry(NamedTuple):
     pid: int
     parent: int
-    state: str  # R, S, D, Z, ...
+    state: str  # the state as in /proc/PID/stat: R, S, D, Z, ...
     start_ticks: int
     command: str
-    cpu_s: float = 0.0  # includes its children that have ended
-    memory: int = 0  # resident bytes; shared memory counts for each process
+    cpu_s: float = 0.0  # CPU time of the process and of its children that have ended
+    # Resident memory in bytes; memory that processes share is counted for each of them.
+    memory: int = 0
 
     @property
     def alive(self) -> bool:
@@ -48,13 +51,14 @@ class Entry(NamedTuple):
 
 
 def entry(pid: int) -> Optional[Entry]:
-    """Return the process that has the pid now, even a zombie; None: there is none."""
+    """Return the process that has this pid now, even if it is a zombie. Return None if there is no
+    such process."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as file:
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return None
-    # The command may contain parentheses, so search the last closing one.
+    # The name of the command may contain parentheses, so search for the last closing one.
     opening, closing = text.find("("), text.rfind(")")
     if closing < 0:
         return None
@@ -71,7 +75,8 @@ def identity(pid: int) -> Optional[Identity]:
 
 
 def is_alive(target: Identity) -> bool:
-    """Return True if exactly this process is alive. A zombie is not alive."""
+    """Return True if the process with exactly this identity is alive. A zombie does not count as
+    alive."""
     process = entry(target.pid)
     return (
         process is not None
@@ -93,7 +98,8 @@ def all_processes() -> Dict[int, Entry]:
 
 
 def descendants(roots: Iterable[int], table: Dict[int, Entry]) -> Set[int]:
-    """Return the pids of the living processes below `roots`, without the roots."""
+    """Return the pids of the living processes that are descendants of the processes `roots`. The
+    roots themselves are not included."""
     children: Dict[int, List[int]] = {}
     for one in table.values():
         children.setdefault(one.parent, []).append(one.pid)
@@ -108,8 +114,8 @@ def descendants(roots: Iterable[int], table: Dict[int, Entry]) -> Set[int]:
 
 
 def environment(pid: int) -> Dict[str, str]:
-    """Return the environment that the process was started with; empty if this user may not read
-    it."""
+    """Return the environment with which the process was started. The result is empty if this user
+    may not read it."""
     try:
         with open("/proc/%d/environ" % pid, "rb") as file:
             entries = file.read().split(b"\0")
@@ -120,11 +126,11 @@ def environment(pid: int) -> Dict[str, str]:
 
 
 def marked(markers: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
-    """Return the pids of this user's living processes whose environment has all of `markers`.
-    Raises ValueError if `markers` is empty.
+    """Return the pids of this user's living processes whose environment contains all variables in
+    `markers`. Raises ValueError if `markers` is empty.
 
-    Processes of other users do not count, even though root can read them. A task that changed its
-    user is found below its supervisor instead.
+    Processes of other users are not returned, even if this user is root and could read them. If a
+    process of a task has changed its user, it is found as a descendant of its supervisor instead.
     """
     if not markers:
         raise ValueError("no markers: that would be everyone")
@@ -146,12 +152,12 @@ def _is_own(pid: int) -> bool:
 
 
 def _soon(process: Entry, deadline: float) -> Dict[str, str]:
-    """Return the process's environment once /proc shows it. Empty: it has none, or does not show it
-    by the deadline.
+    """Return the process's environment as soon as /proc shows it. Return an empty one if the
+    process has none, or if /proc does not show it before the deadline.
 
-    Inside exec, a process shows neither environment nor command line for a moment. The command line
-    may be read before an exec and the environment inside it, so an empty environment beside a
-    command line counts only the third time.
+    In the middle of exec, /proc shows neither the environment nor the command line of a process for
+    a moment. The command line may be read before an exec, and the environment during it. So an
+    empty environment is accepted only after a command line was read three times.
     """
     env: Dict[str, str] = {}
     shown_times = 0
@@ -168,8 +174,8 @@ def _soon(process: Entry, deadline: float) -> Dict[str, str]:
 
 
 def command_line_soon(process: Entry) -> Optional[bytes]:
-    """Return the process's command line once /proc shows it; empty: it shows none within 50 ms.
-    None: the process has ended."""
+    """Return the process's command line as soon as /proc shows it. Return an empty one if /proc
+    shows none within 50 ms, and None if the process has ended."""
     deadline = time.monotonic() + _TURNING_S
     while True:
         shown, now = command_line(process.pid), entry(process.pid)
@@ -181,7 +187,7 @@ def command_line_soon(process: Entry) -> Optional[bytes]:
 
 
 def command_line(pid: int) -> bytes:
-    """Return the arguments of the process, each followed by a zero byte."""
+    """Return the command line of the process: its arguments, each followed by a zero byte."""
     try:
         with open("/proc/%d/cmdline" % pid, "rb") as file:
             return file.read()
@@ -190,13 +196,14 @@ def command_line(pid: int) -> bytes:
 
 
 def send(target: Identity, signum: int) -> bool:
-    """Send a signal to exactly this process, through a pidfd if the kernel supports it. Return
-    False if the process has ended or may not be signalled."""
+    """Send a signal to the process with exactly this identity. A pidfd is used if the kernel
+    supports it. Return False if the process has ended or this user may not send it signals."""
     descriptor = _libc.syscall(_SYS_PIDFD_OPEN, target.pid, 0)
     if descriptor < 0:
         return is_alive(target) and _kill(target.pid, signum)
     try:
-        # The descriptor refers to one process for ever, so check the identity after opening it.
+        # The pidfd always refers to the same process, so the identity is checked after it has been
+        # opened.
         if not is_alive(target):
             return False
         if _libc.syscall(_SYS_PIDFD_SEND_SIGNAL, descriptor, int(signum), None, 0) == 0:
@@ -215,8 +222,8 @@ def _kill(pid: int, signum: int) -> bool:
 
 
 def send_all(pids: Iterable[int], table: Dict[int, Entry], signum: int) -> None:
-    """Send a signal to the processes `pids` of `table`. A stopped process also gets SIGCONT, so
-    that it can react."""
+    """Send a signal to the processes with these pids; `table` contains their identities. A stopped
+    process also gets SIGCONT, so that it can react to the signal."""
     boot = boot_id()
     for pid in pids:
         who = Identity(boot, pid, table[pid].start_ticks)
@@ -225,21 +232,22 @@ def send_all(pids: Iterable[int], table: Dict[int, Entry], signum: int) -> None:
 
 
 def become_subreaper(wanted: bool = True) -> None:
-    """Make this process the parent of orphans below it, even if they changed their session. False:
-    stop that."""
+    """From now on, orphans among this process's descendants become its children, even if they have
+    their own session. `wanted` False: turn this off."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
 
 
 def die_with_parent(parent: int) -> None:
-    """Make this process get SIGKILL when `parent` dies. For a child between fork and exec."""
+    """From now on, the kernel sends SIGKILL to this process when its parent dies. Called in a child
+    between fork and exec. `parent`: the pid of the parent."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def oom_kills() -> Optional[int]:
-    """Return how many processes of this control group the kernel has killed because memory ran out;
-    None: unknown."""
+    """Return how many processes of this control group the kernel has killed because there was no
+    memory left. Return None if this is unknown."""
     groups = _control_groups()
     candidates = [("/sys/fs/cgroup/memory", groups.get("memory"), "memory.oom_control")]
     candidates.append(("/sys/fs/cgroup", groups.get(""), "memory.events"))

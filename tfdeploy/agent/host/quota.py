@@ -1,4 +1,4 @@
-"""Read what this user's quota on a file system leaves, with the program `quota`."""
+"""Run the program `quota`, and read how much space this user's quota on a file system leaves."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ _KIB = 1024
 
 
 def start() -> Optional[Asked]:
-    """Start `quota`. None: the host does not have the program, so it cannot report quotas."""
+    """Start `quota`. Return None if the host does not have this program, because then it cannot
+    report quotas."""
     return Asked(["quota", "-u", "-w", "-p"]) if find_program("quota") else None
 
 
 def read(asked: Optional[Asked], source: str) -> Optional[Answer]:
-    """Return what the quota on the file system mounted from `source` leaves; None: no quota is set.
-    The exit code is ignored, because it is 1 for a user over quota."""
+    """Return how much the user's quota leaves on the file system that is mounted from `source`.
+    Return None if no quota is set. The exit code is ignored, because it is 1 if the user is over
+    quota."""
     out = asked.answer()[1] if asked is not None else ""
     for line in out.splitlines():
         columns = line.split()
@@ -29,8 +31,9 @@ def read(asked: Optional[Asked], source: str) -> Optional[Answer]:
 
 
 def _of_words(columns: List[str]) -> Optional[Answer]:
-    """Parse the columns: KiB used, soft limit, hard limit, grace; then the same for files. A limit
-    of 0 means no limit. A star marks a number above the soft limit."""
+    """Parse the columns of a line: KiB used, soft limit, hard limit, grace time; then the same four
+    for the number of files. A limit of 0 means that there is no limit. A star marks a number above
+    the soft limit."""
     numbers = [word.rstrip("*") for word in columns]
     if not all(word.isdigit() for word in numbers):
         return None

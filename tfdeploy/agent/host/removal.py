@@ -1,7 +1,7 @@
-"""Remove files and folders: measure their size on the disk, rename them in one step, then delete
-them.
+"""Remove files and folders. First their size on the disk is measured, then they are renamed in one
+step, then they are deleted.
 
-Links are not followed. Other users' files and mounted file systems are not removed.
+Links are not followed. Files of other users and mounted file systems are not removed.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import stat
 from tfdeploy.agent.annotations import Dict, List, Optional, Tuple
 from tfdeploy.agent.host.mounts import read_mounts
 
-GONE = ".gone-"  # a prefix that no run, release, data set or job has
+GONE = ".gone-"  # a prefix that no name of a run, release, data set or job has
 
 
 def usage(path: str) -> int:
-    """Return the bytes that the removal of `path` frees. A file that also has a name elsewhere
-    counts 0.
+    """Return how many bytes become free if `path` is removed. A file counts 0 if it also has a name
+    outside `path`.
 
-    Raises OSError: EPERM if it contains another user's file, EXDEV if something is mounted in it,
-    ENOENT if it does not exist.
+    Raises OSError. EPERM: `path` contains a file of another user. EXDEV: a file system is mounted
+    in `path`. ENOENT: `path` does not exist.
     """
     top, below = os.lstat(path), os.path.realpath(path) + "/"
     for row in read_mounts():
@@ -33,7 +33,7 @@ def usage(path: str) -> int:
         entry_path, about = todo.pop()
         if about.st_uid not in (0, os.geteuid()):
             raise OSError(errno.EPERM, "another user's file lies there", entry_path)
-        if about.st_dev != top.st_dev:  # an automount, or a subvolume
+        if about.st_dev != top.st_dev:  # another file system: an automount, or a subvolume
             raise OSError(errno.EXDEV, "another file system begins there", entry_path)
         if stat.S_ISDIR(about.st_mode):
             total += about.st_blocks * 512
@@ -49,8 +49,8 @@ def usage(path: str) -> int:
 
 
 def _children(folder: str, about: os.stat_result) -> List[Tuple[str, os.stat_result]]:
-    """Return (path, status) of the folder's entries. If the owner may not enter the folder, its
-    mode is changed first, because a program may have closed it."""
+    """Return (path, status) of each entry of the folder. A program may have changed the folder's
+    mode so that its owner cannot enter it. In that case the mode is changed first."""
     if about.st_mode & stat.S_IRWXU != stat.S_IRWXU and about.st_uid == os.geteuid():
         os.chmod(folder, stat.S_IMODE(about.st_mode) | stat.S_IRWXU)
     children = []
@@ -63,9 +63,10 @@ def _children(folder: str, about: os.stat_result) -> List[Tuple[str, os.stat_res
 
 
 def set_aside(path: str, folder: str = "") -> Optional[str]:
-    """Rename `path` to a hidden name beside it or in `folder`, so that an interrupted removal
-    leaves nothing that looks complete. Return the new path; None: `path` no longer exists, for
-    example because another host that shares the workdir removed it. Raises OSError."""
+    """Rename `path` to a hidden name, in the same folder or in `folder`. If its removal is
+    interrupted later, nothing is left that looks complete. Return the new path. Return None if
+    `path` no longer exists, for example because another host that shares the workdir has removed
+    it. Raises OSError."""
     name = "%s%s-%s" % (GONE, os.path.basename(path).lstrip(".")[:100], os.urandom(6).hex())
     aside = os.path.join(folder or os.path.dirname(path), name)
     try:
@@ -76,7 +77,7 @@ def set_aside(path: str, folder: str = "") -> Optional[str]:
 
 
 def remove(path: str) -> bool:
-    """Remove as much as possible, including folders that their owner may not write to. Return True
+    """Remove as much as possible, even from folders that their owner may not write to. Return True
     if nothing is left."""
     if not os.path.isdir(path) or os.path.islink(path):
         try:
@@ -95,7 +96,7 @@ def remove(path: str) -> bool:
 
 def _open_folders(top: str) -> None:
     """Give the owner all rights on each folder below `top`, because an ordinary user cannot remove
-    entries from a folder of mode 0500."""
+    entries from a folder with mode 0500."""
     todo = [top]
     while todo:
         folder = todo.pop()

@@ -1,9 +1,9 @@
-"""Write small files even on a full disk, from space that was reserved for them: how a task and the
-run ended.
+"""Write small files even if the disk is full, in space that was reserved for them. These files say
+how a task ended and how the run ended.
 
-Each such file has a reserve of blanks beside it, FILE.room. If no block or inode is free, the
-content overwrites the blanks, the two files swap names, and the old file is the next reserve. JSON
-allows blanks at its end, so readers are not affected.
+Beside each such file is a reserve, FILE.room, which is filled with blanks. If the disk has no free
+block or inode, the content is written over the blanks, and the two files swap their names; the old
+file becomes the next reserve. Blanks at the end of JSON are allowed, so readers are not affected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ ROOM = ".room"
 _OLD = ".old"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 STATUS_BYTES = JOURNAL_BYTES = 4096
-# The size of a minder's state: for the run, and for each of its tasks.
+# The size in bytes of the reserve for a minder's state: a fixed amount, and an amount for each
+# task.
 _FIRST_BYTES, _TASK_BYTES = 8192, 640
 
 
@@ -33,8 +34,8 @@ def set_aside(path: str, size_bytes: int) -> None:
 
 
 def write_json(path: str, obj: Any, *, durable: bool = False) -> None:
-    """Write JSON as atomic.write_json does, even on a full disk. Each file has one writer. Raises
-    OSError if the reserve is too small."""
+    """Write JSON as atomic.write_json does, but even if the disk is full. Each file has only one
+    writer. Raises OSError if the reserve is too small."""
     content = json_text.dumps(obj).encode("ascii")
     try:
         atomic.write_bytes(path, content, durable=durable)
@@ -47,8 +48,8 @@ def write_json(path: str, obj: Any, *, durable: bool = False) -> None:
 
 
 def append_line(path: str, obj: Any) -> None:
-    """Append a line as atomic.append_line does. On a full disk the journal's reserve is removed,
-    once. Raises OSError."""
+    """Append a line as atomic.append_line does. If the disk is full, the reserve of the journal is
+    removed, which helps only once. Raises OSError."""
     try:
         atomic.append_line(path, obj)
     except OSError as error:
@@ -58,7 +59,8 @@ def append_line(path: str, obj: Any) -> None:
 
 
 def _give_up(path: str) -> bool:
-    """Remove the reserve, which frees a block and an inode. Return False if there was none."""
+    """Remove the reserve, so that one inode and its blocks become free. Return False if there was
+    no reserve."""
     try:
         os.unlink(path + ROOM)
     except OSError:
@@ -67,8 +69,9 @@ def _give_up(path: str) -> bool:
 
 
 def _write_over(path: str, content: bytes, durable: bool) -> bool:
-    """Write the content over the reserve, and swap the names. Return False if the reserve is too
-    small, or overwriting needs new blocks (copy on write)."""
+    """Write the content over the reserve, then swap the names of the two files. Return False if the
+    reserve is too small, or if the file system needs new blocks to overwrite a file (copy on
+    write)."""
     descriptor = _open(path)
     if descriptor is None:
         return False
@@ -89,7 +92,7 @@ def _write_over(path: str, content: bytes, durable: bool) -> bool:
 
 def _open(path: str) -> Optional[int]:
     flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-    # The file has the name _OLD if a writer was killed during the swap.
+    # If a writer was killed in the middle of the swap, the reserve has the name FILE.old.
     for name in (ROOM, _OLD):
         try:
             descriptor = os.open(path + name, flags)
@@ -102,13 +105,14 @@ def _open(path: str) -> Optional[int]:
 
 
 def _change_places(path: str, size: int) -> None:
-    """Swap the two names, with one rename each. The new reserve is then extended with blanks, as
-    far as that needs no new block."""
+    """Swap the names of the two files by renaming each. Then fill the new reserve with blanks, as
+    far as it needs no new block for that."""
     try:
         if os.path.exists(path + _OLD):
             os.unlink(path + _OLD)
         os.link(path, path + _OLD)
-    except OSError:  # `path` does not exist yet, or a second name needs an inode here
+    # Either `path` does not exist yet, or this file system needs an inode for a second name.
+    except OSError:
         os.rename(path + ROOM, path)
         return
     os.rename(path + ROOM, path)

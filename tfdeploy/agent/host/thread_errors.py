@@ -1,4 +1,4 @@
-"""Report errors on a thread that must continue: print one traceback for each kind of error to
+"""Report errors on a thread that must continue. For each kind of error, one traceback is printed to
 standard error (minder.log)."""
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ _told: Set[Tuple[str, str]] = set()
 
 
 def report_once(activity: str) -> None:
-    """Print the traceback of the exception that is being handled, unless this kind was printed for
-    this activity before. Raises nothing."""
+    """Print the traceback of the exception that is being handled now. Do nothing if an error of
+    this kind was printed for this activity before. Never raises an exception."""
     kind = sys.exc_info()[0]
     what = (activity, kind.__name__ if kind else "")
     if what in _told or len(_told) >= _MOST:

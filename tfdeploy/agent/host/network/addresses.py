@@ -8,15 +8,15 @@ from tfdeploy.agent.annotations import List, Optional
 from tfdeploy.agent.host.network import netlink
 
 _NETLINK_ROUTE, _GET_ADDRESSES = 0, 22
-_HEAD_BYTES = 8  # the size of struct ifaddrmsg, which begins with the family
-# The attributes of an address. On a point-to-point link, _ADDRESS is the other end's.
+_HEAD_BYTES = 8  # the size of struct ifaddrmsg; its first byte is the address family
+# Attributes of an address. On a point-to-point link, _ADDRESS is the address of the other end.
 _ADDRESS, _LOCAL = 1, 2
 _LOCAL_PREFIXES = ("127.", "169.254.", "fe8", "fe9", "fea", "feb")
 
 
 def own_addresses() -> List[str]:
-    """Return this machine's addresses except loopback and link-local ones, in the kernel's order;
-    [] if the kernel does not report them."""
+    """Return this machine's addresses in the order of the kernel, without loopback and link-local
+    ones. Return [] if the kernel does not report them."""
     try:
         messages = list(netlink.ask(_NETLINK_ROUTE, _GET_ADDRESSES, b"\0" * _HEAD_BYTES))
     except OSError:

@@ -1,8 +1,8 @@
-"""Find the free ports of a range, and the processes that hold the other ports.
+"""Find the free ports in a range, and the processes that use the other ports.
 
-A port is free if it can be bound. /proc/net is not enough: it does not list a socket that is bound
-but does not listen. Connections in TIME_WAIT do not count, because the minder and TensorFlow can
-bind such a port.
+A port is free if it can be bound. Reading /proc/net is not enough, because it does not list sockets
+that are bound but do not listen. Connections in TIME_WAIT do not matter, because the minder and
+TensorFlow can bind such a port.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tfdeploy.agent.host.network import listening
 def look_at_ports(
     low: int, high: int, held: Callable[[], Dict[int, str]]
 ) -> Tuple[List[int], Dict[str, str]]:
-    """Return the free ports in order, and {port: owner} of the taken ports.
+    """Return the free ports in ascending order, and {port: owner} for the taken ports.
 
-    The range is `low` to `high`, both included. `held` returns owners that are known from another
-    source; it is called only if a port is taken.
+    The range is `low` to `high`, both included. `held` returns {port: owner} from another source.
+    It is called only if a port is taken.
     """
     free: List[int] = []
     taken: List[int] = []
@@ -38,10 +38,10 @@ def is_free(port: int) -> bool:
 def _can_bind(family: int, port: int) -> bool:
     error = _bind(family, port, None)
     if error == errno.EADDRINUSE:
-        # Both binds succeed only if nothing but connections in TIME_WAIT holds the port. The bind
-        # with SO_REUSEADDR fails if a process holds the port. The bind with SO_REUSEPORT fails if
-        # another user holds it, and also for connections of a server that did not set the option,
-        # such as the mesh. /proc/net lists these connections.
+        # Both binds succeed only if connections in TIME_WAIT are the only users of the port. The
+        # bind with SO_REUSEADDR fails if a process uses the port. The bind with SO_REUSEPORT fails
+        # if another user's process uses it. It also fails if connections in TIME_WAIT are left by a
+        # server that did not set this option; therefore /proc/net is searched for connections too.
         return _bind(family, port, socket.SO_REUSEADDR) is None and (
             _bind(family, port, socket.SO_REUSEPORT) is None
             or any(row.port == port for row in listening.rows(listening=False))
@@ -51,7 +51,7 @@ def _can_bind(family: int, port: int) -> bool:
 
 
 def _bind(family: int, port: int, option: Optional[int]) -> Optional[int]:
-    """Bind to all addresses of one family. Return the errno, or None if the bind succeeds."""
+    """Bind a socket to all addresses of one family. Return the errno, or None if this succeeds."""
     try:
         with socket.socket(family, socket.SOCK_STREAM) as one:
             if option is not None:

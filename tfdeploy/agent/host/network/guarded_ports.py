@@ -1,10 +1,11 @@
-"""Close the ports of a run's tasks to strangers: a socket of the agent listens on each port, and
-closes all connections that are not admitted.
+"""Close the ports of a run's tasks to strangers. A socket of the agent listens on each port; it
+receives all connections that are not admitted, and closes them.
 
-The socket stays open, with its index in the port's group, as long as any process has its
-descriptor. The supervisors and the task's own processes have it too. While no minder lives,
-connections of strangers stay in its queue. A peer may connect before its server listens; its
-connection is closed normally, while a stranger's is reset, so a peer can tell the two cases apart.
+The kernel keeps the sockets that listen on one port in a group. The agent's socket keeps its index
+in the group as long as any process has its descriptor. Supervisors and tasks inherit the
+descriptor, so while no minder runs, connections of strangers stay in the queue of this socket. A
+host of the run may connect before the task's server listens; the agent then closes the connection
+normally. A stranger's connection is reset, so the caller can distinguish the two cases.
 """
 
 from __future__ import annotations
@@ -23,22 +24,27 @@ from tfdeploy.agent.host import thread_errors
 from tfdeploy.agent.host.network import listening, sockets, steering, tcp_diag
 
 _BACKLOG = 1024
-_AT_ONCE = 256  # limits the connections of one port that are accepted before the next port's turn
+# Limits how many connections of one port are accepted before it is the next port's turn.
+_AT_ONCE = 256
 _PAUSE_S = 0.01  # the pause between two polls
-_END_WITHIN_S = 2.0  # limits the wait for the thread's end
-MOST_LEARNED = 256  # limits the addresses that are admitted later
-MOST_PER_HOST = 32  # limits them for one host, which must not use up the filter for all hosts
-_FIRST = (0, 1)  # the indices in the group if the guarding socket is the first to listen
-_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close() sends a reset
+_END_WITHIN_S = 2.0  # limits the wait until the thread has ended
+MOST_LEARNED = 256  # limits how many addresses are admitted that are not in the plan
+# The same limit for one host, so that it cannot use all the space in the filter.
+MOST_PER_HOST = 32
+# The indices in the port's group if the agent's socket listened first: the agent's socket, the
+# task's.
+_FIRST = (0, 1)
+_RESET = struct.pack("ii", 1, 0)  # a value of SO_LINGER with which close() sends a reset
 
 
 class GuardedPorts:
-    """The guarded ports of this host. `addresses`: the hosts' addresses in the plan. `learned`:
-    address that was admitted later -> the host that stated it ("": unknown). `turned_away`: host ->
-    the first source address of its connections that it did not state as its own."""
+    """Guards the ports of the tasks on this host. `addresses`: the addresses of all hosts in the
+    plan. `learned`: address that was admitted later -> the host that stated it as its own ("" if
+    unknown). `turned_away`: host -> the first address from which it connected but that it did not
+    state as its own."""
 
-    # The kernel keeps the sockets that listen on one port in an array. When one closes, the kernel
-    # moves the last one to its index.
+    # The kernel keeps the sockets that listen on one port in an array. When one of them closes, the
+    # kernel moves the last socket of the array to the free index.
 
     def __init__(
         self,
@@ -55,8 +61,8 @@ class GuardedPorts:
         self.turned_away = dict(turned_away)
         self._admitted.update(map(peer_filter.address, self.learned))
         self._held: Dict[int, socket.socket] = {}
-        # port -> the indices of the agent's socket and the task's; None: another socket has the
-        # filter
+        # port -> (index of the agent's socket, index of the task's socket). None: the filter of the
+        # group is attached to another socket.
         self._order: Dict[int, Optional[Tuple[int, int]]] = {}
         self._closed = False
         self._thread: Optional[threading.Thread] = None
@@ -72,13 +78,13 @@ class GuardedPorts:
     ) -> None:
         """Guard a port. Raises OSError.
 
-        `inherited`: the descriptor that a dead minder had. `hold`: binds the port. `first`: the
-        inode of the socket that guarded the port when the task started; the task's processes may
-        still have it.
+        `inherited`: descriptor of the socket with which an earlier minder guarded the port. `hold`:
+        a function that binds the port. `first`: inode of the socket that guarded the port when the
+        task started. The task's processes may still have that socket.
         """
         taken = _listening(inherited, port)
         if taken is not None:
-            # The inherited socket still has its filter.
+            # The filter of the inherited socket is still in force.
             before = 0 if _inode(taken) == first else len(_others(port, taken))
             self._held[port], self._order[port] = taken, (before, 0 if before else 1)
             return
@@ -87,26 +93,28 @@ class GuardedPorts:
         if _port_of(held) != port:
             return
         others = _others(port, held)
-        # The others are the task's sockets. If the agent's first socket is among them, that socket
-        # has the filter, and the new socket gets its index when it closes.
+        # The other sockets belong to the task. If the socket that guarded the port when the task
+        # started is among them, the filter is attached to it; when it closes, the new socket gets
+        # its index.
         if others:
             self._order[port] = None if first in others else (len(others), 0)
         self._listen(port)
 
     def _listen(self, port: int) -> None:
         held = self._held[port]
-        # Accepted connections inherit SO_REUSEADDR. In TIME_WAIT they then do not make the port
-        # seem taken to the next run. Other users still cannot listen on this port.
+        # Accepted connections inherit SO_REUSEADDR. Because of it, connections in TIME_WAIT do not
+        # make the port seem taken to the next run. Other users still cannot listen on this port.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.setblocking(False)
-        # listen() fails on connections in TIME_WAIT if the socket has a filter of its own, so the
-        # filter is attached afterwards. Nothing is exposed meanwhile: this socket is alone, or the
-        # task's port was open to all before, or another socket has the filter.
+        # If the socket had a filter of its own, listen() would fail because of connections in
+        # TIME_WAIT. So the filter is attached after listen(). Meanwhile nothing is exposed: either
+        # no other socket listens, or the task's port was open to all before, or another socket has
+        # the filter.
         held.listen(_BACKLOG)
         self._attach(port)
 
     def begin(self) -> None:
-        """Start to close the connections of strangers."""
+        """Start the thread that closes the connections of strangers."""
         self._end_seen, self._end = socket.socketpair()
         self._thread = threading.Thread(target=self._loop, daemon=True)
         self._thread.start()
@@ -114,12 +122,13 @@ class GuardedPorts:
     # --- for the minder
 
     def descriptors(self) -> Dict[int, int]:
-        """Return port -> descriptor of the listening sockets, for descriptors.leave."""
+        """Return port -> descriptor of the agent's listening socket, in the form that
+        descriptors.leave needs."""
         return {port: held.fileno() for port, held in self._held.items() if _listens(held)}
 
     def open_to_all(self) -> Dict[int, str]:
-        """Return port -> the address at which a program listens outside the group that the filter
-        covers."""
+        """Return port -> address, for programs that listen on a port outside the group that the
+        filter covers."""
         return tcp_diag.open_to_all(list(self._held), list(map(_inode, self._held.values())))
 
     def is_admitted(self, address: str) -> bool:
@@ -129,8 +138,8 @@ class GuardedPorts:
         return one in self._admitted or peer_filter.is_loopback(one)
 
     def admit(self, address: str, host: str = "") -> bool:
-        """Admit an address that `host` has stated as its own. Return False if it was admitted
-        before. Raises OSError if the filter is full."""
+        """Admit an address that `host` has stated as its own. Return False if the address was
+        admitted before. Raises OSError if the filter is full."""
         with self._lock:
             if self.is_admitted(address):
                 return False
@@ -152,7 +161,7 @@ class GuardedPorts:
 
     def turn_away(self, address: str, host: str) -> bool:
         """Record that `host` connected from an address that it did not state as its own. Return
-        False if such an address of the host was recorded before."""
+        False if such an address was recorded for this host before."""
         with self._lock:
             if host in self.turned_away:
                 return False
@@ -160,9 +169,9 @@ class GuardedPorts:
             return True
 
     def before_start(self, port: Optional[int]) -> None:
-        """Prepare the port for a new start of its task: put the agent's socket first, so that the
-        task's socket comes after it. No process of the task may listen on the port now. Raises
-        OSError."""
+        """Prepare the port for a new start of its task. The agent's socket becomes the first in the
+        port's group, so that the task's socket comes after it. No process of the task may listen on
+        the port at this time. Raises OSError."""
         with self._lock:
             if port is None or port not in self._held:
                 return
@@ -173,16 +182,18 @@ class GuardedPorts:
                 self._attach(port)
 
     def _renew(self, port: int) -> None:
-        """Replace a socket that does not listen, or that shares the port with processes that have
-        escaped from the run."""
+        """Replace the agent's socket, because it does not listen, or because processes that escaped
+        from the run listen on the same port."""
         before = self._held[port]
         try:
             self._held[port] = sockets.hold(port, may_be_bound=True)
         except OSError:
-            return  # a process has bound the port exclusively, so no task can listen on it
+            # Another process has bound the port exclusively, so the task cannot listen on it
+            # anyway.
+            return
         if _listens(before):
-            # This ends the listening in all processes that have the socket, even while the other
-            # thread polls it.
+            # After the shutdown, the old socket listens in no process any more, even if the other
+            # thread is polling it.
             before.shutdown(socket.SHUT_RDWR)
         before.close()
         others = len(_others(port, self._held[port]))
@@ -190,11 +201,11 @@ class GuardedPorts:
         self._listen(port)
 
     def close(self) -> None:
-        """Close the sockets of this process. Other processes may still have them."""
+        """Close the agent's sockets in this process. Other processes may still have them open."""
         self._closed = True
         if self._thread is not None:
             self._end.close()
-            # Wait for the thread first: a socket that it polls would stay open.
+            # First wait until the thread has ended, because a socket that it polls would stay open.
             self._thread.join(_END_WITHIN_S)
             self._end_seen.close()
         for held in self._held.values():
@@ -233,7 +244,7 @@ class GuardedPorts:
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError:
-                if _listens(held):  # otherwise it was closed meanwhile
+                if _listens(held):  # If the socket does not listen, it was closed meanwhile.
                     raise
                 return
             if not self.is_admitted(str(address[0])):
@@ -271,5 +282,5 @@ def _inode(held: socket.socket) -> int:
 
 
 def _others(port: int, held: socket.socket) -> Set[int]:
-    """Return the inodes of the other sockets that listen on the port."""
+    """Return the inodes of the sockets that listen on the port, except `held`."""
     return listening.listeners(port) - {_inode(held)}

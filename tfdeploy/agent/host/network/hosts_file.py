@@ -1,7 +1,8 @@
-"""Find cluster names that resolve to loopback on this machine. Debian's `127.0.1.1 hostname` breaks
-a cluster in this way.
+"""Find names of the cluster that resolve to a loopback address on this machine. A line such as
+Debian's `127.0.1.1 hostname` breaks a cluster in this way.
 
-Only the hosts file is read. No name server is asked, so a dead one does not delay the probe.
+Only the file /etc/hosts is read. No name server is asked, because one that does not answer would
+delay the probe.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from tfdeploy.agent.annotations import List, Set
 
 
 def resolving_to_loopback(names: List[str], hosts_file: str = "/etc/hosts") -> List[str]:
-    """Return the `names` that have only loopback addresses in the hosts file."""
+    """Return those of the `names` that have only loopback addresses in the hosts file."""
     try:
         with open(hosts_file, encoding="utf-8", errors="replace") as lines:
             rows = [line.partition("#")[0].split() for line in lines]

@@ -1,5 +1,5 @@
-"""Find out which sockets listen on a port, and which processes have them, from the kernel's tables
-and without connecting."""
+"""Find out which sockets listen on a port, and which processes have these sockets. This module
+reads the kernel's tables, and connects to no port."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _SOCKET = "socket:["
 
 
 class Row(NamedTuple):
-    """A socket in a table of /proc/net. The tables omit sockets that are only bound."""
+    """One socket in a table of /proc/net. These tables do not contain sockets that are bound but do
+    not listen."""
 
     port: int
     user: str
@@ -21,7 +22,8 @@ class Row(NamedTuple):
 
 
 def rows(*, listening: bool) -> List[Row]:
-    """Return the TCP sockets that listen; with `listening` False, all others in the tables."""
+    """Return the TCP sockets that listen. With `listening` False, return all other sockets in the
+    tables."""
     listening_rows: List[Row] = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -38,7 +40,7 @@ def rows(*, listening: bool) -> List[Row]:
 def listeners(port: int) -> Set[int]:
     """Return the inodes of the sockets that listen on `port`, over IPv4 or IPv6."""
     from tfdeploy.agent.host.network import (
-        tcp_diag,  # a supervisor whose task has no port never needs it
+        tcp_diag,  # not needed by a supervisor whose task has no port
     )
 
     traffic = tcp_diag.listening()
@@ -48,15 +50,15 @@ def listeners(port: int) -> Set[int]:
 
 
 def listens(pids: Iterable[int], port: int, except_inode: Optional[int] = None) -> bool:
-    """True if one of these processes listens on `port`, other than with the socket
-    `except_inode`."""
+    """True if one of these processes listens on `port`. The socket `except_inode` does not
+    count."""
     wanted = listeners(port) - {except_inode}
     return bool(wanted) and any(wanted & sockets_of(pid) for pid in pids)
 
 
 def owners(ports: Collection[int]) -> Dict[int, str]:
-    """Return port -> who listens on it, as far as this user may see: "pid 4242: python train.py" or
-    "a process of user 1001". Ports without a listener are missing."""
+    """Return port -> who listens on it, as "pid 4242: python train.py", or as "a process of user
+    1001" if this user may not see the process. Ports on which no process listens are missing."""
     wanted = [row for row in rows(listening=True) if row.port in ports]
     owners_by_port = {row.port: "a process of user %s" % row.user for row in wanted}
     by_inode = {row.inode: row.port for row in wanted}
@@ -67,8 +69,8 @@ def owners(ports: Collection[int]) -> Dict[int, str]:
 
 
 def sockets_of(pid: Union[int, str]) -> Set[int]:
-    """Return the inodes of a process's sockets; empty if the process has ended or belongs to
-    another user."""
+    """Return the inodes of the sockets of a process. The result is empty if the process has ended
+    or belongs to another user."""
     folder = "/proc/%s/fd" % pid
     inodes: Set[int] = set()
     try:

@@ -14,7 +14,8 @@ _TIMEOUT_S = 2.0
 
 
 def ask(protocol: int, kind: int, question: bytes) -> Iterator[bytes]:
-    """Yield the body of each message of the answer. Raises OSError, also if the kernel refuses."""
+    """Send a request to the kernel, and yield the body of each message of the answer. Raises
+    OSError, also if the kernel refuses the request."""
     family, type_ = socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC
     with socket.socket(family, type_, protocol) as link:
         link.settimeout(_TIMEOUT_S)
@@ -32,7 +33,7 @@ def ask(protocol: int, kind: int, question: bytes) -> Iterator[bytes]:
 
 
 def attributes(body: bytes, offset: int) -> Dict[int, bytes]:
-    """Return kind -> content of the attributes that begin at `offset`."""
+    """Return kind -> content of the netlink attributes that begin at `offset` in the message."""
     values_by_kind: Dict[int, bytes] = {}
     while offset + 4 <= len(body):
         length, kind = struct.unpack_from("=HH", body, offset)

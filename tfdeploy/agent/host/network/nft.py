@@ -1,9 +1,10 @@
-"""Write the text of one nftables table that keeps everything but the run out of the run's ports.
-Pure: starts nothing.
+"""Write the text of one nftables table that admits only the run to the ports of the run. Pure:
+starts no program.
 
-The table is owned (`flags owner`): only the process that created it can change it, and the kernel
-removes it when that process ends. The text is one line, so that nft creates the whole table in one
-step or nothing. It contains only numbers, parsed addresses and a cleaned name.
+The table has an owner (`flags owner`): only the process that created it can change it, and the
+kernel removes the table when that process ends. The text is a single line, so nft creates either
+the whole table or nothing. It contains only numbers, checked addresses and a name without special
+characters.
 """
 
 from __future__ import annotations
@@ -20,18 +21,20 @@ _SYN = "tcp flags & (fin | syn | rst | ack) == syn"
 
 
 class Closed(NamedTuple):
-    """The ports that the table closes on one host, and for whom they stay open."""
+    """The ports that the table closes on one host, and who may still use them."""
 
-    name: str  # of the table
-    user: int  # the only user of this host that may connect to the run, on any host
+    name: str  # the name of the table
+    # Uid of the only user of this host whose processes may connect to the run's ports, on this host
+    # and on others.
+    user: int
     ports: Tuple[int, ...]  # the run's ports on this host
-    allowed: Tuple[str, ...]  # the addresses that may connect to these ports
-    elsewhere: Tuple[Tuple[str, int], ...] = ()  # (address, port) of the run on other hosts
+    allowed: Tuple[str, ...]  # addresses that may connect to the run's ports on this host
+    elsewhere: Tuple[Tuple[str, int], ...] = ()  # (address, port) of the run on each other host
 
 
 def table_name(host_dir: str, run: str) -> str:
-    """Return the prefix of the names of this run's tables on this host. No other run has this
-    prefix."""
+    """Return the prefix that the names of all tables of this run on this host have. Tables of other
+    runs have other prefixes."""
     readable = re.sub(r"[^A-Za-z0-9]", "_", run)[:64]
     return "tfdeploy_%s_%s" % (
         readable,
@@ -40,8 +43,8 @@ def table_name(host_dir: str, run: str) -> str:
 
 
 def table(closed: Closed) -> str:
-    """Return the table as one line for `nft -i`. Raises ValueError for an invalid address or port,
-    or without ports."""
+    """Return the table as one line for `nft -i`. Raises ValueError if an address or a port is
+    invalid, or if there are no ports."""
     if not closed.ports:
         raise ValueError("a table without ports")
     made = [
@@ -62,19 +65,19 @@ def table(closed: Closed) -> str:
 
 
 def _input(closed: Closed) -> List[str]:
-    """Return the rules for packets that arrive over a network. Packets from this host to itself
-    have passed `output`."""
+    """Return the rules for packets that arrive over a network. Packets that this host sends to
+    itself are accepted here, because the rules of `_output` have checked them."""
     rules = ['iif "lo" accept', "tcp dport != @ports accept"]
     rules += ["%s saddr @allowed%d accept" % (header, version) for version, header, _ in _VERSIONS]
     return _chain(closed, "input", "input", rules + ["meta l4proto tcp reject with tcp reset"])
 
 
 def _output(closed: Closed) -> List[str]:
-    """Return the rules for packets that users of this host send. Root has no privilege, because a
-    proxy that runs as root connects for strangers.
+    """Return the rules for packets that users of this host send. Root is restricted like other
+    users, because a proxy that runs as root may connect on behalf of a stranger.
 
-    The kernel itself sends packets as root or as no user, to end connections. So for these two,
-    only the first packet of a connection is rejected.
+    To end connections, the kernel itself sends packets as root or without a user. So for root and
+    for packets without a user, only the first packet of a connection is rejected.
     """
     others = [
         "meta skuid %d accept" % closed.user,
@@ -93,8 +96,8 @@ def _output(closed: Closed) -> List[str]:
 
 
 def _forward(closed: Closed) -> List[str]:
-    """Return the rules for packets that this host forwards. Otherwise its containers would reach
-    the other hosts under this host's address."""
+    """Return the rules for packets that this host forwards. Without these rules, containers on this
+    host could reach the run on other hosts under this host's address."""
     rules = ["%s saddr @allowed%d accept" % (header, version) for version, header, _ in _VERSIONS]
     rules += [
         "%s daddr . tcp dport @run%d reject with tcp reset" % (header, version)
@@ -127,8 +130,8 @@ def _pairs(version: int, ends: Iterable[Tuple[str, int]]) -> List[str]:
 
 
 def _of_version(version: int, addresses: Iterable[str]) -> List[str]:
-    """Return the addresses of this IP version. An IPv4-mapped address counts as IPv4. Raises
-    ValueError."""
+    """Return those addresses that are of this IP version. An IPv4-mapped IPv6 address counts as
+    IPv4. Raises ValueError."""
     versions = []
     for text in addresses:
         if "%" in text:

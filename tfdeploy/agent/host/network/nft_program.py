@@ -1,8 +1,8 @@
 """Find out how this user can start nft: directly, or through a sudo that asks for no password.
 
-`nft -c` checks the text of a real table, and changes nothing. In this way nft and the kernel say
-whether this user can create a table. nft must read its commands from standard input (`-i`), so that
-it stays alive and owns the table.
+`nft -c` only checks a table and changes nothing, so it shows whether nft and the kernel would let
+this user create a table. nft must read its commands from standard input (`-i`), because then it
+stays alive and remains the owner of the table.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from tfdeploy.agent.annotations import Dict, List, Optional, Tuple
 from tfdeploy.agent.host.installed import Asked, find_program
 from tfdeploy.agent.host.network import nft
 
-# nft 1.0.6 crashes (SIGSEGV) if another program removes a table while it reads all of them.
+# How often nft is started again after a crash. nft 1.0.6 crashes (SIGSEGV) if another program
+# removes a table while nft reads all tables.
 _TRIES_AFTER_CRASH = 5
-_FOLDERS = ("/usr/sbin", "/sbin", "/usr/local/sbin")  # often missing on ordinary users' PATH
+# Folders that are often missing on an ordinary user's PATH.
+_FOLDERS = ("/usr/sbin", "/sbin", "/usr/local/sbin")
 _ERROR = re.compile(r"Error: ([^\n]{1,300})")
 _TRIED = nft.table(
     nft.Closed("tfdeploy_check", 1, (1,), ("127.0.0.1", "::1"), (("127.0.0.1", 1), ("::1", 1)))
@@ -24,13 +26,13 @@ _TRIED = nft.table(
 
 
 def environment() -> Dict[str, str]:
-    """Return the environment for nft. HOME is /dev/null because nft writes a history of its input
-    there."""
+    """Return the environment for nft. HOME is /dev/null, because nft would write a history of its
+    input to $HOME."""
     return dict(os.environ, HOME="/dev/null", LC_ALL="C", TERM="dumb")
 
 
 def ways() -> List[List[str]]:
-    """Return the command lines that may start nft on this host, the one without sudo first."""
+    """Return the command lines that may start nft on this host. The first one is without sudo."""
     program = next(
         (path for path in map(find_program, ("nft", *(at + "/nft" for at in _FOLDERS))) if path),
         None,
@@ -42,7 +44,7 @@ def ways() -> List[List[str]]:
 
 
 def start() -> List[Tuple[List[str], Asked]]:
-    """Start to check for each command line whether it can create a table."""
+    """Start one check for each command line of `ways`: can it create a table?"""
     return [(way, _ask(way)) for way in ways()]
 
 
@@ -51,7 +53,7 @@ def _ask(command: List[str]) -> Asked:
 
 
 def read(asked: List[Tuple[List[str], Asked]]) -> Tuple[Optional[List[str]], str]:
-    """Return (the command line that starts nft, ""), or (None, why there is none)."""
+    """Return (the command line that starts nft, ""). If none works, return (None, the reason)."""
     if not asked:
         return None, "nft is not installed"
     refused = []
@@ -79,6 +81,6 @@ def read(asked: List[Tuple[List[str], Asked]]) -> Tuple[Optional[List[str]], str
 
 
 def error_in(output: str) -> str:
-    """Return the first error in nft's output; "": none."""
+    """Return the first error in nft's output; "" if there is none."""
     match = _ERROR.search(output)
     return match.group(1).strip() if match else ""

@@ -1,5 +1,5 @@
-"""Test TCP ports: connect to many at once, and read what they send. The caller interprets the
-answers."""
+"""Test TCP ports: connect to many ports at the same time, and read what each server sends. The
+caller interprets the answers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from tfdeploy.agent.annotations import Any, List, Optional
 from tfdeploy.agent.record import NamedTuple
 
 AT_ONCE = 200  # limits the connections that are open at the same time
-OTHER_FILES = 64  # descriptors that are left for the other files of this process
+OTHER_FILES = 64  # How many file descriptors are left for other uses in this process.
 _RESET = struct.pack("ii", 1, 0)
 
 
 class Target(NamedTuple):
-    """A port to connect to. `row`: a row of getaddrinfo. After connecting, read up to the end of a
-    line, at most `most_bytes` and for `read_s` seconds; 0 bytes: do not read."""
+    """A port to connect to. `row`: a result of getaddrinfo. After connecting, one line is read, but
+    at most `most_bytes` bytes and for at most `read_s` seconds. If `most_bytes` is 0, nothing is
+    read."""
 
     row: Any
     port: int
@@ -29,9 +30,9 @@ class Target(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The result for one target. `error`: the errno of the connection; ETIMEDOUT: no answer; 0:
-    none. `ended`: the other side has closed the connection. `source`: this host's address in the
-    connection."""
+    """The result for one target. `error`: the errno of the connection (ETIMEDOUT if there was no
+    answer), or 0. `ended`: True if the other side has closed the connection. `source`: the address
+    from which this host connected."""
 
     connected: bool
     error: int = 0
@@ -43,7 +44,7 @@ class Answer(NamedTuple):
 def probe(targets: List[Target], connect_s: float, *, reset: bool = False) -> List[Answer]:
     """Return an answer for each target. No connection stays open.
 
-    `reset`: end connections with RST, so that neither side keeps one in TIME_WAIT.
+    `reset`: end the connections with RST, so that they are in TIME_WAIT on neither side.
     """
     answers: List[Answer] = []
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -76,7 +77,8 @@ def _probe_together(targets: List[Target], connect_s: float, reset: bool) -> Lis
 
 
 class _Attempt:
-    """One connection. `answer`: None until the result is known; then the connection is closed."""
+    """One connection. `answer`: the result; None until it is known. The connection is closed once
+    the result is known."""
 
     def __init__(self, target: Target, deadline: float, reset: bool) -> None:
         self.deadline, self.connected = deadline, False
@@ -96,7 +98,7 @@ class _Attempt:
             self.end(code)
 
     def proceed(self) -> None:
-        """Handle an event of the socket: the connect has ended, or there is something to read."""
+        """Handle an event of the socket: the connect has ended, or data can be read."""
         if self.connected:
             self._read()
             return

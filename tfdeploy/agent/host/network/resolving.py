@@ -8,17 +8,18 @@ from tfdeploy.agent import peer_filter
 from tfdeploy.agent.annotations import Any, Callable, Dict, Iterable, List, Optional, Union
 from tfdeploy.agent.host.parallel import start_calls
 
-TIMEOUT_S = 3.0  # limits `start_lookups`, for all names together; a name server may be dead
-RESOLVE_S = 10.0  # limits `resolve`, for all names together
-_MOST_ADDRESSES = 16  # limits the addresses of one name
+# Limits the time of `start_lookups` for all names together. A name server may not answer.
+TIMEOUT_S = 3.0
+RESOLVE_S = 10.0  # limits the time of `resolve` for all names together
+_MOST_ADDRESSES = 16  # limits how many addresses are returned for one name
 
 
 def start_lookups(names: Iterable[str]) -> Callable[[], Dict[str, List[str]]]:
-    """Start to resolve the names on threads. Return a function that waits for name -> sorted
-    addresses.
+    """Start to resolve the names on threads. Return a function that waits for the results and
+    returns name -> sorted addresses.
 
-    A name that does not exist has no addresses ([]). A name without an answer within TIMEOUT_S is
-    missing.
+    A name that does not exist has an empty list. A name for which there was no answer within
+    TIMEOUT_S seconds is missing.
     """
     wait = _start(names, TIMEOUT_S)
 
@@ -36,8 +37,8 @@ def start_lookups(names: Iterable[str]) -> Callable[[], Dict[str, List[str]]]:
 
 
 def resolve(names: Iterable[str]) -> Dict[str, Union[List[Any], str]]:
-    """Return name or address -> rows of getaddrinfo, or text that says why there are none. Takes at
-    most RESOLVE_S."""
+    """Return name or address -> rows of getaddrinfo. If a name has no rows, the value is a text
+    that says why. Takes at most RESOLVE_S seconds."""
     names = list(names)
     answers: Dict[str, Union[List[Any], str]] = dict.fromkeys(names, "no answer")
     for name, answer in _start(names, RESOLVE_S)().items():
@@ -49,14 +50,14 @@ def resolve(names: Iterable[str]) -> Dict[str, Union[List[Any], str]]:
 
 
 def loopback_in(rows: Union[List[Any], str]) -> Optional[str]:
-    """Return the first loopback address in the rows; None: there is none."""
+    """Return the first loopback address in the rows of getaddrinfo, or None."""
     addresses = [str(row[4][0]) for row in rows] if isinstance(rows, list) else []
     return next((each for each in addresses if each.startswith("127.") or each == "::1"), None)
 
 
 def _start(names: Iterable[str], timeout_s: float) -> Callable[[], Dict[str, Any]]:
-    """Start to resolve the names. Return a function that waits for name -> rows of getaddrinfo, or
-    the error."""
+    """Start to resolve the names. Return a function that waits for the results and returns name ->
+    rows of getaddrinfo, or the error."""
     answers: Dict[str, Any] = {}
 
     def look_up(name: str) -> None:

@@ -1,8 +1,8 @@
 """Hold ports for the tasks of a run, and claim ports to listen on.
 
-A held port is bound, but no socket of the holder listens on it. TensorFlow can bind the port too,
-because both set SO_REUSEPORT (TF_GRPC_REUSE_PORT=true). A process without that option cannot. This
-was measured.
+To hold a port, a socket is bound to it but does not listen. TensorFlow can bind the same port,
+because both sockets set SO_REUSEPORT (TF_GRPC_REUSE_PORT=true). Tests have shown that a process
+that does not set this option cannot bind the port.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import time
 
 
 def claim(port: int, patience_s: float = 0.0) -> socket.socket:
-    """Return a socket bound to `port` exclusively, to listen on. Retries for `patience_s` seconds.
-    Raises OSError."""
+    """Return a socket that is bound to `port` exclusively, so that the caller can listen on it. If
+    the port is taken, retry for `patience_s` seconds. Raises OSError."""
     deadline = time.monotonic() + patience_s
     while True:
         claimed = _any_address()
         try:
             claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             _bind(claimed, port)
-            # Connections inherit the option from now on. Without it, those in TIME_WAIT would keep
-            # the next run from this port.
+            # Connections inherit SO_REUSEPORT from now on. Without it, connections in TIME_WAIT
+            # would make it impossible for the next run to use this port.
             claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             return claimed
         except OSError:
@@ -35,17 +35,17 @@ def hold(port: int, may_be_bound: bool = False) -> socket.socket:
     """Return a socket that holds `port` on all addresses, IPv4 and IPv6. Raises OSError
     (EADDRINUSE) if another process has the port.
 
-    `may_be_bound`: the tasks of this run may have bound the port already, because this minder takes
-    over.
+    `may_be_bound`: True if tasks of this run may have bound the port already, because an earlier
+    minder has started them.
     """
     held = _any_address()
     try:
         if may_be_bound:
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         else:
-            # The bind without SO_REUSEPORT fails if another process has the port. The option is set
-            # afterwards, for the task. SO_REUSEADDR is set only during the bind, so that
-            # connections in TIME_WAIT do not make the bind fail.
+            # First bind without SO_REUSEPORT, so that the bind fails if another process uses the
+            # port. Then set SO_REUSEPORT, so that the task can bind the port too. SO_REUSEADDR is
+            # set only during the bind, so that connections in TIME_WAIT do not make the bind fail.
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         _bind(held, port)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -1,9 +1,10 @@
-"""Make the kernel steer the connections of one port: those of peers to the task's socket, all
-others to the socket that holds the port.
+"""Make the kernel distribute the connections of one port: connections of the run's hosts go to the
+socket of the task, all others go to the agent's socket that holds the port.
 
-All sockets that listen on a port with SO_REUSEPORT form a group, in the order of their listen().
-The program of peer_filter.py returns an index into the group; an index without a socket means any
-socket of the group. No data passes through this process.
+All sockets that listen on a port with SO_REUSEPORT form a group. They are numbered in the order in
+which they called listen(). For each connection, the program that peer_filter.py builds returns the
+index of a socket in the group. If no socket has this index, the kernel takes any socket of the
+group. No data passes through this process.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ from tfdeploy.agent.annotations import Iterable
 from tfdeploy.agent.host.network import sockets
 
 _SO_ATTACH_REUSEPORT_CBPF = 51
-_LENGTHS = (4096, 3000, 2000, 1250, 1000, 600, 300)  # the filter lengths to try
-# Test connections. If the kernel ignores the filter, each reaches either socket by chance.
+# The lengths of a filter that `most_instructions` tries.
+_LENGTHS = (4096, 3000, 2000, 1250, 1000, 600, 300)
+# The number of test connections. If the kernel ignores the filter, each of them reaches one of two
+# sockets by chance.
 _CONNECTIONS = 8
-_WITHIN_S = 1.0  # limits each test connection
+_WITHIN_S = 1.0  # limits the time of each test connection
 
 
 def attach(member: socket.socket, instructions: "Iterable[peer_filter.Instruction]") -> None:
-    """Set the program for the whole group of `member`, in place of the earlier one. Raises OSError
-    (ENOMEM: the program is too long)."""
+    """Attach the program to the whole group of the socket `member`. It replaces the earlier
+    program. Raises OSError (ENOMEM if the program is too long)."""
     packed = peer_filter.pack(instructions)
     memory = array.array("B", packed)
     address, length = memory.buffer_info()
@@ -35,8 +38,8 @@ def attach(member: socket.socket, instructions: "Iterable[peer_filter.Instructio
 
 
 def hindrance() -> str:
-    """Return why this kernel does not steer connections; "": a test on loopback has shown that it
-    does."""
+    """Return why this kernel does not distribute connections by a filter. Return "" if a test on
+    loopback has shown that it does."""
     try:
         with sockets.hold(0) as holder:
             port = holder.getsockname()[1]
@@ -52,7 +55,7 @@ def hindrance() -> str:
 
 
 def _reaches(port: int, wanted: socket.socket, other: socket.socket) -> bool:
-    """Return True if connections from this host all reach the socket `wanted`."""
+    """Return True if all test connections from this host reach the socket `wanted`."""
     for _ in range(_CONNECTIONS):
         with socket.create_connection(("127.0.0.1", port), timeout=_WITHIN_S):
             wanted.settimeout(_WITHIN_S)
@@ -65,8 +68,8 @@ def _reaches(port: int, wanted: socket.socket, other: socket.socket) -> bool:
 
 
 def most_instructions() -> int:
-    """Return the longest filter that this kernel accepts, rounded down to one of _LENGTHS; 0: none.
-    The kernel's limit is net.core.optmem_max."""
+    """Return the length of the longest filter that this kernel accepts, rounded down to one of
+    _LENGTHS, or 0. The kernel's limit depends on net.core.optmem_max."""
     for length in _LENGTHS:
         try:
             with sockets.hold(0) as holder:

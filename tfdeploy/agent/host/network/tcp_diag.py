@@ -1,8 +1,9 @@
 """Read from the kernel (sock_diag) how many bytes each TCP connection of this host has moved, and
 on which ports sockets listen.
 
-Bytes count once the other side has acknowledged them, so keepalives and data sent into a dead
-network do not count. No privileges are needed. The answer is None if the kernel has no sock_diag.
+Bytes that were sent count only after the other side has acknowledged them. So keepalives, and data
+sent into a dead network, do not count. No privileges are needed. Without sock_diag in the kernel,
+the answer is None.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tfdeploy.agent.record import NamedTuple
 
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY = 4, 20
 _ESTABLISHED, _CLOSE_WAIT, _LISTEN = 1, 8, 10
-# Offsets in struct inet_diag_msg, and its size.
+# Offsets of fields in struct inet_diag_msg, and the size of this struct.
 _STATE_AT, _PORT_AT, _SOURCE_AT, _INODE_AT, _MESSAGE_BYTES = 1, 4, 8, 68, 72
 # Attributes of a message: INET_DIAG_INFO (a struct tcp_info) and INET_DIAG_SKV6ONLY.
 _INFO, _ONLY_IPV6 = 2, 11
@@ -25,28 +26,30 @@ _BYTES_AT = 120
 
 
 class Traffic(NamedTuple):
-    moved: Dict[int, int]  # inode -> bytes, both ways
-    listening: Dict[int, int]  # inode -> port
-    # inode -> address, of the sockets that listen on only some of the host's addresses; those on
-    # loopback are left out
+    moved: Dict[int, int]  # inode of a connection -> bytes received and acknowledged, together
+    listening: Dict[int, int]  # inode of a listening socket -> its port
+    # inode -> address, for sockets that listen on some of the host's addresses but not on all.
+    # Sockets on loopback are left out.
     apart: Dict[int, str] = {}
 
 
 def read_traffic() -> Optional[Traffic]:
-    """Return the TCP sockets of this network namespace; None: the kernel has no sock_diag."""
+    """Return the connections and listening TCP sockets of this network namespace. Return None if
+    the kernel has no sock_diag."""
     return _ask((_ESTABLISHED, _CLOSE_WAIT, _LISTEN), 1 << (_INFO - 1))
 
 
 def listening() -> Optional[Traffic]:
-    """Return the sockets that listen; None: the kernel has no sock_diag. /proc/net/tcp has them
-    too, but reading it walks the whole table of connections, which takes milliseconds."""
+    """Return the TCP sockets that listen. Return None if the kernel has no sock_diag. /proc/net/tcp
+    lists these sockets too, but to read it takes milliseconds, because the kernel walks through its
+    whole table of connections."""
     return _ask((_LISTEN,), 0)
 
 
 def open_to_all(ports: Collection[int], except_inodes: Collection[int]) -> Dict[int, str]:
-    """Return port -> address of a listening socket that is bound to only some of the host's
-    addresses, and so is outside the port's group. Sockets in `except_inodes` are ignored. Empty if
-    the kernel has no sock_diag."""
+    """Return port -> address, for sockets that listen on only some of the host's addresses. Such a
+    socket is not in the port's group, so the group's filter does not apply to it. Sockets in
+    `except_inodes` are ignored. The result is empty if the kernel has no sock_diag."""
     traffic = listening() or Traffic({}, {})
     open_ports = {
         traffic.listening[inode]: where
@@ -84,8 +87,8 @@ def _add_socket(message: bytes, traffic: Traffic) -> None:
 
 
 def _apart(message: bytes, only_ipv6: bytes) -> str:
-    """Return the address at which a socket listens; "": all addresses of IPv4 and IPv6, or
-    loopback."""
+    """Return the address on which a socket listens, if it listens on only some of the host's
+    addresses. Return "" if it listens on all addresses of IPv4 and IPv6, or on loopback."""
     family, length = message[0], 4 if message[0] == socket.AF_INET else 16
     address = socket.inet_ntop(family, message[_SOURCE_AT : _SOURCE_AT + length])
     if address.startswith("127.") or address == "::1":
