@@ -1,21 +1,21 @@
-"""End a step that hangs because this task's own server has rejected its part of the step.
+"""End a training step that hangs because this task's own server has rejected a request for the
+step.
 
-For each step, the master sends each task one RunGraph request with a random id. A task rejects an
-id that it knows (see retried_step). The master calls its own task first and directly, so such a
-rejection precedes the calls to the other tasks. TensorFlow then cancels calls that it has not made
-yet (RunManyGraphs::ReportBadStatus in tensorflow/core/distributed_runtime/master_session.cc), makes
-them, and waits for them. A ps that needs a tensor of this task waits forever, and so does
-session.run().
+For each step, the master sends each task one RunGraph request with a random id. A task rejects a
+request if it has seen the id before (see retried_step). The master calls its own task first and
+directly, so it gets such a rejection before it has called the other tasks. TensorFlow then cancels
+the other calls before they are made, makes them nevertheless, and waits for them
+(RunManyGraphs::ReportBadStatus in tensorflow/core/distributed_runtime/master_session.cc). A ps that
+needs a tensor of this task waits forever, and so does session.run().
 
-After 120 s TensorFlow reports that on standard error: "RunStep still blocked after 60 seconds",
+After 120 s TensorFlow writes a report to standard error: "RunStep still blocked after 60 seconds",
 with the rejected request. A thread of this module finds the report in the task's log and reads the
-id of the step. It then sends two requests to the task's own server:
-
-1. Run an empty graph as this step, with an input that the server refuses. Before such a request, a
-   server answers no requests for the tensors of the step.
+id of the step from the report. The thread then sends two requests to the task's own server:
+1. Run an empty graph as this step, with an input that the server refuses. Until a server gets a
+   RunGraph request for a step, it answers no requests for the tensors of the step.
 2. Clean up the step. The server then refuses all requests for the tensors of the step.
 
-The step ends with an error that quotes the rejection, and retried_step repeats it.
+The step ends with an error that quotes the rejection, and retried_step repeats the step.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ POLL_S = 10.0
 CALL_TIMEOUT_S = 10.0
 _SERVICE = "/tensorflow.WorkerService/"
 _CHUNK_BYTES = 1 << 20
-# Most bytes of a report, up to the id of the step. A report may lie across two chunks.
+# A report has at most this many bytes up to the id of the step. That many bytes are kept between
+# two reads, because a report may lie across two chunks.
 _REPORT_BYTES = 4096
 _REPORT = re.compile(
     rb"RunStep still blocked after .{0,1000}?"
@@ -44,9 +45,10 @@ _REPORT = re.compile(
     + rb'\..{0,200}?graph_handle:\s*"\w*"\s*step_id:\s*(\d+)\s',
     re.DOTALL,
 )
-# A field of RunGraphRequest: the tensor "refused", a number. A rendezvous accepts no such name.
+# A field of a RunGraphRequest: an input tensor with the name "refused" and a number as its value.
+# The server refuses the tensor, because its name is not a valid key of a rendezvous.
 _REFUSED_INPUT = b"\x1a\x0f\n\x07refused\x12\x04\x08\x01\x12\x00"
-# HOST:PORT of the servers of this process.
+# HOST:PORT of each TensorFlow server that this process has started.
 _addresses: Set[str] = set()
 
 
@@ -58,8 +60,8 @@ def apply(server_lib: Any) -> None:
 
 
 def _watch(target: str, log: str) -> None:
-    """Register a server, and start the thread with the first server. `target`: grpc://HOST:PORT.
-    `log`: the path of the task's log."""
+    """Register a server. With the first server, also start the thread that reads the log. `target`:
+    grpc://HOST:PORT. `log`: the path of the task's log."""
     is_first = not _addresses
     _addresses.add(target.partition("://")[2])
     if is_first:
@@ -84,8 +86,8 @@ def _end_or_say(address: str, step: int) -> None:
 
 
 def read_reports(log: str, poll_s: float = POLL_S) -> Iterator[int]:
-    """Return an iterator over the ids of the steps in the reports that the log receives from now
-    on."""
+    """Return an iterator over the reports that are appended to the log after this call. Each value
+    is the id of the step that the report names."""
     file = Path(log).open("rb")  # noqa: SIM115 it is open as long as the process lives
     file.seek(0, os.SEEK_END)
     return _reports(_appended(Path(log), file, poll_s))
@@ -101,7 +103,7 @@ def _reports(chunks: Iterator[bytes]) -> Iterator[int]:
 
 
 def _appended(log: Path, file: BinaryIO, poll_s: float) -> Iterator[bytes]:
-    """Yield the bytes that are appended to a log, also after its writer has rotated it."""
+    """Yield the bytes that are appended to a log, even after its writer has rotated the log."""
     try:
         while True:
             time.sleep(poll_s)
@@ -117,10 +119,11 @@ def _appended(log: Path, file: BinaryIO, poll_s: float) -> Iterator[bytes]:
 
 
 def end_step(address: str, step: int) -> None:
-    """Ask the server at `address` (HOST:PORT) to end its part of a step.
+    """Ask the server at `address` (HOST:PORT) to end its part of the step with the id `step`.
+    Raises grpc.RpcError.
 
     The answer to RegisterGraph has one field, the handle of the graph. The requests RunGraph and
-    DeregisterGraph have the same field, so they begin with that answer. Raises grpc.RpcError."""
+    DeregisterGraph have the same field, so each of them begins with the bytes of that answer."""
     # TensorFlow depends on grpc too, so it is installed.
     import grpc
 
@@ -136,7 +139,8 @@ def end_step(address: str, step: int) -> None:
             call("RunGraph", empty_graph + _number(2, step) + _REFUSED_INPUT)
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
-                # After a cleanup alone, nothing could end the step any more.
+                # Do not clean up the step here: after a cleanup without a refused RunGraph request,
+                # nothing could end the step any more.
                 raise
         call("CleanupGraph", _number(1, step))
         call("DeregisterGraph", empty_graph)

@@ -1,16 +1,17 @@
-"""Set device filters: the session of an asynchronous worker connects only to the ps and itself, the
-session of a ps only to the ps.
+"""Set device filters, so that a session connects only to the tasks that it needs: in an
+asynchronous worker, to the ps and the worker itself; in a ps, only to the ps.
 
 A session without device filters asks every task of the cluster for its devices, and waits for all
-answers. A worker that starts after another worker has ended prints "CreateSession still waiting for
-response from worker" forever (tensorflow/core/distributed_runtime/master.cc, DeviceFinder).
-Estimator's RunConfig sets the same filters for that reason. Synchronous programs get no filters.
-Neither does a program that sets its own filters or places operations on other tasks.
+answers. So a worker that starts after another worker has ended prints "CreateSession still waiting
+for response from worker" forever (tensorflow/core/distributed_runtime/master.cc, DeviceFinder). For
+the same reason, Estimator's RunConfig sets the same filters. Synchronous programs get no filters. A
+program that sets its own filters, or that places operations on other tasks, gets no filters either.
 
-A ps with a session of its own ("done_queue") would connect to workers that do not listen yet. After
-each refused connection, its channel pauses for up to a second. If a worker requests its first step
-in that second, the ps cannot reach the worker, and the worker ends with UnavailableError ("failed
-to connect to all addresses"). So the session of a ps connects to no worker.
+A ps may have a session of its own, in which it waits for the workers ("done_queue"). Without
+filters, this session would connect to workers that do not listen yet. After each refused
+connection, the channel to the worker pauses for up to a second. If the worker requests its first
+step in that second, the ps cannot reach the worker, and the worker ends with UnavailableError
+("failed to connect to all addresses").
 
 Many programs create the session before the operations, so the graph is checked again at the first
 run.
@@ -45,7 +46,8 @@ def apply(session: Any) -> None:
             task.say_failed("device_filters", error)
         init(self, target, graph, config)
         if config is not asked:
-            # The first run removes this replacement, so that later runs have no overhead.
+            # `_extend_first` removes this replacement at the first run, so that later runs have no
+            # overhead.
             self._extend_graph = functools.partial(
                 _extend_first, session, self, lambda: init(self, target, self.graph, asked)
             )
@@ -53,9 +55,9 @@ def apply(session: Any) -> None:
 
 def _extend_first(session: Any, one: Any, make_again: Callable[[], None]) -> None:
     """Check the graph at the first run of the session `one`. If an operation is on a task that the
-    filters hide, create the session again without filters.
+    filters hide, create the session again, without filters.
 
-    Nothing has connected before the first run, so the session can still be replaced."""
+    A session connects to nothing before its first run, so the session can still be replaced."""
     with _first_run:
         if "_extend_graph" in vars(one):
             try:
@@ -88,8 +90,8 @@ def with_filters(session: Any, target: Any, graph: Any, config: Any) -> Any:
 
 
 def own_filters() -> Optional[List[str]]:
-    """Return the filters of this task; None if its sessions must see all tasks, or if its role or
-    index is not known."""
+    """Return the device filters of this task. Return None if the sessions of the task must see all
+    tasks, or if the task's role or index is not known."""
     servers = "/job:%s" % planned_cluster.job_of("ps")
     if task.role() == "ps" and task.has("lasting_ps"):
         return [servers]
@@ -106,7 +108,7 @@ def _devices(graph: Any) -> Iterable[str]:
 
 
 def all_within(filters: Iterable[str], devices: Iterable[str]) -> bool:
-    """Return True if the filters let through every device that names a job."""
+    """Return True if every device that names a job matches at least one of the filters."""
     return all(
         any(_lets_through(f, device) for f in filters)
         for device in set(devices)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class Loader:
-    """Wraps the loader of a module and runs the patches before and after it. The module itself sees
-    only its own loader."""
+    """Wraps the loader of a module and runs the module's patches before and after this loader. The
+    module itself sees only its original loader."""
 
     def __init__(self, loader: Any, patches: Tuple[str, ...]) -> None:
         self._loader = loader
@@ -42,14 +42,15 @@ class Loader:
 
 class Finder:
     """A finder that wraps the loaders of modules with patches. `wanted`: module name -> names of
-    patches in this package."""
+    its patches, which are modules of this package."""
 
     def __init__(self, wanted: Dict[str, Tuple[str, ...]]) -> None:
         self._wanted = wanted
         self._asking: set[tuple[int, str]] = set()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        # Another finder may start a new search for the same module, which must not recurse.
+        # Another finder may search for the same module again, through this finder. Such a nested
+        # search must not recurse.
         asking = (get_ident(), name)
         if name not in self._wanted or asking in self._asking:
             return None
@@ -75,8 +76,8 @@ class Finder:
 
 
 def call(patch: str, function: str, *words: Any) -> None:
-    """Run a function of a patch, `before()` or `apply(module)`, if the patch has it. Never
-    raises."""
+    """Call a function of a patch, `before()` or `apply(module)`, if the patch has this function.
+    Never raises."""
     # Imported here, because few processes import a module with a patch.
     from importlib import import_module
 

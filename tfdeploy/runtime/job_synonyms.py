@@ -1,11 +1,11 @@
 """Map the jobs of a program's cluster to the roles of the plan. Both the planner and the task use
-it."""
+this module."""
 
 from __future__ import annotations
 
 from typing import Dict, Iterable
 
-# The start of a job's name -> the role that such a job has.
+# The beginning of a job's name -> the role of a job with such a name.
 _SYNONYMS = {
     "master": "chief",
     "ps": "ps",
@@ -18,11 +18,12 @@ _SYNONYMS = {
 
 
 def counterparts(written: Iterable[str], plan: Iterable[str]) -> Dict[str, str]:
-    """Return job of the program -> role of the plan. Jobs without a role are left out.
+    """Return a mapping from the jobs of the program to the roles of the plan. Jobs without a role
+    are left out.
 
-    A job matches a role by the same name, else by a synonym (`master`, `work`). If one job remains
-    and no job stands for the workers, it does, provided that it is the only job or another job is
-    the ps."""
+    A job gets the role with the same name, else the role for which the job's name is a synonym
+    (`master`, `work`). If one job then has no role and no job is the plan's `worker`, this job
+    becomes the worker, provided that it is the only job or that another job is the ps."""
     jobs = list(written)
     roles_by_job: Dict[str, str] = {}
     for named in (str, synonym):

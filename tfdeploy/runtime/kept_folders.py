@@ -1,12 +1,12 @@
-"""Let a program delete its `keep` folder and create it again, without deleting the files of earlier
-runs.
+"""Let a program delete a folder that is listed in `keep:` and create it again, without deleting the
+files of earlier runs.
 
-In a task's working directory a `keep` folder is a symbolic link. `shutil.rmtree` refuses a link.
-TensorFlow's DeleteRecursively deletes all files in the target and then fails with
+In a task's working directory, such a folder is a symbolic link. `shutil.rmtree` refuses to delete a
+link. TensorFlow's DeleteRecursively deletes all files in the target of the link and then fails with
 FailedPreconditionError, because it calls DeleteDir for the link (file_system.cc).
 
-The patch removes only the link. The agent (keep_links.py) keeps the folder that the program then
-creates in its place.
+The patch removes only the link. If the program then creates a folder in place of the link, the
+agent keeps the new folder (keep_links.py).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _plain(path: Any) -> str:
 
 
 def _links(path: Any) -> List[str]:
-    """Return the links to `keep` folders at this path or below it."""
+    """Return [path] if `path` is a link to a `keep` folder, else all such links below `path`."""
     top = _plain(path)
     if _is_kept(top):
         return [top]

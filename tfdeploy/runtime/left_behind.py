@@ -1,13 +1,15 @@
-"""Let a synchronous worker end with exit code 0 if it is a step behind when the chief finishes.
+"""Let a synchronous worker end with exit code 0 if the chief finishes while the worker still
+requests a token for one more step.
 
 When the chief stops, its queue runner closes the queue of tokens. A worker that has read the global
 step a moment too early requests one more token and gets OutOfRangeError ("FIFOQueue
 '_0_sync_token_q' is closed and has insufficient elements"). MonitoredTrainingSession and
-managed_session treat that as the end of training. A plain loop (`sv.prepare_or_wait_for_session`)
-does not catch it: the worker exits with 1, and the run fails although training has succeeded.
+managed_session treat this error as the end of training. A plain loop
+(`sv.prepare_or_wait_for_session`) does not catch the error: the worker exits with 1, and the run
+fails although training has succeeded.
 
-The patch treats this error as success if the program does not catch it. It never does so in the
-chief.
+If the program of a worker does not catch the error, the patch treats the error as success. The
+patch never does so in the chief.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from . import no_more_tokens, task
 
 
 def install() -> None:
-    """Install an excepthook that checks an uncaught exception before the existing hook gets it."""
+    """Install an excepthook that checks each uncaught exception before the previous hook gets it."""
     before = sys.excepthook
 
     def hook(kind: Any, error: Any, trace: Any) -> None:
@@ -33,9 +35,10 @@ def install() -> None:
 
 
 def is_end_of_training(error: BaseException) -> bool:
-    """Return True if the error means that the chief has closed the queue of tokens.
+    """Return True if the error means that the chief has finished and closed the queue of tokens.
 
-    Worker 0 may be the chief, so for worker 0 the chief must have finished."""
+    Worker 0 may itself be the chief. So in worker 0, the error counts only if the chief is known to
+    have finished."""
     own = task.role() == "worker" and (
         task.index() not in (0, None) or no_more_tokens.chief_has_finished()
     )

@@ -6,9 +6,9 @@ Only a queue runner of the chief puts tokens into the queue. A chief that stops 
 in many tutorials, the other workers wait in `dequeue` forever
 (tensorflow/python/training/sync_replicas_optimizer.py).
 
-The agent's minder writes a file once the deciding tasks have succeeded. When a worker sees that
-file, it closes the queue. Workers can still take the remaining tokens. After that they get
-OutOfRangeError, which means the end of training (left_behind.py).
+When the tasks that decide the success of the run have succeeded, the agent on each host writes a
+file. A worker that sees this file closes the queue. Workers can still take the remaining tokens.
+After that they get OutOfRangeError, which means the end of training (left_behind.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, List
 from . import task
 from .wrapping import after_init, around
 
-# Seconds between two checks whether the chief has finished.
+# Seconds between two checks of whether the chief has finished.
 _POLL_S = 1.0
 # Operations that close a queue of tokens.
 _closing: List[Any] = []
@@ -31,8 +31,8 @@ _sessions: Any = weakref.WeakSet()
 
 
 def chief_has_finished() -> bool:
-    """Return True if the deciding tasks have succeeded, which agent/minder/minder.py records in a
-    file."""
+    """Return True if the tasks that decide the success of the run have succeeded. The agent
+    (agent/minder/minder.py) records this in a file."""
     folder = os.environ.get("TFDEPLOY_TASK_FOLDER")
     return folder is not None and os.path.exists(os.path.join(folder, "decided"))
 
@@ -70,7 +70,7 @@ def _close_queues_of_one_session() -> None:
     try:
         session = _sessions.pop()
     except KeyError:
-        # The last session has been garbage collected.
+        # The last session has just been garbage collected.
         return
     for close in _closing:
         try:
@@ -78,5 +78,5 @@ def _close_queues_of_one_session() -> None:
                 task.say("the chief has finished: no tokens come any more")
                 session.run(close)
         except Exception:  # noqa: BLE001
-            # The queue is already closed, or its session is.
+            # The queue of tokens or the session is already closed.
             pass

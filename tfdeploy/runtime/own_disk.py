@@ -1,11 +1,12 @@
 """Let the chief read and write all checkpoints of ParameterServerStrategy, so that no shared disk
 is needed.
 
-The problem: tf.train.Checkpoint saves each variable on the host that has it. So a ps writes to its
-own disk, into a folder that exists only on the chief, and fails: "checkpoints/ckpt-250_temp; No
-such file or directory" (tensorflow/python/checkpoint/functional_saver.py).
+The problem: tf.train.Checkpoint saves each variable on the host that has the variable. So a ps
+writes to its own disk, into a folder that exists only on the chief, and fails:
+"checkpoints/ckpt-250_temp; No such file or directory"
+(tensorflow/python/checkpoint/functional_saver.py).
 
-The patch: the option experimental_io_device is the chief, unless the program sets it.
+The patch sets the option experimental_io_device to the chief, unless the program sets this option.
 """
 
 from __future__ import annotations

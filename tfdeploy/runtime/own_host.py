@@ -1,8 +1,9 @@
-"""Let a program that looks up its own host in its lists of hosts find this task's entry.
+"""Let a program that looks up its own host in its lists of hosts find the entry of this task.
 
-A program with `worker_hosts.index(socket.gethostname())` lists the machines of its author. The plan
-assigns one of these machines to each task (planning/program/own_hosts.py). `socket` returns the
-name or address of that machine to the program's own files. Other modules get the real host.
+A program that calls `worker_hosts.index(socket.gethostname())` contains the names or addresses of
+its author's machines. The plan assigns one of these names to each task
+(planning/program/own_hosts.py). When a file of the program asks for the name or address of this
+host, `socket` returns the assigned one. Other modules get the real host.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""List which modules of this package patch which imported modules.
+"""List, for each module that a program may import, the patches for it.
 
-A patch is a module with a function `apply(module)`, which is called right after the import. It may
-also have `before()`, which is called before the import. Classes are changed in place, so that the
-change applies to every name under which TensorFlow exports them.
+A patch is a module of this package with a function `apply(module)`, which is called right after the
+import. A patch may also have a function `before()`, which is called before the import. Classes are
+changed in place, so that the change applies to every name under which TensorFlow exports them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PLANNED_CLUSTER: Dict[str, Tuple[str, ...]] = {
         "planned_tf_config",
     ),
 }
-# The parts of tf.contrib that supplied/contrib has.
+# The modules of tf.contrib that the folder supplied/contrib has.
 _CONTRIB = ("framework", "layers", "learn", "lookup", "losses", "metrics", "training")
 _VERSION1: Dict[str, Tuple[str, ...]] = {
     "tensorflow": ("old_names.version1",),
@@ -55,7 +55,7 @@ _VERSION1: Dict[str, Tuple[str, ...]] = {
 
 
 def by_module() -> Dict[str, Tuple[str, ...]]:
-    """Return module name -> names of the patches that this task needs."""
+    """Return a mapping from module names to the names of the patches that this task needs."""
     tables = [
         _ALWAYS,
         *([_PLANNED_CLUSTER] if task.planned_cluster() else []),

@@ -1,12 +1,13 @@
 """Keep a ps alive until the end of the run, although its program has ended successfully.
 
-In many programs a ps does not call `server.join()`, which never returns. It waits on a queue
-("done_queue") in which every worker puts an element when it is done, and then ends with 0. At that
+In many programs a ps does not call `server.join()`, which never returns. Instead, the ps waits
+until every worker has put an element into a queue ("done_queue"), and then ends with 0. At that
 time the chief may still evaluate, save or close its session.
 
-The run would take this end for a failure. It would restart the ps, in synchronous mode the whole
-gang, and lose values that are not saved. So the ps waits for its TERM signal. A ps that fails ends
-at once, and so does a ps that never had a session in which it could wait.
+Without the patch, tfdeploy would take this end for a failure and restart the ps, or, in synchronous
+mode, all tasks together. Values that are not saved would be lost. So the ps waits for its TERM
+signal. A ps that fails ends at once, and so does a ps that never had a session in which it could
+wait.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from typing import Any, List, Tuple
 from . import task
 from .wrapping import after_init, around
 
-# The pid that started a server, and the server, which serves only as long as it is referenced.
+# (pid of the process that started a server, the server). A server serves only as long as a variable
+# refers to it.
 _served: List[Tuple[int, Any]] = []
 _had_session: List[bool] = []
 _failed: List[bool] = []
@@ -54,8 +56,8 @@ def _note_exits() -> None:
 
 
 def _wait() -> None:
-    """Wait for TERM, which ends the process. Return at once after an error, without a session, or
-    in a fork of the server's process."""
+    """Wait for the signal TERM, which ends the process. Return at once after an error, if this
+    process never had a session, or in a fork of the process that started the server."""
     if _failed or not _had_session or hasattr(sys, "last_value") or _served[0][0] != os.getpid():
         return
     task.say("this ps is done; it waits for the end of the run")

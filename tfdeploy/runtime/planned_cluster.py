@@ -1,14 +1,14 @@
-"""Replace a cluster that is written in the program by the planned cluster.
+"""Replace a cluster that is written in the program by the cluster of the plan.
 
 Tutorials contain `{"ps": ["localhost:2222"], "worker": [...]}`. Servers, resolvers and strategies
-all create a ClusterSpec, so every ClusterSpec is checked. An address that is not in the plan means
-that the cluster was written for other machines. A cluster whose servers all use port 0, or
-whose jobs are all unknown to the plan, is not changed. Each change writes one line to standard
-error.
+all create a ClusterSpec, so every ClusterSpec is checked. If the cluster has an address that is not
+in the plan, it was written for other machines and is replaced. A cluster whose servers all use port
+0, or whose jobs are all unknown to the plan, is not changed. Each change writes one line to
+standard error.
 
-A program may contain its index, or read it from a file, and so start the server of another task:
-`Server(cluster, "worker", 0)` in every task. That succeeds, because servers listen on all
-addresses, and the other tasks wait for a task that nobody runs. `own_place` gives each server the
+A program may contain its index, or read it from a file, so that every task starts the same server:
+`Server(cluster, "worker", 0)`. This call succeeds in every task, because servers listen on all
+addresses, but the tasks then wait for tasks that nobody runs. So `own_place` gives each server the
 index of this task.
 """
 
@@ -19,14 +19,14 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 from . import job_synonyms, task
 from .wrapping import around
 
-# Job -> the addresses of its tasks, by index.
+# Job -> the addresses of its tasks, in the order of their indexes.
 Cluster = Dict[str, List[str]]
 
 # Address written in the program -> address in the plan.
 _moved: Dict[str, str] = {}
-# Targets of the servers in this process.
+# Session targets (grpc://HOST:PORT) of the servers in this process.
 _own: List[str] = []
-# Job and index of the servers in this process.
+# (job, index) of each server in this process.
 _serving: List[Tuple[str, int]] = []
 # Role of the plan -> the program's name for the job.
 _jobs: Dict[str, str] = {}
@@ -79,8 +79,8 @@ def addresses_of(cluster: Cluster) -> Set[str]:
 
 
 def in_place_of(written: Cluster, plan: Cluster) -> Optional[Cluster]:
-    """Return the cluster that replaces `written`; None if `written` is kept. Write each replacement
-    to standard error."""
+    """Return the cluster that replaces `written`; None if the program's cluster stays. Report each
+    replacement on standard error."""
     addresses = addresses_of(written)
     if addresses <= addresses_of(plan) or all(address.endswith(":0") for address in addresses):
         return None
@@ -104,13 +104,12 @@ def in_place_of(written: Cluster, plan: Cluster) -> Optional[Cluster]:
 
 
 def own_place(cluster: Cluster, plan: Cluster, job: str, index: int) -> int:
-    """Return the index to serve instead of `index`: this task's own index, if it is in the same
-    job.
+    """Return the index of the server to start: this task's own index if this task is in `job`, else
+    `index`.
 
     The task is found by its address, because the program may use other names for jobs. `index` is
-    returned unchanged for a second server of this process (a program that starts its whole
-    cluster), for a task without an address, and if the plan has this task in another job.
-    """
+    also returned unchanged for a second server of this process (a program that starts its whole
+    cluster) and for a task without an address."""
     role, at = task.planned_task()
     own = plan.get(role, [])[at : at + 1]
     tasks = cluster.get(job, [])
@@ -133,20 +132,20 @@ def own_place(cluster: Cluster, plan: Cluster, job: str, index: int) -> int:
 
 
 def serving() -> Optional[Tuple[str, int]]:
-    """Return job and index of this process's first server, with the program's name of the job; None
-    without a server."""
+    """Return (job, index) of this process's first server, with the name that the program gives the
+    job; None if this process has no server."""
     return _serving[0] if _serving else None
 
 
 def job_of(role: str) -> str:
-    """Return the name that the program's cluster has for a role of the plan."""
+    """Return the job of the program's cluster that corresponds to a role of the plan."""
     return _jobs.get(role, role)
 
 
 def _own_index(spec: Any, given: Any, plan: Cluster, job: Any, index: Any) -> Any:
-    """Return the index to use for a server of the cluster `given`, and record the names of its
-    jobs."""
-    # A ServerDef already contains job and index.
+    """Return the index to use for a server of the cluster `given`. Also record the name that this
+    cluster has for each role of the plan."""
+    # A ServerDef already contains the job and the index, so the index is not changed.
     if not isinstance(job, str) or index is None or hasattr(given, "default_session_config"):
         return index
     cluster = _listed(spec(given).as_dict())
@@ -160,8 +159,8 @@ def _own_index(spec: Any, given: Any, plan: Cluster, job: Any, index: Any) -> An
 
 
 def target(text: str) -> str:
-    """Return the session target to use for a target that the program passes. In a program written
-    for one machine, "grpc://localhost:2223" may be the address of worker 0."""
+    """Return the session target to use in place of a target that the program passes. For example,
+    "grpc://localhost:2223" in a program written for one machine may mean worker 0."""
     address = text[len("grpc://") :]
     if text in _own or not text.startswith("grpc://"):
         return text
@@ -169,7 +168,8 @@ def target(text: str) -> str:
     workers = plan.get("worker")
     instead = _moved.get(address)
     if instead is None and workers and task.has("one_client") and address not in addresses_of(plan):
-        # The program is only a client, and tfdeploy has started all servers of the cluster.
+        # The program is only a client: tfdeploy has started all servers of the cluster, so the
+        # session connects to the first worker.
         instead = workers[0]
     if instead is None:
         return text

@@ -1,5 +1,5 @@
-"""Replace a TF_CONFIG that the program writes itself (`os.environ["TF_CONFIG"] = json.dumps(...)`)
-by the plan's."""
+"""Replace a TF_CONFIG that the program sets itself (`os.environ["TF_CONFIG"] = json.dumps(...)`) by
+the TF_CONFIG of the plan."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
 """Let a synchronous program end soon after its last step, with exit code 0.
 
-The problem: the chief's queue runner for the tokens of SyncReplicasOptimizer blocks in a step that
-no worker completes. Coordinator.join waits 120 s for it. Then MonitoredTrainingSession ends with 0,
-and `sv.stop()` raises "Coordinator stopped with threads still running"
-(tensorflow/python/training/coordinator.py, supervisor.py).
+The problem: the chief has a queue runner for the tokens of SyncReplicasOptimizer, which blocks in a
+step that no worker completes. Coordinator.join waits 120 s for this queue runner. After that,
+MonitoredTrainingSession ends with 0, but `sv.stop()` raises "Coordinator stopped with threads still
+running" (tensorflow/python/training/coordinator.py, supervisor.py).
 
 The patch: after a stop is requested, Coordinator.join waits at most 5 s for threads of queue
-runners. Such threads are daemons and may still run when the program ends. All other threads, for
-example one that writes a checkpoint, keep the grace period that the program gives.
+runners. Such threads are daemons, so the program can end while they still run. For all other
+threads, for example one that writes a checkpoint, the grace period of the program remains.
 
-Closing the session cancels the step in which a runner blocks. The runner's thread reports that as
-an error: `sv.stop()` raises it, or the thread prints it after the join. The patch drops this error,
-because the runner has just stopped.
+Closing the session cancels the step in which a queue runner blocks. The thread of the queue runner
+reports the cancellation as an error: `sv.stop()` raises this error, or the thread prints it after
+the join. The patch drops the error, because it says only that the session is closed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Any, List
 from . import synchronous
 from .wrapping import around
 
-# Most seconds to wait for threads of queue runners.
+# The most seconds to wait for threads of queue runners.
 CAP_S = 5.0
-# Seconds between two checks which threads are alive.
+# Seconds between two checks of which threads are alive.
 _POLL_S = 0.05
 # TensorFlow's messages about a closed session.
 _CLOSED = (
@@ -64,8 +64,8 @@ def apply(coordinator: Any) -> None:
 
 
 def _says_closed(error: Any) -> bool:
-    """Return True if the error only says that the session is closed. `error`: an exception, a tuple
-    of sys.exc_info(), or None."""
+    """Return True if the error says only that the session is closed. `error`: an exception, a tuple
+    that sys.exc_info() has returned, or None."""
     one = error[1] if isinstance(error, tuple) and len(error) == 3 else error
     return type(one).__name__ in ("CancelledError", "RuntimeError") and any(
         words in str(one) for words in _CLOSED
@@ -73,8 +73,9 @@ def _says_closed(error: Any) -> bool:
 
 
 def _only_runners_left(threads: List[Any], grace_s: float) -> bool:
-    """Wait until all threads have ended, at most `grace_s`, and at most CAP_S if only queue runners
-    are alive. Return True if queue runners, and no other threads, are alive then."""
+    """Wait until all threads have ended, but at most `grace_s` seconds, and at most CAP_S seconds
+    if only queue runners are alive. Return True if threads are alive after that and all of them are
+    queue runners."""
     began = time.monotonic()
     alive = _alive(threads)
     while alive and time.monotonic() < began + grace_s:

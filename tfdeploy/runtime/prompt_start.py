@@ -1,9 +1,9 @@
 """Let a worker start within a second after the chief has initialised the model.
 
 The problem: a worker that is not the chief checks whether the model is ready, and nearly always a
-moment too early. It checks again only after `recovery_wait_secs`. The default is 30 s in
-SessionManager (tensorflow/python/training/session_manager.py), which MonitoredTrainingSession
-cannot change, and 30 s in Supervisor. The same wait delays a worker after the restart of a ps.
+moment too early. The worker checks again only after `recovery_wait_secs`. The default is 30 s in
+Supervisor and in SessionManager (tensorflow/python/training/session_manager.py), and
+MonitoredTrainingSession cannot change it. The same wait delays a worker after the restart of a ps.
 
 The patch: the default is one second. A value that the program passes is kept.
 """

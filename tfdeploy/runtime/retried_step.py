@@ -1,14 +1,14 @@
 """Repeat a step that a task rejects as a duplicate of an earlier step.
 
-A task keeps the ids of its last 100,000 requests and rejects a known id with AbortedError, "The
-same RunGraph (Worker) request was received twice". The ids are random: about one step in 43,000
-gets the id of an earlier request. The task that rejects the request runs nothing of the step, but
-other tasks may have run their parts (docs/decisions/0003). If the other parts are cancelled first,
-the step ends with CancelledError, whose message quotes the rejection.
+A task remembers the ids of its last 100,000 requests. It rejects a request with a known id by
+AbortedError, "The same RunGraph (Worker) request was received twice". The ids are random: about one
+step in 43,000 gets the id of an earlier request. The task that rejects the request runs nothing of
+the step, but other tasks may have run their parts of the step (docs/decisions/0003). If their parts
+are cancelled first, the step ends with CancelledError, whose message quotes the rejection.
 
-A step that takes gradients out of accumulators could wait forever for gradients that it has already
-taken, so the step is repeated only when each accumulator contains gradients. A partial run is not
-repeated, because TensorFlow does not allow it.
+A step that takes gradients out of accumulators could wait forever when it is repeated, if its first
+try has already taken the gradients. So such a step is repeated only when each accumulator contains
+gradients. A partial run is not repeated, because TensorFlow does not allow it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import Any, Callable, List
 from . import task
 
 MESSAGE = "The same RunGraph (Worker) request was received twice"
-# A limit for rejections in a row. By chance, more retries are needed once in 10**13 steps.
+# A step is repeated at most this many times. By chance, more retries are needed once in 10**13
+# steps.
 MAX_RETRIES = 3
 GRADIENTS_TIMEOUT_S = 10.0
 _POLL_S = 0.02
@@ -31,9 +32,8 @@ _METADATA_INDEX = 5
 
 
 def apply(session: Any) -> None:
-    """Replace the functions that run a step. `session` is the module
-    tensorflow.python.client.session.
-    """
+    """Replace the functions that run a step by functions that repeat a rejected step. `session`:
+    the module tensorflow.python.client.session."""
     if not hasattr(getattr(session, "BaseSession", None), "_call_tf_sessionrun"):
         return
     base, errors = session.BaseSession, (session.errors.AbortedError, session.errors.CancelledError)
@@ -60,11 +60,10 @@ def _retrying(
     can_retry: Callable[..., bool] = lambda *_, **__: True,
     retry_args: Callable[[Any], Any] = lambda args: args,
 ) -> Callable[..., Any]:
-    """Return `run` with retries.
+    """Return a function that calls `run` and repeats the call if a task rejects it as a duplicate.
 
-    `errors` are the exception classes whose message may contain MESSAGE. `retry_args` returns the
-    arguments of a retry for the arguments of the first call.
-    """
+    `errors`: the exception classes whose message may contain MESSAGE. `retry_args`: returns the
+    arguments of a retry for the arguments of the first call."""
 
     @functools.wraps(run)
     def run_retrying(*args: Any, **kwargs: Any) -> Any:
@@ -88,12 +87,11 @@ def _retrying(
 
 
 def _without_metadata(args: Any) -> Any:
-    """Return the arguments without the buffer of `run_metadata`, which MonitoredSession always
-    passes.
+    """Return the arguments of a run without the buffer of `run_metadata`, which MonitoredSession
+    always passes.
 
-    The rejected step has filled the buffer, and TensorFlow refuses a buffer that is not empty. The
-    caller reads what the rejected step has written to the buffer.
-    """
+    The rejected step has filled the buffer, and TensorFlow refuses a buffer that is not empty. So
+    the caller gets the metadata of the rejected step."""
     return (*args[:_METADATA_INDEX], None)
 
 
@@ -106,8 +104,8 @@ def _decide(can_retry: Callable[..., bool], args: Any, kwargs: Any) -> bool:
 
 
 def _find_takes(graph: Any, names: List[str]) -> List[Any]:
-    """Return the operations that take gradients out of an accumulator in a run of the named
-    operations."""
+    """Return the operations that take gradients out of an accumulator when the operations `names`
+    run."""
     pending, seen = [graph.get_operation_by_name(name) for name in names], {}
     while pending:
         operation = pending.pop()
@@ -118,10 +116,10 @@ def _find_takes(graph: Any, names: List[str]) -> List[Any]:
 
 
 def _add_counts(graph: Any, takes: List[Any]) -> List[Any]:
-    """Return, for each of these operations, a tensor with the number of gradients in its
-    accumulator."""
+    """Return, for each operation in `takes`, a tensor with the number of gradients in the
+    accumulator of that operation."""
     finalized = graph.finalized
-    # Supervisor and MonitoredSession finalize the graph.
+    # Supervisor and MonitoredSession finalize the graph, so that nothing can be added to it.
     graph._unsafe_unfinalize()
     try:
         # Python 3.8 parses one `with` statement in parentheses as a tuple.
@@ -138,7 +136,7 @@ def _add_count(graph: Any, take: Any) -> Any:
 
     name = take.name + "_count"
     try:
-        # An earlier retry has added the tensor.
+        # An earlier retry has already added the tensor to the graph.
         return graph.get_tensor_by_name(name + ":0")
     except KeyError:
         of_resource = take.inputs[0].dtype.name == "resource"
@@ -149,11 +147,11 @@ def _add_count(graph: Any, take: Any) -> Any:
 
 
 def _have_gradients(session: Any, counts: List[Any]) -> bool:
-    """Wait until each accumulator contains gradients. Return False after GRADIENTS_TIMEOUT_S.
+    """Wait until each accumulator contains gradients. Return False if that takes more than
+    GRADIENTS_TIMEOUT_S.
 
-    Gradients in an accumulator prove that the step has not taken them: until the step is done, the
-    accumulator drops new gradients as stale.
-    """
+    Gradients in an accumulator prove that the rejected step has not taken them: until the step is
+    done, the accumulator drops new gradients as stale."""
     deadline = time.monotonic() + GRADIENTS_TIMEOUT_S
     while min(session.run(counts)) < 1:
         if time.monotonic() > deadline:

@@ -1,5 +1,5 @@
-"""Find out whether this process trains synchronously: the mode of the job is synchronous, or the
-program has created a SyncReplicasOptimizer."""
+"""Find out whether this process trains synchronously. It does if the mode of the job is
+synchronous, or if the program has created a SyncReplicasOptimizer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from . import left_behind, task
 from .wrapping import after_init
 
-# One entry once the program has created the optimizer.
+# The list has one entry once the program has created a SyncReplicasOptimizer.
 _seen: list[bool] = []
 
 

@@ -1,6 +1,5 @@
-"""Read this task's role, index, mode and plan from the environment, which the agent's supervisor
-sets. Write messages for the user to standard error.
-"""
+"""Read this task's role, index, mode and plan from environment variables, which the agent's
+supervisor process sets. Write messages for the user to standard error."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ def mode() -> str:
     return os.environ.get("TFDEPLOY_TASK_MODE", "")
 
 
-# Mode -> its traits, for an agent that is too old to set TFDEPLOY_TASK_TRAITS.
+# Mode -> its traits. The table is for an agent that is too old to set TFDEPLOY_TASK_TRAITS.
 _TRAITS_OF = {
     "": ("own_session",),
     "async": ("lasting_ps", "own_session"),
@@ -43,7 +42,8 @@ _TRAITS_OF = {
 
 
 def has(trait: str) -> bool:
-    """Return True if the mode has this trait, one of `Trait` in tfdeploy/model/modes.py."""
+    """Return True if the mode of the job has this trait. `Trait` in tfdeploy/model/modes.py lists
+    the traits."""
     said = os.environ.get("TFDEPLOY_TASK_TRAITS")
     return trait in (_TRAITS_OF.get(mode(), ()) if said is None else said.split(","))
 
@@ -67,7 +67,7 @@ def keep_tf_config() -> None:
 
 def tf_config() -> Dict[str, Any]:
     """Return the TF_CONFIG of the plan, even if the program has overwritten it; {} if the plan has
-    none."""
+    no TF_CONFIG."""
     import json
 
     config: Dict[str, Any] = json.loads(os.environ.get(_PLANNED) or "{}")
@@ -75,14 +75,14 @@ def tf_config() -> Dict[str, Any]:
 
 
 def planned_task() -> Tuple[str, int]:
-    """Return the type and index of this task in the plan's TF_CONFIG; without a TF_CONFIG, its role
-    and index."""
+    """Return the type and index of this task in the plan's TF_CONFIG. Without a TF_CONFIG, return
+    the task's role and index."""
     said = tf_config().get("task") or {}
     return str(said.get("type", role())), int(said.get("index", index() or 0))
 
 
 def say(text: str) -> None:
-    """Write a line to standard error, each text once per process. Never raises."""
+    """Write a line to standard error. Each text is written only once per process. Never raises."""
     if text in _said:
         return
     _said.add(text)
@@ -95,8 +95,8 @@ def say(text: str) -> None:
 
 
 def say_failed(what: str, error: BaseException) -> None:
-    """Write a line that a patch failed. `what`: the name of its module, of which the last part is
-    shown."""
+    """Report on standard error that a patch failed. `what`: the name of the patch, of which only
+    the text after the last dot is shown."""
     say(
         "%s is not in effect here: %s: %s"
         % (what.rpartition(".")[2], type(error).__name__, " ".join(str(error).split())[:300])

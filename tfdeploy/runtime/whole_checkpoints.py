@@ -1,9 +1,9 @@
 """Let the task that saves write the whole checkpoint itself, so that no shared disk is needed.
 
-The problem: a sharded Saver places its save operations on the parameter servers. So each of them
-writes its shard to its own disk, into a folder that exists only on the chief: `NotFoundError: From
-/job:ps/...: model.ckpt-0_temp`. The default saver of MonitoredTrainingSession is sharded
-(`_get_saver_or_default` in tensorflow/python/training/saver.py, `Scaffold.finalize` in
+The problem: a sharded Saver places its save operations on the parameter servers. So each parameter
+server writes its shard to its own disk, into a folder that exists only on the chief:
+`NotFoundError: From /job:ps/...: model.ckpt-0_temp`. The default saver of MonitoredTrainingSession
+is sharded (`_get_saver_or_default` in tensorflow/python/training/saver.py, `Scaffold.finalize` in
 monitored_session.py).
 
 The patch: no Saver is sharded. The values are sent over gRPC, and one process writes them. Old
@@ -27,18 +27,20 @@ SAID = (
 
 def apply(saver: Any) -> None:
     """Patch the module tensorflow.python.training.saver."""
-    # Set while TensorFlow creates its default saver, whose sharding the program did not choose.
+    # `ours.default` is True while TensorFlow creates its default saver, whose sharding the program
+    # did not choose.
     ours = threading.local()
 
     @around(saver.Saver, "_build")
     def build_whole(build: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        # The operations of a saver_def are already in the graph.
+        # If the Saver has a saver_def, its operations are already in the graph.
         if not self._sharded or self.saver_def is not None:
             return build(self, *args, **kwargs)
         self._sharded = False
         if task.index() == 0 and not getattr(ours, "default", False):
             task.say(SAID)
-        # A sharded Saver ignores the device scope of the program, which may be a GPU. So do we.
+        # A sharded Saver ignores the device scope of the program, which may be a GPU. The unsharded
+        # Saver must ignore the device scope too.
         with saver.ops.device(None):
             return build(self, *args, **kwargs)
 

@@ -13,9 +13,9 @@ from . import task
 
 
 def around(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
-    """Return a decorator that replaces `owner.name` by the decorated function.
+    """Return a decorator that replaces the function `owner.name` by the decorated function.
 
-    The function gets the original as its first argument."""
+    The decorated function gets the original function as its first argument."""
     original = getattr(owner, name)
 
     def replace(function: Callable[..., Any]) -> None:
@@ -29,8 +29,8 @@ def around(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
 
 
 def after_init(cls: Any, call: Callable[[Any], None]) -> None:
-    """Call `call` with each new instance. If it fails, the failure is reported and the program
-    keeps its instance."""
+    """Call `call` with each new instance of `cls`. If `call` fails, the error is reported and the
+    program keeps its instance."""
 
     @around(cls, "__init__")
     def init(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
@@ -44,7 +44,7 @@ def after_init(cls: Any, call: Callable[[Any], None]) -> None:
 def set_default(cls: Any, argument: str, value: Any) -> None:
     """Change the default of an argument of `cls.__init__`. A value that the program passes is kept,
     unless it equals the old default."""
-    # Imported here, because it would take 5 ms in programs that do not use TensorFlow.
+    # Imported here, because the import takes 5 ms, and programs without TensorFlow do not need it.
     from inspect import signature as signature_of
 
     signature = signature_of(cls.__init__)

@@ -1,10 +1,10 @@
-"""Handle lookups of names that TensorFlow 2 no longer has: return the supplied object, or raise an
-error that says what to write instead.
+"""Handle lookups of names that TensorFlow 2 no longer has. A lookup returns the object that
+tfdeploy supplies, or raises an error that says what to write instead.
 
 The functions are called only after a name or module was not found, so existing names do not change.
-The errors are AttributeError and ImportError, so a `try` of the program still catches them. An
-import outside a `try` returns a stand-in, which raises the error when it is used, because programs
-import more than they use.
+The errors are AttributeError and ImportError, so a `try` of the program still catches them.
+Programs import more modules than they use. So an import outside a `try` returns a stand-in, which
+raises the error only when the program uses it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _PREFIX = "tensorflow."
 
 
 def apply(module: Any) -> None:
-    """Handle lookups of removed names in `module`, a part of TensorFlow."""
+    """Handle lookups of removed names in `module`, a module or package of TensorFlow."""
     prefix = module.__name__[len(_PREFIX) :] + "." if module.__name__.startswith(_PREFIX) else ""
     watch(module, prefix)
 
 
 def watch(module: Any, prefix: str) -> None:
-    """Set the module's `__getattr__`, which Python calls for a missing name. `prefix`: the module's
-    name as programs write it, without `tf.`: "" or "train."."""
+    """Set the module's function `__getattr__`, which Python calls for a missing name. `prefix`:
+    what programs write before a name of the module, without `tf.`: "" or "train."."""
     before = vars(module).get("__getattr__")
 
     def absent(name: str) -> Any:
@@ -49,7 +49,8 @@ def watch(module: Any, prefix: str) -> None:
 
 
 class LastFinder:
-    """Finds removed modules of TensorFlow. It is the last finder, so all others have failed."""
+    """Finds modules that TensorFlow has removed. Python asks this finder last, after all others
+    have failed."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         full = name[len(_PREFIX) :]

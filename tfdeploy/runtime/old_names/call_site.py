@@ -1,5 +1,5 @@
-"""Find out where the program uses a missing name, and whether it would catch the error, from the
-stack and the source of the program.
+"""Search the stack and the source of the program for the line that uses a missing name, and find
+out whether the program would catch the error.
 
 The functions are called only after a name was not found, so they may be slow.
 """
@@ -25,7 +25,7 @@ _ASKING = frozenset({"hasattr", "getattr", "dir"})
 
 
 def error_text(name: str) -> str:
-    """Return the error message for a missing name. `name`: without `tf.`."""
+    """Return the error message for a missing name. `name`: the name without the leading `tf.`."""
     where, instead = call_place(), removed_names.replacement(name) or "nothing"
     return "%stf.%s is not in TensorFlow 2; in its place: %s" % (
         where + ": " if where else "",
@@ -35,24 +35,25 @@ def error_text(name: str) -> str:
 
 
 def call_place() -> Optional[str]:
-    """Return FILE:LINE of the nearest call in the program's own code; None if there is none.
+    """Return FILE:LINE of the innermost call in the program's own code; None if there is none.
 
-    Code of tfdeploy, Python, TensorFlow and installed packages does not count. FILE is relative to
-    the working directory if it is below it."""
+    Code of tfdeploy, Python, TensorFlow and installed packages is not the program's own. FILE is
+    relative to the working directory if the file is below that directory."""
     path, line = next(_own_code(), ("", 0))
     try:
         here = os.getcwd() + os.sep
     except OSError:
-        # The working directory has been deleted.
+        # The working directory has been deleted. No path begins with two slashes, so none is
+        # shortened.
         here = os.sep * 2
     return "%s:%d" % (path[len(here) :] if path.startswith(here) else path, line) if path else None
 
 
 def may_be_caught() -> bool:
-    """Return True if the program may handle the error: with `try`, or with `hasattr` and the like.
+    """Return True if the program may handle the error, by `try` or by a call such as `hasattr`.
 
     Also return True if the source cannot be read, so that the program gets the same error as
-    without tfdeploy. A handler that ends with `raise` does not count."""
+    without tfdeploy. An exception handler that ends with `raise` does not count."""
     asking = list(_own_code())
     unread = bool(asking) and _tree(asking[0][0]) is None
     return unread or any(_is_guarded(path, line) for path, line in asking)

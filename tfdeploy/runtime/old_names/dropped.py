@@ -1,10 +1,11 @@
-"""Accept arguments and methods that later TensorFlow versions dropped. Arguments are ignored;
-methods call what replaces them.
+"""Accept arguments and methods that later TensorFlow versions dropped. A dropped argument is
+ignored, and a dropped method calls its replacement.
 
 Programs from before TensorFlow 1.2 pass `SyncReplicasOptimizer(replica_id=...)` and
 `BasicLSTMCell(input_size=...)`. They call `get_clean_up_op()`, which returned the operation that
-closes the queue of tokens, and `FLAGS._parse_flags()`, which 1.5 dropped. Programs from before 1.0
-import `rnn` from `tensorflow.python.ops`. The patch is active only with TFDEPLOY_TASK_COMPAT=v1.
+closes the queue of tokens, and `FLAGS._parse_flags()`, which TensorFlow 1.5 dropped. Programs from
+before TensorFlow 1.0 import `rnn` from `tensorflow.python.ops`. The patch is active only with
+TFDEPLOY_TASK_COMPAT=v1.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def _supply(where: Any, name: str, value: Any) -> None:
 
 def _clean_up(self: Any) -> Any:
     """Return the operation that closes the queue of tokens, as
-    SyncReplicasOptimizer.get_clean_up_op did. Raises ValueError before apply_gradients."""
+    SyncReplicasOptimizer.get_clean_up_op did. Raises ValueError if apply_gradients has not been
+    called before."""
     if self._sync_token_queue is None:
         raise ValueError("get_clean_up_op() should be called after apply_gradients().")
     return self._sync_token_queue.close(cancel_pending_enqueues=True)

@@ -50,8 +50,8 @@ RENAMED: Dict[str, str] = {
     "unicode": "builtins.str",
     "unicode_": "str_",
 }
-# The messages of NumPy 2.4, which no longer converts an array of one element for "%f", "%d",
-# float() and int().
+# Texts of the errors by which NumPy 2.4 rejects an array of one element for "%f", "%d", float() and
+# int(). Earlier versions converted such an array.
 _NO_NUMBER = (
     "only 0-dimensional arrays can be converted to Python scalars",
     "real number is required, not numpy.ndarray",
@@ -88,7 +88,8 @@ def _functions(numpy: Any) -> Dict[str, Any]:
 
 
 def _advise(version: str) -> None:
-    """Let the program, if it ends with such an error, print below the traceback what to do."""
+    """Install an excepthook that prints advice below the traceback if one of the errors in
+    _NO_NUMBER ends the program."""
     before = sys.excepthook
 
     def hook(kind: Any, error: Any, trace: Any) -> None:

@@ -1,10 +1,10 @@
-"""List the names that TensorFlow 2 no longer has, and what replaces each name: an object that
-tfdeploy or a package supplies, or advice.
+"""List the names that TensorFlow 2 no longer has, each with its replacement: an object that
+tfdeploy or a package supplies, or advice on what to write instead.
 
 Both the planner and the task use these tables. Names are written without the leading `tf.`:
 "contrib.slim", "train.SummaryWriter". The sources are the table of TensorFlow's upgrade script from
 0.x to 1.0 (tensorflow/tools/compatibility/tf_upgrade.py), and the `__init__.py` of each part of
-tf.contrib in 1.15.
+tf.contrib in TensorFlow 1.15.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def _pairs(text: str) -> Dict[str, str]:
 
 
 def _in_module(target: str, names: str) -> Dict[str, str]:
-    """Return the old names of a list -> their new names in the module `target`."""
+    """Parse a list of names as `_pairs` does. Return old name -> new name, with the module `target`
+    before each new name."""
     return {old: "%s.%s" % (target, new) for old, new in _pairs(names).items()}
 
 
@@ -52,7 +53,8 @@ _CELLS = """
     BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper GRUCell LSTMCell LSTMStateTuple
     MultiRNNCell RNNCell ResidualWrapper
 """
-# Names of tf.contrib that exist elsewhere with the same meaning: part -> old name -> present name.
+# Names of tf.contrib that exist elsewhere with the same meaning: module of tf.contrib -> old name
+# -> present name.
 _MOVED: Dict[str, Dict[str, str]] = {
     "cluster_resolver": _in_module(
         "distribute.cluster_resolver",
@@ -189,7 +191,8 @@ _SLIM = (
     "requirements of `setup:`"
 )
 _ADDONS = "`pip install tensorflow_addons` ({0}), or tf.keras.layers"
-# Name -> what to write instead. If several names match, the longest one counts.
+# Name -> what to write instead. An entry also applies to all names below it. If several entries
+# apply to a name, the longest one counts.
 REPLACEMENTS: Dict[str, str] = {
     "contrib": _CONTRIB,
     "contrib.cluster_resolver": "tf.distribute.cluster_resolver",
@@ -232,7 +235,7 @@ REPLACEMENTS: Dict[str, str] = {
     "examples.tutorials.mnist are supplied: copy the example's "
     "file into your code",
     "models": "copy the model's files into your code, from github.com/tensorflow/models",
-    # A name of TensorFlow 0.x without a successor.
+    # This name of TensorFlow 0.x has no successor.
     "nn.seq2seq": _ADDONS.format("tfa.seq2seq"),
 }
 _MNIST = ("examples.tutorials.mnist.input_data", "examples.tutorials.mnist.mnist")
@@ -270,8 +273,8 @@ def name_today(name: str) -> str:
 
 
 def supplying_package(name: str) -> Optional[str]:
-    """Return the package that supplies `name` on hosts where it is installed; None if no package
-    does."""
+    """Return the package that supplies `name` on hosts that have this package; None if no package
+    supplies `name`."""
     part, rest = split_contrib(name)
     if part == "slim" or (
         rest and any(_overlap(rest, each) for each in slim_names.NAMES.get(part, ()))
@@ -304,12 +307,11 @@ def removed_since(name: str) -> Optional[Tuple[int, int]]:
 
 
 def split_contrib(name: str) -> Tuple[str, str]:
-    """Split a name of tf.contrib into its part and the rest: ("layers", "conv2d"). Other names:
-    ("", name).
+    """Split a name of tf.contrib into the module of tf.contrib and the name in this module:
+    "contrib.layers.conv2d" gives ("layers", "conv2d"). Any other name gives ("", name).
 
-    contrib.layers.python.layers.layers.conv2d gives the same result: contrib had its files in
-    folders named `python`, and programs import from these.
-    """
+    "contrib.layers.python.layers.layers.conv2d" gives the same result: tf.contrib had its files in
+    folders named `python`, and programs import from these folders."""
     if not name.startswith("contrib."):
         return "", name
     part, _, rest = name[len("contrib.") :].partition(".")
@@ -322,19 +324,19 @@ def split_contrib(name: str) -> Tuple[str, str]:
 
 
 def supplied_names(part: str) -> Tuple[str, ...]:
-    """Return the names of a part of contrib that tfdeploy supplies without a package; () for an
-    unknown part."""
+    """Return the names of a module of tf.contrib that tfdeploy supplies without a package; () for
+    an unknown module."""
     return CONTRIB.get(part, ()) + tuple(_MOVED.get(part, ()))
 
 
 def is_within(name: str, outer: str) -> bool:
-    """Return True if `name` is `outer` or is below it."""
+    """Return True if `name` is `outer` or a name below `outer`."""
     return name == outer or name.startswith(outer + ".")
 
 
 def _longest(table: Dict[str, Any], name: str) -> Optional[str]:
-    """Return the longest key of the table that is `name` or a parent of it; None if there is
-    none."""
+    """Return the longest key of the table that is `name` or a parent of `name`; None if there is no
+    such key."""
     while name and name not in table:
         name = name.rpartition(".")[0]
     return name or None

@@ -1,4 +1,5 @@
-"""List the names of tf.contrib, other than `contrib.slim`, that the package tf_slim has."""
+"""List the names of tf.contrib that the package tf_slim has. Names of `contrib.slim` are not
+listed."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, Tuple
 
-# Part of contrib -> the names that tf_slim has and tfdeploy does not supply.
+# Module of tf.contrib -> its names that tf_slim has and that tfdeploy does not supply.
 NAMES: Dict[str, Tuple[str, ...]] = {
     part: tuple(names.split())
     for part, names in {

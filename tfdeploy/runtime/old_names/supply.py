@@ -1,9 +1,9 @@
-"""Resolve removed names to their present names, to names of the package tf_slim, or to stand-ins
-for the rest of tf.contrib.
+"""Resolve a removed name to its present name, to a name of the package tf_slim, or, in the rest of
+tf.contrib, to a stand-in.
 
-TensorFlow 2 has no tf.contrib. Programs import many of its modules and use few of them, often in
-functions that are never called. So an import succeeds, and only the use of a missing name is an
-error.
+TensorFlow 2 has no tf.contrib. Programs import many modules of tf.contrib and use few of them,
+often in functions that are never called. So an import succeeds, and only the use of a missing name
+is an error.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from . import removed_names, version0
 from .call_site import error_text
 
 _TF = "tensorflow."
-# Part of contrib -> (the modules of tf_slim that have its names, the folders that had them in
-# contrib).
+# Module of tf.contrib -> (the modules of tf_slim that have its names, the folders in which
+# tf.contrib had these names).
 _SLIM: Dict[str, Tuple[Tuple[str, ...], Tuple[str, ...]]] = {
     "slim": (("tf_slim",), ("python.slim",)),
     "framework": (("tf_slim", "tf_slim.ops"), ("python.ops", "python.framework")),
@@ -31,8 +31,8 @@ _SLIM: Dict[str, Tuple[Tuple[str, ...], Tuple[str, ...]]] = {
 
 
 class Section(ModuleType):
-    """A stand-in for a module or name of contrib. Names are looked up on access. Calling it or
-    deriving a class from it raises AttributeError."""
+    """A stand-in for a module or name of tf.contrib. The names of the module are looked up on
+    access. Calling the stand-in, or deriving a class from it, raises AttributeError."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -60,7 +60,8 @@ class Section(ModuleType):
 
 
 class Loader:
-    """A loader that creates a Section, or replaces it by a module of another package."""
+    """A loader that creates a Section. If another package has the module, the loader replaces the
+    Section by that package's module."""
 
     def create_module(self, spec: Any) -> Section:
         return Section(spec.name)
@@ -72,8 +73,8 @@ class Loader:
 
 
 def is_module(name: str) -> bool:
-    """Return True if `name` is a module of contrib that has supplied names, with or without a file
-    in supplied/, or contrib.slim if tf_slim is installed."""
+    """Return True if `name` is a module of tf.contrib and tfdeploy supplies some of its names.
+    `contrib.slim` counts only if the package tf_slim is installed."""
     part, rest = removed_names.split_contrib(name)
     of_module = any(removed_names.is_within(module, name) for module in removed_names.MODULES)
     if of_module or (not rest and removed_names.supplied_names(part)):
@@ -82,7 +83,7 @@ def is_module(name: str) -> bool:
 
 
 def find(name: str) -> Any:
-    """Return the object for a removed name: "mul", "contrib.PART.NAME".
+    """Return the object for a removed name, such as "mul" or "contrib.PART.NAME".
 
     Raises AttributeError, which says what to write instead."""
     module = removed_names.MODULES.get(name)
@@ -103,8 +104,8 @@ def find(name: str) -> Any:
 
 
 def apply(module: Any) -> None:
-    """Replace the names of a supplied part by those of tf_slim, if it is installed. The arg_scope
-    of tf_slim works only with the layers of tf_slim."""
+    """If tf_slim is installed, replace the names of a supplied module by the names of tf_slim. The
+    arg_scope of tf_slim works only with the layers of tf_slim."""
     for name in module.__all__:
         attribute = _of_slim("%s.%s" % (module.__name__[len(_TF) :], name))
         if attribute is not None:
@@ -113,7 +114,7 @@ def apply(module: Any) -> None:
 
 def _resolve(old: str) -> Any:
     target = removed_names.RENAMED[old]
-    # contrib.deprecated contains names of 0.x, which are renamed too.
+    # The present name may itself have been renamed: contrib.deprecated has names of TensorFlow 0.x.
     if target in removed_names.RENAMED:
         return _resolve(target)
     module = sys.modules["tensorflow"].compat.v1
@@ -126,8 +127,8 @@ def _resolve(old: str) -> Any:
 
 
 def _of_slim(name: str) -> Any:
-    """Return the object of tf_slim for a name of contrib, or None. A module is returned only if no
-    function or class has the name."""
+    """Return the object of tf_slim for a name of tf.contrib; None if there is none. If a module and
+    a function or class have the same name, return the function or class."""
     part, _, rest = name[len("contrib.") :].partition(".")
     if not name.startswith("contrib.") or part not in _SLIM:
         return None
@@ -148,8 +149,7 @@ def _of_slim(name: str) -> Any:
 
 
 def _attribute(path: str) -> Any:
-    """Return the attribute of a module of tf_slim at this path, else the module at this path, else
-    None."""
+    """Return what tf_slim has at this path: an attribute of a module, else a module, else None."""
     above, _, last = path.rpartition(".")
     attribute = getattr(_slim_module(above), last, None)
     return (
@@ -158,8 +158,8 @@ def _attribute(path: str) -> Any:
 
 
 def _slim_module(name: str) -> Optional[Any]:
-    """Import and return a module of tf_slim; None if it is missing or its import fails with this
-    TensorFlow."""
+    """Import and return a module of tf_slim. Return None if the module is missing, or if its import
+    fails with this TensorFlow."""
     try:
         return import_module(name)
     except Exception as error:  # noqa: BLE001 fall back to supplied/

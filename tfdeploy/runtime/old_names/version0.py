@@ -2,15 +2,16 @@
 
 The calls `concat(dim, values)`, `split(dim, num, value)`, `reverse(x, [False, True])`,
 `nce_loss(weights, biases, inputs, labels)` and `resize_images(images, height, width)` are
-recognized if the types of the arguments allow no other reading.
+recognized if the types of the arguments allow no other interpretation.
 
-Cross entropies took (logits, labels) before 1.0. TensorFlow 1 rejected positional arguments.
-compat.v1 has no such check and silently reads (labels, logits): with 2.21, the loss of [1, 2, 3]
-for class 2 is 6.31 instead of 0.41. So positional arguments are read as before 1.0, unless the
-first is integer labels and the second is logits.
+Before 1.0, the cross entropy functions took (logits, labels). In TensorFlow 1 they rejected
+positional arguments. In compat.v1 they have no such check and silently read (labels, logits): with
+2.21, the loss of [1, 2, 3] for class 2 is 6.31 instead of 0.41. So positional arguments are read as
+before 1.0, unless the first argument is integer labels and the second is logits.
 
-All this applies to `import tensorflow`, never to tensorflow.compat.v1: a program that imports the
-latter was written for the order of TensorFlow 2. It is active only with TFDEPLOY_TASK_COMPAT=v1.
+All this applies to `import tensorflow`, never to tensorflow.compat.v1: a program that imports
+tensorflow.compat.v1 was written for the order of TensorFlow 2. The module is active only with
+TFDEPLOY_TASK_COMPAT=v1.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _SAMPLED = (
 
 
 def adapt(name: str, today: Any) -> Any:
-    """Return an object that behaves as `name` did in 0.x. `today`: its successor."""
+    """Return an object that behaves as `name` did in TensorFlow 0.x. `today`: the object that has
+    replaced it."""
     if name in _SUMMARIES:
         return _summary(*_SUMMARIES[name])
     return _accepting(today, _OLD_CALLS[name]) if name in _OLD_CALLS else today
@@ -51,8 +53,9 @@ def accept_old_calls(module: Any, prefix: str) -> None:
 
 
 def _accepting(function: Any, old_call: Callable[[_Args, _Named], Optional[_Named]]) -> Any:
-    """Return `function` so that it also accepts calls of 0.x. `old_call`: maps the arguments of a
-    call of 0.x to the present names of the arguments; returns None for any other call."""
+    """Return a function that accepts the calls of `function` and also calls of TensorFlow 0.x.
+    `old_call`: maps the arguments of a call of 0.x to the present names of the arguments; returns
+    None for any other call."""
 
     @functools.wraps(function)
     def either(*args: Any, **kwargs: Any) -> Any:
@@ -63,8 +66,8 @@ def _accepting(function: Any, old_call: Callable[[_Args, _Named], Optional[_Name
 
 
 def _named(args: _Args, kwargs: _Named, order: str, **renames: str) -> _Named:
-    """Return the arguments by their present names, without those that are None. `order`: the
-    present names in the order of 0.x. `renames`: name in 0.x -> present name."""
+    """Return the arguments of a call by their present names. Arguments that are None are left out.
+    `order`: the present names in the order of 0.x. `renames`: name in 0.x -> present name."""
     given = [
         *zip(order.split(), args),
         *((renames.get(name, name), value) for name, value in kwargs.items()),
@@ -127,7 +130,8 @@ def _sampled(args: _Args, kwargs: _Named) -> Optional[_Named]:
 
 def _cross_entropy(name: str, more: str) -> Callable[[_Args, _Named], Optional[_Named]]:
     def old_call(args: _Args, kwargs: _Named) -> Optional[_Named]:
-        # TensorFlow 1 had a first argument that served only to reject positional arguments.
+        # In TensorFlow 1 the first argument had to be None. It served only to reject positional
+        # arguments.
         if args and args[0] is None:
             return _named(args[1:], kwargs, "labels logits " + more)
         today = len(args) > 1 and (_kind(args[0]), _kind(args[1])) == ("i", "f")
@@ -145,8 +149,9 @@ def _cross_entropy(name: str, more: str) -> Callable[[_Args, _Named], Optional[_
 
 
 def _summary(op: str, order: str) -> Any:
-    """Return a summary function of 0.x. It keeps the tag as given, also with blanks, and does not
-    add the name scope. `op`: the raw operation. `order`: the names of its arguments."""
+    """Return a summary function of TensorFlow 0.x. The function keeps the tag as given, even with
+    blanks, and does not add the name scope to the tag. `op`: the raw operation. `order`: the names
+    of the operation's arguments."""
     version1 = sys.modules["tensorflow"].compat.v1
 
     def summary(*args: Any, **kwargs: Any) -> Any:
@@ -160,7 +165,7 @@ def _summary(op: str, order: str) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    """Return True if the value is a single integer, or a tensor or array with one."""
+    """Return True if the value is one integer: an int, or a tensor or array without dimensions."""
     shape = getattr(value, "shape", None)
     if shape is None:
         return isinstance(value, int) and not isinstance(value, bool)
@@ -168,8 +173,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _kind(value: Any) -> str:
-    """Return the kind of a tensor or array: "i" for integers, "f" for floats. Other values: ""; for
-    a NumPy array of another type, NumPy's letter."""
+    """Return the kind of a tensor or array: "i" for integers, "f" for floats. For a NumPy array of
+    another type, return NumPy's letter for the type; for any other value, ""."""
     dtype: Any = getattr(value, "dtype", None)
     if hasattr(dtype, "kind"):
         return str(dtype.kind).replace("u", "i")

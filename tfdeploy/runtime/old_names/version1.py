@@ -1,8 +1,9 @@
-"""Let `import tensorflow as tf` behave like TensorFlow 1: its names, its behaviour, and parts of
-contrib and examples.
+"""Let `import tensorflow as tf` give the names and the behaviour of TensorFlow 1, with parts of
+tf.contrib and tf.examples.
 
-The module remains the same object and gets the names of its `compat.v1`. Names that only version 2
-has are kept, because libraries use them. The patch is active only with TFDEPLOY_TASK_COMPAT=v1.
+The module `tensorflow` remains the same object and gets the names of its `compat.v1`. Names that
+only TensorFlow 2 has are kept, because libraries use them. The patch is active only with
+TFDEPLOY_TASK_COMPAT=v1.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Any
 from . import absent, version0
 
 SUPPLIED = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "supplied")
-# Flags of absl that programs from 2016 to 2018 define too. A program may redefine them.
+# Flags that absl defines, and that programs from 2016 to 2018 define too. A program may redefine
+# them.
 _ABSL_FLAGS = (
     "log_dir",
     "verbosity",
@@ -26,7 +28,7 @@ _ABSL_FLAGS = (
     "pdb",
     "profile_file",
 )
-# Parts whose names or orders of arguments were different in TensorFlow 0.x.
+# Modules of TensorFlow whose names or orders of arguments were different in TensorFlow 0.x.
 _PARTS_OF_VERSION0 = ("image", "nn", "train")
 _LEGACY = "TF_USE_LEGACY_KERAS"
 
@@ -35,7 +37,7 @@ def before() -> None:
     """Select tf_keras, if it is installed. Since TensorFlow 2.16, only tf_keras has tf.layers and
     tf.nn.rnn_cell.
 
-    The plan does the same for programs whose source it can read
+    The planner also selects tf_keras, for programs whose source it can read
     (planning/versions/legacy_keras.py), but not for programs that a shell script starts."""
     from importlib.util import find_spec
 
@@ -44,7 +46,7 @@ def before() -> None:
 
 
 def apply(tensorflow: Any) -> None:
-    """Patch the package tensorflow right after its import. TensorFlow 1 itself is not changed."""
+    """Patch the package tensorflow right after its import. A real TensorFlow 1 is not changed."""
     version1 = tensorflow.compat.v1
     if tensorflow.__version__.startswith("1."):
         return
@@ -63,8 +65,8 @@ def apply(tensorflow: Any) -> None:
 
 
 def _with_version0(part: str, module: Any) -> Any:
-    """Return a copy of a part of compat.v1 with the names and calls of TensorFlow 0.x. The original
-    is not changed."""
+    """Return a copy of a module of compat.v1 that also has the names of TensorFlow 0.x and accepts
+    its calls. The original module is not changed."""
     made = sys.modules["tensorflow." + part] = ModuleType("tensorflow." + part, module.__doc__)
     # `from tensorflow.nn.rnn_cell import GRUCell` needs the path.
     made.__path__ = list(getattr(module, "__path__", ()))
@@ -85,8 +87,8 @@ def _with_version0(part: str, module: Any) -> Any:
 
 
 def _disable_version2(version1: Any) -> None:
-    """Disable the behaviour of TensorFlow 2, without the deprecation warning, which does not
-    concern the user's code."""
+    """Disable the behaviour of TensorFlow 2. The deprecation warning of this call is hidden,
+    because it does not concern the user's code."""
     from logging import ERROR, getLogger
 
     logger = getLogger("tensorflow")

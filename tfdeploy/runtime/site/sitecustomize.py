@@ -1,10 +1,10 @@
 """Start tfdeploy's runtime as the first Python code of a task, then run the host's sitecustomize.
 
-The folder of this file has no other module and is first on PYTHONPATH. So the user's command does
-not change, and the runtime also starts inside `bash train.sh` and in processes that the program
-starts. Without TFDEPLOY_TASK_RUN_ID, or in a Python older than 3.8, this module only runs the
-host's sitecustomize. It must not import a slow module, add to the program's sys.path, or fail. It
-has no annotations, because a Python 2 interpreter must be able to parse it.
+The folder of this file is the first folder of PYTHONPATH. So the user's command does not change,
+and the runtime also starts inside `bash train.sh` and in processes that the program starts. Without
+TFDEPLOY_TASK_RUN_ID, or in a Python older than 3.8, this module only runs the host's sitecustomize.
+This module must not import a slow module, add to the program's sys.path, or fail. It has no
+annotations, because a Python 2 interpreter must be able to parse this file.
 """
 
 import os
@@ -25,9 +25,8 @@ def _start_runtime(here):
 
 def _hand_on(here):
     # type: (str) -> None
-    """Import the sitecustomize that the host would use without tfdeploy. Its errors are not
-    caught.
-    """
+    """Import the sitecustomize that Python would import without tfdeploy. Errors of that module are
+    not caught."""
     ours = sys.modules.pop(__name__)
     places = [at for at, entry in enumerate(sys.path) if os.path.realpath(entry) == here]
     for at in reversed(places):

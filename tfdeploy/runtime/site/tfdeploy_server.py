@@ -1,9 +1,9 @@
-"""Run only a TensorFlow server, `python -m tfdeploy_server [JOB]`, for a ps or worker whose program
-starts none.
+"""Run only a TensorFlow server, for a ps or worker whose program starts none: `python -m
+tfdeploy_server [JOB]`.
 
 The server reads its cluster and task from TF_CONFIG, as programs do, and serves until a signal ends
-it. JOB is the client's name for the job of the workers, as in `/job:local/task:0`. The module is
-found because its folder is on PYTHONPATH. It works with TensorFlow 1.13 and later.
+it. JOB is the client's name for the job of the workers, as in `/job:local/task:0`. Python finds
+this module because its folder is on PYTHONPATH. The module works with TensorFlow 1.13 and later.
 """
 
 import json
@@ -13,8 +13,8 @@ import sys
 
 def planned(text, workers=""):
     # type: (str, str) -> "tuple[dict[str, list[str]], str, int]"
-    """Return (cluster, job, index) of a TF_CONFIG. `workers`: the name to give to the job `worker`;
-    "" keeps it. Raises ValueError if its task is not in its cluster."""
+    """Return (cluster, job, index) of a TF_CONFIG. `workers`: the new name of the job `worker`; ""
+    keeps the name. Raises ValueError if the task of the TF_CONFIG is not in its cluster."""
     said = json.loads(text or "{}")
     cluster, task = dict(said.get("cluster") or {}), said.get("task") or {}
     role, index = str(task.get("type")), int(task.get("index", -1))
@@ -34,7 +34,7 @@ def main():
     import tensorflow
 
     tf = tensorflow.compat.v1
-    # With fewer threads than peers, all threads of a worker may wait for peers, which is a
+    # If a worker has fewer threads than peers, all its threads may wait for peers, which is a
     # deadlock.
     needed = max(map(len, cluster.values())) + 1
     config = tf.ConfigProto(

@@ -45,8 +45,8 @@ def get_trainable_variables(scope=None, suffix=None):
 
 
 def get_variables_to_restore(include=None, exclude=None):
-    """Return all variables, or those in the scopes `include`, without those in the scopes
-    `exclude`."""
+    """Return the variables in the scopes `include` (None: all variables), without the variables in
+    the scopes `exclude`."""
     chosen = (
         get_variables()
         if include is None
@@ -63,8 +63,8 @@ def assign_from_checkpoint_fn(
     reshape_variables=False,
     write_version=tf.train.SaverDef.V2,
 ):
-    """Return a function of a session that restores `var_list` (variables, or name -> variable);
-    None if there is nothing to restore."""
+    """Return a function that takes a session and restores the variables in it; None if there is
+    nothing to restore. `var_list`: the variables, or name -> variable."""
     if ignore_missing_vars:
         there = tf.train.NewCheckpointReader(model_path).get_variable_to_shape_map()
         named = var_list if isinstance(var_list, dict) else {v.op.name: v for v in var_list}

@@ -3,7 +3,8 @@
 import contextlib
 import functools
 
-_scopes = [{}]  # type: list[dict[object, dict[str, object]]]  # the innermost last; function -> its default arguments
+# A mapping from functions to their default arguments for each open `with` block, the innermost last.
+_scopes = [{}]  # type: list[dict[object, dict[str, object]]]
 
 
 def _key(func):
@@ -11,7 +12,7 @@ def _key(func):
 
 
 def add_arg_scope(func):
-    """Return `func` so that `arg_scope` can set its default arguments."""
+    """Return `func` with default arguments that `arg_scope` can set."""
 
     @functools.wraps(func)
     def scoped(*args, **kwargs):
@@ -25,8 +26,8 @@ def add_arg_scope(func):
 def arg_scope(list_ops_or_scope, **kwargs):
     """Set default arguments of functions within a `with` block.
 
-    `with arg_scope([conv2d], padding="SAME") as scope:` sets them; `with arg_scope(scope):` sets
-    the same again."""
+    `with arg_scope([conv2d], padding="SAME") as scope:` sets the defaults; `with arg_scope(scope):`
+    sets the same defaults again."""
     if isinstance(list_ops_or_scope, dict):
         if kwargs:
             raise ValueError(

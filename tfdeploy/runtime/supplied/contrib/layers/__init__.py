@@ -1,5 +1,5 @@
-"""Supply the layers, initializers and regularizers of tf.contrib.layers that programs use most.
-Their variables have the old names."""
+"""Supply the layers, initializers and regularizers of tf.contrib.layers that programs use most. The
+variables of the layers have the same names as in TensorFlow 1."""
 
 import functools
 

@@ -12,8 +12,8 @@ _MODEL = tf.GraphKeys.MODEL_VARIABLES
 
 
 def variable(name, shape, dtype, initializer, regularizer, trainable, collections):
-    """Return a model variable. `collections`: further collections, as a list for all variables or
-    as name of the variable -> list."""
+    """Return a model variable. `collections`: the further collections of the variable, as a list
+    for all variables or as name of the variable -> list."""
     more = collections.get(name) if isinstance(collections, dict) else collections
     names = [tf.GraphKeys.GLOBAL_VARIABLES, _MODEL, *(more or [])]
     return tf.get_variable(
@@ -22,8 +22,8 @@ def variable(name, shape, dtype, initializer, regularizer, trainable, collection
 
 
 def _finished(outputs, activation_fn, normalizer_fn, normalizer_params, biases, layout="NHWC"):
-    """Return the outputs after normalization (else with biases, if there are any) and
-    activation."""
+    """Return the outputs of a layer after normalization and activation. Without normalization, the
+    biases are added, if there are any."""
     if normalizer_fn is not None:
         outputs = normalizer_fn(outputs, **(normalizer_params or {}))
     elif biases is not None:

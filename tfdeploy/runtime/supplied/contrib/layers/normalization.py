@@ -65,11 +65,12 @@ def batch_norm(
 
 
 def _statistics(is_training, batch, moving_mean, moving_variance, updates_collections):
-    """Return the mean and the variance to use: of the batch while training, else the moving
-    averages.
+    """Return the mean and the variance to normalize with: those of the batch while training, else
+    the moving averages.
 
-    The updates of the moving averages are added to `updates_collections`. If that is None, or if
-    `is_training` is a tensor, they run whenever the result is computed."""
+    The operations that update the moving averages are added to `updates_collections`. If
+    `updates_collections` is None, or if `is_training` is a tensor, these operations run whenever
+    the result is computed."""
     if not hasattr(is_training, "graph"):
         if not is_training:
             return moving_mean, moving_variance
@@ -81,8 +82,8 @@ def _statistics(is_training, batch, moving_mean, moving_variance, updates_collec
         with tf.control_dependencies(updates):
             return tf.identity(mean), tf.identity(variance)
 
-    # Which branch runs is known only when the graph runs, so the updates must be part of the
-    # branch.
+    # Which branch of tf.cond runs is known only when the graph runs, so the updates must be part of
+    # the branch.
     def training():
         mean, variance, updates = batch()
         with tf.control_dependencies(updates):

@@ -5,7 +5,7 @@ from tensorflow.contrib.framework import add_arg_scope
 
 
 def pair(size):
-    """Return [height, width] for one number or two."""
+    """Return [height, width]. A single number stands for both."""
     return [size, size] if isinstance(size, int) else list(size)
 
 

@@ -9,7 +9,8 @@ def variance_scaling_initializer(
     if mode not in ("FAN_IN", "FAN_OUT", "FAN_AVG"):
         raise TypeError("Unknown mode %s [FAN_IN, FAN_OUT, FAN_AVG]" % mode)
     kind = "uniform" if uniform else "truncated_normal"
-    # The default is not passed, because TensorFlow warns that the argument is deprecated.
+    # The default of `dtype` is not passed on, because TensorFlow warns that the argument is
+    # deprecated.
     typed = {} if dtype == tf.float32 else {"dtype": dtype}
     return tf.variance_scaling_initializer(
         scale=factor, mode=mode.lower(), distribution=kind, seed=seed, **typed

@@ -1,5 +1,5 @@
-"""Supply ModeKeys of tf.contrib.learn: whether a model is trained, evaluated or used. supply.py
-finds the MNIST reader of tf.contrib.learn."""
+"""Supply ModeKeys of tf.contrib.learn: whether a model is trained, evaluated or used. The module
+supply.py supplies the MNIST reader of tf.contrib.learn."""
 
 __all__ = ["ModeKeys"]
 

@@ -1,5 +1,5 @@
 """Supply the functions of tf.contrib.lookup that TensorFlow 2 does not have. removed_names.py lists
-the names that it still has elsewhere."""
+the functions that TensorFlow 2 has elsewhere."""
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.ops.lookup_ops import (
@@ -11,7 +11,7 @@ __all__ = ["HashTable", "index_to_string", "string_to_index"]
 
 
 def HashTable(initializer, default_value, shared_name=None, name=None):
-    """Return an immutable table. `shared_name` is ignored; TensorFlow chooses it."""
+    """Return an immutable table. `shared_name` is ignored, because TensorFlow 2 chooses the name."""
     return tf.lookup.StaticHashTable(initializer, default_value, name=name)
 
 

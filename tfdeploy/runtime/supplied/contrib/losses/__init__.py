@@ -1,5 +1,5 @@
-"""Supply tf.contrib.losses: the functions of tf.losses with the predictions or logits before the
-labels. They also accept `weight` for `weights`, as in 0.x."""
+"""Supply tf.contrib.losses: the functions of tf.losses, but with the predictions or logits before
+the labels. The functions also accept `weight` in place of `weights`, as in TensorFlow 0.x."""
 
 import functools
 import inspect
@@ -20,8 +20,8 @@ _SWAPPED = """
 
 
 def _predictions_first(function):
-    """Return a function of (labels, predictions or logits, ...) as a function of (predictions or
-    logits, labels, ...)."""
+    """Return `function`, which takes (labels, predictions or logits, ...), as a function that takes
+    (predictions or logits, labels, ...)."""
     _, name, *_ = inspect.signature(function).parameters
 
     @functools.wraps(function)
@@ -36,8 +36,8 @@ def _predictions_first(function):
 
 
 def hinge_loss(logits, labels=None, scope=None):
-    """Return the hinge loss of each element. It is neither summed nor added to the losses of the
-    graph."""
+    """Return the hinge loss of each element. The loss is neither summed nor added to the losses of
+    the graph."""
     with tf.name_scope(scope, "hinge_loss", [logits, labels]):
         signs = 2 * tf.cast(labels, tf.float32) - 1
         return tf.nn.relu(1 - signs * logits)

@@ -1,5 +1,5 @@
-"""Supply tf.contrib.metrics: the functions of tf.metrics with the predictions before the labels, as
-in `streaming_accuracy(predictions, labels)`."""
+"""Supply tf.contrib.metrics: the functions of tf.metrics, but with the predictions before the
+labels, as in `streaming_accuracy(predictions, labels)`."""
 
 import functools
 
@@ -23,8 +23,8 @@ _SWAPPED = {
 
 
 def predictions_first(function):
-    """Return a function of (labels, predictions, ...) as a function of (predictions, labels,
-    ...)."""
+    """Return `function`, which takes (labels, predictions, ...), as a function that takes
+    (predictions, labels, ...)."""
 
     @functools.wraps(function)
     def swapped(predictions, labels, *args, **kwargs):
@@ -59,8 +59,8 @@ def streaming_recall_at_k(
     updates_collections=None,
     name=None,
 ):
-    """Return the share of examples whose label is among the k largest predictions, over all
-    batches, and the operation that updates it."""
+    """Return two tensors: the share of examples, over all batches, whose label is among the k
+    largest predictions, and the operation that updates this share."""
     hits = tf.cast(tf.nn.in_top_k(predictions, labels, k), tf.float32)
     return streaming_mean(
         hits, weights, metrics_collections, updates_collections, name or "recall_at_%d" % k

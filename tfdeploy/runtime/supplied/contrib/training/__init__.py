@@ -1,5 +1,5 @@
-"""Supply tf.contrib.training: HParams, and strategies that choose a ps for each variable, for
-`replica_device_setter(ps_strategy=)`.
+"""Supply tf.contrib.training: HParams, and the strategies for
+`replica_device_setter(ps_strategy=)`, which choose a ps for each variable.
 
 The strategies behave as in tensorflow/contrib/training/python/training/device_setter.py of
 TensorFlow 1.15.

@@ -5,7 +5,7 @@ import json
 
 
 class HParams(object):
-    """Named values as attributes. A value keeps the type that it had when it was added."""
+    """Named values as attributes. A name keeps the type of the value with which it was added."""
 
     def __init__(self, **kwargs):
         self._names = []

@@ -1,5 +1,5 @@
-"""Supply read_data_sets of the MNIST tutorial, which reads the four idx files from a folder, plain
-or as .gz. It never downloads files."""
+"""Supply read_data_sets of the MNIST tutorial. The function reads the four idx files, plain or as
+.gz, from a folder. It never downloads files."""
 
 import collections
 import errno
@@ -21,7 +21,7 @@ _MAGIC = {"images": 2051, "labels": 2049}
 
 
 class DataSet(object):
-    """Images and labels, returned in batches and shuffled again in each epoch."""
+    """Images and labels, which are returned in batches and shuffled again in each epoch."""
 
     def __init__(self, images, labels, fake_data=False, one_hot=False, dtype=tf.float32, reshape=True, seed=None):
         dtype = tf.as_dtype(dtype).base_dtype
@@ -86,8 +86,8 @@ def read_data_sets(
     seed=None,
     source_url=SOURCE_URL,
 ):
-    """Return Datasets(train, validation, test). Raises FileNotFoundError, which names all missing
-    files."""
+    """Return Datasets(train, validation, test). Raises FileNotFoundError with the names of all
+    missing files."""
     made = dict(dtype=dtype, reshape=reshape, seed=seed)
     if fake_data:
         fake = DataSet([], [], fake_data=True, one_hot=one_hot, dtype=dtype, seed=seed)
@@ -107,14 +107,15 @@ def read_data_sets(
 
 
 def extract_images(f):
-    """Return the images of a path or an open .gz file, as uint8 [index, y, x, 1]."""
+    """Return the images in a file, as a uint8 array [index, y, x, 1]. `f`: a path or an open .gz
+    file."""
     count, rows, columns, rest = _read(f, "images", ">III")
     return numpy.frombuffer(rest, dtype=numpy.uint8, count=count * rows * columns).reshape(count, rows, columns, 1)
 
 
 def extract_labels(f, one_hot=False, num_classes=10):
-    """Return the labels of a path or an open .gz file, as uint8 [index]; if `one_hot`, as float64
-    [index, class]."""
+    """Return the labels in a file, as a uint8 array [index]; if `one_hot`, as a float64 array
+    [index, class]. `f`: a path or an open .gz file."""
     count, rest = _read(f, "labels", ">I")
     labels = numpy.frombuffer(rest, dtype=numpy.uint8, count=count)
     return dense_to_one_hot(labels, num_classes) if one_hot else labels
@@ -129,9 +130,9 @@ def load_mnist(train_dir="MNIST-data"):
 
 
 def _paths(folder):
-    """Return the paths of the four files in `folder`. If `folder` does not have all of them, use
-    the data set of the job that has them, provided that it is the only one: programs often contain
-    the path of a folder of their author. Raises FileNotFoundError."""
+    """Return the paths of the four MNIST files in `folder`. If `folder` does not have all of them,
+    and exactly one data set of the job does, return the paths in that data set: programs often
+    contain the path of a folder of their author. Raises FileNotFoundError."""
     found = _found(folder)
     if None not in found:
         return found
@@ -164,7 +165,8 @@ def _found(folder):
 
 
 def _data_sets():
-    """Return the folders of the job's data sets on this host, from the plan; [] without a plan."""
+    """Return the folders of the job's data sets on this host, as the plan names them; [] without a
+    plan."""
     run = os.path.dirname(os.path.dirname(os.environ.get("TFDEPLOY_TASK_FOLDER", "")))
     try:
         with open(os.path.join(run, "plan.json"), encoding="utf-8") as plan:
