@@ -1,8 +1,8 @@
-"""Find out why a program ended: the line of its log that explains it best. Pure, except
+"""Find the line of a program's log that best explains why the program ended. Pure, except
 `read_streams`.
 
-An exception may only be the consequence of another one, such as `CancelledError` after the input of
-a model ran out.
+An exception in the log may only be a consequence of an earlier problem. For example, a
+`CancelledError` may only mean that the input of a model ran out.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tfdeploy.agent.log.tracebacks import THREAD, Raised
 from tfdeploy.agent.metric_lines import CPP_PREFIX, last_state
 from tfdeploy.agent.record import NamedTuple
 
-READ_BYTES = 1 << 20  # bytes that are read, from the end of an attempt's log
+READ_BYTES = 1 << 20  # how many bytes at the end of an attempt's log are read
 MESSAGE_CHARS = 200
-_STACK_LINES = 300  # lines of a stack that faulthandler prints
+_STACK_LINES = 300  # how many lines are read of a stack that faulthandler printed
 _REPORTED = re.compile(r"Error reported to Coordinator: <class '([\w.]+)'>, (.*)")
 _RAN_OUT = re.compile(r"Your input ran out of data[^.]*")
 _STATUS = re.compile(
@@ -30,7 +30,8 @@ _ABORTED = re.compile(
     r"|\S.*Assertion `.*' failed.*"
     r"|\*\*\* stack smashing detected.*"
 )
-# Exit codes of `sys.exit("...")`, Python and shells, after which the last line gives the reason.
+# After one of these exit codes (of `sys.exit("...")`, Python and shells), the last line of the log
+# gives the reason.
 _EXPLAINED_EXITS = (1, 2, 126, 127)
 _FATAL = re.compile(r"(?:^|: )F[ \d]")
 _NOISE = re.compile(r"\s|\W*$|.*\b(?:DEBUG|INFO|WARNING|WARN|\w*Warning)\b|\[?[IW]\d{4} |.*\d%\|")
@@ -42,14 +43,14 @@ def _names(words: str) -> FrozenSet[str]:
     return frozenset(words.split())
 
 
-# Consequences of what another thread, task or process did. If another exception was printed too,
-# that exception is the cause.
+# These exceptions are consequences of what another thread, task or process did. If an exception
+# that is not listed here was printed too, that one is the cause.
 _CONSEQUENCES = _names(
     """CancelledError OutOfRangeError AbortedError UnavailableError KeyboardInterrupt BrokenPipeError EOFError
     Empty ConnectionResetError ConnectionRefusedError SystemExit"""
 )
-# Exceptions that may not occur at the next start, because they depend on other tasks and processes,
-# the network, memory and disks.
+# Exceptions that a restart may avoid, because they depend on other tasks and processes, the
+# network, memory or disks.
 _PASSING = _CONSEQUENCES | _names(
     """DeadlineExceededError FailedPreconditionError InternalError UnknownError DataLossError ResourceExhaustedError
     MemoryError OutOfMemoryError TimeoutError ConnectionError ConnectionAbortedError OSError IOError BlockingIOError
@@ -71,9 +72,9 @@ _MISTAKES = _names(
 
 
 class FailureReason(NamedTuple):
-    """Why a program ended. `text`: such as "TypeError: only integers (train.py:88)". `error`: equal
-    for the same exception at the same line; "" if the next start may not meet it, or if it is no
-    exception in the program's own code."""
+    """Why a program ended. `text`: the reason, such as "TypeError: only integers (train.py:88)".
+    `error`: a text that is equal whenever the program fails in the same way; "" if a restart may
+    avoid the failure, or if no line of the program's own code is known."""
 
     text: str
     error: str = ""
@@ -99,8 +100,8 @@ def read_streams(task_dir: str, written_bytes: int) -> Tuple[str, str]:
 def explain_exit(
     out: str, err: str, roots: Sequence[str] = (), exit_code: Optional[int] = 1
 ) -> Optional[FailureReason]:
-    """Return why a program ended itself with a failure, or None. `roots`: folders of the program,
-    left out of file names."""
+    """Return why a program exited with a failure, or None if its output does not say. `roots`: the
+    program's folders, which are cut from the front of file names."""
     usage = _usage_error(err)
     if usage is not None:
         return FailureReason(_shortened(usage), usage)
@@ -114,8 +115,8 @@ def explain_exit(
 
 
 def explain_crash(err: str, roots: Sequence[str] = ()) -> Optional[FailureReason]:
-    """Return what a program printed before its own signal ended it: a failed check of C++ code, or
-    the lines of faulthandler. None: neither was printed."""
+    """Return what a program printed when it crashed: the message of a failed check in C++ code, or
+    the output of faulthandler. Return None if it printed neither."""
     message: Optional[str] = None
     lines = err.split("\n")[-tracebacks.MOST_LINES :]
     for number, line in enumerate(lines):
@@ -136,8 +137,8 @@ def explain_crash(err: str, roots: Sequence[str] = ()) -> Optional[FailureReason
 
 
 def _usage_error(err: str) -> Optional[str]:
-    """Return what is wrong with the program's arguments, if that is the last thing that it
-    printed."""
+    """Return the program's message about wrong arguments, or None if the output does not end with
+    such a message."""
     lines = [
         line.strip()
         for line in err[-4096:].split("\n")
@@ -149,8 +150,9 @@ def _usage_error(err: str) -> Optional[str]:
 
 
 def _explain_exception(text: str, roots: Sequence[str]) -> Optional[FailureReason]:
-    """Return the last exception of the source that explains a failure best, or the exception that
-    led to it."""
+    """Return the exception that explains a failure best, or None if the text shows no exception. It
+    is the last exception of the main program, else of another thread, else of a finaliser. If that
+    exception is only a consequence, its cause is returned."""
     exceptions = list(tracebacks.read_exceptions(text, roots))
     if not exceptions:
         return None
@@ -178,14 +180,15 @@ def _cause(last: Raised, exceptions: List[Raised], lines: List[str]) -> Raised:
 
 
 def _may_pass(raised: Raised) -> bool:
-    """True if the next start may not meet the exception."""
+    """Return whether a restart may avoid the exception."""
     return raised.kind in _PASSING or (
         raised.kind not in _MISTAKES and _PASSING_TEXT.search(raised.message) is not None
     )
 
 
 def _last_line(err: str) -> str:
-    """Return the last line, as `sys.exit` prints it; "" if a library may have printed it."""
+    """Return the last line of standard error, which may be the text of `sys.exit("...")`. Return ""
+    if a library may have printed that line."""
     lines = [line for line in err[-4096:].split("\n") if line.strip()]
     # TensorFlow prints advice about a deprecated name in two lines.
     advice = len(lines) > 1 and lines[-2].startswith("Instructions for updating")

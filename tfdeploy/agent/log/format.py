@@ -1,14 +1,16 @@
-"""Write a task's log, whose format this module defines. reader.py reads it.
+"""Write a task's log in the format that this module defines. reader.py reads the log.
 
-A log has at most two segments; `.1` is the older one. A segment is a pair of files: out.log, the
-raw bytes of both pipes, and out.index, records of !QdBxH (offset of the first byte since the run's
-beginning; UTC seconds; stream 0 or 1; attempt). A record describes the bytes up to the next record.
-It is written before its bytes, so a reader that reads the log's size before the index never sees a
-byte without its record. Of several records with the same offset the last one counts.
+A log has at most two segments; the names of the older segment's files end in `.1`. A segment is a
+pair of files. out.log has the raw bytes of standard output and standard error. out.index has
+records of the form !QdBxH: the offset of the first byte that the record describes, counted from the
+beginning of the run; UTC seconds; stream 0 or 1; the number of the attempt. A record describes the
+bytes up to the next record. A record is written before its bytes, so a reader that reads the log's
+size before the index has a record for each byte. Of several records with the same offset, the last
+one counts.
 
-A rotation renames the index, then the log, then makes a new log, and last a new index. Therefore a
-log with bytes but without an index belongs to out.index.1. A missing or empty log without an index
-is a segment that has not begun.
+A rotation renames out.index, then renames out.log, then creates a new out.log, and last creates a
+new out.index. Therefore, if out.log has bytes and out.index is missing, the records are in
+out.index.1. If out.log is missing or empty and out.index is missing, the segment has not begun.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ from tfdeploy.agent.annotations import List, Optional, Tuple
 from tfdeploy.agent.record import NamedTuple
 
 RECORD = struct.Struct("!QdBxH")
-MERGE_S = 0.010  # chunks of one stream and attempt within this time share a record
+MERGE_S = 0.010  # chunks of one stream and attempt that arrive within this time share one record
 LOG, INDEX = "out.log", "out.index"
 OLD = ".1"
-LEAST_SEGMENT_BYTES = 4096  # each segment, log and index together, may grow to this size
+LEAST_SEGMENT_BYTES = 4096  # smallest limit of a segment's size (log and index together)
 _LOOK_EVERY_S = 1.0  # how often the writer checks that its log was not removed
 
 
@@ -36,8 +38,8 @@ class Record(NamedTuple):
 
 
 def first_record(index_path: str) -> Optional[Record]:
-    """Return the first record of a segment, whose offset is that of the segment's first byte; None
-    if there is no whole record."""
+    """Return the first record of a segment, or None if the index has no whole record. The offset in
+    this record is that of the segment's first byte."""
     try:
         with open(index_path, "rb") as index:
             head = index.read(RECORD.size)
@@ -152,8 +154,8 @@ class LogWriter:
             self._begin_segment()
 
     def _resume(self) -> None:
-        """Continue where the previous writer of this folder ended, also in the middle of a
-        rotation."""
+        """Continue where the previous writer of this folder stopped, even if it stopped in the
+        middle of a rotation."""
         begin = first_record(self._index_path)
         if begin is None and _size(self._log_path):
             _rename(self._log_path)
@@ -167,7 +169,7 @@ class LogWriter:
         self.end = begin.offset + self._log_bytes
 
     def _remove_segment(self) -> None:
-        # One file of a pair alone is of no use.
+        # A log without its index is of no use, and neither is an index without its log.
         for path in (self._index_path, self._log_path):
             if os.path.exists(path):
                 os.unlink(path)

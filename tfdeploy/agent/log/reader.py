@@ -20,11 +20,12 @@ _TRIES = 50  # attempts to open a log during a rotation, a millisecond apart
 
 
 class Piece(NamedTuple):
-    offset: int  # of the blob's first byte
-    # [offset within the blob, UTC seconds, stream, attempt]; the first one at 0
+    offset: int  # offset of the blob's first byte, counted from the beginning of the run
+    # Each record is [offset within the blob, UTC seconds, stream, attempt]. The first record has
+    # the offset 0.
     records: List[List[float]]
     blob: bytes
-    gone: int  # bytes between the previous piece and this one that were removed unread
+    gone: int  # number of bytes before this piece that were removed before they were read
 
 
 class Segment:
@@ -53,7 +54,8 @@ class Segment:
 
 
 def open_segments(task_dir: str) -> List[Segment]:
-    """Return the segments that exist, older first, as of one moment. The caller closes them."""
+    """Open the segments of the log and return them, the older one first. They show the state of the
+    log at one moment. The caller closes them."""
     for attempt in range(_TRIES):
         paths = [os.path.join(task_dir, name) for name in (LOG, INDEX, LOG + OLD, INDEX + OLD)]
         opened = {path: _open(path) for path in paths}
@@ -72,23 +74,25 @@ def open_segments(task_dir: str) -> List[Segment]:
 
 
 class LogReader:
-    """Reads a log in pieces. `offset`: where the next piece begins. It is the cursor with which a
-    later reader resumes."""
+    """Reads a log in pieces. `offset`: where the next piece begins. A later reader that starts at
+    this offset continues there."""
 
     def __init__(self, task_dir: str, offset: int = 0) -> None:
         self.offset = offset
         self._task_dir = task_dir
         self._segment: Optional[Segment] = None
         self._gone = 0
-        self._records: List[Record] = []  # read from the index, not yet passed by `offset`
-        self._position = 0  # the next record of the index to be read
+        # Records from the index that describe bytes not yet returned.
+        self._records: List[Record] = []
+        self._position = 0  # number of the index record that is read next
 
     def read(self, limit: int = PIECE_BYTES) -> Optional[Piece]:
         """Return the next piece, of up to `limit` bytes; None: there is nothing to read now."""
         if self._segment is None:
             return self._next_piece(limit) if self._attach() else None
         piece = self._next_piece(limit)
-        # The segment no longer grows. Its rest is read first, and then the next segment.
+        # If the log was rotated, this segment no longer grows. Its rest is read first, and then the
+        # next segment.
         if piece is None and self._is_superseded():
             piece = self._next_piece(limit) or (self._next_piece(limit) if self._attach() else None)
         return piece
@@ -140,12 +144,13 @@ class LogReader:
     def _next_piece(self, limit: int) -> Optional[Piece]:
         segment = self._segment
         assert segment is not None
-        # Read before the index, so that the index has a record for each byte before `end`.
+        # The log's size is read before the index, so that the index has a record for each byte
+        # before `end`.
         end = segment.end
         if end <= self.offset:
             return None
         blob = os.pread(segment.log, min(limit, end - self.offset), self.offset - segment.base)
-        if not blob:  # truncated meanwhile
+        if not blob:  # the log was truncated meanwhile
             return None
         records = self._describe(segment, self.offset + len(blob), end)
         if len(records) > PIECE_RECORDS:
@@ -158,7 +163,7 @@ class LogReader:
 
     def _describe(self, segment: Segment, end: int, known_end: int) -> List[List[float]]:
         """Return the records of the bytes from `self.offset` to `end`, in the form of
-        Piece.records. `known_end`: see _read_index."""
+        Piece.records. `known_end`: as in _read_index."""
         described: List[List[float]] = []
         while True:
             for passed, record in enumerate(self._records):
@@ -175,7 +180,7 @@ class LogReader:
 
     def _read_index(self, segment: Segment, known_end: int) -> bool:
         """Read more records from the index. Return False if there are none. A record at or after
-        `known_end` has no bytes yet and may still be replaced, so it is read the next time."""
+        `known_end` has no bytes yet and may still be replaced, so a later call reads it."""
         block = os.pread(segment.index, _BLOCK_BYTES, self._position * RECORD.size)
         records = unpack(block)
         while records and records[-1].offset >= known_end:

@@ -1,9 +1,10 @@
-"""Mask the values of a run's secrets in the output of its program, before the output is written.
+"""Mask the values of a run's secrets in the output of its program, before the output is written to
+the log.
 
-A secret may arrive in pieces, so bytes that could begin a secret are held back until the next piece
-or the end of the stream. At most the length of the longest form is held back, or MOST_HELD bytes if
-escape sequences separate the characters. Secrets are found in the forms of secret_forms.py, both in
-the raw bytes and in the text that a terminal shows (unseen.py).
+A secret may arrive in pieces. Therefore bytes that could be the beginning of a secret are held back
+until the next piece arrives or the stream ends. At most MOST_HELD bytes are held back, or the
+length of the longest form if that is larger. Secrets are found in all forms that secret_forms.py
+lists, both in the raw bytes and in the text that a terminal would show (unseen.py).
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from tfdeploy.agent.log.secret_forms import SHORTEST, forms
 from tfdeploy.agent.log.unseen import VisibleText
 
 MASK = b"***"
-MOST_HELD = 64 << 10  # bytes that are held back, unless a form is longer
-_BEGINNING = 4  # first bytes of a form by which it is found; at the end of a text, fewer suffice
-_HEAD = 32  # first bytes of a form that are compared before the rest of it
+MOST_HELD = 64 << 10  # limit of the bytes that are held back, unless a form of a secret is longer
+# A form is searched by this number of its first bytes. At the end of a text, fewer bytes suffice.
+_BEGINNING = 4
+_HEAD = 32  # this number of first bytes is compared before the rest of a form
 
 Span = Tuple[int, int]
 
@@ -36,7 +38,8 @@ class Mask:
         self._beginnings: Dict[bytes, List[bytes]] = {}
         for form in self._forms:
             self._beginnings.setdefault(form[:_BEGINNING], []).append(form)
-        # stream -> (held bytes, for how many of them a mask is already written)
+        # stream -> (the bytes that are held back, how many of them belong to a secret whose mask is
+        # already written)
         self._held: Dict[int, Tuple[bytes, int]] = {}
 
     def feed(self, stream: int, chunk: bytes) -> bytes:
@@ -49,15 +52,16 @@ class Mask:
         return self._written(stream, whole, masked, self._cut(whole, visible), visible)
 
     def rest(self, stream: int) -> bytes:
-        """Return the bytes that were held back, at the end of the stream, with secrets masked."""
+        """At the end of the stream, return the bytes that were held back, with secrets masked."""
         held, masked = self._held.pop(stream, (b"", 0))
         return self._written(stream, held, masked, len(held), unseen.visible_text(held))
 
     def _written(
         self, stream: int, whole: bytes, masked: int, cut: int, visible: Optional[VisibleText]
     ) -> bytes:
-        """Return `whole` up to `cut`, masked, and hold back the rest. `masked`: for how many bytes
-        at the beginning a mask is already written. `visible`: None if all of `whole` is visible."""
+        """Return `whole` up to `cut`, masked, and hold back the rest. `masked`: how many bytes at
+        the beginning of `whole` belong to a secret whose mask is already written. `visible`: None
+        if all of `whole` is visible."""
         spans = self._spans(whole, masked, visible)
         pieces, at = [], 0
         for begin, end in spans:
@@ -71,8 +75,8 @@ class Mask:
         return b"".join(pieces + [whole[at:cut]]) if pieces else whole[:cut]
 
     def _spans(self, whole: bytes, masked: int, visible: Optional[VisibleText]) -> List[Span]:
-        """Return the positions of secrets, in order. Overlapping ones are joined. The first
-        `masked` bytes belong to a secret."""
+        """Return (begin, end) of each secret in `whole`, in order. Secrets that overlap are joined.
+        The first `masked` bytes of `whole` belong to a secret."""
         covered: List[Span] = [(0, masked)] if masked else []
         covered += self._occurrences(whole)
         if visible is not None:
@@ -92,10 +96,10 @@ class Mask:
         return joined
 
     def _occurrences(self, text: bytes) -> List[Span]:
-        """Return the positions of the forms in the text.
+        """Return (begin, end) of each occurrence in the text of a form of a secret.
 
-        Overlapping occurrences of one form are one span: the form `aaaa` begins at each `a` of a
-        long row of them.
+        Overlapping occurrences of the same form count as one: in a long row of `a`, the form `aaaa`
+        begins at almost every `a`.
         """
         occurrences: List[Span] = []
         for form in self._forms:
@@ -110,7 +114,8 @@ class Mask:
         return occurrences
 
     def _cut(self, whole: bytes, visible: Optional[VisibleText]) -> int:
-        """Return where the earliest incomplete secret may begin; the end if there is none."""
+        """Return the position at which the earliest incomplete secret may begin, or the length of
+        `whole` if there is none."""
         cut = self._begin_of_incomplete(whole)
         if visible is not None:
             begin = self._begin_of_incomplete(visible.text)
@@ -119,8 +124,8 @@ class Mask:
         return max(cut, len(whole) - max(MOST_HELD, self._longest))
 
     def _begin_of_incomplete(self, whole: bytes) -> int:
-        """Return the first position from which the rest of `whole` is the beginning of a form; the
-        end if there is none."""
+        """Return the first position in `whole` such that all bytes from there to the end are the
+        beginning of a form. Return the length of `whole` if there is no such position."""
         size = len(whole)
         cut = next(
             (

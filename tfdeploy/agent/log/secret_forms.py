@@ -1,5 +1,5 @@
 """List the forms in which a program may print a secret: unchanged, in base64, percent-encoded,
-JSON-escaped, as Python's repr.
+JSON-escaped, or as Python's repr.
 
 Pure. Forms that reveal too little of a secret, or would match ordinary text, are left out.
 """
@@ -12,8 +12,8 @@ import json
 
 from tfdeploy.agent.annotations import Iterable, Iterator, List
 
-SHORTEST = 4  # characters; masking less would make the log unreadable and hide nothing
-SHORTEST_LINE = 8  # characters of one line of a value with several lines
+SHORTEST = 4  # characters; masking shorter texts would make the log unreadable and hide nothing
+SHORTEST_LINE = 8  # characters; shorter lines of a value with several lines are not masked
 _SHORTEST_BASE64 = 5
 _UNRESERVED = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~"
 # The bytes that each encoder leaves unescaped: quote(safe=''), quote, encodeURIComponent, and one
@@ -22,7 +22,7 @@ _SAFE = (_UNRESERVED, _UNRESERVED + b"/", _UNRESERVED + b"!'()*", b"")
 
 
 def forms(texts: Iterable[str]) -> List[bytes]:
-    """Return all forms of all texts, the longest first."""
+    """Return all forms in which these secrets may be printed, the longest form first."""
     encoded = {form for text in texts for piece in _pieces(text) for form in _encodings(piece)}
     return sorted(encoded, key=lambda form: (-len(form), form))
 
@@ -60,9 +60,9 @@ def _percent_tables() -> List[List[bytes]]:
 
 
 def _base64(raw: bytes) -> Iterator[bytes]:
-    """Yield the base64 of a secret inside a longer text, where the secret begins 0, 1 or 2 bytes
-    after a multiple of three bytes. Characters at both ends that also depend on neighbouring bytes
-    are left out."""
+    """Yield what the base64 of a longer text shows of a secret within that text. Base64 encodes
+    groups of three bytes, and the secret may begin at any byte of a group, so there are three
+    possibilities. Characters at both ends that also depend on neighbouring bytes are left out."""
     for before in range(3):
         encoded = binascii.b2a_base64(b"\0" * before + raw, newline=False)
         own = encoded[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]
@@ -76,12 +76,12 @@ def _escaped(text: str, raw: bytes) -> Iterator[str]:
         in_json = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
         yield in_json
         yield in_json.replace("/", "\\/")
-        # as Go's encoder writes it
+        # as Go's JSON encoder writes it
         yield in_json.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
         yield json.dumps(in_json, ensure_ascii=ascii_only)[1:-1]  # JSON within JSON
     for shown in (repr(text)[1:-1], repr(raw)[2:-1]):
         plain = shown.replace("\\'", "'")
         yield plain
         yield plain.replace("'", "\\'")
-    yield text.replace("'", "'\\''")  # a shell's trace
+    yield text.replace("'", "'\\''")  # as a shell's trace (`set -x`) shows it
     yield text.replace("'", "'\"'\"'")

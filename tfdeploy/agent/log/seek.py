@@ -1,5 +1,5 @@
-"""Find the offset in a task's log where its last lines, or the lines since a time, begin. Reads
-backwards or by binary search, never the whole log."""
+"""Find the offset at which the last lines of a task's log begin, or the lines since a given time.
+Reads backwards or by binary search, never the whole log."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _LINE_BYTES = 4 << 10
 
 
 def start_of_last(task_dir: str, lines: int) -> int:
-    """Return an offset that at least the last `lines` lines follow. If lines are endless, return
-    the offset 8 MiB + 4 KiB per line before the end."""
+    """Return the offset at which the last `lines` lines of the log begin. Lines may be endless, so
+    the search stops about 8 MiB + 4 KiB per line before the end, and returns the offset there."""
     segments = open_segments(task_dir)
     try:
         return _start_of_last(segments, lines)
@@ -30,7 +30,7 @@ def _start_of_last(segments: List[Segment], lines: int) -> int:
     if lines <= 0:
         return end
     missing, floor = lines, end - _LEAST_BYTES - lines * _LINE_BYTES
-    last_byte = end - 1  # a newline there ends the last line and begins none
+    last_byte = end - 1  # a newline at this offset ends the last line, and begins no other line
     for segment in reversed(segments):
         at = min(segment.end, last_byte)
         while at > segment.base:
@@ -53,8 +53,8 @@ def _nth_last(block: bytes, count: int) -> int:
 
 
 def start_of_since(task_dir: str, since: float) -> int:
-    """Return the offset of the line that has the first byte at or after `since` (UTC seconds of
-    this host's clock)."""
+    """Return the offset of the first line of which a byte was written at or after `since` (UTC
+    seconds of this host's clock)."""
     segments = open_segments(task_dir)
     try:
         for segment in segments:

@@ -1,9 +1,9 @@
-"""Find the tasks whose heartbeats TensorFlow missed when it ended a program, from the end of its
-log. Reads one file.
+"""Find, in the end of a task's log, the tasks whose missing heartbeats made TensorFlow end the
+program. Reads one file.
 
-A frozen worker does not die. The other tasks of its gang die seconds later, because its heartbeats
-are missing (coordination service of TensorFlow 2.21). Their exit codes alone would lead an operator
-to the wrong host.
+A frozen worker does not die. The other tasks that train with it die seconds later, because the
+coordination service of TensorFlow (2.21) misses its heartbeats. Their exit codes alone would lead
+an operator to the wrong host.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def blame(task_dir: str, own: str, said_bytes: int) -> Optional[str]:
 
 
 def silent_tasks(said: bytes) -> List[str]:
-    """Return the names of the tasks whose heartbeats had stopped, from the last such message."""
+    """Return the names of the tasks that TensorFlow's last message about stopped heartbeats
+    names."""
     messages = _UNHEALTHY.findall(said)
     named = _TASK.findall(messages[-1]) if messages else []
     return sorted({"%s:%d" % (job.decode("ascii"), int(index)) for job, index in named})

@@ -1,7 +1,8 @@
 """Distinguish a task's own output from TensorFlow's repeated messages about waiting for other
 tasks.
 
-Reads only the new part of the log, and nothing if that part is larger than READ_BYTES.
+Reads only what was added to the log since the last call, and nothing if that is more than
+READ_BYTES.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ _ENDS = re.compile(rb"[\r\n\b]+")
 
 class Messages(NamedTuple):
     own: bool  # the task printed something other than messages about waiting
-    waits: Tuple[str, ...] = ()  # the tasks that the messages say it waits for
+    waits: Tuple[str, ...] = ()  # the tasks for which, by these messages, the task is waiting
 
 
 def parse(text: bytes) -> Tuple[Messages, bytes]:
-    """Return the messages in whole lines, and the rest after the last line end."""
+    """Return what the complete lines of the text say, and the incomplete line at its end."""
     *lines, rest = _ENDS.split(text)
     own = False
     waits: Dict[str, None] = {}
@@ -67,7 +68,8 @@ class MessageReader:
             return Messages(True)
         held, new = self._rest, self._read(before[1], about.st_size - before[1])
         messages, self._rest = parse(held + new)
-        grows = bool(held and new) and not _ENDS.search(new)  # progress dots without a line end
+        # The task prints progress dots without a line end.
+        grows = bool(held and new) and not _ENDS.search(new)
         return messages._replace(own=messages.own or grows)
 
     def _read(self, offset: int, count: int) -> bytes:

@@ -1,7 +1,9 @@
-"""Read the exceptions that a log shows: kind, message and the line of the program's own code. Pure.
+"""Read the exceptions in a log: the type and message of each, and the innermost line of the
+program's own code in its traceback. Pure.
 
-In a TensorFlow log, a traceback is followed by the other tracebacks of its chain, by those of other
-threads and of finalisers, by the stack of an operation's creation, and by messages of C++ code.
+In a TensorFlow log, a traceback may be followed by other tracebacks of its chain, by tracebacks of
+other threads and of finalisers, by the stack at which an operation was created, and by messages of
+C++ code.
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ from tfdeploy.agent.annotations import Iterable, List, Optional, Sequence, Tuple
 from tfdeploy.agent.metric_lines import ESCAPE, last_state, program_text
 from tfdeploy.agent.record import NamedTuple
 
-MOST_LINES = 2000  # lines that are read, from the end of a log
-_MESSAGE_LINES = 300  # lines of one exception's message, with the stacks of operations in it
+MOST_LINES = 2000  # how many lines at the end of a log are read
+# How many lines of one exception's message are read; it may contain stacks of operations.
+_MESSAGE_LINES = 300
 _HEAD = "Traceback (most recent call last):"
 _LINKS = ("During handling of the above exception", "The above exception was the direct cause")
 _FRAME = re.compile(r'[\s|]*File "([^"]+)", line (\d+)')
-# A syntax error in the main file has no _HEAD.
+# The traceback of a syntax error in the main file begins without _HEAD.
 _SYNTAX_ERROR = re.compile(r'  File "([^"]+)", line (\d+)$')
 _EXCEPTION = re.compile(r"[\s|]*([A-Za-z_][\w.<>]*)(?::(?: (.*))?)?$")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL")
@@ -39,15 +42,15 @@ _MESSAGE_ENDS = (
     *_LINKS,
 )
 
-# Where an exception was raised. The highest value explains a failure best.
+# Where an exception was raised. An exception with the highest value explains a failure best.
 PROGRAM, THREAD, FINALISER = 2, 1, 0
 Frames = List[Tuple[str, str]]  # (file, line), the innermost last
 
 
 class Raised(NamedTuple):
     """One exception. `location`: " (train.py:88)"; "" if no line of the program's own code is
-    known. `source`: PROGRAM, THREAD or FINALISER. `chain`: equal for exceptions of one chain, each
-    of which was raised while the one before it was handled."""
+    known. `source`: PROGRAM, THREAD or FINALISER. `chain`: a number that all exceptions of one
+    chain share; each of them was raised while the previous one was handled."""
 
     kind: str
     message: str
@@ -57,8 +60,8 @@ class Raised(NamedTuple):
 
 
 def read_exceptions(text: str, roots: Sequence[str]) -> Iterable[Raised]:
-    """Yield the exceptions in the order of the log. `roots`: folders of the program, left out of
-    file names."""
+    """Yield the exceptions in the order of the log. `roots`: the program's folders, which are cut
+    from the front of file names."""
     lines = _program_lines(text)
     number, before, source, chain = 0, "", PROGRAM, 0
     while number < len(lines):
@@ -93,7 +96,7 @@ def location(frames: Sequence[Tuple[str, str]], roots: Sequence[str]) -> str:
 
 
 def frames_of(lines: Iterable[str]) -> Frames:
-    """Return the frames that these lines name, in their order."""
+    """Return the stack frames in these lines of a traceback, in the same order."""
     return [(each.group(1), each.group(2)) for each in map(_FRAME.match, lines) if each]
 
 
@@ -117,9 +120,9 @@ def _source(before: str) -> int:
 def _read_one(
     lines: List[str], number: int, prefix: str, frames: Frames
 ) -> Tuple[Optional[Tuple[str, str, Frames]], int]:
-    """Read one traceback, and add its frames to `frames`. Return the exception (its name, its
-    message, and the frames that the message names; None if there is no exception), and the number
-    of the line at which reading continues."""
+    """Read one traceback, and add its frames to `frames`. Return two values: the exception, and the
+    number of the line at which reading continues. The exception is (name, message, the frames that
+    the message names), or None if the traceback ends without one."""
     while number < len(lines) and _HEAD not in lines[number]:
         text = _without(lines[number], prefix)
         number += 1
@@ -133,8 +136,8 @@ def _read_one(
 
 
 def _read_message(first: str, rest: List[str]) -> Tuple[str, Frames]:
-    """Return the line of a message that says what was wrong, and the frames of the program that the
-    message names."""
+    """Return the line of an exception's message that says what was wrong, and the stack frames that
+    the message contains."""
     if not _SAYS_NOTHING.match(first):
         more = (
             rest[0].strip()

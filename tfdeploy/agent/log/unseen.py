@@ -26,7 +26,7 @@ _CHARACTERS = (
     rb"|\xf0\x91(?:\x82\xbd|\x83\x8d)|\xf0\x93\x90[\xb0-\xbf]|\xf0\x9b\xb2[\xa0-\xa3]|\xf0\x9d\x85[\xb3-\xba]|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2}"
 )
 _INVISIBLE = re.compile(_SEQUENCES + _CHARACTERS)
-# A sequence or character at the end of the text that the next bytes may complete.
+# An incomplete sequence or character at the end of the text, which the next bytes may complete.
 _INCOMPLETE = re.compile(
     rb"(?:\x1b\[[0-?]*[ -/]*|\x1b[\]PX^_][^\x07\x1b\n]*\x1b?|\x1b[ -/]*|\xc2\x9b[0-?]*[ -/]*"
     rb"|[\xc2\xcd\xd8\xdb\xdc]|[\xe0-\xe3\xee\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})\Z"
@@ -36,18 +36,18 @@ MOST_INCOMPLETE = 4096  # limit of an incomplete sequence, in bytes
 
 
 def strip_invisible(text: bytes) -> bytes:
-    """Return the text without what a terminal does not show."""
+    """Return only the part of the text that a terminal shows."""
     return _INVISIBLE.sub(b"", text)
 
 
 class VisibleText:
-    """`text`: the visible bytes of `whole[:stop]`. Maps positions in `text` to positions in
-    `whole`."""
+    """The bytes of `whole[:stop]` that a terminal shows, as `text`. Converts positions in `text` to
+    positions in `whole`."""
 
     def __init__(self, whole: bytes, stop: int) -> None:
         self._size = len(whole)
-        # For each visible piece: its position in `text`, and how much higher its position in
-        # `whole` is.
+        # For each visible piece: the position in `text` at which it begins, and what to add to that
+        # to get its position in `whole`.
         self._begins: List[int] = []
         self._shifts: List[int] = []
         pieces, at, length = [], 0, 0
@@ -63,12 +63,12 @@ class VisibleText:
         self.text = b"".join(pieces)
 
     def begin_in_whole(self, position: int) -> int:
-        """Return the position in `whole` of `text[position]`. The end of `text` maps to the end of
-        `whole`."""
+        """Return the position in `whole` of the byte `text[position]`. For the end of `text`,
+        return the end of `whole`."""
         return position + self._shift(position) if position < len(self.text) else self._size
 
     def end_in_whole(self, end: int) -> int:
-        """Return the end in `whole` of a slice of `text` that ends at `end` > 0."""
+        """For a slice of `text` that ends at `end` > 0, return where the slice ends in `whole`."""
         return end + self._shift(end - 1)
 
     def _shift(self, position: int) -> int:
@@ -76,9 +76,9 @@ class VisibleText:
 
 
 def visible_text(whole: bytes) -> Optional[VisibleText]:
-    """Return the visible part of the bytes; None: all are visible.
+    """Return the visible part of the bytes, or None if all of them are visible.
 
-    An incomplete sequence at the end counts as invisible: the next bytes may complete it.
+    An incomplete sequence at the end counts as invisible, because the next bytes may complete it.
     """
     if not whole.translate(None, _PLAIN):
         return None

@@ -1,4 +1,5 @@
-"""Read the attempts of a task on this host from the journal, where its supervisors wrote them."""
+"""Read from a task's journal how often the task was started on this host, and how each attempt
+ended. The task's supervisor processes write the journal."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from tfdeploy.agent.run.folder import RunPaths
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-MOST_BYTES = 1 << 20  # bytes that are read, from the end of the journal
-MOST_ATTEMPTS = 100  # only the newest are returned
+MOST_BYTES = 1 << 20  # how many bytes at the end of the journal are read
+MOST_ATTEMPTS = 100  # only this many attempts, the newest ones, are returned
 _OUTCOMES = ("succeeded", "failed", "killed", "stopped", "gave_up", "lost")
 
 

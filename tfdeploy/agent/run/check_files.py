@@ -1,5 +1,5 @@
-"""Check that the files of a run's folder have the form that the agent writes, so that a damaged run
-does not hide the other runs."""
+"""Check that the files in a run's folder have the form that the agent writes, so that one damaged
+run does not prevent answers about the other runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _PLAIN = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
 _WORDS = {"phase": wire.PHASES, "state": wire.TASK_STATES, "outcome": wire.OUTCOMES}
 _STARTS = {"count": "int", "quick": "int", "delay_s": "float"}
 _SAME_ERROR = {"error": "str", "same": "int"}
-# Keys and types of the dicts in shapes.py. That module is not loaded, because it loads `typing`.
+# Keys and types of dicts that shapes.py declares. shapes.py is not imported here, because it
+# imports `typing`, which takes time.
 NEEDED: Dict[str, Dict[str, str]] = {
     "Ending": {"outcome": "str", "time": "float"},
     "Death": {"outcome": "str", "time": "float", "task": "str", "host": "str"},
@@ -39,8 +40,8 @@ OPTIONAL: Dict[str, Dict[str, str]] = {
 
 
 def wrong(workdir: str, job: str, run: str, host: str) -> Optional[str]:
-    """Return what is wrong with a host's part of a run, beginning with the name of the file; None:
-    nothing."""
+    """Return what is wrong with the files that a host has of a run, as a text that begins with the
+    name of a file. Return None if nothing is wrong."""
     folder = layout.host_dir(workdir, job, run, host)
     problem, part = _check_file(os.path.join(folder, layout.PART), wire.HostPart)
     if problem is not None or part is None:
@@ -57,7 +58,8 @@ def wrong(workdir: str, job: str, run: str, host: str) -> Optional[str]:
 
 
 def _check_file(path: str, record: Any) -> Tuple[Optional[str], Optional[Unchecked]]:
-    """Return (what is wrong, its fields). A missing file is not wrong."""
+    """Return (what is wrong with the file, the fields in the file). Both are None if the file is
+    missing, which is not wrong."""
     name = os.path.basename(path)
     try:
         with open(path, "rb") as stream:
@@ -73,7 +75,8 @@ def _check_file(path: str, record: Any) -> Tuple[Optional[str], Optional[Uncheck
 
 
 def mismatch(record: Any, fields: Any) -> Optional[str]:
-    """Return why `from_wire` cannot make a `record` from `fields`; None: it can."""
+    """Return why `from_wire` cannot make an object of the class `record` from `fields`, or None if
+    it can."""
     if not isinstance(fields, dict):
         return "is damaged"
     for name, kind in record.__annotations__.items():

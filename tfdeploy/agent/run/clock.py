@@ -1,8 +1,9 @@
-"""Provide the run's own clock, which is the same on all its hosts. The order of two deaths is a
-question of milliseconds, and hosts' clocks differ by seconds.
+"""Provide the clock of a run, which shows the same time on all hosts of the run. It is needed
+because two tasks may die within milliseconds of each other, while the clocks of hosts may differ by
+seconds.
 
-Times in status files and between minders are times of this clock. Journals and logs are stored with
-the host's clock, and converted when they are read.
+Times in status files, and in messages between a run's hosts, are times of this clock. Journals and
+logs have times of the host's own clock, which are converted when they are read.
 """
 
 from __future__ import annotations
@@ -19,5 +20,6 @@ def now(part: wire.HostPart) -> float:
 
 
 def to_run_time(part: wire.HostPart, host_time: float) -> float:
-    """Return the run's time for a time of this host's clock, for example for the time of a file."""
+    """Convert a time of this host's clock, such as the time of a file, to a time of the run's
+    clock."""
     return host_time - part.ahead_s

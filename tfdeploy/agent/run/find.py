@@ -1,9 +1,9 @@
-"""Find which of a run's `hosts/<host>/` folders belongs to this machine. Hosts may share a workdir,
-and clones may share a hostname.
+"""Find which of the `hosts/<host>/` folders of a run belongs to this machine. There may be several
+such folders, because hosts may share a workdir, and cloned machines may even share a hostname.
 
-A single folder belongs to this machine. Of several folders, this machine's folder is the one that
-was written in its current boot; after a reboot, the one with its hostname; among clones, the one
-with its name in the session's inventory. Reads only.
+A single folder belongs to this machine. Of several folders, it is the one that this machine has
+written since it booted. If there is none, it is the folder that states this machine's hostname;
+among clones, it is the one with this machine's name in the session's inventory. Reads only.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def boot_name() -> str:
-    """Return an id of this boot of this machine or container. Clones share hostname and machine id,
-    but never a boot."""
+    """Return an id of the current boot of this machine or container. Cloned machines share hostname
+    and machine id, but never a boot."""
     # Containers share the boot id of their machine, but not its process namespace.
     sees = os.stat("/proc/self/ns/pid").st_ino
     return name_of({"boot": boot_id().encode("ascii"), "sees": b"%d" % sees})[:16]
@@ -36,7 +36,8 @@ def origin() -> Origin:
 
 
 def read_origin(path: str) -> Origin:
-    """Return the origin that a file states, without missing fields. Raises OSError."""
+    """Return what a file says about the machine that wrote it (see `origin`). Fields that the file
+    lacks are left out. Raises OSError."""
     fields = atomic.read_json(path) or {}
     origin: Origin = {}
     if isinstance(fields.get("boot_id"), str):
@@ -49,12 +50,12 @@ def read_origin(path: str) -> Origin:
 
 
 def is_own(said: Origin, host: str, told: str) -> bool:
-    """Return whether this machine wrote the origin `said` under the name `host`. `told`: this
-    machine's name in the session's inventory, or ""."""
+    """Return whether this machine, under the name `host`, wrote the file whose origin is `said`.
+    `told`: this machine's name in the session's inventory, or "" if the session did not say."""
     if said.get("place") == boot_name():
         return True
     if said.get("place") and said.get("boot_id") == boot_id():
-        return False  # another container of this machine
+        return False  # another container on this machine wrote it
     if said.get("hostname") is None:
         return said.get("boot_id") == boot_id()
     return said.get("hostname") == os.uname().nodename and told in ("", host)
@@ -71,8 +72,8 @@ def run_names(workdir: str, job: str) -> List[str]:
 
 
 def list_names(folder: str) -> List[str]:
-    """Return the sorted names in a folder. Empty if the folder is missing, not a folder, or not
-    readable."""
+    """Return the sorted names in a folder. The list is empty if the folder is missing, is no folder
+    or cannot be read."""
     try:
         return sorted(os.listdir(folder))
     except OSError:
@@ -80,15 +81,15 @@ def list_names(folder: str) -> List[str]:
 
 
 def host_names(workdir: str, job: str, run: str) -> List[str]:
-    """Return the hosts that have a part of this run in this workdir. Empty: the run is unknown in
-    this workdir."""
+    """Return the hosts whose folders of this run in this workdir have a part.json. If there are
+    none, the run is unknown in this workdir."""
     names = list_names(os.path.join(layout.run_dir(workdir, job, run), "hosts"))
     return [name for name in names if os.path.exists(layout.part_file(workdir, job, run, name))]
 
 
 def damaged(workdir: str, job: str, run: str) -> Optional[str]:
-    """Return what is wrong with a run in this workdir. Return None if one of its parts is intact,
-    or if it has no parts."""
+    """Return what is wrong with the files of a run in this workdir. Return None if the files of at
+    least one host are intact, or if no host has files of the run."""
     folder = layout.run_dir(workdir, job, run)
     if not os.path.isdir(folder):
         return "%s is no folder" % folder if os.path.lexists(folder) else None
@@ -103,7 +104,7 @@ def damaged(workdir: str, job: str, run: str) -> Optional[str]:
 
 def own_host(workdir: str, job: str, run: str, told: str = "") -> Optional[str]:
     """Return this machine's name in the inventory of that run. Return None if this machine has no
-    part of the run, or only a damaged one. `told`: see is_own."""
+    files of the run, or only damaged ones. `told`: as in is_own."""
     names = host_names(workdir, job, run)
     own = (
         names if len(names) == 1 else _own(workdir, job, run, names, told if told in names else "")
@@ -112,8 +113,9 @@ def own_host(workdir: str, job: str, run: str, told: str = "") -> Optional[str]:
 
 
 def _own(workdir: str, job: str, run: str, names: List[str], told: str) -> Iterator[str]:
-    """Yield the hosts whose folders this machine wrote, the most likely first. A thousand hosts may
-    share the workdir, so only a little of each folder is read, and `told` is tried first."""
+    """Yield the hosts whose folders this machine wrote, the most likely one first. A thousand hosts
+    may share the workdir, so only one file of each folder is read, and the folder of the host
+    `told` is read first."""
     this_boot, before = boot_name(), []
     for name in sorted(names, key=lambda name: name != told):
         try:
@@ -128,6 +130,7 @@ def _own(workdir: str, job: str, run: str, names: List[str], told: str) -> Itera
 
 
 def run_paths(workdir: str, job: str, run: str, told: str = "") -> Optional[RunPaths]:
-    """Return this host's part of a run; None: there is none. `told`: see own_host."""
+    """Return the paths of this host's folder of a run, or None if there is no such folder. `told`:
+    as in own_host."""
     host = own_host(workdir, job, run, told)
     return None if host is None else RunPaths(layout.host_dir(workdir, job, run, host))

@@ -1,9 +1,9 @@
-"""Read and write the small files in a run's folder on one host, including the orders for the minder
-(`word.*`). No other module does.
+"""Read and write the small files in a run's folder on one host, including the orders for the run's
+minder process (`word.*`).
 
-The minder and the supervisors are given only this folder: its path names everything else. Fields
-that an older version did not write have a default in this module or in the records of `wire`.
-Decides nothing.
+The minder and the supervisors are given only the path of this folder, from which they derive the
+run, the job and the workdir. A field that an older version did not write has a default in this
+module or in the records of `wire`. This module decides nothing.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Certificates, SharedState, StopOrder, Unchecked, Word
 
 WORDS = ("renew", "start", "commit", "abort", "stop")
-# Orders that must be written on a full disk too. Without such an order, a run restarts its tasks.
+# Orders that must be written even on a full disk, because a run that misses such an order would
+# restart its tasks.
 LAST_WORDS = ("abort", "stop")
 SECRET_FILES = (layout.SECRETS, layout.CERTIFICATES)
 NO_REASON = "its supervisor was told to end it"
-_ROOM_BYTES = 1024  # reserved for each of LAST_WORDS
+_ROOM_BYTES = 1024  # bytes that are reserved for the file of each of these orders
 
 
 def agent_command(*words: str) -> List[str]:
@@ -40,9 +41,10 @@ def agent_command(*words: str) -> List[str]:
 
 
 def start_agent(log_path: str, *words: str, **options: Any) -> subprocess.Popen[bytes]:
-    """Start another process of the agent, whose errors go to a log. `words`: as for agent_command.
-    `options`: for Popen, in addition to the common ones. Raises NotOurs, OSError."""
-    import subprocess  # not loaded by sessions that start no process
+    """Start another process of the agent, which appends its output to a log. `words`: as for
+    agent_command. `options`: arguments of Popen that replace the defaults or are added to them.
+    Raises NotOurs, OSError."""
+    import subprocess  # imported only here, so that sessions that start no process do not load it
 
     with open(log_path, "ab") as log:
         given = {
@@ -80,8 +82,8 @@ class RunPaths:
         return layout.task_dir(self.workdir, self.job, self.run, self.host, task)
 
     def make_task_dir(self, task: str) -> str:
-        """Return the task's folder, and make it if it is missing. Raises OSError, also if the run's
-        folder was removed, because that folder is not made again."""
+        """Return the task's folder, and make it if it is missing. If the run's folder above it was
+        removed, it is not made again, and OSError is raised."""
         folder = self.task_dir(task)
         for each in (os.path.dirname(folder), folder):
             try:
@@ -90,10 +92,10 @@ class RunPaths:
                 pass
         return folder
 
-    # --- part.json, written last: without it the folder is incomplete
+    # --- part.json, which is written last: a folder without it is incomplete
 
     def part(self) -> wire.HostPart:
-        """Return this host's part of the plan. Raises NoPart."""
+        """Return this host's part of the run's plan. Raises NoPart if part.json is missing."""
         fields = read_json(self.file(layout.PART))
         if fields is None:
             raise NoPart(
@@ -109,18 +111,19 @@ class RunPaths:
         return not os.path.exists(self.file(layout.PART))
 
     def plan_digest(self) -> Optional[str]:
-        """Return the digest of the plan; None: there is no part."""
+        """Return the digest of the run's plan, or None if part.json is missing."""
         fields = read_json(self.file(layout.PART))
         return None if fields is None else str(fields.get("plan_digest"))
 
     def prepared(self) -> float:
-        """Return when the run was prepared: UTC seconds by the file system. Raises OSError."""
+        """Return when the run was prepared, in UTC seconds of the file system's clock. Raises
+        OSError."""
         return os.stat(self.file(layout.PART)).st_mtime
 
     def write_part(self, part: wire.HostPart) -> None:
         write_json(self.file(layout.PART), wire.to_wire(part), durable=True)
 
-    # --- env.json and mesh.json
+    # --- env.json (secrets) and mesh.json (certificates)
 
     def secrets(self) -> Dict[str, str]:
         return {
@@ -128,8 +131,9 @@ class RunPaths:
         }
 
     def certificates(self) -> Optional[Certificates]:
-        """Return the run's certificates; None: the run's minders do not communicate, or the run has
-        ended. Raises ValueError if the file is damaged."""
+        """Return the run's certificates. Return None if there are none, because the run's minders
+        do not communicate or because the run has ended. Raises ValueError if the file is
+        damaged."""
         certificates = read_json(self.file(layout.CERTIFICATES))
         if not certificates:
             return None
@@ -148,20 +152,21 @@ class RunPaths:
         return os.path.join(self.cwd, spec.cwd) if spec.cwd else self.cwd
 
     def replaced_links(self, keep: List[str]) -> List[str]:
-        """Return the keep paths that are no longer links to their folders. Cheap: called for every
-        task that ends."""
+        """Return the paths of `keep` at which cwd/ no longer has a link to the keep folder. This is
+        called for every task that ends, so it is cheap."""
         return [path for path in keep if os.path.isdir(self.cwd) and not self._is_linked(path)]
 
     def _is_linked(self, path: str) -> bool:
-        """True if the path is a link with the right text. Hosts that share a workdir may see it
-        under different paths."""
+        """Return whether the path is a link to its keep folder. Only the end of the link's target
+        is compared, because hosts that share a workdir may see the workdir under different
+        paths."""
         try:
             target = os.readlink(os.path.join(self.cwd, path))
         except OSError:
             return False
         return target.endswith(layout.keep_dir("/", self.job, path))
 
-    # --- state.json, knowledge.json: the minder's
+    # --- state.json and knowledge.json, which the minder writes
 
     @property
     def state_file(self) -> str:
@@ -172,7 +177,8 @@ class RunPaths:
         return self.file(layout.KNOWN)
 
     def state(self) -> wire.HostRunState:
-        """Return what the minder last wrote. A run without a state is `prepared`."""
+        """Return the run's state on this host, as the minder last wrote it. Without such a file the
+        state is `prepared`."""
         fields = read_json(self.state_file)
         if fields is None:
             return wire.HostRunState(self.run, self.job, self.host)
@@ -182,7 +188,8 @@ class RunPaths:
         reserved_space.write_json(self.state_file, wire.to_wire(state), durable=durable)
 
     def known(self) -> Optional[Unchecked]:
-        """Return knowledge.json, the input of shared_state.from_json; None: it is missing."""
+        """Return the content of knowledge.json, from which shared_state.from_json reads. Return
+        None if the file is missing."""
         return read_json(self.known_file)
 
     def says_committed(self) -> bool:
@@ -211,7 +218,8 @@ class RunPaths:
         return os.path.join(self.task_dir(task), layout.STOP)
 
     def status(self, task: str) -> wire.TaskStatus:
-        """Return what the supervisor last wrote. A task that never started is `pending`."""
+        """Return the task's status, as its supervisor last wrote it. A task that never started is
+        `pending`."""
         fields = read_json(self.status_file(task))
         if fields is None:
             return wire.TaskStatus(self.run, task, self.host)
@@ -221,7 +229,8 @@ class RunPaths:
         reserved_space.write_json(self.status_file(status.task), wire.to_wire(status))
 
     def stop_order(self, task: str) -> Optional[StopOrder]:
-        """Return the stop order of a task; None: there is none, or it is damaged."""
+        """Return the order to stop a task, or None if there is no such order or its file is
+        damaged."""
         fields = read_json(self.stop_file(task)) or {}
         if not isinstance(fields.get("grace_s"), (int, float)):
             return None
@@ -238,7 +247,8 @@ class RunPaths:
     # --- journals: of the run (task "") or of one task
 
     def journal(self, task: str, what: str, fields: Mapping[str, object], **last: object) -> None:
-        """Append a line with these fields and those of shapes.JournalLine. Raises OSError."""
+        """Append a line to the journal of `task`, or of the run if `task` is "". The line has these
+        fields and those of shapes.JournalLine. Raises OSError."""
         line = dict(fields, v=wire.VERSION, time=time.time(), what=what, **last)
         reserved_space.append_line(self._journal(task), line)
 
@@ -251,8 +261,8 @@ class RunPaths:
         return self.file("word." + name)
 
     def word(self, name: str) -> Optional[Word]:
-        """Return an order for the minder; None: it was not given. Fields of a wrong type are left
-        out."""
+        """Return the order `name` for the minder, or None if it was not given. Fields of a wrong
+        type are left out."""
         fields = read_json(self.word_file(name))
         if fields is None:
             return None
@@ -272,14 +282,14 @@ class RunPaths:
             write_json(self.word_file(name), word)
         except OSError:
             text = json_text.dumps(word).encode("ascii").ljust(_ROOM_BYTES)
-            # One write, because readers ignore an incomplete order.
+            # The order is written by a single write(), because readers ignore an incomplete order.
             with open(self.word_file(name), "r+b", buffering=0) as file:
                 file.write(text[:_ROOM_BYTES])
         self.wake()
 
     def reserve_space(self, part: wire.HostPart) -> None:
-        """Reserve space for the files that must be written on a full disk too. The reserved orders
-        are blanks, which readers do not take for an order. Raises OSError."""
+        """Reserve disk space for the files that must be written even on a full disk. Files of
+        orders are filled with blanks, which readers do not take for an order. Raises OSError."""
         for name in LAST_WORDS:
             write_bytes(self.word_file(name), b" " * _ROOM_BYTES)
         for path in (self.state_file, self.known_file):
@@ -290,8 +300,8 @@ class RunPaths:
             reserved_space.set_aside(self._journal(spec.task), reserved_space.JOURNAL_BYTES)
 
     def wake(self) -> None:
-        """Make the minder take a step at once. A minder that starts later finds the files without
-        that."""
+        """Wake the minder, so that it acts on new files at once. If no minder runs, nothing
+        happens, because a minder reads the files when it starts."""
         try:
             fifo = os.open(self.file(layout.MINDER_FIFO), os.O_WRONLY | os.O_NONBLOCK)
         except OSError:
@@ -304,8 +314,8 @@ class RunPaths:
             os.close(fifo)
 
     def hold_firewall(self) -> Optional[int]:
-        """Return a descriptor with which this process keeps the run's firewall in place
-        (minder/firewall.py); None: the run has none here."""
+        """Return a descriptor that keeps the run's firewall in place while this process holds it
+        open (minder/firewall.py). Return None if the run has no firewall on this host."""
         path = self.file(layout.FIREWALL_FIFO)
         try:
             # A FIFO without a reader cannot be opened for writing. This descriptor is the reader.

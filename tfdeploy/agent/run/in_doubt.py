@@ -1,8 +1,9 @@
-"""List runs in doubt: a launch has begun to prepare them on this host, and they are neither
-committed nor ended.
+"""Record which runs on this host are in doubt: a launch has begun to prepare such a run, and the
+run is neither committed nor ended.
 
-Each has a small file, which is written before the run's folder is made. It tells the next session
-which runs a killed serve or a power cut has left incomplete. See serve/run/sweep.py.
+Each of these runs has a small file, which is written before the run's folder is made. After `serve`
+was killed or the power failed, this file tells the next session that the run is incomplete. See
+serve/run/sweep.py.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from tfdeploy.agent.run.folder import RunPaths
 
 
 def mark_in_doubt(paths: RunPaths) -> None:
-    """Write the file of a run in doubt. Raises OSError."""
+    """Write the file that marks a run as in doubt. Raises OSError."""
     check(paths.workdir, layout.IN_DOUBT)
-    leftovers.forget_doubt(paths)  # left by an earlier launch
+    leftovers.forget_doubt(paths)  # an earlier launch may have left files
     make_private(layout.in_doubt_dir(paths.workdir))
     write_json(_path(paths), origin())
 
@@ -33,8 +34,8 @@ def is_in_doubt(paths: RunPaths) -> bool:
 
 
 def abort(paths: RunPaths, plan_digest: str) -> None:
-    """Make a prepare that may be in progress stop at its next step and remove what it made. Raises
-    OSError."""
+    """Write a file that makes a prepare of this run stop at its next step and remove what it made.
+    Does no harm if no prepare is in progress. Raises OSError."""
     write_bytes(_path(paths) + leftovers.ABORT, plan_digest.encode("ascii", "replace"))
 
 
@@ -47,7 +48,7 @@ def is_aborted(paths: RunPaths, plan_digest: str) -> bool:
 
 
 def forget_abort(paths: RunPaths) -> None:
-    """Remove the mark of `abort`, once no prepare is in progress."""
+    """Remove the file that `abort` wrote, once no prepare is in progress."""
     try:
         os.unlink(_path(paths) + leftovers.ABORT)
     except FileNotFoundError:
@@ -55,8 +56,8 @@ def forget_abort(paths: RunPaths) -> None:
 
 
 def of_this_host(workdir: str, told: str = "") -> List[RunPaths]:
-    """Return the runs in doubt that this machine prepared: other hosts may share the workdir.
-    `told`: see find.is_own."""
+    """Return the runs in doubt that this machine prepared, without those of other hosts that share
+    the workdir. `told`: as in find.is_own."""
     try:
         check(workdir, layout.IN_DOUBT)
     except OSError:

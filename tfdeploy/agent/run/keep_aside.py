@@ -1,9 +1,9 @@
-"""Set keep folders aside for `launch --fresh` before the run starts, and put them back if the
+"""Rename keep folders for `launch --fresh` before the run starts, and rename them back if the
 launch is rolled back.
 
-`keep/checkpoints` becomes `keep/checkpoints.before-RUN`, which no launch reads. The names are
-written to disk before the first rename, and each step is one rename. If a process is killed, the
-end of the run or the next session (serve/run/sweep.py) completes its work. Nothing is deleted: the
+`keep/checkpoints` becomes `keep/checkpoints.before-RUN`, which no launch reads. The new names are
+written to disk before the first rename, and each step is one rename. If this process is killed, the
+end of the run or the next session (serve/run/sweep.py) completes the work. Nothing is deleted:
 files of the rolled-back run are kept as `keep/checkpoints.undone-RUN`.
 """
 
@@ -23,8 +23,8 @@ from tfdeploy.agent.run.folder import RunPaths
 
 
 def set_aside(paths: RunPaths, keep: List[str]) -> None:
-    """Set aside the `keep` folders that hold a file, once for all hosts that share the workdir.
-    Raises OSError."""
+    """Rename the `keep` folders that hold a file. Of the hosts that share the workdir, only the
+    first one renames them. Raises OSError."""
     with keep_links.keep_lock(paths.workdir, paths.job):
         names = _names_of_sharing_host(paths)
         if names is not None:
@@ -36,11 +36,11 @@ def set_aside(paths: RunPaths, keep: List[str]) -> None:
 
 
 def set_aside_beside(workdir: str, job: str, run: str, keep: List[str]) -> Dict[str, str]:
-    """Set the `keep` folders aside on a host without a task of the committed run. Returns path ->
-    new name.
+    """Rename the `keep` folders on a host that has no task of the committed run. Return {path: new
+    name}.
 
-    Changes nothing if a host that shares the workdir has a task of the run: that run writes to
-    these folders.
+    Changes nothing if another host that shares the workdir has a task of the run, because that task
+    writes to these folders.
     """
     with keep_links.keep_lock(workdir, job):
         if host_names(workdir, job, run):
@@ -51,10 +51,10 @@ def set_aside_beside(workdir: str, job: str, run: str, keep: List[str]) -> Dict[
 
 
 def put_back(paths: RunPaths) -> None:
-    """Undo `set_aside` if the launch was rolled back. A second call changes nothing. Raises
-    OSError.
+    """Rename the folders back that `set_aside` renamed, if the launch was rolled back. A second
+    call changes nothing. Raises OSError.
 
-    Of the hosts that share the workdir, the last one whose tasks have ended puts the folders back.
+    Of several hosts that share the workdir, only the host whose tasks end last does this.
     """
     names = _read_names(paths)
     if not names or not _was_rolled_back(paths):
@@ -66,8 +66,8 @@ def put_back(paths: RunPaths) -> None:
 
 
 def pending(workdir: str, job: str) -> Dict[str, str]:
-    """Return path -> current name of the folders that a launch has set aside and may still put
-    back."""
+    """Return {path: current name} of the keep folders that a launch has renamed and may still
+    rename back."""
     moves: Dict[str, str] = {}
     for entry in list_names(layout.in_doubt_dir(workdir)):
         fields = entry.split("@")  # JOB@RUN@HOST
@@ -115,16 +115,16 @@ def _free_name(workdir: str, job: str, wanted: str) -> str:
 
 
 def _was_rolled_back(paths: RunPaths) -> bool:
-    """Return whether the launch was rolled back: it was not committed on this host, or this host or
-    one with the same workdir has the order to abort. A host with the same workdir may have failed
-    when this host received the commit."""
+    """Return whether the launch was rolled back: the run was not committed on this host, or a host
+    with this workdir has the order to abort. The other hosts count because one of them may have
+    failed when this host had already received the commit."""
     aborted = any(host.word("abort") is not None for host in (paths, *_sharing_hosts(paths)))
     return aborted or not liveness.was_committed(paths)
 
 
 def _names_of_sharing_host(paths: RunPaths) -> Optional[Dict[str, str]]:
-    """Return the names under which a host with the same workdir has set folders aside for this run;
-    None: no host has done so yet."""
+    """Return {path: new name} of the folders that another host with the same workdir has renamed
+    for this run. Return None if no host has done so yet."""
     for other in _sharing_hosts(paths):
         if os.path.exists(other.file(layout.ASIDE)):
             return _read_names(other)
@@ -132,8 +132,8 @@ def _names_of_sharing_host(paths: RunPaths) -> Optional[Dict[str, str]]:
 
 
 def _runs_on_sharing_host(paths: RunPaths) -> bool:
-    """True if a task of the run may be alive on a host that shares the workdir, and write to the
-    folder."""
+    """Return whether a task of the run may be alive on another host that shares the workdir. Such a
+    task may write to the folder."""
     for other in _sharing_hosts(paths):
         if other.is_whole() and other.state().phase != "ended":
             tasks = [spec.task for spec in other.part().tasks]
@@ -145,8 +145,8 @@ def _runs_on_sharing_host(paths: RunPaths) -> bool:
 
 
 def _sharing_hosts(paths: RunPaths) -> List[RunPaths]:
-    """Return the run's other hosts in this workdir, also one that has only begun to prepare the
-    run."""
+    """Return the folders of the run's other hosts in this workdir, even of a host that has only
+    begun to prepare the run."""
     hosts = os.path.dirname(paths.host_dir)
     return [
         RunPaths(os.path.join(hosts, name))

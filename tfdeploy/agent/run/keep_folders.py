@@ -1,5 +1,5 @@
-"""Read the content of a job's keep folders: how old it is, and the checkpoint from which TensorFlow
-would continue. Reads only."""
+"""Describe the content of a job's keep folders: how old it is, and from which checkpoint TensorFlow
+would continue. Changes nothing."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 RECORD = "checkpoint"
-TRIES = 20  # attempts to list a folder whose `checkpoint` record is being replaced
+TRIES = 20  # how often to list a folder whose `checkpoint` record is replaced during the listing
 Row = Tuple[str, int, int, Optional[str]]  # path, size, mtime_ns, a link's target
 _CHECKPOINT = re.compile(r'^model_checkpoint_path: "((?:[^"\\]|\\.)*)"', re.MULTILINE)
 _STEP = re.compile(r"-(\d{1,20})\Z")
 _OF_A_WORKER = re.compile(r"workertemp_\d+\Z")
-_MOST_BYTES = 1 << 20  # bytes that are read from a record
-_MOST_STEPS = 1 << 53  # largest step
+_MOST_BYTES = 1 << 20  # how many bytes of a `checkpoint` record are read
+_MOST_STEPS = 1 << 53  # largest number that counts as a step
 
 
 def keep_facts(
     workdir: str, job: str, paths: List[str], renamed: Optional[Mapping[str, str]] = None
 ) -> List[Answer]:
-    """Return one model.facts.KeepFact for each path that holds at least one file. `renamed`: path
-    -> current name of a folder that was set aside. Raises VerbError bad_name."""
+    """Return one model.facts.KeepFact for each path that holds at least one file. `renamed`: {path:
+    current name} of folders that a launch has renamed. Raises VerbError bad_name."""
     facts: List[Answer] = []
     for path in check_keep(paths):
         kept = kept_files(layout.keep_dir(workdir, job, (renamed or {}).get(path, path)))
@@ -76,7 +76,7 @@ def _changed(path: str) -> Optional[float]:
 
 
 def check_keep(paths: Any) -> List[str]:
-    """Return the paths if they are a list of paths inside the code. Raises VerbError bad_name."""
+    """Return the paths, or raise VerbError bad_name if one of them leads out of the code."""
     for path in paths or []:
         if not is_path_inside(path):
             raise VerbError("bad_name", "the keep path %r leads out of the code" % (path,))
@@ -121,15 +121,15 @@ def _checkpoint(record: str) -> Optional[str]:
 
 
 def keep_rows(workdir: str, job: str, keep: List[str]) -> List[Row]:
-    """Return the files and links in a job's keep folders, `checkpoint` records first. Raises
-    VerbError bad_name."""
+    """Return a row for each file and link in a job's keep folders. In each folder, the `checkpoint`
+    record comes first. Raises VerbError bad_name."""
     root, wanted = layout.keep_dir(workdir, job, "")[:-1], check_keep(keep)
     return listed(root, lambda: (path for top in wanted for path in walk(root, top)))
 
 
 def listed(root: str, paths: Callable[[], Iterator[str]]) -> List[Row]:
-    """Return the rows of the paths. Lists the paths again, up to TRIES times, if a `checkpoint`
-    record has changed meanwhile."""
+    """Return a row for each of the paths. If a `checkpoint` record changes meanwhile, list the
+    paths again, up to TRIES times."""
     rows: List[Row] = []
     for _ in range(TRIES):
         rows = [row for row in (row_of(root, path) for path in paths()) if row is not None]
@@ -139,8 +139,8 @@ def listed(root: str, paths: Callable[[], Iterator[str]]) -> List[Row]:
 
 
 def walk(root: str, top: str) -> Iterator[str]:
-    """Yield paths relative to `root`. Records come first, so that the files that they name are read
-    later."""
+    """Yield the path of each file and link below `top`, relative to `root`. In each folder, the
+    `checkpoint` record comes first, so that it is read before the files that it names."""
     for folder, folders, names in os.walk(os.path.join(root, top)):
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
         folders[:] = sorted(name for name in folders if name not in links)
@@ -149,7 +149,8 @@ def walk(root: str, top: str) -> Iterator[str]:
 
 
 def row_of(root: str, path: str) -> Optional[Row]:
-    """Return the row of a path; None: it is neither a file nor a link, or was removed meanwhile."""
+    """Return the row of a path, or None if it is neither a file nor a link, or was removed
+    meanwhile."""
     whole = os.path.join(root, path)
     try:
         file_stat = os.lstat(whole)

@@ -1,9 +1,10 @@
-"""Restore a link to a keep folder that the program replaced, and move the replacement into keep.
+"""If a program replaced a link to a keep folder, move the replacement into `keep` and restore the
+link.
 
-A program may replace the link (`rm -rf logs; mkdir logs`). The files that it then writes would stay
-in cwd/, which no later launch reads. Nothing is deleted: the older of two folders is set aside in
-keep, under a dated name. Each step is one rename, so that the next call can continue after a
-process was killed.
+A program may replace the link by `rm -rf logs; mkdir logs`. The files that it then writes would
+stay in cwd/, which no later launch reads. Nothing is deleted: of the two folders, the older one
+gets a name with the date in `keep`. Each step is one rename, so that the next call can continue
+after a process was killed.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.keep_folders import kept_files
 from tfdeploy.agent.run.liveness import is_live
 
-WITHIN_S = 60.0  # wait for the lock: another task of the host may be moving large folders
-_ARRIVING = ".tfdeploy-arriving"  # in keep: an unfinished copy from another file system
+# How long to wait for the lock; another task of the host may be moving large folders.
+WITHIN_S = 60.0
+_ARRIVING = ".tfdeploy-arriving"  # name in `keep` of an unfinished copy from another file system
 
 
 def restore(paths: RunPaths, keep: List[str]) -> List[str]:
-    """Move the folders and files that replaced the links to `keep` into keep, and restore the
-    links. Return a sentence for each path. Only for a committed run: a launch that failed must not
-    replace the checkpoints of an earlier run."""
+    """Move into `keep` what a program put in place of its links to `keep`, and restore the links.
+    Return a sentence for each path. Does nothing if the run is not committed, because a failed
+    launch must not replace the checkpoints of an earlier run."""
     if not paths.replaced_links(keep) or not paths.says_committed():
         return []
     with keep_lock(paths.workdir, paths.job) as lock:
@@ -41,7 +43,7 @@ def restore(paths: RunPaths, keep: List[str]) -> List[str]:
 
 
 def log_restored(log: LogWriter, attempt: int, said: List[str]) -> None:
-    """Write the sentences of `restore` as lines of a task's log."""
+    """Write each sentence that `restore` returned as a line of a task's log."""
     for each in said:
         log.append(
             ("tfdeploy: %s\n" % each).encode("utf-8", "backslashreplace"), 1, attempt, time.time()
@@ -49,8 +51,8 @@ def log_restored(log: LogWriter, attempt: int, said: List[str]) -> None:
 
 
 def restore_after(paths: RunPaths, part: wire.HostPart, task: str) -> None:
-    """Restore the links for a task whose supervisor is dead or has ended. Writes the sentences to
-    the task's log. `task` "": the first task."""
+    """Restore the links for a task whose supervisor is dead or has ended. Writes what was done to
+    the task's log. If `task` is "", the log of the first task is used."""
     sentences = restore(paths, part.keep)
     for spec in [each for each in part.tasks if task in ("", each.task)][:1]:
         log = LogWriter(paths.task_dir(spec.task), spec.log_max_bytes)
@@ -59,8 +61,8 @@ def restore_after(paths: RunPaths, part: wire.HostPart, task: str) -> None:
 
 
 def of_dead_runs(workdir: str, job: str, told: str = "") -> List[str]:
-    """Restore the links of all runs of the job that are no longer live. Return a sentence for each
-    link. The caller holds the job's lock."""
+    """In all runs of the job that are no longer live, restore the links to `keep`. Return a
+    sentence for each link. The caller holds the job's lock."""
     links: List[str] = []
     for run in run_names(workdir, job):
         paths = run_paths(workdir, job, run, told)
@@ -72,9 +74,10 @@ def of_dead_runs(workdir: str, job: str, told: str = "") -> List[str]:
 
 
 def keep_lock(workdir: str, job: str) -> FileLock:
-    """Acquire the lock for moving keep folders, which hosts that share the workdir also use.
+    """Acquire the lock under which keep folders are moved. Hosts that share the workdir use the
+    same lock.
 
-    The result is not held if the lock was not free within WITHIN_S, or if the disk is full or
+    The returned lock is not held if it was not free within WITHIN_S, or if the disk is full or
     read-only.
     """
     lock = FileLock(os.path.join(layout.locks_dir(workdir, job), "keep"))
@@ -100,7 +103,8 @@ def _restored(paths: RunPaths, path: str) -> str:
 
 
 def _way_to(cwd: str, path: str) -> None:
-    """Make the missing folders above the link. Raises OSError if one of them is a link."""
+    """Make the missing folders above `path`. Raises OSError if one of the folders above `path` is a
+    link."""
     folder = cwd
     for word in path.split("/")[:-1]:
         folder = os.path.join(folder, word)
@@ -111,7 +115,8 @@ def _way_to(cwd: str, path: str) -> None:
 
 
 def _take_in(place: str, target: str) -> str:
-    """Move away what is at `place`. Return a text that says what it was and where it is now."""
+    """Move what is at `place` to `target`, or beside it under a name with the date. Return a text
+    that says what it was and where it is now."""
     try:
         kind = os.lstat(place).st_mode
     except FileNotFoundError:
@@ -136,7 +141,7 @@ def _take_in(place: str, target: str) -> str:
 
 
 def _dated_name(target: str) -> str:
-    """Return an unused path with the current time in its name, for setting `target` aside."""
+    """Return an unused path that consists of `target` and the current time."""
     wanted = "%s.aside-%s" % (target, time.strftime("%Y%m%d-%H%M%S", time.gmtime()))
     names = [wanted] + ["%s-%d" % (wanted, number) for number in range(2, 1000)]
     return next(name for name in names if not os.path.lexists(name))
@@ -159,8 +164,8 @@ def is_empty(folder: str) -> bool:
 
 
 def _move(source: str, target: str) -> str:
-    """Move in one rename, and return `target`. From another file system, the source is first copied
-    beside the target."""
+    """Move `source` to `target` by one rename, and return `target`. If they are on different file
+    systems, first copy the source to a path beside the target."""
     try:
         os.rename(source, target)
         return target

@@ -1,5 +1,5 @@
-"""Receive the files of another host's keep folders. They arrive in a separate folder, and are
-installed together, records last.
+"""Receive the files of another host's keep folders. The files arrive in a separate folder and are
+then moved into `keep` together, the `checkpoint` records last.
 
 Nothing is deleted: a `checkpoint` record that the other host does not have is renamed, so that
 TensorFlow does not see it.
@@ -24,8 +24,8 @@ _SECOND_NS = 10**9
 
 
 def make_room(workdir: str, job: str, needed: int) -> str:
-    """Make an empty folder that will receive `needed` bytes, and return it. Raises VerbError
-    disk."""
+    """Make an empty folder for the files that will arrive, and return its path. Raises VerbError
+    disk if there is no space for `needed` bytes."""
     folder = incoming(workdir, job)
     shutil.rmtree(folder, ignore_errors=True)
     make_private(folder)
@@ -36,9 +36,9 @@ def make_room(workdir: str, job: str, needed: int) -> str:
 def put_in_place(
     workdir: str, job: str, files: List[Tuple[str, int, int]], aside: List[str]
 ) -> List[str]:
-    """Install the received files. `files`: (path, size, mtime_ns) of each. `aside`: records to
-    rename. Return the paths that are incomplete; if there are any, nothing is installed. Raises
-    VerbError in_the_way."""
+    """Move the received files into `keep`. `files`: (path, size, mtime_ns) of each. `aside`:
+    `checkpoint` records to rename. If files are incomplete, move nothing and return their paths.
+    Raises VerbError in_the_way."""
     folder, root = incoming(workdir, job), layout.keep_dir(workdir, job, "")
     for path, size, mtime_ns in files:
         if not size:  # an empty file is not sent
@@ -70,7 +70,7 @@ def incoming(workdir: str, job: str) -> str:
 
 
 def inside(path: Any, keep: List[str]) -> str:
-    """Return the path, if it is below one of the keep folders. Raises VerbError bad_name."""
+    """Return the path, or raise VerbError bad_name if it is not below one of the keep folders."""
     steps: Tuple[str, ...] = tuple(path.split("/")) if isinstance(path, str) else ("..",)
     plain = "\0" not in str(path) and all(word not in ("", ".", "..") for word in steps)
     if not plain or not any(str(path).startswith(top + "/") for top in keep):

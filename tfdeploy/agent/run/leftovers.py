@@ -1,5 +1,5 @@
-"""Finish a run on this host, once none of its processes is alive: remove its secrets and its
-folder, and list the files that it left outside keep."""
+"""Clean up after a run on this host, once none of its processes is alive: remove the run's secrets
+and its folder, and list the files that the run left outside its keep folders."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from tfdeploy.agent.host.atomic import remove_temporaries
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
-# Suffix of a file beside that of a run in doubt. A prepare in progress stops when it finds it.
+# A file with this suffix, beside the file that marks a run as in doubt, makes a prepare of that run
+# stop.
 ABORT = "@abort"
-_MAX_NAMED = 100  # limit of `left_files`
+_MAX_NAMED = 100  # limit of the paths that `left_files` returns
 _TRIES = 5  # attempts to remove a folder
-_HALF_S = 1.0  # a younger temporary file may still be written
-_FOLDERS_S = 10.0  # wait for folders_lock
+_HALF_S = 1.0  # seconds; the writer of a younger temporary file may still be alive
+_FOLDERS_S = 10.0  # how long to wait for folders_lock
 
 
 def forget_secrets(paths: RunPaths) -> None:
-    """Remove the run's secrets, including those that a killed prepare left."""
+    """Remove the files with the run's secrets, including temporary files that a killed prepare
+    left."""
     for name in SECRET_FILES:
         remove_temporaries(paths.file(name))
         try:
@@ -32,8 +34,8 @@ def forget_secrets(paths: RunPaths) -> None:
 
 
 def restore_links(paths: RunPaths, task: str = "") -> None:
-    """Restore links to `keep` that the program replaced. Writes that to the log of `task`, or of
-    the first task if `task` is ""."""
+    """Restore the links to `keep` that the program replaced. Writes what was done to the log of
+    `task`, or of the first task if `task` is ""."""
     part = paths.part()
     if paths.replaced_links(part.keep):
         # Imported here because it is seldom needed and would slow down the start of each minder.
@@ -43,8 +45,8 @@ def restore_links(paths: RunPaths, task: str = "") -> None:
 
 
 def remove_half_words(paths: RunPaths) -> None:
-    """Remove temporary files of sessions that ended while they wrote an order for the minder. A
-    file that may still be written stays."""
+    """Remove temporary files that a session left when it ended while it wrote an order for the
+    minder. A file younger than _HALF_S stays, because its writer may still be alive."""
     try:
         for each in os.listdir(paths.host_dir):
             path = paths.file(each)
@@ -59,7 +61,7 @@ def remove_half_words(paths: RunPaths) -> None:
 
 
 def forget_doubt(paths: RunPaths) -> None:
-    """Remove the files of a run in doubt: the run is committed or over."""
+    """Remove the files that mark a run as in doubt, because the run is committed or over."""
     doubt_file = layout.in_doubt(paths.workdir, paths.job, paths.run, paths.host)
     for path in (doubt_file, doubt_file + ABORT):
         try:
@@ -69,32 +71,33 @@ def forget_doubt(paths: RunPaths) -> None:
 
 
 def put_back_keep(paths: RunPaths) -> None:
-    """Put back the keep folders that `launch --fresh` has set aside, if the launch was rolled back.
-    Raises OSError."""
+    """If the launch was rolled back, rename the keep folders back that `launch --fresh` has
+    renamed. Raises OSError."""
     if os.path.exists(paths.file(layout.ASIDE)):
-        from tfdeploy.agent.run import keep_aside  # seldom needed
+        from tfdeploy.agent.run import keep_aside  # imported only here, because it is seldom needed
 
         keep_aside.put_back(paths)
 
 
 def remove(paths: RunPaths) -> None:
-    """Remove this host's folder of a run, and the run's folder once no other host has a folder in
-    it."""
-    import shutil  # at the top, this would cost each minder a millisecond
+    """Remove this host's folder of a run. If no other host has a folder of the run, remove the
+    run's folder too."""
+    import shutil  # imported only here, because it would delay the start of each minder by 1 ms
 
     put_back_keep(paths)
     forget_secrets(paths)
     gone = os.path.join(paths.run_dir, "gone-%s" % os.urandom(8).hex())
     with folders_lock(paths):
         try:
-            # One rename, because the next launch of that name may make its folder at any moment.
+            # The folder is moved away by one rename, because the next launch with this run name may
+            # make its own folder at any moment.
             os.rename(paths.host_dir, gone)
         except OSError:
             shutil.rmtree(paths.host_dir, ignore_errors=True)
         try:
             os.rmdir(os.path.dirname(paths.host_dir))
         except OSError:
-            pass  # another host has a folder there, or is removing the run's
+            pass  # another host has a folder there, or is removing the run's folder
         if not os.path.isdir(os.path.dirname(paths.host_dir)):
             shutil.rmtree(paths.run_dir, ignore_errors=True)
         forget_doubt(paths)
@@ -106,11 +109,11 @@ def remove(paths: RunPaths) -> None:
 
 
 def folders_lock(paths: RunPaths) -> FileLock:
-    """Acquire the lock for making and removing the folders of runs, which hosts that share the
-    workdir also use.
+    """Acquire the lock under which folders of runs are made and removed. Hosts that share the
+    workdir use the same lock.
 
-    The result is not held if the lock file cannot be opened, or if another host has held the lock
-    for longer than _FOLDERS_S and may be dead.
+    The returned lock is not held if its file cannot be opened, or if another host has held it for
+    longer than _FOLDERS_S and may be dead.
     """
     lock = FileLock(layout.folders_lock(paths.workdir, paths.job))
     try:
@@ -121,13 +124,13 @@ def folders_lock(paths: RunPaths) -> FileLock:
 
 
 def left_files(paths: RunPaths, part: wire.HostPart) -> List[str]:
-    """Return the first 100 of `left_paths`."""
+    """Return the first 100 paths that `left_paths` yields."""
     return list(itertools.islice(left_paths(paths, part), _MAX_NAMED))
 
 
 def left_paths(paths: RunPaths, part: wire.HostPart) -> Iterator[str]:
-    """Yield the files in cwd/ outside keep that are new or differ from the release, sorted within
-    each folder."""
+    """Yield the paths of files in cwd/ that are new or differ from the release from which cwd/ was
+    copied. Files in keep folders are left out. The files of each folder are sorted."""
     release = layout.release_dir(paths.workdir, paths.job, part.release)
     skipped: Set[str] = set(part.keep) | set(part.links)
     for folder, folders, names in os.walk(paths.cwd):

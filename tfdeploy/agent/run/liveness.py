@@ -23,8 +23,8 @@ def was_committed(paths: RunPaths) -> bool:
 
 
 def is_abandoned(paths: RunPaths) -> bool:
-    """Return whether the run was committed, has not ended here and is not live: see
-    serve/run/resume.py."""
+    """Return whether the run was committed and has not ended on this host, although no minder or
+    supervisor of it is alive. See serve/run/resume.py."""
     state = paths.state()
     if state.phase == "ended" or is_live(paths):
         return False

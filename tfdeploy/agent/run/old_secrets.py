@@ -11,8 +11,8 @@ from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
 
 def forget_superseded(paths: RunPaths) -> None:
-    """Remove the secrets of the job's other runs on this host that are not alive. Once this run is
-    committed, none of them can be resumed."""
+    """Remove the secrets of the job's other runs on this host, except runs that are alive. These
+    runs can no longer be resumed, because this run is committed."""
     for run in run_names(paths.workdir, paths.job):
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
         if (
@@ -26,8 +26,8 @@ def forget_superseded(paths: RunPaths) -> None:
 
 
 def secret_files(paths: RunPaths) -> List[str]:
-    """Return the paths of the run's secrets, also of partial files that a killed prepare has
-    left."""
+    """Return the paths of the files with the run's secrets, including temporary files that a killed
+    prepare left."""
     names = list_names(paths.host_dir)
     return [paths.file(name) for name in names if name in SECRET_FILES or name.startswith(_HALVES)]
 

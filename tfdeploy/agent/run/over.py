@@ -1,8 +1,8 @@
-"""Decide whether a run may be removed: it has ended on every host that has a part of it in this
-workdir, and none of its processes is alive.
+"""Decide whether a run may be removed: it must have ended on every host that has files of it in
+this workdir, and none of its processes may be alive.
 
-Other hosts may share the workdir. Whether the run has ended there is decided by their locks and by
-the files that their minders wrote.
+Other hosts may share the workdir. Their locks, and the files that their minders wrote, show whether
+the run has ended on those hosts.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from tfdeploy.agent.run import check_files, in_doubt, liveness, task_processes
 from tfdeploy.agent.run.find import is_own, list_names, read_origin
 from tfdeploy.agent.run.folder import RunPaths
 
-# Beginnings of the names of entries that an interrupted operation has left.
+# The names of entries that an interrupted operation left begin with one of these texts.
 HALVES = (".cwd.", ".staging-", ".damaged-", ".gone-")
-OF_RUN_HALVES = HALVES + ("gone-",)  # in a run's own folder
-OF_SESSIONS = (".tensorboard-",)  # removed when the session ends
+OF_RUN_HALVES = HALVES + ("gone-",)  # the same, for entries in a run's own folder
+OF_SESSIONS = (".tensorboard-",)  # these entries are removed when their session ends
 OF_RUN = (layout.PLAN, "cwd", "hosts")  # the entries of a complete run
 _WAITS = "its minder still tells other hosts of its end"
 
 
 class Standing(NamedTuple):
-    """The state of one run. `ended`: when it ended, in UTC seconds; None: it has not ended, or no
-    host has a complete part of it. `stays`: why it may not be removed, or "". `live`: a process of
-    it is alive, or may be alive on another host."""
+    """The state of one run. `ended`: when the run ended, in UTC seconds; None if it has not ended,
+    or if no host has complete files of it. `stays`: why the run may not be removed, or "". `live`:
+    whether a process of the run is alive, or may be alive on another host."""
 
     ended: Optional[float]
     stays: str
@@ -55,14 +55,14 @@ def standing(workdir: str, job: str, run: str, told: str, marked: Set[str]) -> S
 
 
 def is_half(name: str) -> bool:
-    """Return whether the name is that of an incomplete entry of tfdeploy. Such names are hidden;
-    names that users choose are not."""
+    """Return whether tfdeploy gives this name to an incomplete entry. Such a name begins with a
+    dot; names that users choose do not."""
     return name.startswith(HALVES) or (name.startswith(".") and name.endswith(".tmp"))
 
 
 def marked_runs(workdir: str, job: str) -> Set[str]:
-    """Return the runs of the job with a live process on this host, by the environment of the
-    processes. One search covers all runs."""
+    """Return the runs of the job that have a live process on this host. The environment of each
+    process names its run. One search covers all runs."""
     within = os.path.realpath(layout.runs_dir(workdir, job)) + os.sep
     environments = (processes.environment(pid) for pid in task_processes.strays(workdir, job)[0])
     return {

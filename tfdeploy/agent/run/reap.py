@@ -19,7 +19,7 @@ def reap(
     paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1, round_number: int = 1
 ) -> bool:
     """Kill the task's processes and write its status. `attempt`, `round_number`: the attempt to
-    end; its supervisor may have died before it wrote a status.
+    end, because its supervisor may have died before it wrote a status for that attempt.
 
     Return False if the caller must try again: the supervisor is alive, a process could not be
     killed, or the disk is full. Raises OSError, also if the run's folder was removed.
@@ -51,8 +51,9 @@ def reap(
 
 
 def _lived_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[float]:
-    """Return the seconds from the attempt's start to its last log line, which is its least
-    lifetime; None: unknown. The host's clock may have been set in between."""
+    """Return how many seconds the attempt lived at least: from its start to the last line in its
+    log. Return None if that is not known. The result may be wrong if the host's clock was set in
+    between."""
     try:
         last = clock.to_run_time(
             paths.part(), os.stat(os.path.join(paths.task_dir(status.task), LOG)).st_mtime
@@ -63,7 +64,7 @@ def _lived_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[float]:
 
 
 def give_up(paths: RunPaths, task: str, reason: str) -> bool:
-    """Write that the last attempt, which has ended, used up the restarts. Return False if the
+    """Record in the status of an ended task that its restarts are used up. Return False if the
     caller must try again."""
     with FileLock(paths.supervisor_lock(task)) as lock:
         if not lock.acquire():

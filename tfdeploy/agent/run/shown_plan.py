@@ -1,8 +1,8 @@
-"""Store plan.json, the plan of a run on a host. run.prepare writes it, and it is sent back
-unchanged. The host reads only a few fields.
+"""Store the plan of a run on a host, as plan.json. run.prepare writes the file, and the host later
+sends it back unchanged.
 
-The control side reads all fields (tfdeploy/model/hostplan.py). The fields that the host reads are
-shown to people, and may be missing.
+The control machine reads all fields of the plan (tfdeploy/model/hostplan.py). The host reads only a
+few fields, to show them to people. These fields may be missing.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ def write(workdir: str, job: str, run: str, plan: Unchecked) -> None:
 
 
 def content(workdir: str, job: str, run: str) -> bytes:
-    """Return the whole file, unchanged. Raises OSError."""
+    """Return the content of plan.json, unchanged. Raises OSError."""
     with open(layout.plan_file(workdir, job, run), "rb") as file:
         return file.read()
 
 
 def read(workdir: str, job: str, run: str) -> ShownPlan:
-    """Return the fields that are shown. Fields that are missing, or damaged, have their defaults.
-    Raises OSError."""
+    """Return the fields of the plan that are shown to people. A field that is missing or damaged
+    gets its default. Raises OSError."""
     plan = read_json(layout.plan_file(workdir, job, run)) or {}
     names = plan.get("data")
     return {

@@ -1,7 +1,7 @@
 """Find all processes of a run or task on this host: the descendants of its supervisor, the
-descendants of its program, and the processes with its markers in their environment.
+descendants of its program, and the processes with the run's variables in their environment.
 
-There are three searches, because a program can leave its session, be orphaned, or clear its
+All three searches are needed, because a program can leave its session, be orphaned, or clear its
 environment. The supervisors and the minder are never part of the result.
 """
 
@@ -29,13 +29,14 @@ from tfdeploy.agent.run.folder import RunPaths
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-FOLDER_MARKER = "TFDEPLOY_TASK_FOLDER"  # distinguishes runs of one name in several workdirs
+# Distinguishes runs with the same name in different workdirs.
+FOLDER_MARKER = "TFDEPLOY_TASK_FOLDER"
 _PATIENCE_S = 5.0  # how long processes may take to end after KILL
 
 
 def markers(paths: RunPaths, task: Optional[str] = None) -> Dict[str, str]:
-    """Return the environment variables that every process of the run on this host has; with `task`,
-    those of that task's processes."""
+    """Return the environment variables by which every process of the run on this host is
+    recognised. If `task` is given, return those of the task's processes."""
     variables = {wire.MARKER: paths.run, FOLDER_MARKER: os.path.realpath(paths.host_dir)}
     if task is not None:
         variables["TFDEPLOY_TASK_ROLE"], variables["TFDEPLOY_TASK_INDEX"] = task.split(":")
@@ -47,8 +48,9 @@ def supervisor_lock(paths: RunPaths, task: str) -> str:
 
 
 def supervisor(paths: RunPaths, task: str) -> Optional[processes.Identity]:
-    """Return the identity of a task's supervisor, or None if it is not alive. The supervisor writes
-    its identity to its lock. If a full disk prevents that, the task's status has it."""
+    """Return the identity of a task's supervisor, or None if the supervisor is not alive. The
+    supervisor writes its identity to its lock file. If a full disk prevented that, the pid in the
+    task's status is used."""
     try:
         with open(paths.supervisor_lock(task), "r", encoding="ascii", errors="replace") as lock:
             boot_id, pid, start_ticks = lock.read(200).split()
@@ -75,7 +77,8 @@ def minder(paths: RunPaths) -> Optional[processes.Identity]:
 
 
 def sign(lock: FileLock) -> None:
-    """Write the identity of this process into a supervisor's lock, which it holds."""
+    """Write the identity of this process, which is a supervisor, into the lock file that it
+    holds."""
     who = processes.identity(os.getpid())
     if who is not None:
         lock.write(("%s %d %d\n" % (who.boot_id, who.pid, who.start_ticks)).encode("ascii"))
@@ -106,8 +109,8 @@ def members(paths: RunPaths, tasks: Iterable[str]) -> Tuple[Set[int], Dict[int, 
 
 
 def _orphans(paths: RunPaths, table: Dict[int, processes.Entry]) -> Set[int]:
-    """Return the processes that the minder has adopted from dead supervisors: the minder's children
-    without the agent's own processes."""
+    """Return the processes that the minder has adopted from dead supervisors. These are all
+    children of the minder that are not processes of the agent."""
     who = minder(paths)
     children = [
         one for one in table.values() if who is not None and one.parent == who.pid and one.alive
@@ -116,8 +119,8 @@ def _orphans(paths: RunPaths, table: Dict[int, processes.Entry]) -> Set[int]:
 
 
 def _is_helper(paths: RunPaths, one: processes.Entry) -> bool:
-    """Return whether a process belongs to the agent of this run, by the folder in its command line.
-    Also True for a process that has ended meanwhile."""
+    """Return whether a process, by the folder in its command line, belongs to the agent and not to
+    a task. Return True also if the process has ended meanwhile."""
     # A supervisor that is being started has no command line for a moment.
     command_line = processes.command_line_soon(one)
     if command_line is None:
@@ -152,8 +155,9 @@ def end_strays(workdir: str, job: str, run: str, grace_s: float) -> Optional[Lis
 def strays(
     workdir: str, job: str, run: Optional[str] = None
 ) -> Tuple[Set[int], Dict[int, processes.Entry]]:
-    """Return the ids of the live processes of a run in this workdir, by their markers alone, and
-    the process table. `run` None: of all runs of the job."""
+    """Return the ids of the live processes of a run in this workdir, and the process table. The
+    processes are found only by their environment. If `run` is None, processes of all runs of the
+    job are returned."""
     above = layout.runs_dir(workdir, job) if run is None else layout.run_dir(workdir, job, run)
     wanted = (
         {"TFDEPLOY_TASK_JOB": job} if run is None else {"TFDEPLOY_TASK_JOB": job, wire.MARKER: run}

@@ -1,8 +1,8 @@
-"""Find the releases, environments and data sets of runs that have not ended on some host. A cleanup
-keeps them.
+"""Find which releases, environments and data sets are used by runs that have not ended on all their
+hosts. A cleanup keeps these.
 
-In a shared workdir such a run may belong to another host. A damaged run may be alive, so the
-readable fields of its part count.
+In a shared workdir, such a run may belong to another host. A damaged run may be alive, so what can
+still be read of its files counts too.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def releases(workdir: str, job: str) -> Iterator[str]:
-    """Yield the names of the releases that unended runs of the job use. Raises OSError, because a
-    run that cannot be read may use any release."""
+    """Yield the names of the releases that unended runs of the job use. Raises OSError if a run
+    cannot be read, because that run may use any release."""
     return (str(part.get("release")) for part in _parts(workdir, job, _read))
 
 
@@ -32,8 +32,8 @@ def path_prepends(workdir: str, job: str) -> Iterator[str]:
 
 
 def has_unreadable(workdir: str, job: str) -> bool:
-    """Return whether the job has a run that may be alive, but whose part or state cannot be read.
-    What such a run uses is unknown."""
+    """Return whether the job has a run that may be alive, but whose part.json or state.json cannot
+    be read. It is then unknown what that run uses."""
     for run in run_names(workdir, job):
         for host in host_names(workdir, job, run):
             try:
@@ -48,8 +48,8 @@ def has_unreadable(workdir: str, job: str) -> bool:
 
 
 def data_sets(workdir: str, job: str) -> Optional[Set[str]]:
-    """Return the data sets that unended runs of the job read; None: unknown for one of these runs.
-    Raises OSError."""
+    """Return the data sets that unended runs of the job read, or None if that is not known for one
+    of these runs. Raises OSError."""
     names: Set[str] = set()
     for run in run_names(workdir, job):
         states = (

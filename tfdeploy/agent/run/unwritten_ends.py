@@ -1,5 +1,6 @@
-"""Find tasks whose end their supervisor cannot write, because the disk is full, broken or
-read-only. Such a task counts as lost, after a short wait for the supervisor. Changes nothing."""
+"""Find tasks that have ended, but whose supervisor cannot record the end because the disk is full,
+broken or read-only. After a short wait for the supervisor, such a task counts as lost. Changes
+nothing."""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ WORDS = (
     "its process is gone, and how it ended could not be written: is the disk full, broken or "
     "read-only?"
 )
-# Attempts that have already been waited for: (folder, task, attempt).
+# Attempts for whose end this process has already waited: (folder, task, attempt).
 _known: Set[Tuple[str, str, int]] = set()
 
 
 def resolved(paths: RunPaths, status: wire.TaskStatus) -> wire.TaskStatus:
-    """Return the current status of a task with a live supervisor. The status is `lost` if the
+    """Return the current status of a task whose supervisor is alive. The status is `lost` if the
     task's process has ended and no status says how."""
     if status.pid is None or os.path.exists("/proc/%d" % status.pid):
         return status
@@ -30,7 +31,7 @@ def resolved(paths: RunPaths, status: wire.TaskStatus) -> wire.TaskStatus:
         from tfdeploy.agent.run import task_processes
 
         if task_processes.members(paths, [status.task])[0]:
-            return status  # the supervisor is still ending processes that the task has left
+            return status  # the supervisor is still ending processes that the task left behind
         until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until and not _changed(paths, status):
             time.sleep(0.05)

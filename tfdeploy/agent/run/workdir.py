@@ -1,8 +1,8 @@
-"""Make a run's own folder: a private copy of the release as cwd/, with the keep folders and data
-sets linked in.
+"""Make the working directory of a run (cwd/): a private copy of the code, with links to the keep
+folders and data sets.
 
-The copy is made under a temporary name and renamed, because hosts that share a workdir may make it
-at the same time. Releases are read and never written to.
+The copy is made under a temporary name and then renamed, because hosts that share a workdir may
+make it at the same time. The release from which it is copied is never written to.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def make_cwd(
     wanted: Callable[[], None],
 ) -> None:
     """Make the run's working directory, unless it exists. Calls `wanted` before each file. Raises
-    OSError, and the errors of `wanted`."""
+    OSError, or the error that `wanted` raises when the directory is no longer needed."""
     if os.path.isdir(paths.cwd):
         return
     temporary = os.path.join(paths.run_dir, ".cwd.%s.%s" % (paths.host, os.urandom(4).hex()))
@@ -55,8 +55,8 @@ def make_cwd(
 
 
 def _data(folder: str, path: str) -> str:
-    """Return the target of a link to a data set: its folder, or its only file if that has the name
-    of the link."""
+    """Return the path to which a link to a data set points. This is the folder of the data set, or
+    the only file in it if that file has the name of the link."""
     file = os.path.join(folder, os.path.basename(path))
     return (
         file if os.path.isfile(file) and os.listdir(folder) == [os.path.basename(path)] else folder
@@ -64,8 +64,8 @@ def _data(folder: str, path: str) -> str:
 
 
 def _link(root: str, path: str, target: str, seed: bool = False) -> None:
-    """Make `path` below `root` a link to `target`. `seed`: move the release's files at `path` into
-    the target if the target is empty."""
+    """Make `path` below `root` a link to `target`. `seed`: if the target is empty, first move the
+    release's files at `path` into it."""
     link = os.path.join(root, path)
     make_private(os.path.dirname(link))
     if os.path.isdir(link) and not os.path.islink(link):
@@ -101,8 +101,8 @@ def _copy_tree(source: str, target: str, wanted: Callable[[], None]) -> None:
 
 
 def _copy_file(source: str, target: str, clone: bool) -> bool:
-    """Copy content, time and executable bit. `clone`: try to share blocks (reflink). Return whether
-    the next file should try that too."""
+    """Copy the content, time and executable bit of a file. `clone`: try to share the file's blocks
+    (reflink). Return whether to try that for the next file too."""
     with open(source, "rb") as old, open(target, "xb") as new:
         about = os.fstat(old.fileno())
         if clone:
