@@ -1,4 +1,4 @@
-"""Run throw-away hosts with real sshds on one machine, to try tfdeploy out and for its tests."""
+"""Run throw-away hosts with real sshds on one machine, to try tfdeploy and to test it."""
 
 from tfdeploy.lab.lab import Lab
 from tfdeploy.lab.labs import down, load, names, up

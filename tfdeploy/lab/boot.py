@@ -1,8 +1,9 @@
-"""Start the hosts of a lab. Run as `python -m tfdeploy.lab.boot`: JSON order in, one JSON line out.
+"""Start the hosts of a lab: `python -m tfdeploy.lab.boot`, with JSON on stdin and on stdout.
 
-This program is a process of its own because it forks, and `lab up` may run inside a threaded
-program. Each host and each network is a forked, orphaned process. So a lab ends with its processes,
-and no two labs share a name.
+stdin has one `Order` of `lab/orders.py`, and stdout gets one line with an `Outcome`. This program
+is a process of its own because it forks, and `lab up` may run in a process with several threads.
+Each host and each network is an orphaned process that holds its namespaces. The kernel therefore
+removes the links and mounts of a lab when its processes end, and the names of two labs never clash.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ HOST_NAMESPACES = NEWNS | NEWUTS | NEWIPC | NEWPID | NEWNET
 
 @dataclass
 class ForkedProcess:
-    """A forked process that reports one line per step, and waits for `release` after each step."""
+    """A forked process that reports one line after each step, and then waits for `release`."""
 
     name: str
     pid: int
@@ -54,7 +55,8 @@ Main = Callable[[Callable[[str], None], Callable[[], None]], None]
 def fork_orphan(name: str, namespaces: int, main: Main) -> ForkedProcess:
     """Fork twice, and run `main(report, wait)` in the grandchild, in new `namespaces`.
 
-    `main` must not return. `report` sends one line to this process. `wait` returns after `release`.
+    `main` must not return. `report` sends one line to the calling process. `wait` returns after the
+    calling process has called `release`.
     """
     report_fd, write_fd = os.pipe()
     wait_fd, go_fd = os.pipe()
@@ -77,7 +79,8 @@ def fork_orphan(name: str, namespaces: int, main: Main) -> ForkedProcess:
             os.write(done_fd, b"g")
             return
         os.close(done_fd)
-        # The middle process must report the pid before this process reports anything.
+        # Wait until the middle process has reported the pid, which must be the first line of the
+        # report.
         if not os.read(first_fd, 1):
             os._exit(1)
         os.close(first_fd)
@@ -101,7 +104,7 @@ def fork_orphan(name: str, namespaces: int, main: Main) -> ForkedProcess:
 
 
 def _start_network(name: str, spec: NetworkOrder) -> ForkedProcess:
-    """Start a network's namespace, with its bridges and links."""
+    """Start the process that holds a network's namespace, and create its bridges and links."""
 
     def main(report: Callable[[str], None], wait: Callable[[], None]) -> None:
         firstprocess.take_over_streams(os.devnull)
@@ -120,7 +123,7 @@ def _start_network(name: str, spec: NetworkOrder) -> ForkedProcess:
 
 
 def _start_host(host: HostOrder, inherited_descriptors: list[int]) -> ForkedProcess:
-    """Start a host's first process, which closes the `inherited_descriptors` of other hosts."""
+    """Start a host's first process. It closes `inherited_descriptors`, except that of this host."""
     own_disk = host["disk"]
 
     def main(report: Callable[[str], None], wait: Callable[[], None]) -> None:
@@ -141,9 +144,9 @@ def _start_host(host: HostOrder, inherited_descriptors: list[int]) -> ForkedProc
 
 
 def carry_out(order: Order) -> Outcome:
-    """Start every network and host of the order.
+    """Start every network and host of the order, and return their pids.
 
-    `errors` of the outcome says why a host did not start. Raises OSError.
+    The field `errors` of the result says which hosts did not start, and why. Raises OSError.
     """
     pids: dict[str, int] = {}
     errors: dict[str, str] = {}

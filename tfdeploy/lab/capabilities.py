@@ -1,6 +1,6 @@
 """Report which kernel features and programs this machine lacks, and what to type to get them.
 
-The kernel features are tried, in `tfdeploy/lab/trials.py`.
+`tfdeploy/lab/trials.py` tries each kernel feature.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ PACKAGES = {  # program -> its Debian package
     "nsenter": "util-linux",
     "setpriv": "util-linux",
 }
-# What an isolated lab needs. Programs come first, because a missing program makes some trials fail.
+# An isolated lab needs these. Programs come first, because a missing program makes some trials
+# fail.
 ISOLATED_LAB = (
     *("sshd", "rsync", "ip", "tc", "nsenter", "setpriv"),
     *("network namespaces", "process namespaces", "host name and ipc namespaces"),
@@ -44,14 +45,15 @@ class MissingCapability:
 
     name: str
     reason: str
-    remedy: str  # what to type
+    remedy: str  # what the user can type to get it
 
 
 @functools.cache
 def _run_trials(labs: str, _device: int) -> dict[str, str]:
-    """Run all trials, for labs in the folder `labs`. Return {trial: why it failed, or ""}.
+    """Run all trials with scratch folders in `labs`. Return {trial: why it failed, or ""}.
 
-    `_device` only keys the cache. Raises Refused if the trials cannot run at all.
+    `_device` (the device of `labs`) is not used: it is only a part of the cache's key. Raises
+    Refused if the trials cannot run at all.
     """
     try:
         done = subprocess.run(
@@ -74,13 +76,16 @@ def _run_trials(labs: str, _device: int) -> dict[str, str]:
 
 
 def _trial_results() -> dict[str, str]:
-    """Return the results of the trials in the labs' folder, run once per process."""
+    """Return {trial: why it failed, or ""}. The trials run only once per process."""
     labs = folder.labs_folder()
     return _run_trials(str(labs), labs.stat().st_dev)
 
 
 def can_stack_in(path: str) -> bool:
-    """True if `path` (the labs' folder or `folder.SPARE`) can hold the overlay layers of hosts."""
+    """True if folders in `path` can be the writable layers of overlay file systems.
+
+    `path`: the labs' folder or `folder.SPARE`.
+    """
     trial = "spare overlay" if path == folder.SPARE else "overlay"
     return not _trial_results().get(trial, "not tried")
 
@@ -92,8 +97,8 @@ def is_installed(program: str) -> bool:
 def find_lacks(*names: str, command: str) -> list[MissingCapability]:
     """Return which of `names` this machine lacks.
 
-    The names are programs, trials, or "isolated lab" for all names in ISOLATED_LAB. `command`: what
-    the user typed, because a remedy may be to repeat it with sudo.
+    Each name is a program, a trial, or "isolated lab", which means all names in ISOLATED_LAB.
+    `command`: what the user typed, because a remedy may be to repeat the command with sudo.
     """
     groups = [ISOLATED_LAB if name == "isolated lab" else (name,) for name in names]
     wanted = dict.fromkeys(name for group in groups for name in group)
@@ -112,7 +117,7 @@ def find_lacks(*names: str, command: str) -> list[MissingCapability]:
 
 
 def _remedy(name: str, results: dict[str, str], command: str) -> str:
-    """Return what to type so that the trial `name` succeeds."""
+    """Return what the user can type so that the trial `name` succeeds."""
     for program, package in PACKAGES.items():
         if results[name] == f"{program} is not installed":
             return f"apt-get install {package}"
@@ -124,7 +129,7 @@ def _remedy(name: str, results: dict[str, str], command: str) -> str:
 
 
 def describe(lacks: list[MissingCapability]) -> str:
-    """Return the lacks as one line: "no mounts, links (unshare: Operation not permitted)"."""
+    """Return what is lacking as one line: "no mounts, links (unshare: Operation not permitted)"."""
     names: dict[str, list[str]] = {}
     for lack in lacks:
         names.setdefault(lack.reason, []).append(lack.name)
@@ -132,7 +137,7 @@ def describe(lacks: list[MissingCapability]) -> str:
 
 
 def remedies(lacks: list[MissingCapability]) -> str:
-    """Return what to type as one line, with all packages in one command."""
+    """Return one line with the commands that the user can type. All packages are in one command."""
     install = "apt-get install "
     commands = dict.fromkeys(lack.remedy for lack in lacks)
     packages = [line.removeprefix(install) for line in commands if line.startswith(install)]
@@ -141,7 +146,7 @@ def remedies(lacks: list[MissingCapability]) -> str:
 
 
 def require_isolated(count: int) -> None:
-    """Raise Refused, with what to type, if this machine cannot run an isolated lab."""
+    """Raise Refused if this machine cannot run an isolated lab. The error says what to type."""
     lacks = find_lacks("isolated lab", command=f"tfdeploy lab up {count} --kind isolated")
     if lacks:
         what = f"an isolated lab is not possible: {describe(lacks)}"

@@ -1,7 +1,7 @@
-"""Give an isolated host its own file system: a writable layer over a root file system.
+"""Give an isolated host its own file system: a writable overlay layer over a root file system.
 
 This code runs inside the host's new namespaces. The host has its own /tmp, /run, /root, /home,
-/dev, /proc and /sys. /home/<user> is on the host's disk.
+/dev, /proc and /sys. /home/<user> survives a reboot of the host.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tfdeploy.lab.syscalls import (
     switch_root,
 )
 
-# (folder, mode): a host has an empty tmpfs instead of these folders of the root file system.
+# (folder, mode): in place of these folders of the root file system, a host has an empty tmpfs.
 HIDDEN = (("tmp", "1777"), ("run", "755"), ("root", "755"), ("home", "755"), ("var/tmp", "1777"))
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
@@ -39,17 +39,17 @@ def _bind(source: Path, target: Path, *, read_only: bool) -> None:
 
 
 def must_be_bound(path: str) -> bool:
-    """True if a host needs a bind mount to see the path.
+    """True if a host sees the path only through a bind mount.
 
-    It needs one if the host hides the path, or if the path is on another mount, which an overlay
-    does not include.
+    This is so if one of the HIDDEN folders contains the path, or if the path is on another mount
+    than /, because an overlay includes only one mount.
     """
     hidden = any(path.startswith(f"/{folder}/") for folder, _ in HIDDEN)
     return hidden or os.stat(path).st_dev != os.stat("/").st_dev
 
 
 def _open_way(root: Path, path: Path) -> None:
-    """Let every user enter the folders on the way to `path`, by changes in the host's own layer."""
+    """Let every user enter `path` and the folders above it. Only the host's layer is changed."""
     for parent in reversed((path, *path.parents)):
         inside = root / str(parent).lstrip("/")
         mode = stat.S_IMODE(inside.stat().st_mode)
@@ -79,9 +79,9 @@ def _make_devices(dev: Path) -> None:
 
 
 def _write_accounts(etc: Path, spec: DiskOrder) -> None:
-    """Add the host's own user.
+    """Add the host's user to passwd, group and shadow.
 
-    It replaces a user of this machine with the same name or number.
+    An entry of this machine with the same name or number is replaced.
     """
     user, uid = spec["user"], str(spec["uid"])
     for file, line in (
@@ -99,7 +99,7 @@ def _write_accounts(etc: Path, spec: DiskOrder) -> None:
 
 
 def _write_names(etc: Path, name: str, spec: DiskOrder) -> None:
-    """Write the files below /etc that name this host and the others."""
+    """Write /etc/hosts, /etc/hostname and /etc/resolv.conf of the host `name`."""
     for file in ("hosts", "hostname", "resolv.conf"):
         (etc / file).unlink(missing_ok=True)
     (etc / "hosts").write_text(f"127.0.0.1 localhost\n{spec['hosts_file']}")
@@ -108,7 +108,7 @@ def _write_names(etc: Path, name: str, spec: DiskOrder) -> None:
 
 
 def lay_over_machine(folder: Path, root: Path, rootfs: str = "/") -> None:
-    """Mount the host's layer, which is in `folder`, over `rootfs` at `root`. Raises OSError."""
+    """Mount at `root` an overlay of `rootfs` and the host's layer in `folder`. Raises OSError."""
     try:
         mount(
             "overlay",
@@ -126,7 +126,7 @@ def lay_over_machine(folder: Path, root: Path, rootfs: str = "/") -> None:
 
 
 def _new_boot(root: Path) -> None:
-    """Give the host a new boot id, which tells files from before the reboot from later ones."""
+    """Give the host a new boot id, as a reboot of a real machine does."""
     file = root / "run/boot_id"
     file.write_text(f"{uuid.uuid4()}\n")
     file.chmod(0o444)
@@ -134,7 +134,7 @@ def _new_boot(root: Path) -> None:
 
 
 def enter(name: str, spec: DiskOrder) -> None:
-    """Create the host's root, and move this process into it. Raises OSError."""
+    """Create the host's root file system, and make it the root of this process. Raises OSError."""
     folder = Path(spec["folder"])
     socket.sethostname(name)
     mount("none", "/", flags=RECURSIVE | PRIVATE)

@@ -1,7 +1,7 @@
-"""Run the first process of a host: start its sshd, adopt and reap orphans, and end with the host.
+"""Run the first process of a host: start its sshd, reap orphaned processes, and end with the host.
 
-In an isolated lab, this is PID 1 of the host's PID namespace. On loopback, it is a subreaper, so
-that every process of the host stays below it.
+In an isolated lab, this process is PID 1 of the host's PID namespace. In a loopback lab, it is a
+subreaper, so that every process of the host stays its descendant.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _start_process(argv: list[str]) -> int:
 def _wait_until_listening(pid_file: Path, sshd: int) -> None:
     """Wait for the pid file, which sshd writes once it listens.
 
-    Raises OSError after LISTEN_S seconds, or if sshd ends.
+    Raises OSError after LISTEN_S seconds, or as soon as sshd ends.
     """
     deadline = time.monotonic() + LISTEN_S
     while not pid_file.exists():
@@ -57,7 +57,7 @@ def take_over_streams(console: str) -> None:
 def start_sshd(host: HostOrder) -> int:
     """Start the host's sshd, and return its pid once it listens.
 
-    Raises OSError after LISTEN_S seconds, or if sshd ends.
+    Raises OSError after LISTEN_S seconds, or as soon as sshd ends.
     """
     if os.getpid() != 1:
         become_subreaper()
@@ -69,9 +69,9 @@ def start_sshd(host: HostOrder) -> int:
 
 
 def reap_until_the_end(sshd: int) -> NoReturn:
-    """Reap processes until the host ends.
+    """Reap ended processes until the host ends.
 
-    An isolated host ends with its sshd. A loopback host ends with its last process.
+    An isolated host ends with its sshd. A loopback host ends when its last process has ended.
     """
     while True:
         try:

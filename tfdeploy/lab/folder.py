@@ -1,6 +1,6 @@
 """Manage a lab's folder $XDG_STATE_HOME/tfdeploy/lab/<name>/, which holds all its files and disks.
 
-It has lab.json, inventory.yaml, known_hosts, id_ed25519 and
+The folder has lab.json, inventory.yaml, known_hosts, id_ed25519 and
 hosts/<host>/{console.log,host_key,sshd_config,...}. This module starts and ends no process.
 """
 
@@ -26,16 +26,17 @@ from tfdeploy.store.places import check_state_root, state_root
 KNOWN_HOSTS = "known_hosts"
 INVENTORY = "inventory.yaml"
 IDENTITY = "id_ed25519"
-# The name of a lab's folder that is being removed begins with this prefix and the pid of the
-# removing process. No lab can have such a name.
+# A lab's folder that is being removed has a name of this prefix and the pid of the removing
+# process. No lab can have such a name.
 ASIDE = ".gone-"
-# A tmpfs for the hosts' layers, for a lab whose own file system is an overlay and cannot hold them.
+# The hosts' layers are on this tmpfs if the lab's own file system is an overlay, because an overlay
+# cannot hold them.
 SPARE = "/dev/shm"
 LAYERS = "layers"
 
 
 def labs_folder() -> Path:
-    """Return the folder of this user's labs, created if missing. Absolute, without symbolic links.
+    """Return the absolute path of the folder of this user's labs. Create the folder if missing.
 
     Raises Refused.
     """
@@ -47,7 +48,7 @@ def labs_folder() -> Path:
 
 
 def lab_folder(name: str) -> Path:
-    """Return the folder of that lab. Raises UsageError for an invalid name or path."""
+    """Return the folder of the lab `name`. Raises UsageError for an invalid name or path."""
     if not NAME.match(name) or len(name) > 40:
         what = f"{name!r:.80} is not a valid lab name: letters, digits, '_', '.', '-', at most 40"
         raise UsageError(what, where="--name", next="tfdeploy lab up 3 --name mine")
@@ -62,9 +63,9 @@ def lab_folder(name: str) -> Path:
 
 @contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """Hold a lock during the block, so that this user runs one lab command at a time.
+    """Hold a lock during the `with` block, so that this user runs one lab command at a time.
 
-    The lock is on the folder above `root`, so it leaves no file.
+    The lock is on the folder above `root`, so no lock file is needed.
     """
     handle = os.open(root.parent, os.O_RDONLY)
     try:
@@ -85,7 +86,7 @@ def operator_key(root: Path) -> Path:
 
 
 def make_keys(root: Path, state: LabState) -> None:
-    """Make the operator's key, each host's key, and known_hosts."""
+    """Make the operator's key, each host's key, authorized_keys and known_hosts."""
     public = make_key(operator_key(root), f"tfdeploy lab {state.name}")
     (root / "authorized_keys").write_text(public + "\n")
     lines = []
@@ -100,7 +101,7 @@ def make_keys(root: Path, state: LabState) -> None:
 
 
 def _host_line(host: HostState) -> str:
-    """Return the inventory's line of one host."""
+    """Return the line that describes the host in the inventory file."""
     fields = [f"address: {host.address}"]
     if host.port != 22:
         fields.append(f"port: {host.port}")
@@ -110,10 +111,10 @@ def _host_line(host: HostState) -> str:
 
 
 def write_inventory(root: Path, state: LabState, user: str, workdir: str | None) -> None:
-    """Write the inventory.
+    """Write the inventory file of the lab.
 
-    The first host has the role ps, and the others are workers. The only host of a lab has both
-    roles.
+    The first host has the role ps, and the others are workers. If the lab has only one host, this
+    host has both roles.
     """
     names = [host.name for host in state.hosts]
     settings = {
@@ -140,9 +141,10 @@ def write_inventory(root: Path, state: LabState, user: str, workdir: str | None)
 
 
 def make_layers(root: Path, hosts: Iterable[str], *, spare: bool) -> None:
-    """Create the folders `layer` and `work` of each host.
+    """Create the folders `layer` and `work` of each host, which an overlay mount needs.
 
-    `spare`: True for links to folders below SPARE, which a reboot empties.
+    `spare`: True to create them below SPARE, with links to them. A reboot of this machine empties
+    SPARE.
     """
     layers = root / LAYERS
     if spare and not layers.exists():
@@ -161,7 +163,7 @@ def make_layers(root: Path, hosts: Iterable[str], *, spare: bool) -> None:
 def put_aside(root: Path) -> Path:
     """Rename the lab's folder, so that `remove` can delete it, and return its new path.
 
-    The caller holds the lock. Raises Refused if something is still mounted below the folder.
+    The caller must hold the lock. Raises Refused if something is still mounted below the folder.
     """
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     if below := [path for path in mounts if path.startswith(f"{root}/")]:
@@ -173,9 +175,9 @@ def put_aside(root: Path) -> Path:
 
 
 def remove(aside: Path) -> None:
-    """Delete `aside`, and the folders that a killed process has put aside.
+    """Delete the folder `aside`, and renamed lab folders whose removing process has ended.
 
-    The caller need not hold the lock: deleting the disks of many hosts takes minutes, and other
+    The caller need not hold the lock: it takes minutes to delete the disks of many hosts, and other
     labs must not wait for that.
     """
     for each in aside.parent.glob(f"{ASIDE}*"):

@@ -1,6 +1,7 @@
 """Find the folders that an isolated host needs to run a Python interpreter.
 
-They are its environment, the base of the environment, and the folders of links between them.
+These are the interpreter's environment, the installation that the environment is based on, and the
+folders of symbolic links between the two.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _ASK = (
 
 
 def _links(path: str) -> list[str]:
-    """Return the folders of `path`, of the links that it leads to, and of the program itself."""
+    """Follow the symbolic links from `path`. Return the folder of each link and of the program."""
     interpreter_folders = []
     while True:
         interpreter_folders.append(os.path.dirname(path))
@@ -28,7 +29,7 @@ def _links(path: str) -> list[str]:
 
 
 def interpreter_folders(python: str) -> list[str]:
-    """Return the folders to bind read-only at their own paths, the outermost first.
+    """Return the folders that a host must see at the same paths, the outermost first.
 
     Raises Refused if the interpreter does not run.
     """

@@ -1,8 +1,8 @@
 """Run a lab of namespaces: each host has its own network interface, disk, processes and users.
 
-`capabilities` lists what such a lab needs. The operator has a network that reaches the hosts and
-nothing else. `cut` sets a link down, and `kill` is a power cut. Hosts may be at several sites with
-a router between them. The operator is at the first site.
+`capabilities.py` lists what such a lab needs. The operator has a network that reaches only the
+hosts. `cut` sets a host's link down, and `kill` acts like a power cut. Hosts may be at several
+sites, which a router connects. The operator is at the first site.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tfdeploy.lab.orders import HostOrder, NetworkOrder, Plug
 from tfdeploy.lab.state import HostState
 
 USER = "lab"
-# This number is between the ranges of users and of services, so no user of this machine has it.
+# No user of this machine has this number, because it is between the ranges of users and services.
 UID = 60600
 HOME = f"/home/{USER}"
-# The namespaces that nsenter enters to run a command on a host.
+# nsenter enters these namespaces of a host to run a command there.
 ENTERED = ("--mount", "--net", "--pid", "--uts", "--ipc", "--root")
 
 
@@ -62,7 +62,7 @@ class IsolatedLab(Lab):
     def ensure(self) -> None:
         """Start every host that does not run.
 
-        If the network is gone, start the network and all hosts again.
+        If the network's processes have ended, start the network and all hosts again.
         """
         self._end_strays()
         if not all(
@@ -121,7 +121,7 @@ class IsolatedLab(Lab):
 
     @property
     def _switch_pid(self) -> int:
-        """Return the pid of the process that holds the switch's namespace."""
+        """Return the pid of the process that holds the network namespace of the switch."""
         return self.state.networks["switch"].pid
 
     def _end_processes(self) -> None:
@@ -134,7 +134,7 @@ class IsolatedLab(Lab):
         return "cut" if host.cut else "up"
 
     def _set_cut(self, name: str, cut: bool) -> None:
-        """Cut or restore the host's link, and record this in the state."""
+        """Set the host's link down (`cut`) or up, and record that in the lab's state."""
         with self.changing(name) as host:
             host.cut = cut
             if processes.is_alive(host.process):
@@ -153,7 +153,7 @@ class IsolatedLab(Lab):
             self._bring_up(orders, switch=self._switch_pid)
 
     def _network_orders(self) -> dict[str, NetworkOrder]:
-        """Return the orders for the switch, the operator's network and the router."""
+        """Return the orders that start the switch, the operator's network and the router."""
         networks: dict[str, NetworkOrder] = {
             "switch": {"bridges": network.bridge_lines(self.state.sites)},
             "operator": {
@@ -167,7 +167,7 @@ class IsolatedLab(Lab):
         return networks
 
     def _router_order(self) -> NetworkOrder:
-        """Return the order for the router. Its interfaces have the names of its links."""
+        """Return the order that starts the router. Its interfaces have the names of their links."""
         between = self.state.between
         router: NetworkOrder = {"plugs": [], "ip": [], "tc": [], "forwards": True}
         for site in range(self.state.sites):
@@ -191,9 +191,9 @@ class IsolatedLab(Lab):
         }
 
     def _interface_lines(self, address: str, site: int) -> list[str]:
-        """Return the ip lines for an interface, with its routes and neighbours.
+        """Return the `ip` lines for the interface of a host or of the operator.
 
-        The interface is that of a host or of the operator.
+        They set its address, its routes to other sites, and its neighbours at the same site.
         """
         near = {host.name: host.address for host in self.state.hosts if host.site == site}
         if site == 0:
@@ -251,6 +251,6 @@ class IsolatedLab(Lab):
 
 
 def _give_to_user(path: Path) -> None:
-    """Make the hosts' user the owner of the path."""
+    """Make the hosts' user the owner of the folder `path`, with mode 0700."""
     os.chown(path, UID, UID)
     path.chmod(0o700)

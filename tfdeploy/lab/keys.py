@@ -1,4 +1,7 @@
-"""Make ed25519 keys in OpenSSH's format, in memory: 64 keys take less time than one ssh-keygen."""
+"""Make ed25519 keys in OpenSSH's format in this process, because starting ssh-keygen is slow.
+
+64 keys take less time than one run of ssh-keygen.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from pathlib import Path
 
 
 def make_key(path: Path, comment: str) -> str:
-    """Write `path` (0600) and path.pub, and return the public line without its comment.
+    """Create the private key `path` (0600) and path.pub. Return the public key without its comment.
 
-    An existing key is kept.
+    If path.pub exists, both files stay as they are.
     """
     public_path = path.with_name(path.name + ".pub")
     if public_path.exists():

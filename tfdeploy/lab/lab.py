@@ -1,4 +1,4 @@
-"""Define what both kinds of labs share, for tests and for the command line."""
+"""Define `Lab`, which both kinds of labs implement, for tests and for the command line."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class HostStatus(TypedDict):
     host: str
     address: str
     port: int
-    state: str  # up, off, cut
-    pid: int | None  # None: the host is off
+    state: str  # "up", "off" or "cut"
+    pid: int | None  # the host's first process; None: the host is off
     python: str  # the interpreter of the training programs
 
 
 class Lab(ABC):
     """A throw-away cluster on this machine.
 
-    Every method that takes the name of a host raises UsageError for an unknown one. Another
-    process may change the lab at any time, so each method reads the state again.
+    Every method with a parameter for a host's name raises UsageError for an unknown host. Another
+    process may change the lab at any time, so each method reads the lab's state again.
     """
 
     def __init__(self, root: Path, state: LabState) -> None:
@@ -47,30 +47,30 @@ class Lab(ABC):
     def operator(self, argv: Sequence[str]) -> list[str]:
         """Return a command line that runs `argv` as the operator.
 
-        In an isolated lab, the operator has a network that reaches the hosts and nothing else.
+        In an isolated lab, the operator has a network that reaches only the hosts.
         """
 
     @abstractmethod
     def on(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
         """Return a command line that runs `argv` on a host without SSH.
 
-        It runs as the host's user, in the user's home. `root`: True to run it as root, in an
-        isolated lab only.
+        `argv` runs as the host's user, in the user's home. `root`: True to run `argv` as root,
+        which only an isolated lab supports.
         """
 
     @abstractmethod
     def cut(self, host: str) -> None:
-        """Take the host off the network until `heal`. Raises UsageError on loopback."""
+        """Disconnect the host from the network until `heal`. Raises UsageError on loopback."""
 
     @abstractmethod
     def heal(self, host: str) -> None: ...
 
     @abstractmethod
     def carried(self) -> dict[str, Carried]:
-        """Return the bytes that each link has carried since it was created.
+        """Return {name: the bytes that the link of this name has carried since it was created}.
 
-        The links are those of the hosts that are on, of the `operator`, and of `router1`,
-        `router2`... between sites. Raises UsageError on loopback.
+        There is a link for each host that is on, for the `operator`, and, between sites, for
+        `router1`, `router2` ... Raises UsageError on loopback.
         """
 
     def console(self, host: str) -> str:
@@ -78,7 +78,7 @@ class Lab(ABC):
         return self._console_tail(self.host(host).name)
 
     def kill(self, host: str) -> None:
-        """Power the host off at once. Its peers get no packet, and its disk is kept."""
+        """Power the host off at once: no packet tells its peers. The host's disk is kept."""
         with self.changing(host) as host_state:
             self._power_off(host_state)
             host_state.process = None
@@ -86,7 +86,7 @@ class Lab(ABC):
     def boot(self, host: str) -> None:
         """Power the host on, with the same disk, address and keys.
 
-        A host that is on stays unchanged.
+        A host that is already on stays unchanged.
         """
         with self.changing(host) as host_state:
             if self.state_of(host_state) == "off":
@@ -101,7 +101,7 @@ class Lab(ABC):
         folder.remove(aside)
 
     def status(self) -> list[HostStatus]:
-        """Return one row per host."""
+        """Return one row for each host."""
         self.read_state_again()
         return [
             {
@@ -117,7 +117,7 @@ class Lab(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Write all files of the lab. This may be repeated."""
+        """Write all files of the lab. A second call does no harm."""
 
     @abstractmethod
     def ensure(self) -> None:
@@ -142,10 +142,10 @@ class Lab(ABC):
         networks: dict[str, NetworkOrder] | None = None,
         switch: int | None = None,
     ) -> None:
-        """Start hosts and networks, and record their first processes in the state.
+        """Start hosts and networks, and record their first processes in the lab's state.
 
-        If one does not start, the others are recorded too. Raises HostFailed for the first host
-        that did not start, with the end of its console.
+        If a host does not start, the others are recorded nevertheless. Then HostFailed is raised
+        for the first host that did not start. The error has the end of that host's console.
         """
         order: Order = {
             "root": str(self.root),
@@ -167,9 +167,9 @@ class Lab(ABC):
             raise HostFailed(what, where=str(self.root), next=self._console_tail(name) or None)
 
     def _end_strays(self) -> None:
-        """End first processes that are not in the state.
+        """End first processes of hosts and networks that the lab's state does not record.
 
-        The `up` that started them was killed before it saved the state.
+        They are left if an `up` was killed after it had started them and before it saved the state.
         """
         known = self._first_processes()
 
@@ -180,7 +180,7 @@ class Lab(ABC):
         processes.end_all(strays)
 
     def _console_tail(self, host: str) -> str:
-        """Return the last characters that the host's sshd has printed."""
+        """Return the last 800 characters that the host's sshd has printed, or "" if none."""
         try:
             console = folder.host_folder(self.root, host) / "console.log"
             return console.read_text(errors="replace")[-800:].strip()
@@ -188,12 +188,12 @@ class Lab(ABC):
             return ""
 
     def _first_processes(self) -> set[int]:
-        """Return the living first processes of hosts and networks."""
+        """Return the pids of the first processes of hosts and networks that are alive."""
         known = (*self.state.networks.values(), *(host.process for host in self.state.hosts))
         return {process.pid for process in known if process and processes.is_alive(process)}
 
     def read_state_again(self) -> None:
-        """Read the state from the folder, because another process may have changed it."""
+        """Read the lab's state from its folder, because another process may have changed it."""
         self.state = states.read(self.root) or self.state
 
     def host(self, name: str) -> HostState:
@@ -214,7 +214,7 @@ class Lab(ABC):
 
     @contextmanager
     def changing(self, name: str) -> Iterator[HostState]:
-        """Yield the host while no other lab command runs, and save its changes at the end."""
+        """Yield the host's state while no other lab command runs, and save the state at the end."""
         with folder.locked(self.root):
             yield self.host(name)
             states.save(self.root, self.state)

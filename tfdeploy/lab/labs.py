@@ -16,12 +16,12 @@ from tfdeploy.lab.state import LabState
 
 KINDS = ("loopback", "isolated")
 DEFAULT_NAME = "lab"
-# A bandwidth in the form that tc accepts.
+# The pattern matches a bandwidth as tc writes it, such as 100mbit.
 _RATE = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([kmgt]i?)?(bit|bps)\Z", re.IGNORECASE)
 
 
 class Shape(TypedDict):
-    """Settings that cannot change while a lab exists."""
+    """The settings that cannot change while a lab exists."""
 
     rate: str | None
     python: str
@@ -41,10 +41,7 @@ def _open_lab(root: Path, lab_state: LabState) -> LoopbackLab | IsolatedLab:
 
 
 def _check(kind: str, count: int, shape: Shape) -> None:
-    """Raise UsageError for invalid settings.
-
-    Raises Refused if this machine cannot run such a lab.
-    """
+    """Raise UsageError for invalid settings, and Refused if this machine cannot run such a lab."""
     if kind not in KINDS:
         raise UsageError(
             f"unknown kind of lab {kind!r}", where="--kind", next=f"one of: {', '.join(KINDS)}"
@@ -96,7 +93,7 @@ def _create(name: str, kind: str, count: int, shape: Shape) -> LabState:
 
 
 def _refuse_another_shape(lab_state: LabState, kind: str, count: int, shape: Shape) -> None:
-    """Raise UsageError if the existing lab has other settings than these."""
+    """Raise UsageError if the existing lab has other settings than the wanted ones."""
     existing = {
         "hosts": len(lab_state.hosts),
         "kind": lab_state.kind,
@@ -124,14 +121,17 @@ def up(
     between: str | None = None,
     rootfs: str = "/",
 ) -> Lab:
-    """Create a lab, or start the hosts of an existing lab that have died.
+    """Create a lab, or start those hosts of an existing lab that have died.
 
-    `rate`: the bandwidth of each direction of each link, also the operator's, as tc writes it
-    (100mbit). `between`: the bandwidth of the link from each of the `sites` to the others.
-    `python`: the interpreter of the training programs. `rootfs`: the folder of the file system that
-    isolated hosts boot from, with its own `python`, sshd and rsync. Raises UsageError if a lab of
-    that name has another shape, Refused (privileges, programs, ports), HostFailed (a host did not
-    start).
+    `rate`: the bandwidth of every link in each direction, as tc writes it (100mbit). The operator's
+    link has the same bandwidth.
+    `between`: the bandwidth of the link between a site and the router.
+    `python`: the interpreter of the training programs.
+    `rootfs`: the folder of the file system that isolated hosts boot from. It must contain `python`,
+    sshd and rsync.
+
+    Raises UsageError if a lab of that name exists with other settings, Refused (privileges,
+    programs, ports), HostFailed (a host did not start).
     """
     shape: Shape = {
         "rate": rate,
@@ -158,7 +158,7 @@ def up(
 
 
 def load(name: str = DEFAULT_NAME) -> Lab:
-    """Return the lab of that name. Raises UsageError if there is none."""
+    """Return the lab called `name`. Raises UsageError if there is none."""
     root = folder.lab_folder(name)
     lab_state = state.read(root)
     if lab_state is None:
@@ -172,9 +172,9 @@ def load(name: str = DEFAULT_NAME) -> Lab:
 
 
 def down(name: str = DEFAULT_NAME) -> None:
-    """Remove a lab, also one of which only processes or some files exist.
+    """Remove a lab, even if only its processes or some of its files are left.
 
-    Raises UsageError if nothing of it exists.
+    Raises UsageError if nothing of the lab is left.
     """
     root = folder.lab_folder(name)
     if state.read(root) or not (root.exists() or processes.marked(str(root))):

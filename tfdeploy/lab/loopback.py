@@ -1,9 +1,9 @@
-"""Run a lab without root: each host is an unprivileged sshd on 127.0.0.1 with its own home.
+"""Run a lab without root: each host is an unprivileged sshd on 127.0.0.1 with its own home folder.
 
-All hosts share this machine's network, processes and disk. Each host has a block of 16 ports: the
-first is its sshd's, and the next ten are its `ports:`. The host's first process holds the first
-port of the block for *UDP*. Other labs on this machine then see that the block is in use, and
-TensorFlow can still use the TCP ports.
+All hosts share this machine's network, processes and disk. Each host has a block of 16 ports. Its
+sshd listens on the first port, and the next ten are its `ports:` in the inventory. The host's first
+process holds the first port of the block for *UDP*. Other labs on this machine then see that the
+block is in use, and TensorFlow can still use the TCP ports.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tfdeploy.lab.orders import HostOrder
 from tfdeploy.lab.state import HostState
 
 ADDRESS = "127.0.0.1"
-# The blocks are below the kernel's ephemeral ports. BLOCK: ports from one block to the next. PORTS:
-# the number of a host's `ports:`.
+# The blocks are below the kernel's ephemeral ports. BLOCK: the number of ports in a block. PORTS:
+# the number of ports in a host's `ports:`.
 FIRST_PORT, LAST_PORT, BLOCK, PORTS = 20000, 32000, 16, 10
 
 
@@ -34,7 +34,7 @@ def _bind_socket(kind: socket.SocketKind, address: str, port: int) -> socket.soc
     """Return a socket that is bound to the port. Raises OSError if the port is in use."""
     held = socket.socket(socket.AF_INET, kind)
     if kind is socket.SOCK_STREAM:
-        # A port whose connections are closing counts as free.
+        # With this option, a port counts as free if only connections that are closing use it.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         held.bind((address, port))
@@ -45,9 +45,9 @@ def _bind_socket(kind: socket.SocketKind, address: str, port: int) -> socket.soc
 
 
 def reserve(port: int) -> socket.socket:
-    """Reserve the block of ports that begins at `port`, and return the socket that holds it.
+    """Reserve the block of ports that begins at `port`. Return the UDP socket that holds the block.
 
-    Raises OSError if the block or one of its ports is in use.
+    Raises OSError if another lab holds the block, or if one of its ports is in use.
     """
     held = _bind_socket(socket.SOCK_DGRAM, ADDRESS, port)
     try:
@@ -68,7 +68,7 @@ def _is_free(port: int) -> bool:
 
 
 def choose_ports(root: Path, count: int) -> list[int]:
-    """Return the first ports of `count` free blocks. Raises Refused if this machine has fewer."""
+    """Return the first ports of `count` free blocks. Raises Refused if fewer are free."""
     blocks = range(FIRST_PORT, LAST_PORT, BLOCK)
     offset = zlib.crc32(str(root).encode()) % len(blocks)
     free = filter(_is_free, (*blocks[offset:], *blocks[:offset]))
@@ -80,7 +80,7 @@ def choose_ports(root: Path, count: int) -> list[int]:
 
 
 def plan_hosts(root: Path, count: int) -> list[HostState]:
-    """Return `count` hosts with the ports that they will use. Raises Refused."""
+    """Return `count` new hosts, each with a free block of ports. Raises Refused."""
     return [
         HostState(f"n{number}", ADDRESS, port, ports=(port + 1, port + PORTS))
         for number, port in enumerate(choose_ports(root, count), start=1)
@@ -150,7 +150,7 @@ class LoopbackLab(Lab):
         return self.folder_of(host) / "home"
 
     def _environment(self, host: HostState) -> dict[str, str]:
-        """Return the environment of the host's programs."""
+        """Return the environment variables of the programs that the host's sshd starts."""
         return {
             "HOME": str(self._home(host)),
             "PATH": sshd.login_path(),
@@ -169,9 +169,9 @@ class LoopbackLab(Lab):
         )
 
     def _is_up(self, host: HostState) -> bool:
-        """True if the host's sshd runs. `_start` has waited until sshd listens.
+        """True if the host's sshd runs. It then also listens, because `_start` has waited for that.
 
-        This opens no connection, because sshd penalises connections without a login.
+        This function does not connect to sshd, because sshd penalises connections without a login.
         """
         if host.process is None or not processes.is_alive(host.process):
             return False
@@ -181,8 +181,8 @@ class LoopbackLab(Lab):
     def _end(self, hosts: list[HostState]) -> None:
         """End all processes of these hosts.
 
-        They have a host's mark, or descend from a first process. The first processes end last,
-        because they reap the others.
+        A process of a host has the host's mark in its environment, or descends from the host's
+        first process. The first processes end last, because they reap the others.
         """
         first = {
             host.process.pid for host in hosts if host.process and processes.is_alive(host.process)
@@ -207,7 +207,7 @@ class LoopbackLab(Lab):
             )
 
     def _reserve_ports(self, host: HostState, held: ExitStack) -> int:
-        """Reserve the host's block of ports. Return the descriptor that holds it."""
+        """Reserve the host's block of ports. Return the descriptor that holds the block."""
         try:
             return held.enter_context(reserve(host.port)).fileno()
         except OSError as error:

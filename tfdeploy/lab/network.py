@@ -1,8 +1,9 @@
 """Build the network of an isolated lab.
 
-The network has a bridge for each site, in a namespace of its own. A veth connects each host and the
-operator to a bridge, and a router connects the sites. Links have a limited bandwidth. This module
-makes lines for `ip` and `tc`, and runs them. All names exist only inside the lab's namespaces.
+Each site has a bridge. All bridges are in one network namespace, the switch. A veth pair connects
+each host and the operator to a bridge, and a router connects the sites. Links have a limited
+bandwidth. This module makes lines for `ip` and `tc`, and runs them. All interface names exist only
+inside the lab's namespaces.
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ from tfdeploy.lab.orders import Plug
 from tfdeploy.lab.syscalls import NEWNS, PRIVATE, RECURSIVE, mount, unshare
 
 INTERFACE = "eth0"
-OPERATOR, ROUTER = 254, 253  # last numbers of their addresses
+OPERATOR, ROUTER = 254, 253  # last numbers of the IP addresses of the operator and of the routers
 MOST_HOSTS = 250
-MANY_HOSTS = 16  # with more hosts, neighbour entries are permanent
+MANY_HOSTS = 16  # with more hosts, ARP entries are permanent
 COMMAND_S = 30.0  # seconds: time-out of one command
 
 
 class Carried(TypedDict):
     """The bytes that one link has carried, including headers."""
 
-    to_bytes: int  # towards the host
+    to_bytes: int  # bytes towards the host
     from_bytes: int
 
 
 def subnet(root: Path, site: int = 0) -> str:
-    """Return the first three numbers of a site's 10.x.y.0/24.
+    """Return the first three numbers of the subnet 10.x.y.0/24 of a site.
 
-    Two labs may have the same subnet, because they share no namespace.
+    Two labs may have the same subnet, because they share no network namespace.
     """
     digest = hashlib.sha256(str(root).encode()).digest()
     return f"10.{64 + digest[0] % 128}.{(digest[1] + site) % 256}"
@@ -51,7 +52,7 @@ def inside(pid: int, argv: Sequence[str]) -> list[str]:
 
 
 def _run_batch(argv: Sequence[str], lines: Iterable[str]) -> None:
-    """Run a command with the lines on its standard input. Raises OSError with what it printed."""
+    """Run a command with these lines as its input. Raises OSError with the command's message."""
     text = "".join(f"{line}\n" for line in lines)
     if not text:
         return
@@ -63,29 +64,29 @@ def _run_batch(argv: Sequence[str], lines: Iterable[str]) -> None:
 
 
 def ip(lines: Iterable[str]) -> None:
-    """Run lines of an `ip` batch in the namespace of this process."""
+    """Run the lines with `ip -batch` in the network namespace of this process."""
     _run_batch(["ip", "-batch", "-"], lines)
 
 
 def tc(lines: Iterable[str]) -> None:
-    """Run lines of a `tc` batch in the namespace of this process."""
+    """Run the lines with `tc -batch` in the network namespace of this process."""
     _run_batch(["tc", "-batch", "-"], lines)
 
 
 def rate_limit_lines(card: str, rate: str | None) -> list[str]:
-    """Return the tc lines that limit the rate of an interface."""
+    """Return the `tc` lines that limit the rate of an interface. None: there is no limit."""
     return [f"qdisc add dev {card} root tbf rate {rate} burst 256kb latency 100ms"] if rate else []
 
 
 def interface_lines(address: str, interface: str = INTERFACE) -> list[str]:
-    """Return the ip lines that bring up loopback, and the interface with this address."""
+    """Return the `ip` lines that bring up loopback, and `interface` with the address."""
     return ["link set lo up", f"addr add {address}/24 dev {interface}", f"link set {interface} up"]
 
 
 def route_lines(root: Path, site: int, sites: int) -> list[str]:
-    """Return the ip lines for the routes from a site to all others.
+    """Return the `ip` lines for the routes from a site to all others.
 
-    No route leads out of the lab.
+    There is no route out of the lab.
     """
     others = [other for other in range(sites) if other != site]
     return [
@@ -95,9 +96,9 @@ def route_lines(root: Path, site: int, sites: int) -> list[str]:
 
 
 def forward() -> None:
-    """Let the namespace of this process forward packets.
+    """Let the network namespace of this process forward packets.
 
-    It mounts its own /proc, because /proc/sys is read-only in a container.
+    /proc is mounted anew, because /proc/sys is read-only in a container.
     """
     unshare(NEWNS)
     mount("none", "/", flags=RECURSIVE | PRIVATE)
@@ -106,10 +107,10 @@ def forward() -> None:
 
 
 def neighbour_lines(root: str, addresses: dict[str, str]) -> list[str]:
-    """Return the ip lines for permanent neighbour entries; [] for at most MANY_HOSTS addresses.
+    """Return the `ip` lines for permanent ARP entries; [] for at most MANY_HOSTS addresses.
 
-    `addresses`: {name: address}. Learned entries of all labs fill one table of the kernel. The
-    4,032 pairs of 64 hosts are four times its size.
+    `addresses`: {name: address}. ARP entries that are not permanent fill one table of the kernel,
+    which all labs share. The 4,032 pairs of 64 hosts are four times the size of that table.
     """
     if len(addresses) <= MANY_HOSTS:
         return []
@@ -120,7 +121,7 @@ def neighbour_lines(root: str, addresses: dict[str, str]) -> list[str]:
 
 
 def bridge_lines(sites: int) -> list[str]:
-    """Return the ip lines that create the bridge of each site."""
+    """Return the `ip` lines that create the bridge of each site."""
     names = [bridge(site) for site in range(sites)]
     return [
         line
@@ -130,16 +131,16 @@ def bridge_lines(sites: int) -> list[str]:
 
 
 def mac_address(root: str, name: str) -> str:
-    """Return the host's MAC address, which is the same after each boot.
+    """Return the host's MAC address, which does not change at a reboot of the host.
 
-    So the ARP entries of its neighbours stay valid.
+    Its neighbours' ARP entries therefore stay valid.
     """
     digest = hashlib.sha256(f"{root}/{name}".encode()).digest()
     return ":".join(f"{byte:02x}" for byte in (0x02, *digest[:5]))
 
 
 def attach(switch: int, root: str, plugs: Sequence[tuple[int, Plug]]) -> None:
-    """Create a veth for each plug, from the process with this pid to a bridge of the switch."""
+    """Create a link for each (pid, plug), from that process's namespace to the switch."""
     lines = []
     for pid, plug in plugs:
         name, address = plug["name"], mac_address(root, plug["name"])
@@ -156,7 +157,7 @@ def attach(switch: int, root: str, plugs: Sequence[tuple[int, Plug]]) -> None:
 
 
 def carried(switch: int) -> dict[str, Carried]:
-    """Return the bytes of each link by name, as the kernel counts them at the switch.
+    """Return {name of the link: its bytes}, as the kernel counts them at the switch.
 
     Raises OSError.
     """
@@ -172,12 +173,12 @@ def carried(switch: int) -> dict[str, Carried]:
 
 
 def set_link(switch: int, name: str, *, up: bool) -> None:
-    """Set a host's link up or down at the switch."""
+    """Set the link of the host `name` up or down, at its end in the switch."""
     _run_batch(inside(switch, ["ip", "-batch", "-"]), [f"link set {name} {'up' if up else 'down'}"])
 
 
 def detach(switch: int, name: str) -> None:
-    """Delete the host's link, if it has one, so that a killed host sends nothing to its peers."""
+    """Delete the host's link, if there is one, so that a killed host sends nothing to its peers."""
     subprocess.run(
         inside(switch, ["ip", "link", "del", name]),
         capture_output=True,

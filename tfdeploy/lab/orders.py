@@ -1,4 +1,4 @@
-"""Define the JSON between a lab and `boot`, the process that starts its hosts."""
+"""Define the JSON that a lab exchanges with `boot.py`, the program that starts its hosts."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from typing import TypedDict
 class Plug(TypedDict):
     """One link between a namespace and the switch.
 
-    `interface`: its end in the namespace of the host, operator or router. `name`: its other end, on
-    a bridge of the switch.
+    `interface`: the name of the link's end in the namespace of a host, the operator or the router.
+    `name`: the name of the link's other end, which is on a bridge of the switch.
     """
 
     name: str
     interface: str
     bridge: str
-    rate: str | None  # bandwidth from the switch, as tc writes it; None: no limit
+    rate: str | None  # bandwidth of traffic from the switch, as tc writes it; None: no limit
     up: bool
 
 
 class NetworkOrder(TypedDict, total=False):
-    """A namespace without a host: the switch, the operator's network, or the router."""
+    """An order for a network namespace without a host: the switch, the operator or the router."""
 
     bridges: list[str]  # lines of an `ip` batch that run before the links exist
     plugs: list[Plug]
     ip: list[str]  # lines of an `ip` batch that run once the links exist
     tc: list[str]
-    forwards: bool  # forward packets from one link to another
+    forwards: bool  # True to forward packets from one link to another
 
 
 class DiskOrder(TypedDict):
-    """A host's own root over `rootfs`. Paths are those of this machine."""
+    """A root file system of a host's own, over `rootfs`. Paths are those of this machine."""
 
     rootfs: str
     folder: str
     user: str
     uid: int
     shell: str
-    hosts_file: str  # lines of /etc/hosts that name the hosts
+    hosts_file: str  # lines of /etc/hosts that name all hosts
     read_only: list[str]
     shared: str | None
     files: dict[str, str]  # {path on the host: path on this machine}
@@ -49,7 +49,7 @@ class HostOrder(TypedDict):
     console: str
     pid_file: str
     sshd: list[str]
-    reserved: int | None  # loopback: the file descriptor that holds the host's block of ports
+    reserved: int | None  # loopback labs: the file descriptor that holds the host's block of ports
     ip: list[str]  # lines of an `ip` batch
     tc: list[str]
     plugs: list[Plug]
@@ -58,15 +58,15 @@ class HostOrder(TypedDict):
 class Order(TypedDict):
     root: str
     networks: dict[str, NetworkOrder]
-    switch: int | None  # pid of the switch, if it runs already
+    switch: int | None  # pid of the switch; None: it does not run yet
     hosts: list[HostOrder]
 
 
 class Outcome(TypedDict):
-    pids: dict[str, int]  # name of a network or host -> its first process
-    errors: dict[str, str]  # name -> why it did not start
+    pids: dict[str, int]  # {name of a network or host: pid of its first process}
+    errors: dict[str, str]  # {name of a network or host: why it did not start}
 
 
 def reserved_descriptors(hosts: list[HostOrder]) -> list[int]:
-    """Return the file descriptors that the hosts inherit, at most one for each host."""
+    """Return the file descriptors with which the hosts hold their blocks of ports."""
     return [host["reserved"] for host in hosts if host["reserved"] is not None]

@@ -1,6 +1,7 @@
-"""Identify the processes of a lab by identity and by mark, never by name, and end them.
+"""Find the processes of a lab by pid and start time or by their mark, never by name, and end them.
 
-The mark is TFDEPLOY_LAB in the environment: the lab's root folder, or <root>/<host>.
+The mark is the variable TFDEPLOY_LAB in a process's environment. Its value is the lab's root
+folder, or <root>/<host>.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ END_TIMEOUT_S = 20.0  # most seconds until all processes have ended
 
 
 def identify(pid: int) -> Identity | None:
-    """Return the identity of the process with that pid, or None if it has ended.
+    """Return the identity of the process with that pid, or None if the process has ended.
 
-    A zombie has ended.
+    A zombie counts as ended.
     """
     identity = processes.identity(pid)
     return identity if is_alive(identity) else None
@@ -36,7 +37,7 @@ def is_alive(process: Identity | None) -> bool:
 def marked(root: str, *, below: bool = True) -> set[int]:
     """Return the pids of the living processes with the mark `root`.
 
-    `below`: True to include the marks that begin with `root`/.
+    `below`: True to include processes whose mark begins with `root`/.
     """
     living = [pid for pid, one in processes.all_processes().items() if one.alive]
     marks = {pid: processes.environment(pid).get(MARK, "") for pid in living}
@@ -45,14 +46,14 @@ def marked(root: str, *, below: bool = True) -> set[int]:
 
 
 def with_descendants(pids: Iterable[int]) -> set[int]:
-    """Return those of these processes and of their descendants that are alive."""
+    """Return the pids of those processes and descendants of them that are alive."""
     table = processes.all_processes()
     living = {pid for pid in pids if pid in table and table[pid].alive}
     return living | processes.descendants(living, table)
 
 
 def own_ancestry() -> set[int]:
-    """Return the pids of this process and its ancestors."""
+    """Return the pids of this process and of its ancestors."""
     line, current = set[int](), processes.entry(os.getpid())
     while current is not None and current.pid not in line:
         line.add(current.pid)
@@ -61,14 +62,14 @@ def own_ancestry() -> set[int]:
 
 
 def send_kill(pid: int) -> None:
-    """Send SIGKILL to the process, but not to another process that gets the same pid meanwhile."""
+    """Send SIGKILL to the process, but never to a later process with the same pid."""
     who = processes.identity(pid)
     if who is not None:
         processes.send(who, signal.SIGKILL)
 
 
 def end_all(find: Callable[[], set[int]]) -> None:
-    """Kill the processes that `find` returns, until it returns none.
+    """Kill the processes that `find` returns, again and again until `find` returns none.
 
     Raises SurvivorsLeft after END_TIMEOUT_S seconds.
     """
@@ -84,9 +85,10 @@ def end_all(find: Callable[[], set[int]]) -> None:
 
 
 def _describe(pid: int) -> str:
-    """Return a hint why a process does not end.
+    """Return a text that shows why a process does not end.
 
-    For example "24691 (D, in zap_pid_ns_processes, above 24702 24705)".
+    For example "24691 (D, in zap_pid_ns_processes, above 24702 24705)", where 24702 and 24705 are
+    descendants.
     """
     process = processes.entry(pid)
     try:

@@ -1,4 +1,4 @@
-"""Find the sshd program, and write one host's configuration. Starts nothing."""
+"""Find the sshd program, and write one host's configuration. This module starts no process."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ STANDARD_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
 def program(name: str, package: str) -> str:
-    """Return the path of a program, which may also be outside PATH (sbin).
+    """Return the path of a program, which is also searched in the system's folders (such as sbin).
 
-    Raises Refused, which names the package that has the program.
+    Raises Refused, which names the package that contains the program.
     """
     path = shutil.which(name) or shutil.which(name, path=STANDARD_PATH)
     if path is None:
@@ -27,7 +27,7 @@ def program(name: str, package: str) -> str:
 
 
 def command(config_file: Path) -> list[str]:
-    """Return the command that runs an sshd in the foreground. Raises Refused."""
+    """Return the command that runs sshd in the foreground. Raises Refused if there is no sshd."""
     return [program("sshd", "openssh-server"), "-D", "-e", "-f", str(config_file)]
 
 
@@ -50,10 +50,10 @@ def config(
     pid_file: Path,
     env: dict[str, str],
 ) -> str:
-    """Return the whole sshd_config.
+    """Return the whole text of an sshd_config.
 
-    MaxStartups, MaxSessions and PerSourcePenalties keep sshd's defaults. So a lab locks an operator
-    out whenever a real host would.
+    MaxStartups, MaxSessions and PerSourcePenalties keep sshd's defaults. A lab therefore refuses an
+    operator whenever a real host would.
     """
     lines = [
         f"ListenAddress {address}",
@@ -74,17 +74,17 @@ def config(
 
 
 def make_privilege_folder() -> None:
-    """Create /run/sshd, which an sshd that root starts needs.
+    """Create /run/sshd, which sshd needs if root starts it.
 
-    Without this, only the distribution's service of sshd creates the folder. Other users cannot
-    create it, and their sshd does not need it.
+    Otherwise only the distribution's sshd service creates this folder. Other users can neither
+    create the folder nor need it.
     """
     with suppress(PermissionError):
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
 
 
 def read_pid(pid_file: Path) -> int | None:
-    """Return the pid that sshd wrote when it began to listen.
+    """Return the pid in the file that sshd writes when it begins to listen.
 
     None: sshd does not listen yet, or has ended normally.
     """

@@ -1,4 +1,4 @@
-"""Run `tfdeploy.lab.boot` in its own process with an order, and read its answer."""
+"""Run `tfdeploy.lab.boot` in a process of its own, send it an order, and read the outcome."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ START_S = 120.0  # most seconds until all hosts have started
 
 
 def carry_out(order: Order) -> Outcome:
-    """Start the hosts and networks of the order. Raises HostFailed."""
+    """Start the hosts and networks of the order. Raises HostFailed if `boot` fails."""
     done = subprocess.run(
         own_command([], "tfdeploy.lab.boot"),
         input=json.dumps(order).encode(),
         capture_output=True,
-        # The hosts get nothing else of the caller's environment, such as an SSH agent or a proxy.
+        # The hosts inherit no other variable of the caller, such as the address of an SSH agent or
+        # a proxy.
         env={"PATH": STANDARD_PATH, MARK: order["root"], "LC_ALL": "C.UTF-8"},
         cwd="/",
         pass_fds=reserved_descriptors(order["hosts"]),

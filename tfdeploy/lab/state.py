@@ -1,4 +1,4 @@
-"""Store the state of a lab in its folder: one JSON file, replaced as a whole."""
+"""Store the state of a lab in its folder: in one JSON file, which is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class HostState:
     port: int
     ports: tuple[int, int] | None = None
     process: Identity | None = None  # the first process of the host; None: the host is off
-    cut: bool = False  # True while the host is off the network
-    site: int = 0  # number of the site, from 0
+    cut: bool = False  # True while the host is disconnected from the network
+    site: int = 0  # number of the host's site, from 0
 
 
 @dataclass
@@ -38,9 +38,9 @@ class LabState:
     shared_workdir: bool
     gpus: str | int | None
     sites: int
-    between: str | None  # bandwidth from one site to another
-    rootfs: str  # isolated: the file system that hosts boot from
-    # Isolated labs: the processes that hold the networks' namespaces.
+    between: str | None  # bandwidth between a site and the router; None: no limit
+    rootfs: str  # isolated labs: the folder of the file system that hosts boot from
+    # Isolated labs: {name of a network: the process that holds its namespace}.
     networks: dict[str, Identity] = field(default_factory=dict)
 
 
@@ -50,7 +50,7 @@ def save(root: Path, state: LabState) -> None:
 
 
 def read(root: Path) -> LabState | None:
-    """Return the state, or None if there is none or another version of tfdeploy wrote it."""
+    """Return the lab's state. None: there is none, or another version of tfdeploy wrote it."""
     try:
         return msgspec.json.decode((root / FILE).read_bytes(), type=LabState)
     except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):

@@ -1,6 +1,6 @@
 """Call Linux's unshare, mount and pivot_root through libc.
 
-Python's library has no mount and no pivot_root, and has os.unshare only from 3.12 on.
+Python's standard library has neither mount nor pivot_root, and os.unshare only since 3.12.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _raise_if_failed(result: int, what: str) -> None:
 
 
 def unshare(flags: int) -> None:
-    """Move this process into new namespaces. `flags`: NEWNS, NEWUTS, ... Raises OSError."""
+    """Move this process into new namespaces. `flags`: NEWNS | NEWUTS | ... Raises OSError."""
     _raise_if_failed(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 

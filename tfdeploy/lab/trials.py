@@ -1,10 +1,10 @@
 """Try the kernel features that isolated hosts need: `python -m tfdeploy.lab.trials FOLDER`.
 
-Each trial performs the operation in a forked child. Capabilities and the user id are not
-checked: a seccomp filter may refuse what a capability allows, and AppArmor may restrict user
-namespaces. Mounts, links and tables that a child makes vanish with the child's namespaces.
+Each trial uses one feature in a forked child. It is not enough to check capabilities and the user
+id: a seccomp filter may refuse what a capability allows, and AppArmor may restrict user namespaces.
+Mounts, links and tables that a child makes vanish with the child's namespaces.
 
-Standard output is one JSON object: {name of the trial: why it failed, "" for a success}.
+Standard output is one JSON object: {name of the trial: why it failed, or "" if it succeeded}.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from tfdeploy.lab.syscalls import (
     unshare,
 )
 
-Trial = Callable[[Path], None]  # gets the path of its scratch folder
+Trial = Callable[[Path], None]  # the parameter is the trial's scratch folder
 
 TRIAL_TIMEOUT_S = 5
-OTHER_UID = 10001  # any user id that is not ours
+OTHER_UID = 10001  # any user id that is not the id of this process
 
 
 def _unshare_mounts(other_namespaces: int = 0) -> None:
@@ -61,7 +61,7 @@ def try_names(scratch: Path) -> None:
 
 
 def try_mounts(scratch: Path) -> None:
-    """Mount all that a host mounts besides its root and /proc, and switch to a new root."""
+    """Make all mounts of a host except its root and /proc, and switch to a new root."""
     _unshare_mounts(NEWNET)
     mount("tmpfs", str(scratch), "tmpfs")
     for name in ("bound", "pts", "sys"):
@@ -73,7 +73,7 @@ def try_mounts(scratch: Path) -> None:
 
 
 def try_processes(scratch: Path) -> None:
-    """Make a process namespace with a /proc of its own."""
+    """Make a PID namespace that has a /proc of its own."""
     _unshare_mounts(NEWPID)
     in_namespace = start(lambda folder: mount("proc", str(folder), "proc"), scratch / "proc")
     if reason := in_namespace.read_reason():
@@ -98,7 +98,7 @@ def try_links(scratch: Path) -> None:
 
 
 def try_accounts(scratch: Path) -> None:
-    """Give a folder to another user, and continue as that user."""
+    """Give a folder to another user, and become that user."""
     os.chown(scratch, OTHER_UID, OTHER_UID)
     os.setgroups([])
     os.setgid(OTHER_UID)
@@ -118,13 +118,13 @@ TRIALS: dict[str, Trial] = {
 
 @dataclass(frozen=True)
 class Attempt:
-    """One trial that runs in a forked child."""
+    """A forked child that runs one trial."""
 
     pid: int
     answer_fd: int
 
     def read_reason(self) -> str:
-        """Return why the trial failed, or "" if it succeeded. Waits for the child."""
+        """Wait for the child. Return why the trial failed, or "" if it succeeded."""
         with os.fdopen(self.answer_fd, errors="replace") as answer:
             reason = answer.read()
         code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
@@ -134,7 +134,7 @@ class Attempt:
 
 
 def start(trial: Trial, scratch: Path) -> Attempt:
-    """Fork a child that runs `trial`. `scratch`: a new folder for the trial."""
+    """Fork a child that runs `trial`. `scratch`: where the trial's folder is created."""
     answer_fd, write_fd = os.pipe()
     scratch.mkdir()
     pid = os.fork()
@@ -145,7 +145,7 @@ def start(trial: Trial, scratch: Path) -> Attempt:
 
 
 def _report_and_exit(trial: Trial, scratch: Path, write_fd: int) -> NoReturn:
-    """Run one trial in this child, and write the reason if it fails."""
+    """Run one trial in this child process. If the trial fails, write the reason to `write_fd`."""
     reason, code = "", 1
     try:
         die_with_parent(os.getppid())
@@ -155,7 +155,7 @@ def _report_and_exit(trial: Trial, scratch: Path, write_fd: int) -> NoReturn:
     except Refused as error:
         reason = error.what
     except OSError as error:
-        # Without the random name of `scratch`, equal failures have equal reasons.
+        # Each trial has another `scratch`. Without that path, equal failures have equal texts.
         reason = (error.strerror or str(error)).replace(str(scratch), "a folder")
     finally:
         os.write(write_fd, reason.encode(errors="replace"))
@@ -163,11 +163,11 @@ def _report_and_exit(trial: Trial, scratch: Path, write_fd: int) -> NoReturn:
 
 
 def run_all(trials: dict[str, Trial], folder: str) -> dict[str, str]:
-    """Run the trials at once, and return {name: why it failed, or ""}.
+    """Run all trials at the same time, and return {name: why it failed, or ""}.
 
-    `folder`: where the scratch folders are created.
+    `folder`: the folder in which the scratch folders are created.
     """
-    # If this process is killed, `lab down` removes folders with this prefix.
+    # `lab down` removes folders with this prefix if this process is killed before it does so.
     prefix = f"{ASIDE}{os.getpid()}-"
     with tempfile.TemporaryDirectory(prefix=prefix, dir=folder) as scratch:
         started = [start(trial, Path(scratch, str(n))) for n, trial in enumerate(trials.values())]

@@ -1,1 +1,1 @@
-"""Check who can change files of this machine, and build the command that starts tfdeploy itself."""
+"""Check who can change files of this machine, and build commands that start tfdeploy itself."""

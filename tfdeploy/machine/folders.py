@@ -10,8 +10,8 @@ from collections.abc import Mapping
 def home_folder(environ: Mapping[str, str]) -> str | None:
     """Return the absolute path of this user's home folder, or None if there is none.
 
-    $HOME comes first, then the password database: services and `env -i` have no HOME. A relative
-    HOME is ignored, because it would depend on the current folder.
+    $HOME is used if it is an absolute path, and otherwise the password database. Services and `env
+    -i` have no HOME. A relative HOME would depend on the current folder.
     """
     home = environ.get("HOME", "")
     if not os.path.isabs(home):

@@ -1,4 +1,4 @@
-"""Build the command that starts a module of tfdeploy in a new process, with this interpreter."""
+"""Build the command that runs a module of tfdeploy in a new process, with this interpreter."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import tfdeploy
 def own_command(words: Sequence[str], module: str = "tfdeploy") -> list[str]:
     """Return the command that runs `module` of this tfdeploy with the arguments `words`.
 
-    The new process has the sys.path of this process without the current folder. `python -m` would
-    add the current folder and import any `queue.py` in it. -I makes Python ignore the current
-    folder and PYTHONPATH, where an empty entry also means the current folder.
+    The new process has the sys.path of this process without the current folder. `python -m` is not
+    used, because it would add the current folder and import a `queue.py` in it. With -I, Python
+    ignores the current folder and PYTHONPATH, in which an empty entry also means the current
+    folder.
     """
     package_parent = str(Path(tfdeploy.__file__).resolve().parents[1])
-    # The package is imported first, because an earlier folder of sys.path may contain another
-    # tfdeploy.
+    # Another tfdeploy may be in an earlier folder of sys.path. So this one is imported before
+    # sys.path is set.
     program = (
         f"import runpy, sys; sys.path.insert(0, {package_parent!r}); import tfdeploy; "
         f"sys.path[:] = {_absolute_sys_path()!r}; "

@@ -1,4 +1,4 @@
-"""Check whether another user of this machine can change files that decide what runs as us."""
+"""Check whether another user can change files that decide what this user runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _ACL = "system.posix_acl_access"
 class Exposure(NamedTuple):
     """A file, folder or link (`place`) that another user can change.
 
-    `what`: a sentence about `place`: its owner, or who may write to it. `fix`: the command that
-    ends the exposure. `is_foreign`: True if `place` belongs to another user.
+    `what`: a sentence that names the owner of `place`, or who may write to it.
+    `fix`: the command that ends the exposure.
+    `is_foreign`: True if `place` belongs to another user.
     """
 
     place: str
@@ -32,9 +33,9 @@ class Exposure(NamedTuple):
 def find_exposure(path: Path) -> Exposure | None:
     """Return the first folder, link or file on the absolute path that another user can change.
 
-    None: there is no exposure, or the path does not exist. Links are followed and checked
-    themselves. Trusted users are this user, root and, under sudo, the user who called sudo, as in
-    git.
+    None: no other user can change any of them, or the path does not exist. Both a link and the path
+    that it leads to are checked. This user, root and, under sudo, the user who called sudo are
+    trusted, as in git.
     """
     trusted = _trusted_users()
     with contextlib.suppress(OSError):
@@ -48,7 +49,8 @@ def find_exposure(path: Path) -> Exposure | None:
 def find_folder_exposure(folder: Path) -> Exposure | None:
     """Return the exposure of a private folder, of its path, or of a folder directly in it, or None.
 
-    In a private folder no other user may even add a file. The sticky bit does not prevent that.
+    Other users must not even be able to add a file to a private folder, which the sticky bit would
+    not prevent.
     """
     exposure = find_exposure(folder)
     if exposure is not None:
@@ -67,7 +69,7 @@ def find_folder_exposure(folder: Path) -> Exposure | None:
 
 
 def is_writable_by_others(folder: Path) -> bool:
-    """True if another user may add files to the folder. False if the folder cannot be read."""
+    """True if another user may add files to the folder. False also if the folder cannot be read."""
     try:
         about = folder.stat()
     except OSError:
@@ -76,7 +78,7 @@ def is_writable_by_others(folder: Path) -> bool:
 
 
 def _trusted_users() -> tuple[int, ...]:
-    """Return the ids of the users who may change our files.
+    """Return the ids of the users who may change the files of this user.
 
     They are this user, root and, under sudo, the user who called sudo.
     """
@@ -85,7 +87,7 @@ def _trusted_users() -> tuple[int, ...]:
 
 
 def _exposure(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Exposure | None:
-    """Return the exposure of one folder, link or file on a path, or None."""
+    """Return how another user can change `place` (a folder, link or file on a path), or None."""
     exposure = _foreign(place, about, trusted)
     if exposure is not None or stat.S_ISLNK(about.st_mode):
         return exposure
@@ -95,10 +97,11 @@ def _exposure(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Ex
 
 
 def _foreign(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Exposure | None:
-    """Return the exposure of `place` if its owner is not trusted, else None."""
+    """Return an Exposure if the owner of `place` is not trusted, else None."""
     if about.st_uid in trusted:
         return None
-    from tfdeploy.agent.ownership import is_of_the_container  # rarely needed, and slow to import
+    # Imported only here, because this module is rarely needed and slow to import.
+    from tfdeploy.agent.ownership import is_of_the_container
 
     if stat.S_ISDIR(about.st_mode) and is_of_the_container(about.st_uid):
         return None
@@ -113,7 +116,7 @@ def _foreign(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Exp
 
 
 def _writable(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Exposure | None:
-    """Return the exposure of `place` if its mode lets other users write to it, else None."""
+    """Return an Exposure if the mode of `place` lets other users write to it, else None."""
     if not about.st_mode & OTHERS_WRITE:
         return None
     bits = ""
@@ -138,7 +141,7 @@ def _is_private(gid: int, trusted: tuple[int, ...]) -> bool:
     """True if the group is the private group of a trusted user.
 
     A private group has the user's name and no other member. In a container a group may have no
-    name. It then counts as the group of the user with the same number.
+    name. A group without a name counts as the group of the user with the same number.
     """
     import grp  # rarely needed, and slow to import
 
@@ -159,9 +162,9 @@ def _is_private(gid: int, trusted: tuple[int, ...]) -> bool:
 
 
 def _has_acl(place: str) -> bool:
-    """True if an access control list grants rights to further users.
+    """True if the file has an access control list, which may grant rights to further users.
 
-    Such rights appear in the group bits of the mode.
+    In the mode, such rights show up as rights of the group.
     """
     try:
         return bool(os.getxattr(place, _ACL))
@@ -170,9 +173,9 @@ def _has_acl(place: str) -> bool:
 
 
 def _name(entry_of: Callable[[int], Sequence[Any]], number: int) -> str:
-    """Return the name of a user or group, or its number if it has no entry.
+    """Return the name of a user or group. If there is no entry for the number, return the number.
 
-    `entry_of`: pwd.getpwuid or grp.getgrgid. The name is the first field of the entry.
+    `entry_of`: pwd.getpwuid or grp.getgrgid, whose entries begin with the name.
     """
     try:
         return str(entry_of(number)[0])

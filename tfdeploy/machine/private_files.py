@@ -14,13 +14,13 @@ def make_private_folder(folder: Path) -> None:
         return
     make_private_folder(folder.parent)
     folder.mkdir(mode=0o700, exist_ok=True)
-    # Another user may have created the folder after the call of is_dir().
+    # Another user may have created the folder since the call of is_dir().
     if folder.lstat().st_uid != os.geteuid():
         raise PermissionError(errno.EPERM, "another user has made it", str(folder))
 
 
 def write_private_file(path: Path, text: str) -> None:
-    """Replace the file atomically by one with this text and mode 0600. Raises OSError."""
+    """Write a file of mode 0600 with this text. It replaces `path` atomically. Raises OSError."""
     temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}.{time.monotonic_ns()}")
     try:
         with os.fdopen(
