@@ -1,9 +1,10 @@
-"""Compare the CPU time to start serve, minder and supervise with another checkout of tfdeploy.
+"""Compare the CPU time that the agent's processes (serve, minder, supervise) take to start in this
+checkout and in another one.
 
     python benchmarks/agent_starts.py --against ../before --pairs 300
 
-The two checkouts are started in pairs, in random order. The time is the user and system time of the
-process and of the process that starts it. Waiting time does not count.
+Each pair starts the agents of both checkouts, in random order. The time is the user and system time
+of the process and of the process that starts it. Waiting time does not count.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class Checkout:
         self.serve()
 
     def serve(self) -> float:
-        """Run `serve` until it has sent its greeting and its input has ended. Return its CPU time
-        in ms."""
+        """Start `serve`, wait for its greeting and close its input. Return the CPU time of the
+        process in ms."""
         command = [
             sys.executable,
             "-S",
@@ -88,11 +89,13 @@ class Checkout:
         return spent(process)
 
     def minder(self) -> float:
-        """Start a minder for the ended run. Return its CPU time in ms."""
+        """Start a minder, which watches a run on its host, for a run that has ended. Return its CPU
+        time in ms."""
         return self._start("minder", str(self.host_dir))
 
     def supervise(self) -> float:
-        """Start a supervisor for the ended run. Return its CPU time in ms."""
+        """Start a supervisor, the parent process of a task, for a run that has ended. Return its
+        CPU time in ms."""
         return self._start("supervise", str(self.host_dir), "worker:0", "1")
 
     def _start(self, *args: str) -> float:

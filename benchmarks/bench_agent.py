@@ -1,9 +1,9 @@
 """Measure what the agent costs on a host.
 
 It measures the memory and CPU of an idle supervisor and an idle minder, the CPU of the sampler
-while a program prints metrics, and the rate at which output is drained into the log. In the same
-rounds, the drain is compared with `cat >file` of the same bytes through a pipe. Memory is PSS:
-pages that several processes share are divided among them.
+while a program prints metrics, and the rate at which a program's output is written to the log. In
+the same rounds, `cat >file` reads the same bytes from a pipe, for comparison. Memory is PSS: pages
+that several processes share are divided among them.
 """
 
 from __future__ import annotations

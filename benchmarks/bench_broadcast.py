@@ -74,7 +74,7 @@ class Round:
     seconds: float
     meter: Meter
     spent: Spent
-    complete_s: float  # until the last living host had its last file in place
+    complete_s: float  # seconds until the last living host had its last file in place
     began: float = 0.0  # UTC seconds
 
 
@@ -122,15 +122,15 @@ def a_case(
 
 
 def renew(case: Case, of_bytes: int | None = None) -> None:
-    """Write new content to the same files. `of_bytes`: the total size; None: the size of the
-    case."""
+    """Write new content to the files of the data set. `of_bytes`: the total size; None: the size
+    that the case states."""
     size = (of_bytes or case.megabytes * MB) // FILES
     for number in range(FILES):
         (case.source / f"shard-{number:05}").write_bytes(os.urandom(size))
 
 
 def ours(case: Case, *, may_fail: bool = False, lost: str | None = None) -> Round:
-    """Sync with tfdeploy and return the cost. `lost`: a host whose copy is not checked."""
+    """Sync with tfdeploy, check the copies on all hosts but `lost`, and return the cost."""
     renew(case)
     began = time.time()
     with metered(case.place.lab) as meter:
@@ -314,7 +314,8 @@ def two_sites(case: Case, rounds: int) -> None:
 
 
 def calm(case: Case, rounds: int) -> None:
-    """Measure the time from the first piece on, because a simulator has no start-up."""
+    """Measure also the time from the first piece on, which is comparable with a simulator, because
+    a simulator has no start-up."""
     begins: list[float] = []
 
     def watched() -> Round:
@@ -334,7 +335,8 @@ def calm(case: Case, rounds: int) -> None:
 
 @contextmanager
 def beginning(case: Case, begins: list[float]) -> Iterator[None]:
-    """Append the UTC time at which any host had received half a piece. This starts no process."""
+    """During the block, wait until any host has received half a piece, and append the UTC time of
+    that moment to `begins`. The wait starts no process."""
     pids = [row["pid"] or 0 for row in case.place.lab.status()]
     before = {pid: received(pid) for pid in pids}
     deadline = time.monotonic() + HALF_WAY_S

@@ -191,7 +191,8 @@ def memory(millions: int, figures: Figures) -> None:
 
 
 def alone(part: str, amount: float) -> dict[str, float]:
-    """Run one part in its own process, so that its CPU and memory include nothing else."""
+    """Measure one part of the benchmark in a process of its own, so that the CPU time and memory of
+    other parts do not count."""
     out = subprocess.run(
         [sys.executable, str(HERE), "--alone", part, str(amount)],
         stdout=subprocess.PIPE,

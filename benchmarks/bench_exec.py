@@ -1,4 +1,4 @@
-"""Compare `tfdeploy exec -- true` on 64 hosts, cold and as a whole process, with clush over ssh.
+"""Compare `tfdeploy exec -- true` on 64 hosts, each time in a new process, with clush over ssh.
 
 The hosts run on this machine. So the CPU time of their sshds, divided by the number of cores, is
 the shortest time possible for any client.
@@ -24,7 +24,8 @@ def main() -> None:
 
 def measure(bench: BenchLab, hosts: int, rounds: int, figures: Figures) -> None:
     other = rivals.clush(bench, "true", hosts=bench.addresses)
-    libraries = [sys.executable, "-c", "import fabric, paramiko"]  # a cost once for all hosts
+    # The imports are paid once, however many hosts there are.
+    libraries = [sys.executable, "-c", "import fabric, paramiko"]
     runs = {
         "tfdeploy": lambda: bench.tfdeploy("exec", "--", "true"),
         "import": lambda: bench.run(libraries),

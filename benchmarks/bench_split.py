@@ -43,7 +43,8 @@ def main() -> None:
             "name: bench\nmode: plain\ncommand: [python, train.py]\n"
         )
         (bench.work / "train.py").write_text("")
-        bench.tfdeploy("sync", "--json")  # the agent and the code
+        # This sync sends the agent and the code, which are not measured.
+        bench.tfdeploy("sync", "--json")
         first, moved, largest = [], [], []
         for number in range(args.rounds):
             total = renew(bench, args.small, seed=number)

@@ -1,4 +1,4 @@
-"""Measure `tfdeploy sync` of 2,000 files to 32 hosts as a cold process.
+"""Measure `tfdeploy sync` of 2,000 files to 32 hosts, each time in a new process.
 
 The cases are a first sync, one changed file, and no change. It is compared with `xargs -P32 rsync
 -a --delete`, once with ssh's defaults and once with ssh's fastest key exchange and cipher.
@@ -16,7 +16,7 @@ from place import BenchLab, open_bench_lab
 from turns import Spent, in_turns, median, ratio
 
 JOB = "name: bench\nmode: async\ncommand: [python, package000/module00.py]\n"
-# case -> the goal: the ratio to rsync with ssh's defaults
+# case -> the goal: the time relative to rsync with ssh's defaults
 CASES = {"fresh": 0.35, "one file changed": 0.4, "nothing changed": 0.3}
 FRESH_ROUNDS = 2
 
@@ -43,7 +43,7 @@ def measure(bench: BenchLab, files: int, rounds: int, figures: Figures) -> None:
         return bench.run(rivals.rsync(bench, bench.work, "rsynced", tuned=tuned), stdin=addresses)
 
     def clear() -> None:
-        """Move the releases away instead of removing them.
+        """Move the copies on the hosts away instead of removing them.
 
         After the removal of so many files, ext4 creates files ten times more slowly for a minute.
         """

@@ -62,7 +62,7 @@ def send(bench: BenchLab, files: Sequence[Path]) -> Spent:
     rows = bench.lab.status()
     relays = []
     with ExitStack() as stack:
-        # From the last host to the first, because each relay connects to the relay behind it.
+        # The last host's relay starts first, because each relay connects to the next host's relay.
         for number in range(len(rows), 0, -1):
             row, following = (
                 rows[number - 1],
@@ -106,7 +106,7 @@ def _feed(address: str, files: Sequence[Path]) -> list[str]:
 
 
 def _kept(bench: BenchLab, host: str) -> Path:
-    """Return the file that a host writes, as a path on this machine."""
+    """Return the path, on this machine, of the file that a host writes."""
     return bench.lab.root / "hosts" / host / "home" / KEPT
 
 

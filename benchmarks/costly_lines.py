@@ -1,4 +1,4 @@
-"""Measure what a task costs others if its lines are expensive to match.
+"""Measure how much a task slows down other processes if its lines are expensive to match.
 
 The task writes 10,000 lines of 4 KiB a second, in each form of tests/lab/programs/costly_lines.py
 in turn. The job has a regular expression whose matching never ends. The same run is measured first

@@ -75,8 +75,8 @@ def say(text: str) -> None:
 def options(
     doc: str | None, *, rounds: int, hosts: int | None = None, **more: int | str
 ) -> argparse.Namespace:
-    """Parse the options of a benchmark: --json, --rounds N, and --hosts N and those of `more` if
-    given. Each value has the type of its default."""
+    """Parse the options of a benchmark: --json, --rounds N, --hosts N if `hosts` gives a default,
+    and an option for each of `more` (name=default). A value has the type of the default."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,10 +1,11 @@
-"""Measure what TLS handshakes of strangers cost at a minder's port, from loopback.
+"""Measure what TLS handshakes of strangers cost at the port over which minders exchange messages.
+All processes use loopback.
 
     python benchmarks/handshakes.py [A_SECOND] [SECONDS]     default: 1,000 and 10
 
-The mesh of one host runs in its own process. A peer in another process sends it twenty messages,
-while eight strangers begin handshakes. Goals: the mesh uses at most 10 % of a core, and every
-message arrives within 2 s.
+A process runs the server for these messages (the mesh) of one host. A peer in another process sends
+twenty messages to the server, while eight strangers begin handshakes. Goals: the server uses at
+most 10 % of a core, and every message arrives within 2 s.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ def mesh_of(name: str, ports: dict[str, int], certs: dict[str, dict[str, str]]) 
 
 
 def listen(ports: dict[str, int], certs: dict[str, Any], told: int, seconds: float) -> None:
-    """Run the mesh of host n1. Write to the descriptor `told` when each message arrived, and the
-    CPU seconds used."""
+    """Run the mesh of host n1. Write the time at which each message arrived, and the CPU seconds
+    used, to the descriptor `told`."""
     threading.stack_size(1 << 20)
     mesh, heard, until = mesh_of("n1", ports, certs), 0, time.monotonic() + seconds
     begun = time.process_time()

@@ -21,7 +21,7 @@ class Meter:
     """What a run used. The fields are set when the run is over."""
 
     busy: float = 0.0  # the fraction of all cores' time that any process used
-    # bytes by link; a link is a host's name, operator, router1 or router2
+    # link -> bytes. A link has the name of a host, operator, router1 or router2.
     to_bytes: dict[str, int] = field(default_factory=dict)
     from_bytes: dict[str, int] = field(default_factory=dict)
 

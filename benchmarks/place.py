@@ -57,8 +57,8 @@ class BenchLab:
         piped: bool = False,
         may_fail: bool = False,
     ) -> Spent:
-        """Run a command as the operator and return its cost, also the CPU of the hosts' own
-        processes."""
+        """Run a command as the operator. Return its cost, including the CPU time of the processes
+        on the hosts."""
         before = self.served()
         command = self.lab.operator(argv)
         spent = spend(
@@ -86,15 +86,15 @@ class BenchLab:
         return output
 
     def served(self) -> float:
-        """Return the CPU seconds of each host's first process and its children. Wait until the
-        hosts' sshds have no sessions, for at most BURIAL_S."""
+        """Return the CPU seconds that the hosts' first processes and their children have used.
+        Before that, wait until the hosts' sshds have no sessions, for at most BURIAL_S seconds."""
         first = [row["pid"] for row in self.lab.status() if row["pid"] is not None]
         servers = [child for pid in first for child in _children(pid)]
         listeners = [pid for pid in servers if _name(pid) == "sshd"]
         deadline = time.monotonic() + BURIAL_S
         while any(_children(pid) for pid in listeners) and time.monotonic() < deadline:
             time.sleep(0.01)
-        # Parents come last, because they include the cost of their dead children.
+        # Parents are read last, because their CPU time includes that of children that have ended.
         return sum(map(_ticks, [*servers, *first])) / TICKS
 
 
@@ -117,7 +117,8 @@ def _children(pid: int) -> list[int]:
 
 
 def _ticks(pid: int) -> int:
-    """Return the CPU ticks of the process and of its dead children; 0 if it has ended.
+    """Return the CPU ticks of the process and of its children that have ended; 0 if the process
+    itself has ended.
 
     The ticks of a process that has ended count with its parent.
     """
@@ -132,8 +133,8 @@ def _ticks(pid: int) -> int:
 def open_bench_lab(hosts: int, **wishes: Any) -> Iterator[BenchLab]:
     """Yield a lab of isolated hosts n1..nN, with an operator.
 
-    `wishes` are options of `lab.up`. Needs root. The time to start and remove the lab is not part
-    of any figure.
+    This needs root. `wishes` are options of `lab.up`. No figure includes the time to start or
+    remove the lab.
     """
     if os.geteuid() != 0:
         raise SystemExit("isolated hosts need root: sudo make bench")

@@ -112,8 +112,8 @@ def swap(sides: list[Tfdeploy], number: int, args: argparse.Namespace) -> float:
 
 
 def write(side: Tfdeploy, place: int, protect: str, turned: bool) -> None:
-    """Write the side's job, and an inventory with separate ports, because both runs are launched at
-    the same time."""
+    """Write the job and the inventory of one run. The other run, launched at the same time, has
+    other ports."""
     ps, worker = side.lab.hosts[:: -1 if turned else 1]
     set_inventory(side, defaults={"ports": PORTS[place]}, roles={"ps": [ps], "worker": [worker]})
     (side.cwd / "tfdeploy.yaml").write_text(

@@ -97,8 +97,8 @@ def _blocks(process: subprocess.Popen[bytes]) -> tuple[list[bytes], int]:
 
 
 def in_turns(rivals: Mapping[str, Callable[[], Spent]], rounds: int) -> dict[str, list[Spent]]:
-    """Run each once to warm the caches, then `rounds` times in turns. Return the costs of the turns
-    by name."""
+    """Run each rival once to warm the caches, then all of them in turns, `rounds` times. Return the
+    costs of the turns by the rival's name."""
     for run in rivals.values():
         run()
     spent_by_tool: dict[str, list[Spent]] = {name: [] for name in rivals}
@@ -115,8 +115,8 @@ def median(
 
 
 def ratio(ours: Sequence[Spent], theirs: Sequence[Spent]) -> float:
-    """Return the median of the ratios of seconds within each round. A slowdown that affects a whole
-    round does not change its ratio."""
+    """Return the median of the rounds' ratios of seconds. A slowdown that affects a whole round
+    does not change the ratio of that round."""
     return statistics.median(a.seconds / b.seconds for a, b in zip(ours, theirs, strict=True))
 
 

@@ -38,7 +38,7 @@ FIGURES: dict[str, Callable[[Spent], float]] = {
 
 @dataclass(frozen=True)
 class Side:
-    """One checkout with its job. `name`: of the job and of its live run."""
+    """One checkout and its job. The job and its live run have the name `name`."""
 
     name: str
     place: BenchLab

@@ -29,7 +29,7 @@ _FOREIGN = re.compile(r"\s*@font-face \{.*?\}|\s*<!-- Generated.*?-->", re.DOTAL
 
 
 def line_of(event: Event) -> LogLine:
-    """Return the task's line that `launch --events` has recorded as this event."""
+    """Return the line of a task's output that `launch --events` has recorded as this event."""
     text = event.data["line"].encode("utf-8", "surrogateescape")
     stream = event.data.get("stream", "out")
     return LogLine(

@@ -24,7 +24,7 @@ LAB = "demo-" + hashlib.sha256(str(REPOSITORY).encode()).hexdigest()[:8]
 RUN = time.strftime("demo-%Y%m%d-%H%M%S", time.gmtime())
 MIN_ACCURACY = 0.93
 LOG = REPOSITORY / "build/demo.log"
-TAIL_LINES = 20  # of the log, printed after a failure
+TAIL_LINES = 20  # how many lines of the log are printed after a failure
 NEXT_STEPS = f"""
 The lab of this demo is removed. What to type next:
   export PATH={REPOSITORY}/.venv/bin:$PATH
@@ -63,8 +63,8 @@ def tfdeploy(*arguments: str, dashboard: bool = False) -> str:
 
 
 def tail_of(log: str) -> list[str]:
-    """Return the last lines of the log, without lines that say what to type next: those do not
-    apply, because the lab is removed."""
+    """Return the last lines of the log, without the lines that say what to type next, because such
+    commands fail after the lab is removed."""
     lines = log.splitlines(keepends=True)
     return [line for line in lines if not line.lstrip().startswith("next: ")][-TAIL_LINES:]
 

@@ -1,7 +1,8 @@
 """Write the sections of verbs and answers in docs/agent-protocol.md.
 
-A test compares the page with this output. The docstring of a verb's function on the host describes
-its arguments and its effect. The type on the control side describes its answer.
+A test compares the page with this output. A verb's arguments and effect are described by the
+docstring of its function on the host. A verb's answer is described by the answer's type on the
+control side.
 """
 
 from __future__ import annotations
@@ -138,7 +139,8 @@ def _structs(hint: Any) -> Iterator[type[msgspec.Struct]]:
 
 
 def _shown(hint: Any) -> str:
-    """Return a type as JSON has it. An object is shown by the name of its type."""
+    """Return how the page shows a type: by JSON's name for it, and an object by the name of its
+    type."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return _shown(inner[0])

@@ -39,7 +39,8 @@ FAILED = pytest.StashKey[bool]()
 _TEST_LAB = re.compile(r"test-(\d+)-(\d+)-")
 
 
-# Machines are noisy, so no example has a deadline. `make soak` sets a larger number of examples.
+# Machines are noisy, so Hypothesis sets no deadline for its examples. `make soak` sets a larger
+# number of examples.
 EXAMPLES = int(os.environ.get("TFDEPLOY_SOAK_EXAMPLES", "15"))
 settings.register_profile("suite", deadline=None, max_examples=EXAMPLES)
 settings.load_profile("suite")
@@ -67,8 +68,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Under `make faults`, import only the files with fault tests: a third of all files. Each
-    worker imports every collected file."""
+    """Under `make faults`, ignore files without fault tests, which are two thirds of all files,
+    because each worker imports every file that is collected."""
     wanted = (
         _asks_for_faults(config)
         and collection_path.name.startswith("test_")
@@ -81,7 +82,7 @@ def _asks_for_faults(config: pytest.Config) -> bool:
     return str(config.option.markexpr).startswith("fault")
 
 
-@pytest.hookimpl(trylast=True)  # after `-m` has selected the tests
+@pytest.hookimpl(trylast=True)  # This hook runs after `-m` has selected the tests.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     collected(items)
     if _asks_for_faults(config):
@@ -175,8 +176,8 @@ def pair(new_lab: Callable[..., Lab]) -> Lab:
 def tfdeploy(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[Lab], Tfdeploy]]:
     """Return tfdeploy(lab), the real command line for an operator with a separate home.
 
-    At the end, processes that it left running are ended. After a failed test its runs are also
-    stopped, because they would disturb the next test of that lab.
+    At the end, processes that the operator left running are ended. After a failed test the
+    operator's runs are also stopped, because they would disturb the next test of that lab.
     """
     made: list[Tfdeploy] = []
 

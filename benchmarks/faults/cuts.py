@@ -73,12 +73,13 @@ def main() -> int:
 
 
 class Story:
-    """The events file, read while it grows: lines and host states by host."""
+    """What the watcher's events file contains so far: the lines of each host, and the changes of
+    the hosts' states."""
 
     def __init__(self, path: Path) -> None:
         self._events = Events(path)
         self.lines: dict[str, list[tuple[int, str, str]]] = {}  # host -> (offset, task, line)
-        self.news: list[tuple[str, str]] = []  # (host, what)
+        self.news: list[tuple[str, str]] = []  # (host, its new state)
 
     def read(self) -> None:
         for event in self._events.fresh():
@@ -123,8 +124,8 @@ def heal(operator: Tfdeploy, story: Story, host: str) -> float:
 
 
 def compare(operator: Tfdeploy, story: Story) -> int:
-    """Return the number of bytes that differ between the hosts' logs and the followed lines, plus
-    the number of steps out of order."""
+    """Return the number of bytes that differ between the hosts' logs and the lines that the watcher
+    wrote, plus the number of steps out of order."""
     story.read()
     wrong = 0
     for host, task in (("n2", "worker:0"), ("n3", "worker:1"), ("n4", "worker:2")):

@@ -200,7 +200,7 @@ def _both(seconds: list[float]) -> str:
 
 
 class Watch:
-    """One run, observed from outside by short commands."""
+    """One run, observed by commands that end at once, because no client may stay attached."""
 
     def __init__(self, bench: BenchLab, work: Path, case: Case) -> None:
         self.place, self.work, self.case = bench, work, case

@@ -1,12 +1,13 @@
-"""Kill launches with SIGKILL at random moments between lock and commit.
+"""Kill launches with SIGKILL at random moments after they lock the hosts and before they commit the
+run.
 
     python benchmarks/faults/kills.py --launches 1000
     python benchmarks/faults/kills.py --launches 50 --scale 0.1     hosts wait 6 s for a launch,
                                                                     not a minute
 
 It counts what is left on the hosts 90 s later, while no client connects. Many operators use one
-lab, each with its own workdirs, so that no session of another operator cleans up. A run whose
-commit had reached a host may be alive, but then on all hosts.
+lab, each with its own workdirs, so that no session of another operator cleans up. If the commit of
+a run reached a host before the kill, the run may be alive, but it must then be alive on all hosts.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ WAITS_S, SLACK_S = 60.0, 30.0
 
 
 def hasty(wait_s: float) -> str:
-    """Return a program that runs tfdeploy such that the hosts wait only `wait_s` seconds for a
-    launch."""
+    """Return a program that runs tfdeploy. During a launch, the hosts wait only `wait_s` seconds
+    for the next step."""
     return f"""import sys
 from tfdeploy.agent.record import replace
 from tfdeploy.cli.main import main
@@ -48,11 +49,11 @@ sys.exit(main())
 class Killed:
     run: str
     slot: int
-    at: float  # monotonic
+    at: float  # when it was killed, in monotonic seconds
     step: str  # the last step that the launch reported, with its state
 
 
-Step = tuple[str, str, float]  # name, begin or done, UTC seconds
+Step = tuple[str, str, float]  # name of the step, its state (begin or done), UTC seconds
 
 
 def _steps(events: Events) -> list[Step]:
@@ -65,7 +66,7 @@ def _steps(events: Events) -> list[Step]:
 
 
 class Field(Slots):
-    """The launches that are killed, by many operators."""
+    """Launches by many operators. Each launch is killed."""
 
     def __init__(self, first: Tfdeploy, slots: int, wait_s: float, seed: int) -> None:
         super().__init__(first, JOB, slots, hasty(wait_s))

@@ -1,7 +1,8 @@
-"""Provide code that the fault benchmarks share: isolated hosts, operators, and one line per figure.
+"""Provide code that the fault benchmarks share: isolated hosts, operators, options and printed
+figures.
 
-Their figures are counts that must be 0, and times. They compare nothing, so they are not part of
-`make bench`.
+The figures of these benchmarks are times, and counts that must be 0. They are not compared with
+other tools, so these benchmarks are not part of `make bench`.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from place import REPOSITORY, BenchLab, open_bench_lab
 
-sys.path.insert(0, str(REPOSITORY / "tests"))  # for the tests' support modules
+sys.path.insert(0, str(REPOSITORY / "tests"))  # The next import is from tests/support.
 
 from support.lab.commandline import Tfdeploy
 
 
 def options(doc: str | None, **numbers: int) -> argparse.Namespace:
-    """Parse --seed, --scale, and one number for each item of `numbers`, which gives its default.
+    """Parse the options --seed and --scale, and an option for each of `numbers` (name=default).
 
     The seed is printed, so that a failure can be repeated.
     """

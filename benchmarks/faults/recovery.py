@@ -2,9 +2,10 @@
 
     python benchmarks/faults/recovery.py --deaths 20
 
-The cases are a single task, and a gang of three with no client attached. Programs without
-TensorFlow are killed on isolated hosts, with the default backoff of `restart`, whose first pause is
-1 s. Each program lives longer than 10 s before it is killed, so that the pause does not grow.
+The cases are a single task, and three tasks that restart together (a gang) while no client is
+attached. Programs without TensorFlow are killed on isolated hosts, with the default backoff of
+`restart`, whose first pause is 1 s. Each program lives longer than 10 s before it is killed, so
+that the pause does not grow.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ def alone(operator: Tfdeploy, deaths: int) -> tuple[list[float], list[float]]:
 
 
 def gang(operator: Tfdeploy, deaths: int) -> list[float]:
-    """Return the seconds from each kill of worker:1 until all new attempts have begun, by the
-    hosts' journals."""
+    """Return, for each kill of worker:1, the seconds until all tasks have started again. The start
+    times come from the hosts' journals."""
     run, host = f"{JOB}-gang", "n3"
     write_job(
         operator, JOB, "any_mode.py", "--steps=1000000000", mode="mirrored", restart={"max": 1000}

@@ -18,7 +18,7 @@ from support.lab.jobs import write_job  # isort: skip
 
 SECRET = "a-secret-that-no-file-may-keep"
 GRACE_S = 2.0
-PORTS = 8  # per slot
+PORTS = 8  # how many ports a slot has
 LOOK = r"""
 import json, os, sys
 found = {}

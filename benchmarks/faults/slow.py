@@ -4,9 +4,9 @@
                                                                     times in proportion
     python benchmarks/faults/slow.py --launches 20                  delays of 0 to 120 s
 
-After exit code 0 the run must be up on all hosts, and after another code on none. The agent of the
-slow host waits before a verb, before the answer to a verb, or before it starts the minder of a run
-that it prepares.
+If a launch exits with code 0, the run must be up on all hosts. Otherwise it must be up on no host.
+The agent of the slow host waits before it executes a request, before it answers a request, or
+before it starts the minder of a new run.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ class Field(Slots):
             self.free.append(slot)
 
     def _judge(self, run: str, slot: int, code: int, how: str, message: str) -> None:
-        """Check and count the result. After exit code 0, every host must have its task. After
-        another code, no host may have one once the hosts have stopped waiting."""
+        """Check and count the result. After exit code 0, every host must run its task. After
+        another code, no task may run once the hosts have stopped waiting for the launch."""
         give_up = time.monotonic() + WAITS_S * self.scale + SLACK_S + GRACE_S
         running = self._running(run, slot)
         while code and running and time.monotonic() < give_up:

@@ -95,7 +95,8 @@ class Tally:
             self.both[1].run("stop", name, "--now", exit_code=0)
         if not running:
             for each in self.both:
-                # This sync resumes a sync that was interrupted, and leaves no partial release.
+                # A launch may have been interrupted while it sent files. This sync sends the rest,
+                # so that no partial copy remains.
                 each.run("sync", exit_code=0)
         self.left += sum(1 for name in names if self._remains(name))
         for each in self.both:

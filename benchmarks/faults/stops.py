@@ -87,7 +87,7 @@ def strike(operator: Tfdeploy, run: str, job: str, chance: random.Random) -> boo
 
 
 def left_of(operator: Tfdeploy, run: str, job: str) -> bool:
-    """Return True if anything of the run remains LEFT_S after its stop."""
+    """Return True if anything of the run remains LEFT_S seconds after the run was stopped."""
     try:
         return not wait_for(lambda: not find_remains(operator, run, job), LEFT_S, "nothing is left")
     except AssertionError:

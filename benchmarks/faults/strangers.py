@@ -6,10 +6,10 @@
 The run uses n1 and n2, which also share a second network; n3 is not a host of the run. Strangers
 continuously connect to each port by IPv4 and IPv6: from n3, and under `firewall` also from n1 and
 n2 as another user and as root. Another user also connects to TensorBoard. A stranger's greeting is
-that of HTTP/2, TLS (at the mesh's port) or HTTP. A connection counts as let in if it is answered or
-stays open. At the end minders are killed while the hosts of the run connect to all tasks over each
-of their networks; all these connections must be let in. Exit code 1: a stranger was let in, or a
-host of the run was not.
+that of HTTP/2, of HTTP, or of TLS (at the port that the minders use). A connection counts as let in
+if it is answered or stays open. At the end, minders are killed while the hosts of the run connect
+to all tasks over each network. All these connections must be let in. Exit code 1: a stranger was
+let in, or a host of the run was not.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ ROLES = {
     "mirrored": {"worker": ["n1", "n2"]},
     "coordinator": {"ps": ["n1"], "chief": ["n1"], "worker": ["n2"]},
 }
-# What is killed. Each kill waits until the processes of the previous one are up again; a gang
-# restarts as a whole. "both": the task's process and its minder. "agent": the task's supervisor and
+# mode -> what is killed, in order. Each kill waits until all processes that ended with the previous
+# kill are up again. "both": the task's process and its minder. "agent": the task's supervisor and
 # its minder; another supervisor of the host then starts the next minder.
 STRIKES = {
     "async": (
@@ -168,7 +168,7 @@ class Knocked:
         self.main = {str(row["host"]): str(row["address"]) for row in self.lab.status()}
 
     def count(self) -> int:
-        """Return how many strangers were let in plus how many peers were not.
+        """Return how many strangers were let in, plus how many hosts of the run were not.
 
         It prints a line for each client and port.
         """
@@ -284,8 +284,8 @@ class Knocked:
     ) -> dict[End, str]:
         """Return {address of a port: what listens there}.
 
-        `second`: with the addresses on the second network. `loopback`: the host of which loopback
-        addresses are included.
+        With `second`, the addresses on the second network are included. `loopback` is a host; the
+        loopback addresses of its ports are included.
         """
         results = {}
         for port in ports:

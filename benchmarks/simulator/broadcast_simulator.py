@@ -29,7 +29,9 @@ from simulated_plot import plot
 from tfdeploy.planning.broadcast.first_plan import PIECE_BYTES
 
 MOST_PIECES = 1_000_000  # hosts times pieces; a larger case is simulated as a flow
-LONGEST = 4.0  # a simulation ends after this multiple of the slowest host's wire time
+# a simulation ends after this multiple of the time in which the slowest host's link carries all
+# bytes
+LONGEST = 4.0
 STANDARD_HOSTS = (10, 30, 100, 300, 1000, 3000, 10_000)
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 10**9}
 
@@ -172,8 +174,9 @@ def chosen(scenario: Scenario, by: str) -> type[Pieces] | type[Flow]:
 
 
 def times(scenario: Scenario, outcome: Outcome) -> dict[str, float | None]:
-    """Return the seconds until the last host was complete, and multiples of the wire's time: for
-    all hosts, for the hosts that are not slow, and for the median of those."""
+    """Return the seconds until the last host was complete. Then return times as multiples of the
+    wire's time: of the last host, of the last host that is not slow, and of the median host that is
+    not slow."""
     quick = sorted(at for host, at in outcome.completed.items() if host not in scenario.slow_in)
     last = max(outcome.completed.values(), default=None)
     return {

@@ -32,10 +32,12 @@ GIVEN_UP_S = 120.0  # the simulation ends after this simulated time
 
 @dataclass(frozen=True)
 class Costs:
-    client_s: float = 0.0035  # time of the client's processor per connect
-    host_s: float = 0.03  # until the host has answered: handshakes, start of the agent
-    exchange_s: float = 0.01  # one exchange between two minders: TLS and a message each way
-    timeout_s: float = 3.0  # until a connect to a dead host fails
+    client_s: float = 0.0035  # seconds of the client's processor per connect
+    # seconds until the host has answered, for the handshakes and the start of the agent
+    host_s: float = 0.03
+    # seconds for one exchange between two minders: TLS and a message each way
+    exchange_s: float = 0.01
+    timeout_s: float = 3.0  # seconds until a connect to a dead host fails
 
 
 def connects_s(hosts: int, costs: Costs) -> float:
@@ -53,7 +55,7 @@ def connects_s(hosts: int, costs: Costs) -> float:
 class News:
     """The spread of one message by gossip.
 
-    At time 0 one minder learns the message. Before, all minders have the same state.
+    All minders begin with the same state. At time 0 one minder learns the message.
     """
 
     def __init__(self, hosts: int, dead: int, costs: Costs, seed: int) -> None:

@@ -14,12 +14,12 @@ from simulated_hosts import Scenario
 
 from tfdeploy.planning.broadcast.first_plan import PIECE_BYTES
 
-# The time that one link needs for all bytes is divided into STEPS, or, from MANY hosts on, into
-# STEPS_OF_MANY.
+# A simulation has STEPS steps in the time that one link needs for all bytes. With MANY hosts or
+# more it has STEPS_OF_MANY.
 STEPS, STEPS_OF_MANY, MANY = 1000, 400, 2000
 LONGEST_STEP_S = 0.25
-# A link reserves for each user GROWTH times what the user took last, plus LEAST of the user's
-# share, but at most the share.
+# In each step, a link reserves bytes for each of its users: GROWTH times what the user took in the
+# previous step, plus the fraction LEAST of the user's share, but at most that share.
 GROWTH, LEAST = 1.25, 0.05
 
 
@@ -63,7 +63,7 @@ class Flow:
         self._have = [[0.0] * scenario.hosts + [self._wanted] for _ in range(stripes)]
         # by stripe and host: bytes received in the last step
         self._grown = [[0.0] * (scenario.hosts + 1) for _ in range(stripes)]
-        # by stripe: child -> (parent, time from which it feeds the child)
+        # by stripe: child -> (parent, time from which the parent sends to the child)
         self._feeds: list[dict[int, tuple[int, float]]] = [{} for _ in range(stripes)]
         # by stripe: parents with their children, from the sources down
         self._order: list[list[tuple[int, list[int]]]] = []
@@ -139,7 +139,7 @@ class Flow:
                 self._finish(child, stripe)
 
     def _known(self, parent: int, stripe: int, step_s: float) -> float:
-        """Return the bytes that the parent had one hop ago, which it can send now."""
+        """Return the bytes that the parent can send now: those that it had one hop's time ago."""
         have = self._have[stripe][parent]
         if parent == self._hosts or have >= self._wanted:
             return have

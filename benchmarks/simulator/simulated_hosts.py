@@ -27,23 +27,24 @@ WINDOW_S = 3  # a rate is averaged over this many seconds
 class Scenario:
     hosts: int
     total_bytes: int
-    rate: float  # of every link, in each direction
+    rate: float  # bytes a second of every link, in each direction
     sites: int = 1  # host n is in site n % sites
-    line: float | None = None  # the rate from one site to another; None: no limit
+    line: float | None = None  # bytes a second from one site to another; None: no limit
     # host -> the fraction of `rate` at which it receives
     slow_in: Mapping[int, float] = field(default_factory=dict)
     # host -> the fraction of `rate` at which it sends
     slow_out: Mapping[int, float] = field(default_factory=dict)
     deaths: Mapping[int, float] = field(default_factory=dict)  # host -> time of its death
-    # host -> the time from which it hangs, without a report of that to the control machine
+    # host -> the time from which it hangs. The control machine gets no report of that.
     stops: Mapping[int, float] = field(default_factory=dict)
     closed: frozenset[int] = frozenset()  # hosts to which no other host can connect
-    # from a piece's last byte until the piece is sent on: it is checked, written and read
+    # seconds from the arrival of a piece until it can be sent on, to check, write and read it
     process_s: float = 0.002
-    # until a child with a new parent gets its first piece: TCP, TLS, leaves, bitmap
+    # seconds until a new parent sends the first piece to a child, for TCP, TLS, the hashes of the
+    # pieces and the list of missing pieces
     connect_s: float = 0.05
     rtt_s: float = 0.0005
-    noticed_s: float = 1.0  # until the control machine notices a death
+    noticed_s: float = 1.0  # seconds until the control machine notices a death
 
     @property
     def wire_s(self) -> float:
@@ -60,14 +61,14 @@ class Scenario:
 
 
 class Transfer(Protocol):
-    """The bytes in flight.
+    """The simulated movement of bytes between the hosts.
 
     `simulated_pieces` moves each piece, `simulated_flow` lets bytes flow.
     """
 
     now: float
-    crossed_bytes: float  # sent from one site to another
-    from_here_bytes: float  # sent by the control machine
+    crossed_bytes: float  # bytes sent from one site to another
+    from_here_bytes: float  # bytes sent by the control machine
 
     def feed(self, child: int, stripe: int, parent: int, at: float) -> None: ...
 
@@ -98,8 +99,8 @@ class Outcome:
 
 
 class Control:
-    """The control machine. It calls the planner each second, as the product does, and passes the
-    changes on to the hosts."""
+    """The control machine. It calls the planner each second, as the product does, and tells the
+    hosts what changed in the plan."""
 
     def __init__(self, scenario: Scenario, transfer: MakesTransfer) -> None:
         self._scenario = scenario
@@ -114,7 +115,7 @@ class Control:
         self._history: list[list[list[float]]] = []  # for each second: bytes by host and stripe
         # by host and stripe: the second in which it last received bytes
         self._fed = [[0.0] * self._plan.stripes for _ in self._names]
-        # by host and stripe: the second since which it receives without a break
+        # by host and stripe: the second since which it has received without a break
         self._flows = [[0.0] * self._plan.stripes for _ in self._names]
         self._complete: dict[int, Member] = {}
         self._out: set[int] = set()

@@ -135,8 +135,8 @@ def killed(operator: Tfdeploy, number: int, chance: random.Random) -> str:
 def kills(operator: Tfdeploy, count: int, seed: int) -> None:
     """Kill `count` launches at random moments and check their secrets.
 
-    No output shows a canary. After the hosts stop waiting for the launches, no file on them
-    contains one.
+    No output may show a canary. After the hosts have stopped waiting for the launches, no file on a
+    host may contain a canary.
     """
     chance = random.Random(seed)
     for number in range(count):

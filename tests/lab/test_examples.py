@@ -2,8 +2,8 @@
 nothing.
 
 Each example must reach the accuracy that its README states. Five examples run only in CI, or with
-`TFDEPLOY_TEST_ALL=1`. The list says which parts of them other tests cover in every session, and
-which parts only CI covers.
+`TFDEPLOY_TEST_ALL=1`. The list says which parts of these examples other tests cover in every
+session, and which parts only CI covers.
 
 - digits: `make demo` trains it. Only CI continues a run in another mode.
 - crnn: test_main_job.py has synchronous and asynchronous runs.
@@ -49,7 +49,8 @@ class Run:
     said: dict[str, list[str]]
 
     def says(self, pattern: str, *tasks: str) -> list[str]:
-        """Return the first group of every line that matches, of these tasks or of all tasks."""
+        """Return the text of the pattern's first group in each matching line of these tasks, or of
+        all tasks."""
         lines = [line for task in tasks or self.said for line in self.said.get(task, [])]
         return [match[1] for line in lines if (match := re.match(pattern, line))]
 

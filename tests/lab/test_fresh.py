@@ -22,7 +22,7 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def saved(operator: Tfdeploy, job: str) -> dict[str, dict[str, str]]:
-    """Return {host: {folder of keep: the step saved in it}}."""
+    """Return {host: {folder of checkpoints: the step saved in it}}."""
     look = f"cd ~/tfdeploy/{job}/keep 2>/dev/null && grep -sH . */step || true"
     words_by_host = {host: on_host(operator.lab, host, look).split() for host in operator.lab.hosts}
     return {
@@ -33,7 +33,8 @@ def saved(operator: Tfdeploy, job: str) -> dict[str, dict[str, str]]:
 def launch(
     operator: Tfdeploy, job: str, run: str, steps: int, *flags: str, exit_code: int = 0
 ) -> str:
-    """Return the step at which worker:0 began, or the output of a failed launch."""
+    """Launch and return the step at which worker:0 began; if the launch must fail, return its error
+    output."""
     more = ("--failat=1", "--unready=ps:0") if exit_code else ()
     command = ("quick.py", f"--steps={steps}", "--save", "--pause=0.01", *more)
     write_job(operator, job, *command, keep=["checkpoints"], ready={"after": "60s"})

@@ -140,7 +140,7 @@ def test_tfdeploy_killed_before_commit_leaves_nothing_a_minute_later(
     pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy], new_pipe: Callable[[], EventPipe]
 ) -> None:
     """Three launches at once are killed: after prepare, while the tasks start, and before the
-    commit. One wait serves all three.
+    commit. One wait is enough for all three.
     """
     assert wire.HostPart.start_within_s == wire.HostPart.commit_within_s == 60.0
     moments: dict[str, dict[str, str]] = {

@@ -59,7 +59,7 @@ def lines_of(operator: Tfdeploy, run: str) -> dict[str, list[str]]:
 
 
 def kept_files(operator: Tfdeploy, host: str) -> set[str]:
-    """Return the names of the files in `keep` on that host."""
+    """Return the names of the checkpoint files in the job's `keep` folder on that host."""
     script = "find tfdeploy/*/keep/checkpoints -type f -printf '%f\\n' 2>/dev/null || true"
     return set(on_host(operator.lab, host, script).split())
 

@@ -45,7 +45,8 @@ def test_mirrored_succeeds_when_every_worker_has(operator: Tfdeploy) -> None:
         "succeeded",
         "succeeded",
     )
-    # The zone is removed, because "Z" sorts after "." when one of the times has no milliseconds.
+    # The "Z" of the zone is removed, because it sorts after ".", and a time may have no
+    # milliseconds.
     ends_at = [str(row["ended"]).rstrip("Z") for row in (answer, second, first)]
     assert ends_at[0] >= ends_at[1] > ends_at[2]
     assert said(operator, "m-end-1", "worker:1")[-1] == "step 15"

@@ -1,8 +1,8 @@
 """Test an update of tfdeploy during a run: a run of the last version continues under this version.
 
-The hosts keep both agents. A process of the run starts other processes from the folder of its own
-agent. So the old agent restarts tasks that died. Only processes that `run.resume` starts after a
-reboot use the new agent.
+The hosts keep both agents. A process of the run starts other processes from the folder of the agent
+that it runs itself. So tasks that died are restarted by the old agent. Only processes that
+`run.resume` starts after a reboot use the new agent.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def follow(operator: Tfdeploy, *args: str) -> tuple[subprocess.Popen[str], Calla
 
 
 def processes_of(operator: Tfdeploy, host: str, run: str, word: str) -> dict[int, str]:
-    """Return {pid: digest of its agent}. `word` is minder or supervise."""
+    """Return {pid: digest of the agent that the process runs}, for the run's minder or supervisors.
+    `word` is "minder" or "supervise"."""
     script = (
         "for each in /proc/[0-9]*; do echo ${each#/proc/} $(tr '\\0' ' ' 2>/dev/null "
         "<$each/cmdline); done"

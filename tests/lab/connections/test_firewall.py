@@ -24,8 +24,8 @@ from support.stopwatch import DEADLINE_S
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
-# nft needs a file capability, and the kernel ignores file capabilities and setuid bits in the same
-# cases.
+# nft gets its rights from a file capability here. A kernel that ignores setuid bits also ignores
+# file capabilities.
 pytestmark = [pytest.mark.isolated, pytest.mark.needs("setuid programs")]
 MAY = "setcap cap_net_admin+ep $(readlink -f /usr/sbin/nft)"
 MAY_NOT = "setcap -r $(readlink -f /usr/sbin/nft)"

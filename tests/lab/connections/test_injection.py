@@ -19,7 +19,7 @@ from tfdeploy.lab import Lab
 from tfdeploy.operations.copy.code_files import MOST_BYTES
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "echoing.py"
-# Names with a meaning for tfdeploy or git.
+# Names that tfdeploy or git treats specially.
 SPECIAL = (b".gitignore", b".tfdeployignore", b"__pycache__", b".tfdeploy-partial", b".git_config")
 NAMES = sorted(name for name in FILE_NAMES if name not in SPECIAL)
 UNPRINTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b]")

@@ -26,7 +26,7 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 
 
 def refused(operator: Tfdeploy, job: str) -> str:
-    """Return the error of a launch that fails. Nothing of the run may remain."""
+    """Check that the launch fails and that nothing of the run remains. Return the error."""
     run = f"{job}-1"
     stderr = operator.run("launch", "--name", run, exit_code=3).stderr
     assert "Traceback" not in stderr

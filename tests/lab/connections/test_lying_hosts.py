@@ -39,7 +39,7 @@ Server._answer = _lie
 NESTED: list[Any] = []
 for _ in range(300):
     NESTED = [NESTED]
-# {form: frames in place of the answer}
+# {kind of lie: the frames that the host sends in place of the answer}
 FORMS: dict[str, list[dict[str, Any]]] = {
     "a word": [{"value": "x" * 100_000}],
     "not a number": [{"value": {"clock": float("nan"), "survivors": float("nan")}}],
@@ -56,8 +56,8 @@ FORM = [
 def each(*verbs: str) -> list[Any]:
     """Return the lies to test.
 
-    `make soak` tests every form for every verb. Other sessions test one form for each verb, and the
-    forms take turns.
+    `make soak` tests every form of lie for every verb. Other sessions test one form for each verb,
+    a different one for the next verb.
     """
     rows = [
         (verb, form, at == number % len(FORMS))

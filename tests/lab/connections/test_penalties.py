@@ -30,7 +30,8 @@ def console(lab: Lab, host: str) -> str:
 
 
 def costs(lab: Lab, host: str) -> tuple[int, int]:
-    """Return (failed logins, connections without a login) from the log of the host's sshd."""
+    """Return (number of failed logins, number of connections without a login) from the log of the
+    host's sshd."""
     text = console(lab, host)
     return len(FAILED.findall(text)), len(WITHOUT_LOGIN.findall(text))
 

@@ -1,4 +1,5 @@
-"""Test that hosts send large code, and `keep` of a gang, to each other.
+"""Test that hosts send large code to each other, and also the checkpoints that tasks need to
+restart together.
 
 The kernel's counters show how much this machine sends.
 """
@@ -19,7 +20,7 @@ from tfdeploy.lab import Lab
 pytestmark = pytest.mark.isolated
 MIB = 1 << 20
 CODE_BYTES, KEEP_BYTES = 9 * MIB, 6 * MIB
-# Logins and requests use at most this much.
+# The most bytes that logins and requests send.
 SLACK_BYTES = 1 * MIB
 
 

@@ -51,8 +51,8 @@ def operator(five_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 @contextmanager
 def half_way(operator: Tfdeploy, name: str) -> Iterator[list[tuple[int, str]]]:
-    """Yield while a broadcast of `name` is half done. After the block, the list contains its
-    result.
+    """Yield an empty list when the broadcast for the job `name` is half done. After the block, the
+    list contains the exit code and the output of the sync.
     """
     job_file(operator, name, data={"d": "./data"})
     (operator.cwd / "data").mkdir(exist_ok=True)
@@ -124,7 +124,7 @@ def test_a_relay_that_is_cut_off(operator: Tfdeploy) -> None:
                     30,
                     "the others are complete",
                 )
-            # The other hosts are complete before the sync gives up n2.
+            # The sync still waits for n2, although the other hosts are complete.
             assert not done
             assert_arrived(operator, "cut", "n1", "n3", "n4", "n5")
     finally:
@@ -221,7 +221,7 @@ def test_a_relay_that_lies_is_named_and_routed_around(operator: Tfdeploy) -> Non
         pass
     code, said = done[0]
     assert code == 0 and re.search("n2 sent n[1-5] a wrong piece", said), said
-    # n2 too: the pieces that it received are right.
+    # n2 must have the right content too: it sends wrong pieces but receives right ones.
     assert_arrived(operator, "lies")
 
 

@@ -20,8 +20,8 @@ from tfdeploy.lab import Lab
 pytestmark = [pytest.mark.isolated, pytest.mark.long]
 SITES, THIN = 2, "40mbit"
 SET_BYTES = 24 * MIB
-# The bytes over the thin link, relative to the data set. They include headers, retries and the rest
-# of SSH.
+# The most bytes over the slow link, as a multiple of the data set's size. They include headers,
+# retries and the rest of SSH.
 MOST_TIMES = 1.05
 # The blocks of the sparse file on a disk: two islands, with the whole pieces around them.
 SPARSE_BLOCKS = 2 * MIB // 512

@@ -1,4 +1,5 @@
-"""Test data sets of which each worker gets a part, and data that starts on a host.
+"""Test data sets of which each worker gets a part, and data sets whose source is a folder on a
+host.
 
 The kernel's counters show how many bytes passed each link.
 """
@@ -113,7 +114,7 @@ def test_each_worker_has_its_part_and_other_workers_move_little(
     fewer, sent_to = launch(operator, "--workers", "2")
     assert set.union(*fewer.values()) == names and {len(part) for part in fewer.values()} == {6}
     assert (fewer[0] > parts[0], fewer[1] > parts[1]) == (True, True)
-    # n2 and n3 receive what n4 had, from n4.
+    # n2 and n3 receive the part that n4 had. n4 sends it.
     assert sent_to == {"n2": "800 kB", "n3": "800 kB"}
 
     more, sent_to = launch(operator, "--workers", "4")

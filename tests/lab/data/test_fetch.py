@@ -1,6 +1,7 @@
 """Test `tfdeploy fetch` on real hosts.
 
-All files arrive verified, also during a run, and no host writes outside the target folder.
+Every fetched file is verified, also during a run, and no host can make tfdeploy write outside the
+target folder.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def operator(loopback_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def ended(operator: Tfdeploy) -> str:
-    """Return a run that has succeeded and written files on all hosts. Each test fetches it to its
-    own folder.
+    """Return a run that has succeeded and written files on all hosts. Each test fetches these files
+    to a folder of its own.
     """
     write_job(operator, JOB, "vocal.py", *WRITES, keep=["ckpt"])
     return operator.run("launch", "--wait", "-q", exit_code=0).stdout.strip()
@@ -231,7 +232,7 @@ def test_a_log_whose_beginning_was_rotated_away_says_so_by_its_name(operator: Tf
     assert log.read_bytes() == content
 
 
-# {words of the error: the lie of the host}
+# {text in the error: the lie that the host tells}
 LIES = {
     "leads out": 'row_of = lambda root, path: ("../../evil", 3, 1, None)',
     "makes no sense": "row_of = lambda root, path: (path, -1, 1, None)",

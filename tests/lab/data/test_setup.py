@@ -163,9 +163,8 @@ def test_each_host_says_its_own_lines_and_the_others_are_done(operator: Tfdeploy
 
 
 def test_what_was_interrupted_is_made_by_the_next(operator: Tfdeploy) -> None:
-    """tfdeploy is killed while n2 installs.
-
-    The installation then ends, and a second setup completes it.
+    """tfdeploy is killed while n2 installs packages. The installation then ends, and a second setup
+    completes it.
     """
     (operator.cwd / "base.txt").write_text("alpha<7\n")
     slow_python(operator, "n2")

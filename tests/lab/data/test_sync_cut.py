@@ -157,7 +157,7 @@ def test_clean_waits_for_a_launch_and_takes_nothing_of_its_run(slow: Tfdeploy) -
     assert launching.returncode == 0, output
     assert {task["state"] for task in slow.json("status", "lives")["tasks"]} == {"running"}
     open_gate(slow, "lives", "launched")
-    # The clean removed nothing that this run needs.
+    # `clean` has removed nothing that this run needs.
     slow.run("logs", "-f", "lives", exit_code=0, timeout_s=60)
 
 

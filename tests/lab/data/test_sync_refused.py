@@ -1,6 +1,7 @@
 """Test what `tfdeploy sync` refuses.
 
-The error says why and what to do next. That host stays unchanged, and the other hosts complete.
+The error says why and what to do next. If one host refuses, that host stays unchanged and the other
+hosts complete.
 """
 
 from __future__ import annotations

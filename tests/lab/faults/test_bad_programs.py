@@ -30,8 +30,8 @@ def operator(loopback_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 
 
 def refused(operator: Tfdeploy, job: str, *args: str) -> str:
-    """Return the error of a launch. Its dry run must fail with the same error, and nothing may be
-    sent.
+    """Check that the launch and its dry run fail with the same error and that nothing is sent.
+    Return the error.
     """
     dry, real = (
         operator.run("launch", *more, *args, exit_code=3).stderr for more in (("--dry-run",), ())

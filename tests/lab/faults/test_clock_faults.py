@@ -117,7 +117,7 @@ def test_what_died_first_is_the_cause_though_its_host_s_clock_is_ahead(operator:
             for host in ("n2", "n3")
         }
         for host, minder in minders.items():
-            # A minder that runs would stop the second task when the first one dies.
+            # The minder is paused, because it would stop the second task when the first task dies.
             kill(operator, host, minder, number=signal.SIGSTOP)
         for host, task in (("n2", "worker:0"), ("n3", "worker:1")):
             kill(operator, host, task_status(operator, "skewed-1", "skewed", host, task)["pid"])

@@ -44,8 +44,8 @@ def test_a_host_that_dies_between_prepare_and_start_leaves_nothing_running(
     assert "n5" in output.partition("error:")[2], output
     assert_nothing_left(operator, "eight-1", "eight", within_s=SOON_S - watch.seconds)
     eight.boot("n5")
-    # After the power cut, the processes of the old run on n5 are dead. The next launch must know
-    # that.
+    # After the power cut, the processes of the old run on n5 are dead. The next launch must find
+    # that out.
     operator.run("launch", "--detach", "--name", "eight-2", exit_code=0)
     for run in ("eight-2", "eight-1"):
         operator.run("stop", run, "--now", exit_code=0)
@@ -124,7 +124,8 @@ def test_a_good_exit_that_is_no_success_fails_the_launch(operator: Tfdeploy, rol
         f"if args.job_name != '{role}': time.sleep(1000)\nprint('done already', "
         "flush=True)\ntime.sleep(2)\n"
     )
-    # With 60 s, the program may need longer than the default of 5 s to begin on a busy machine.
+    # A task counts as ready after 60 s, not after the default of 5 s, because the program must exit
+    # before that, also on a busy machine.
     roles, ready = {"worker": {"count": 1}}, {"after": "60s"}
     write_program(operator, "early", PROLOGUE + LOADED + ends, roles=roles, ready=ready)
     run = f"early-{role}"

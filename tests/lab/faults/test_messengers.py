@@ -41,7 +41,7 @@ def launch(operator: Tfdeploy, run: str, *flags: str) -> None:
 
 
 def messengers(operator: Tfdeploy, run: str) -> list[str]:
-    """Return the hosts on which only the minder and its port remain."""
+    """Return the hosts on which nothing of the run remains but the minder and its port."""
     left = find_remains(operator, run, run)
     only = [
         host for host, remaining in left.items() if all(re.match(MINDER, one) for one in remaining)

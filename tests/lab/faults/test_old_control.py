@@ -29,7 +29,8 @@ STEPS = ("start", "commit")
 
 @dataclass
 class Nap:
-    """One launch that sleeps before a step, and another operator's launch of the same job."""
+    """One launch that is paused before a step, as on a machine that sleeps, and another operator's
+    launch of the same job."""
 
     step: str
     old: Tfdeploy

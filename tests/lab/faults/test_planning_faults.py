@@ -57,7 +57,7 @@ def interpreters(operator: Tfdeploy, **packages: tuple[str, ...]) -> Iterator[No
 
 
 def refused(operator: Tfdeploy, job: str, *args: str) -> str:
-    """Return the error of a launch that fails. Nothing may be sent."""
+    """Check that the launch fails and sends nothing. Return the error."""
     stderr = operator.run("launch", *args, exit_code=3).stderr
     assert "next: " in stderr and "Traceback" not in stderr
     for host in operator.lab.hosts:

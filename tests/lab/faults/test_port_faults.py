@@ -27,7 +27,8 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def planned_ports(pipe: EventPipe, host: str) -> list[set[int]]:
-    """Return the ports of the host's tasks and mesh, for each plan of the launch."""
+    """Return, for each plan that the launch made, the ports of the host's tasks and of its
+    minder."""
     results = []
     for event in pipe.events:
         if event["kind"] == "plan":

@@ -45,7 +45,7 @@ RULES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ("ps:0", "chief:0"),
     ),
 }
-# test_restarts.py checks the restart of a single task.
+# These rules restart several tasks. test_restarts.py checks the restart of a single task.
 CORE = [name for name, (_, _, again) in RULES.items() if len(again) > 1]
 
 

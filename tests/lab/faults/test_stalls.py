@@ -1,5 +1,5 @@
-"""Test tasks that stall on real hosts: status reports them with the reason, and no longer when they
-continue.
+"""Test tasks that stall on real hosts: status reports a stalled task with the reason, until the
+task continues.
 
 No healthy task is reported.
 """
@@ -147,7 +147,8 @@ def test_who_prints_that_it_waits_says_why_there_is_no_answer(operator: Tfdeploy
 @pytest.mark.fault("39 no alarm for a silent program that computes")
 def test_computing_and_talking_in_silence_are_no_stall(operator: Tfdeploy) -> None:
     with running(operator, "silent", "--computes=worker:0", "--sleeps=worker:2") as run:
-        # When worker:2 counts as stalled, the other workers have been silent for the same time.
+        # Only worker:2 may count as stalled, although the other workers have been silent for the
+        # same time.
         wait_ills(operator, run, {"worker:2": f"stalled: {ALONE}"})
         assert told(operator, run) == {"worker:2"}
 
@@ -223,7 +224,7 @@ def test_a_long_validation_with_real_tensorflow_is_no_stall_and_waiting_for_a_to
         stat = subprocess.run(
             command, capture_output=True, text=True, timeout=30, check=True
         ).stdout
-        # The CPU time includes a part for the import of TensorFlow.
+        # The limit of 22 s includes the CPU time of the import of TensorFlow.
         return int(stat.rpartition(")")[2].split()[11]) > 22 * os.sysconf("SC_CLK_TCK")
 
     wait_for(has_computed, 300, "it has validated for longer than stall.after")

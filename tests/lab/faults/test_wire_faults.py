@@ -19,7 +19,7 @@ from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
 CUTS = 6
-# A host that cannot be reached ends its part of the run by itself within a minute.
+# A host that cannot be reached ends its processes of the run by itself within a minute.
 ROLLED_BACK_S = 75.0
 
 
@@ -60,7 +60,7 @@ def test_a_connection_that_dies_at_any_byte_of_a_launch(
         one_or_none(operator, "brittle-whole", "brittle", 0)
         for number in range(CUTS):
             at = chance.randrange(length * number // CUTS, length * (number + 1) // CUTS)
-            # A changed file, so that each launch has something to send.
+            # This file changes each time, so that each launch has something to send.
             (operator.cwd / "more").write_text(str(number))
             wire.cut_after(at)
             done = operator.run("launch", "--detach", "--name", f"brittle-{number}")

@@ -127,7 +127,8 @@ def test_loopback_hosts_have_ports_of_their_own(loopback_lab: Lab) -> None:
     ]
     assert len(taken) == len(set(taken)) == 10 * len(loopback_lab.hosts)
     with socket.socket() as tensorflow:
-        # Connections of earlier tests may be in TIME_WAIT, and TensorFlow sets this option too.
+        # Without this option, connections of earlier tests in TIME_WAIT could block the port.
+        # TensorFlow sets it too.
         tensorflow.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         tensorflow.bind(("", taken[0]))
 
