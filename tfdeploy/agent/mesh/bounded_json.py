@@ -1,8 +1,8 @@
-"""Parse and check JSON that another host sent. Numbers must be finite; depth and size are bounded.
-Every error is a ValueError.
+"""Parse and check JSON that another host sent. Numbers must be finite, and depth and size are
+limited. Every error is a ValueError.
 
-The depth is checked before the text is parsed, because the C parser recurses and the thread's stack
-is small.
+The depth is checked before the text is parsed, because the parser in C is recursive and the stack
+of the thread is small.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
 
 MAX_DEPTH = 16
-# Limits the commas and colons of one message. A message about a thousand tasks has 12,000.
+# Limits the number of commas and colons in one message. A message about a thousand tasks has
+# 12,000.
 MAX_VALUES = 1 << 17
-_MAX_DIGITS = 20  # of one integer
+_MAX_DIGITS = 20  # limits the digits of one integer
 _LATEST = 253402300799.0  # the end of the year 9999, in UTC seconds
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 Check = Callable[[Any], Any]
 
 
 def parse(text: bytes, most_values: int = MAX_VALUES) -> Any:
-    """Return the parsed text. Raises ValueError, also if the text is nested too deeply or has more
-    than `most_values` commas and colons."""
+    """Return the parsed value. Raises ValueError if the text is not JSON, is nested too deeply, or
+    has more than `most_values` commas and colons."""
     parts = text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-    # Every second part lies outside the string literals.
+    # The text was split at its quotes, so every second part is outside of the string literals.
     outside = b"".join(parts[::2])
     if outside.count(b",") + outside.count(b":") > most_values:
         raise ValueError("too many values")
@@ -60,8 +61,8 @@ _DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_finite, parse_const
 
 
 def number(least: float, most: float) -> Check:
-    """Return a check for a number from `least` to `most`. The check returns a float that is never
-    -0.0, so that equal values have the same JSON."""
+    """Return a check for a number from `least` to `most`. The check returns a float, never -0.0, so
+    that equal numbers have the same JSON."""
 
     def check(value: Any) -> float:
         if (
@@ -94,7 +95,7 @@ def word(allowed: Collection[str]) -> Check:
 
 
 def text(most_chars: int) -> Check:
-    """Return a check for a string. The check truncates the string to `most_chars`."""
+    """Return a check for a string. The check shortens the string to `most_chars` characters."""
 
     def check(value: Any) -> str:
         if not isinstance(value, str):
@@ -123,8 +124,9 @@ _instant = number(-1e12, 1e12)
 
 
 def time(value: Any) -> float:
-    """Return UTC seconds, clamped to the years 1970 to 9999, so that a message from a host with a
-    wrong clock still counts."""
+    """Return `value` as UTC seconds between the years 1970 and 9999. A time outside of this range
+    is changed to its nearest end, so that a message from a host with a wrong clock is still
+    accepted."""
     return float(min(max(_instant(value), 0.0), _LATEST))
 
 
@@ -132,8 +134,8 @@ def fields(value: Any, checks: Mapping[str, Check], needed: Tuple[str, ...]) -> 
     """Return the checked fields of a JSON object. `checks`: field name -> check. `needed`: the
     fields that must be present. Raises ValueError.
 
-    A field that is null counts as missing. Fields without a check are dropped, because a later
-    version may add fields.
+    A field that is null counts as missing. Fields without a check are dropped, because the sender
+    may have a later version with more fields.
     """
     received = mapping(value)
     checked = {
@@ -153,7 +155,7 @@ def mapping(value: Any) -> Unchecked:
 
 
 def table(value: Any, names: Collection[str]) -> Unchecked:
-    """Return the JSON object if all its keys are in `names`. Raises ValueError."""
+    """Return the JSON object. Raises ValueError if one of its keys is not in `names`."""
     if not all(name in names for name in mapping(value)):
         raise ValueError("not a table of these names")
     return mapping(value)

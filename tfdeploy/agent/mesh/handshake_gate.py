@@ -1,10 +1,11 @@
-"""Decide, by the first bytes of a connection to the mesh's port, whether it may begin a TLS
-handshake. A handshake costs a thousand times more than this check.
+"""Decide whether a connection to the mesh's port may begin a TLS handshake. The decision needs only
+the first bytes of the connection, and a handshake costs a thousand times more than it.
 
-A member puts a token into the server name (SNI) of its first message. Only members of the run can
-compute the token, and their connections have a limit of their own. Of the other clients, a few are
-admitted each second: the handshake tells a host that reached this port by a wrong name which host
-answers (run.links). This module sends nothing.
+A member of the run puts a token into the server name (SNI) of its first TLS message. Only members
+can compute the token, and a separate limit applies to their connections. Of all other clients, only
+a few per second may begin a handshake. They are admitted because a host may have reached this port
+under a wrong name; the handshake shows which host it has reached (run.links). This module sends
+nothing.
 """
 
 from __future__ import annotations
@@ -19,21 +20,24 @@ from tfdeploy.agent.annotations import Callable, Dict, Optional
 from tfdeploy.agent.host import thread_errors
 from tfdeploy.agent.limit import TokenBucket
 
-# (handshakes a second, size of a burst)
+# (handshakes per second, largest number of handshakes at once)
 MEMBERS, STRANGERS = (100.0, 300.0), (10.0, 20.0)
-# Limits the connections whose first message is incomplete. If there are more, the oldest is closed.
+# Limits the connections whose first TLS message is not complete. If there are more, the oldest one
+# is closed.
 MOST_WAITING = 256
-WAIT_S = 5.0  # a first message that is incomplete for longer is too late
+WAIT_S = 5.0  # A connection is closed if its first TLS message is not complete after this time.
 _HELLO_BYTES = 4096
 _HANDSHAKE = b"\x16\x03"
-# The pause between two polls while connections are refused, so that one poll handles many of them.
+# The pause between two polls while connections are refused. Because of it, each poll handles many
+# connections.
 _PAUSE_S = 0.01
 _AT_ONCE = 256  # limits the connections that are accepted in one poll
 
 
 def token(authority: str, host: str) -> str:
-    """Return the SNI by which `host` recognises members of the run. `authority`: the PEM of the
-    run's CA certificate. It is never sent, and strangers do not have it."""
+    """Return the server name (SNI) that members of the run use to connect to `host`. `authority`:
+    the certificate of the run's CA in PEM. The certificate is never sent, so strangers cannot
+    compute this name."""
     return "m" + hashlib.sha256(("mesh %s %s" % (host, authority)).encode("utf-8")).hexdigest()[:40]
 
 
@@ -45,11 +49,12 @@ def _address_of(plain: socket.socket) -> str:
 
 
 class Gate:
-    """Admits connections of `listener`. The gate closes the listener.
+    """Admits connections that `listener` accepts. `close` also closes the listener.
 
-    `admit(connection)` is called from the gate's thread, must not block, and owns the connection.
-    `is_known`: returns True for an address of the run's hosts. It is asked only about clients
-    without the token; a member may come from any address.
+    `admit(connection)` is called on the gate's thread for each admitted connection. It must not
+    block, and must close the connection later. `is_known` returns True for an address of the run's
+    hosts. It is called only for clients without the token, because a member may connect from any
+    address.
     """
 
     def __init__(
@@ -64,7 +69,8 @@ class Gate:
         now = time.monotonic()
         self._members, self._strangers = TokenBucket(*MEMBERS, now), TokenBucket(*STRANGERS, now)
         self._refused = TokenBucket(0.0, 0.0, now)
-        self._waiting: Dict[int, "tuple[socket.socket, float]"] = {}  # by descriptor, oldest first
+        # Descriptor -> (connection, time at which it began to wait); the oldest comes first.
+        self._waiting: Dict[int, "tuple[socket.socket, float]"] = {}
         self._closed = False
         self._crowded = False
         listener.setblocking(False)
@@ -75,7 +81,7 @@ class Gate:
     def close(self) -> None:
         self._closed = True
         try:
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
+            self._listener.shutdown(socket.SHUT_RDWR)  # ends the poll in the gate's thread
         except OSError:
             pass
 
@@ -130,8 +136,8 @@ class Gate:
             plain.close()
 
     def _bucket_for(self, plain: socket.socket) -> Optional[TokenBucket]:
-        """Return the token bucket that limits such connections; None: the first message is
-        incomplete."""
+        """Return the token bucket that limits connections of this kind. Return None if the first
+        TLS message is not complete."""
         try:
             hello = plain.recv(_HELLO_BYTES, socket.MSG_PEEK)
         except BlockingIOError:
@@ -149,7 +155,7 @@ class Gate:
 
     def _wait_for(self, plain: socket.socket) -> None:
         if plain.fileno() in self._waiting:
-            # More bytes came, and the first message is still incomplete.
+            # More bytes have arrived, but the first TLS message is still not complete.
             self._crowded = True
             return
         self._waiting[plain.fileno()] = plain, time.monotonic()

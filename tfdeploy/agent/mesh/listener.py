@@ -1,7 +1,8 @@
-"""Accept connections of the run's members at the mesh's port, and let a handler answer the one
-message of each connection.
+"""Accept connections of the run's members at the mesh's port, and pass each connection to a
+handler, which answers its only message.
 
-The number of open connections is limited. A peer without a certificate of this run gets no answer.
+The number of open connections is limited. A client without a certificate of this run gets no
+answer.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ from tfdeploy.agent.host import thread_errors
 from tfdeploy.agent.mesh import bounded_json, handshake_gate, tls
 
 MAX_MESSAGE_BYTES = wire.MAX_KNOWN_BYTES
-TIMEOUT_S = 5.0  # of one operation on a connection, and of one message
-MOST_OF_ONE = 16  # limits the open connections of one member
-MAX_STRANGERS = 32  # limits the open connections without a finished handshake
+# Limits the time of one operation on a connection, and the time to receive one message.
+TIMEOUT_S = 5.0
+MOST_OF_ONE = 16  # limits how many connections one member may have open
+MAX_STRANGERS = 32  # limits how many connections may be open before their handshakes have finished
 
 
 class MeshListener:
-    """Serves the mesh's port. `listener`: a bound socket, which this object closes.
+    """Serves the mesh's port. `listener`: a bound socket; `close` closes it.
 
-    `answer(host, channel)` is called for each connection of `members`, on its own thread. It may
-    raise OSError and ValueError. For `wanted` (the members' token) and `is_known` see
-    handshake_gate.py.
+    For each connection of a host in `members`, `answer(host, channel)` is called on a new thread.
+    It may raise OSError and ValueError. `wanted` is the token of the members; for it and for
+    `is_known`, see handshake_gate.py.
     """
 
     def __init__(
@@ -43,8 +45,10 @@ class MeshListener:
         self._members = members
         self._answer = answer
         self._lock = threading.Lock()
-        self._open: Dict[int, socket.socket] = {}  # oldest first
-        # descriptor -> member. Such a connection may stay open long, to transfer a checkpoint.
+        # Descriptor -> connection; the oldest comes first.
+        self._open: Dict[int, socket.socket] = {}
+        # descriptor -> name of the member. These connections may stay open for a long time, for
+        # example to transfer a checkpoint.
         self._of_members: Dict[int, str] = {}
         listener.listen(1024)
         self._gate = handshake_gate.Gate(listener, wanted, self._accept, is_known)
@@ -53,8 +57,8 @@ class MeshListener:
         self._gate.close()
 
     def _accept(self, plain: socket.socket) -> None:
-        """Start the handshake on its own thread. If no descriptor or thread is left for it, close
-        the connection; a member retries."""
+        """Start the TLS handshake on a new thread. If there is no descriptor or thread for it,
+        close the connection; a member will try again."""
         number = None
         try:
             number = self._register(plain)
@@ -70,9 +74,9 @@ class MeshListener:
             self._open.pop(number).close()
 
     def _register(self, plain: socket.socket) -> int:
-        """Register a connection and return its number. If there are too many without a finished
-        handshake, shut down the oldest one of these."""
-        # The duplicate stays open when TLS takes over the original descriptor.
+        """Register a connection and return its number. If too many connections have not finished
+        their handshake, shut down the oldest of them."""
+        # This duplicate of the descriptor stays open when TLS takes over the original one.
         guard = plain.dup()
         with self._lock:
             self._open[guard.fileno()] = guard
@@ -83,7 +87,7 @@ class MeshListener:
                 try:
                     strangers[0].shutdown(socket.SHUT_RDWR)
                 except OSError:
-                    pass  # it is closed already
+                    pass  # the connection is closed already
         return guard.fileno()
 
     def _serve(self, plain: socket.socket, number: int) -> None:
@@ -95,7 +99,7 @@ class MeshListener:
                     if host in self._members and self._count_member(str(host), number):
                         self._answer(str(host), channel)
         except (OSError, ValueError):
-            pass  # a stranger, or a peer that will try again
+            pass  # the client is a stranger, or a member that will try again
         except Exception:  # noqa: BLE001 - a peer that will try again
             thread_errors.report_once("a peer's connection")
         finally:
@@ -110,12 +114,12 @@ class MeshListener:
 
 
 def message(part: wire.HostPart, **fields: object) -> bytes:
-    """Return a message from this host to another host of the run, as one line of JSON."""
+    """Return a message from this host to another host of the run. It is one line of JSON."""
     body = dict({"v": wire.VERSION, "run": part.run, "from": part.host}, **fields)
     return json.dumps(body, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def receive(channel: ssl.SSLSocket) -> Any:
-    """Return the JSON value of one line. Raises OSError, also if the line does not arrive within
-    TIMEOUT_S, and ValueError."""
+    """Receive one line, and return its JSON value. Raises OSError if the line does not arrive
+    within TIMEOUT_S or the connection fails, and ValueError if the line is invalid."""
     return bounded_json.parse(tls.read_line(channel, MAX_MESSAGE_BYTES, TIMEOUT_S))

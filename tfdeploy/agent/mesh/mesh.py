@@ -1,10 +1,12 @@
-"""Share the state of one minder with all minders of the run: mutual TLS, one port per host, one
-idempotent message.
+"""Share the state of this host's minder with the minders of all other hosts of the run. Connections
+use mutual TLS, and each host has one port for them. There is one kind of message, and it may safely
+be received twice.
 
-A message is one JSON line with the whole state of the sender, and so is the answer. A change is
-sent to peers with running tasks, again with growing pauses until they acknowledge it, and each
-receiver passes it on. In addition, the minder exchanges states with one random peer every ten
-seconds. Peers without a certificate of this run are rejected. This module decides nothing.
+A message is one JSON line that contains the whole state of its sender; the answer contains the
+state of the receiver. A change is sent to all peers with running tasks, again with growing pauses
+until they acknowledge it, and each receiver passes it on. In addition, a minder exchanges states
+with one random peer every ten seconds. Peers without a certificate of this run are rejected. This
+module decides nothing.
 """
 
 from __future__ import annotations
@@ -39,22 +41,24 @@ if TYPE_CHECKING:
     from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
     from tfdeploy.agent.shapes import Certificates
 
-SETTLE_S = 0.02  # the pause between two rounds of sending, so that changes are sent together
-# A peer whose port has refused connections for GONE_S seconds has no minder. A restart of the
+# The pause after a round of sending; changes that occur meanwhile are sent together.
+SETTLE_S = 0.02
+# If a peer's port has refused connections for GONE_S seconds, the peer has no minder. To restart a
 # minder takes 2 to 5 seconds.
 GONE_S = 6.0
 LAST_UPDATE_S = 1.0  # limits the time that `send_last_update` takes
 
 
 class WrongPeer(ValueError):
-    """The process that listens at the peer's address is not that host's minder of this run."""
+    """The process that listens at a peer's address is not the minder of that host for this run."""
 
 
 class Mesh:
-    """The connections of one minder. `listener`: a bound socket, which this object closes.
+    """The connections of this host's minder to the other minders. `listener`: a bound socket;
+    `close` closes it.
 
     `changed` is called from any thread when a peer has sent something new. `offers(host, question,
-    channel)` answers the questions that peers send with `ask`.
+    channel)` must answer the questions that peers send with `ask`.
     """
 
     def __init__(
@@ -102,8 +106,8 @@ class Mesh:
             return self._known
 
     def share(self, known: Knowledge) -> bool:
-        """Join `known` to the shared state, and send the changes to peers. Return False if nothing
-        changed."""
+        """Join `known` to the shared state, and send the result to the peers. Return False if the
+        shared state has not changed."""
         with self._lock:
             joined = self._known.join(known)
             if joined == self._known:
@@ -115,31 +119,33 @@ class Mesh:
             return True
 
     def all_know(self) -> bool:
-        """True if every peer with running tasks and a living minder has the same state as this
-        minder."""
+        """True if all peers with running tasks have the same state as this minder. Peers whose
+        minder has ended do not count."""
         with self._lock:
             return all(
                 peer.digest == self._digest or self._is_gone(peer) for peer in self._concerned()
             )
 
     def _is_gone(self, peer: MeshPeer) -> bool:
-        """True if the peer's minder has ended. Before the run is committed, a peer that never sent
-        a message may only be late."""
+        """True if the minder of the peer has ended. If the run is not committed yet, a peer that
+        has never sent a message counts as late, not as ended."""
         refused = peer.refused is not None and peer.refused <= time.monotonic() - GONE_S
         return refused and (peer.last_message is not None or self._known.committed)
 
     def in_touch(self) -> bool:
-        """True if any peer has sent a message to this minder, or no peer has running tasks."""
+        """True if this minder has received a message from any peer, or if no peer has running
+        tasks."""
         with self._lock:
             return not self._concerned() or any(
                 peer.last_message is not None for peer in self._peers.values()
             )
 
     def silent_s(self, now: float, since: Optional[float]) -> Dict[str, float]:
-        """Return host -> seconds since its last message, counted from `since` or this minder's
-        start if that is later."""
+        """Return host -> how many seconds it has been silent. A silence is counted from the last
+        message, but not from before `since` or before the start of this minder."""
         with self._lock:
-            # A minder that takes over has received no messages yet, so count from its start.
+            # A minder that replaces a dead one has received no messages yet, so the silence is
+            # counted from its start.
             begin = max(self._begun, since or 0.0)
             return {
                 host: now - max(begin, peer.last_message or begin)
@@ -147,8 +153,8 @@ class Mesh:
             }
 
     def refused_s(self) -> Dict[str, float]:
-        """Return host -> seconds between the first and the last connection in a row that it
-        refused. Hosts that accepted the last connection are missing."""
+        """Return host -> seconds from the first to the last of the connections that it has refused
+        in a row. Hosts that accepted the last connection are missing."""
         with self._lock:
             refused = {host: peer for host, peer in self._peers.items() if peer.refused is not None}
             return {
@@ -156,24 +162,25 @@ class Mesh:
             }
 
     def ask_every(self, every_s: float) -> None:
-        """Ask each peer with running tasks at least once every `every_s` seconds from now on."""
+        """From now on, connect to each peer with running tasks at least once in `every_s`
+        seconds."""
         with self._lock:
             if self._schedule.ask_every(every_s):
                 self._lock.notify_all()
 
     def ask_seldom(self) -> None:
-        """Talk to peers less often from now on. Their own questions are answered as before."""
+        """From now on, connect to peers less often. Questions of peers are answered as before."""
         with self._lock:
             self._schedule.ask_seldom()
 
     def notify(self) -> None:
-        """Make the minder take a step."""
+        """Wake the minder, so that it takes a step now."""
         self._changed()
 
     def send_last_update(self) -> None:
-        """Send the state to some peers whose state differs, although they may have no running
-        tasks: they may wait for this host's end, and its minder is about to end. A peer that does
-        not answer in time later finds the port closed."""
+        """Send the state once more to some of the peers that have a different state, even if they
+        have no running tasks. These peers may wait for this host's end, and this minder will end
+        now. A peer that does not get the message will find this host's port closed."""
         with self._lock:
             untold = [
                 peer
@@ -189,7 +196,7 @@ class Mesh:
         try:
             for call in calls:
                 call.start()
-        except (RuntimeError, MemoryError):  # this user can start no more threads now
+        except (RuntimeError, MemoryError):  # this user cannot start more threads now
             return
         for call in calls:
             call.join(max(0.0, until - time.monotonic()))
@@ -203,7 +210,8 @@ class Mesh:
     # --- the shared state
 
     def _concerned(self) -> List[MeshPeer]:
-        """Return the peers with a task that may still run, as far as this minder knows."""
+        """Return the peers whose host has a task that may still run, as far as this minder
+        knows."""
         running = {peer.host for peer in self._part.peers if self._may_change(peer)}
         return [peer for host, peer in self._peers.items() if host in running]
 
@@ -211,12 +219,13 @@ class Mesh:
         fields = self._known.ended.get(peer.task)
         if fields is None or not shared_state.is_final(fields):
             return True
-        # A gang may restart a task that has ended, as long as the run is not over. If the task was
-        # stopped, its host knows that the run is over.
+        # As long as the run is not over, the gang may restart even if this task has ended for good.
+        # But a task is stopped only when the run is over.
         return peer.gang and self._part.restart_max > 0 and fields["outcome"] != "stopped"
 
     def _receive(self, host: str, value: Any) -> None:
-        """Join the state that a peer sent. Raises ValueError if it is not a state."""
+        """Join the state that a peer has sent to the shared state. Raises ValueError if the value
+        is not a valid state."""
         theirs = shared_state.from_json(value, self._part)
         is_new = self.share(theirs)
         with self._lock:
@@ -242,8 +251,8 @@ class Mesh:
                 time.sleep(1.0)
 
     def _send_due(self) -> None:
-        """Connect to the peers that are due. If none is due, wait until one is or the state
-        changes."""
+        """Connect to the peers that are due now. If no peer is due, wait until one is due or the
+        state has changed."""
         with self._lock:
             now = time.monotonic()
             concerned = self._concerned()
@@ -261,7 +270,7 @@ class Mesh:
         for peer in chosen:
             try:
                 threading.Thread(target=self._send_to, args=(peer,), daemon=True).start()
-            except (RuntimeError, MemoryError):  # this user can start no more threads now
+            except (RuntimeError, MemoryError):  # this user cannot start more threads now
                 self._missed(peer, refused=False)
         time.sleep(SETTLE_S)
 
@@ -297,15 +306,15 @@ class Mesh:
             value = mesh_listener.receive(channel)
         self._receive(peer.address.host, self._body(value, peer.address.host))
         with self._lock:
-            # The peer got this state, and its answer still differs. It may be of another version,
-            # so do not repeat the exchange at once.
+            # The peer received this state, but the state in its answer still differs. The peer may
+            # have another version, so the exchange is not repeated soon.
             if sent == self._digest != peer.digest:
                 peer.not_before = time.monotonic() + self._schedule.longest_pause_s
 
     @contextmanager
     def call(self, address: wire.MeshHost) -> Iterator[ssl.SSLSocket]:
-        """Open a connection to the minder of the host at `address`. Raises WrongPeer if another
-        process answers; OSError, ValueError."""
+        """Open a connection to the minder of the host at `address`. Raises OSError, ValueError, and
+        WrongPeer if a different process answers."""
         with socket.create_connection(
             (address.address, address.port), timeout=mesh_listener.TIMEOUT_S
         ) as plain:
@@ -318,7 +327,7 @@ class Mesh:
                 yield channel
 
     def ask(self, channel: ssl.SSLSocket, question: Mapping[str, object]) -> None:
-        """Send a question instead of the state. The other side's `offers` answers it."""
+        """Send a question instead of the state. The peer answers it with its `offers`."""
         channel.sendall(
             mesh_listener.message(
                 self._part, addresses=stated.addresses_to_state(channel), ask=question
@@ -326,8 +335,8 @@ class Mesh:
         )
 
     def _message(self, addresses: Iterable[str] = ()) -> bytes:
-        """Return the message with this minder's state. `addresses`: own addresses that this host
-        states; an answer states none."""
+        """Return the message with this minder's state. `addresses`: the addresses that this host
+        states as its own. An answer contains none."""
         with self._lock:
             known = self._known.as_json()
         return mesh_listener.message(self._part, known=known, addresses=list(addresses))
@@ -355,7 +364,8 @@ class Mesh:
             channel.sendall(self._message())
 
     def _admit(self, host: str, channel: ssl.SSLSocket, addresses: Any) -> Tuple[str, bool]:
-        """Return (the member's source address, True if the tasks' ports of this host admit it).
+        """Return (source address of the member's connection, True if the task ports of this host
+        admit this address).
 
         If the member states the address as its own, the ports admit it from now on.
         """
@@ -368,7 +378,7 @@ class Mesh:
                 if is_its_own
                 else self._guarded.turn_away(source, host)
             )
-        except OSError:  # the filter is full; the mesh works without it
+        except OSError:  # the filter has no space for the address; the mesh works without it
             changed = is_its_own = False
         if changed:
             self._changed()

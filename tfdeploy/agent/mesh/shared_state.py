@@ -1,8 +1,9 @@
-"""Define the state that all minders of a run share: whether it is committed, how tasks ended, the
-gang's round, an abort. Values only.
+"""Define the state that all minders of a run share: whether the run is committed, how tasks have
+ended, the round (the number of starts of the gang), and why the run was aborted. This module only
+computes values.
 
-Joining two states is idempotent, commutative and monotone, so the order and number of messages do
-not matter.
+To join two states is idempotent, commutative and monotone, so the order and the number of messages
+do not matter.
 """
 
 from __future__ import annotations
@@ -27,23 +28,24 @@ from tfdeploy.agent.record import NamedTuple
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Abort, Death, Ending, GangRound, SharedState
 
-# Limits the characters of each text in the state. A receiver truncates a longer text, so the states
-# of sender and receiver would never be equal.
+# Limits the characters of each text in the state. A receiver shortens longer texts, so its state
+# would always differ from the sender's.
 MAX_TEXT = 300
 ABORT_KINDS = ("abort", "failed", "stop")
-MAX_ROUND = 10**6  # limits each count in the state; a receiver rejects a larger one
+MAX_ROUND = 10**6  # limits each number that counts something; a receiver rejects larger ones
 RoundStage = Tuple[int, int]
 Absence = Tuple[int, float]
 
 
 class Knowledge(NamedTuple):
-    """The shared state, as one minder knows it.
+    """The shared state, as far as one minder knows it.
 
-    `ended`: task -> how its latest ended attempt ended; if that is not `final`, the task restarts.
-    `round`: the gang's latest restart; None: the gang has not restarted. `stands`: host -> (round,
-    stage) that it has reached in that restart. `decided`: when all deciding tasks had succeeded
-    (UTC seconds); no later round changes it. `unminded`: host -> (n, since), `since` in UTC
-    seconds; the host has no minder if n is odd, and has one again if n is even.
+    `ended`: task -> how its last ended attempt ended; the task restarts unless this ending is
+    `final`. `round`: the last restart of the gang, or None before the first one. `stands`: host ->
+    (round, stage that the host has reached in the restart to this round). `decided`: when all
+    deciding tasks had succeeded (UTC seconds); a later round does not change this. `unminded`: host
+    -> (n, since); an odd n means that the host has had no minder since `since` (UTC seconds), an
+    even n that it has one again.
     """
 
     committed: bool = False
@@ -85,7 +87,7 @@ class Knowledge(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """True if later endings of tasks change nothing for other hosts."""
+        """True if it does not matter to other hosts how the remaining tasks end."""
         return self.abort is not None or self.decided is not None
 
     def as_json(self) -> SharedState:
@@ -114,8 +116,8 @@ def _earlier(first: Optional[Abort], second: Abort) -> Abort:
 
 
 def _later_attempt(first: Optional[Ending], second: Ending) -> Ending:
-    """Return the ending of the later attempt. Of two endings of one attempt, return the final one,
-    or else the earlier one."""
+    """Of two endings of a task, return the one of the later attempt. If both are of the same
+    attempt, return the final one, or else the earlier one."""
     if first is None:
         return second
     return min(
@@ -126,8 +128,8 @@ def _later_attempt(first: Optional[Ending], second: Ending) -> Ending:
 
 
 def _later_round(first: Optional[GangRound], second: Optional[GangRound]) -> Optional[GangRound]:
-    """Return the later round. Of two reports of one round, return the one with the earlier
-    death."""
+    """Of two restarts of the gang, return the later one. If both have the same number, return the
+    one that an earlier death caused."""
     if first is None or second is None:
         return first or second
     return min(first, second, key=lambda fields: (-fields["n"], fields["time"], _text(fields)))
@@ -171,8 +173,8 @@ _ROUND = {
 
 
 def from_json(value: Any, part: wire.HostPart) -> Knowledge:
-    """Return the state in a peer's message or in this host's own file. Raises ValueError if it is
-    not a state of this run."""
+    """Return the state that is in a peer's message or in this host's own file. Raises ValueError if
+    the value is not a valid state of this run."""
     tasks = {peer.task: peer for peer in part.peers}
     hosts = {peer.host for peer in part.peers} | {one.host for one in part.mesh}
     fields, word = bounded_json.fields, bounded_json.word
@@ -209,15 +211,16 @@ def next_count(number: int) -> int:
 
 
 def next_attempt(known: Knowledge, task: str) -> int:
-    """Return the number of the attempt after the latest one in `known`; 1 if `known` has none."""
+    """Return the number of the next attempt of the task: one more than the last attempt in `known`,
+    or 1 if `known` contains none."""
     ending = known.ended.get(task)
     return next_count(0 if ending is None else ending.get("attempt", 0))
 
 
 def ending_of(status: wire.TaskStatus, final: bool = True, again: bool = False) -> Ending:
-    """Return the ending of an attempt as the shared state holds it. `final`: False if the task
-    restarts. `again`: the task would have restarted if the run had not been over, so its death is
-    no failure of the run."""
+    """Return the ending of an attempt, in the form of the shared state. `final`: False if the task
+    restarts. `again`: True if the task would restart, but the run was over before; then its death
+    does not make the run fail."""
     ending: Ending = {
         "attempt": min(max(1, status.attempt), MAX_ROUND),
         "round": status.round,
@@ -239,7 +242,8 @@ def ending_of(status: wire.TaskStatus, final: bool = True, again: bool = False) 
 
 
 def decided(peers: List[wire.Peer], known: Knowledge) -> Optional[float]:
-    """Return when all deciding tasks had succeeded (UTC seconds); None: not all have."""
+    """Return when all deciding tasks had succeeded (UTC seconds). Return None if not all have
+    succeeded yet."""
     if known.decided is not None:
         return known.decided
     times: List[float] = []
@@ -258,8 +262,8 @@ def decided(peers: List[wire.Peer], known: Knowledge) -> Optional[float]:
 
 
 def end_of(peers: List[wire.Peer], known: Knowledge) -> Knowledge:
-    """Return the part of `known` that says why the run is over. Another host can end its part of
-    the run with this alone."""
+    """Return only the fields of `known` that say why the run is over. They are enough for another
+    host to end its tasks."""
     death = first_death(peers, known)
     needed = {peer.task for peer in peers if peer.deciding} | ({death["task"]} if death else set())
     ended = {task: fields for task, fields in known.ended.items() if task in needed}
@@ -267,7 +271,7 @@ def end_of(peers: List[wire.Peer], known: Knowledge) -> Knowledge:
 
 
 def first_death(peers: List[wire.Peer], known: Knowledge) -> Optional[Death]:
-    """Return the earliest ending that makes the run fail; None: there is none."""
+    """Return the earliest ending that makes the run fail, or None."""
     limit = decided(peers, known)
     deaths: List[Death] = []
     for peer in peers:
@@ -278,7 +282,7 @@ def first_death(peers: List[wire.Peer], known: Knowledge) -> Optional[Death]:
             or fields.get("again")
             or (limit is not None and fields["time"] >= limit)
         ):
-            continue  # no ending after the training was decided is a failure
+            continue  # After all deciding tasks have succeeded, no ending counts as a failure.
         if is_death(peer, fields):
             deaths.append(death_of(fields, peer.task, peer.host))
     return min(deaths, key=lambda death: (death["time"], death["task"]), default=None)
@@ -289,23 +293,25 @@ def death_of(ending: Ending, task: str, host: str) -> Death:
 
 
 def is_outdated(peer: wire.Peer, ending: Ending, known: Knowledge) -> bool:
-    """True if the ending belongs to an earlier round of the gang, and so no longer counts."""
+    """True if the ending belongs to an earlier round of the gang, so that it no longer counts."""
     return peer.gang and ending.get("round", 1) < known.round_number
 
 
 def is_death(peer: wire.Peer, ending: Ending) -> bool:
-    """True if the task failed with this ending. A task that was stopped has not failed."""
+    """True if this ending means that the task has failed. A task that was stopped has not
+    failed."""
     return ending["outcome"] in ("failed", "killed", "gave_up", "lost") or too_early(peer, ending)
 
 
 def too_early(peer: wire.Peer, ending: Ending) -> bool:
-    """True if the task exited with code 0 and that is no success: a server must not end by itself,
-    and any other task must have been up."""
+    """True if the task exited with code 0, but this counts as a failure. A server must not end by
+    itself, and any other task must have been up before it ends."""
     return ending["outcome"] == "succeeded" and (serves(peer) or not ending.get("up"))
 
 
 def serves(task: Union[wire.Peer, wire.TaskSpec]) -> bool:
-    """True if the task never ends by itself: a server, or any ps."""
+    """True if the task is not expected to end by itself, because it is a server. Every ps is
+    one."""
     return task.serves or task.role == "ps"
 
 

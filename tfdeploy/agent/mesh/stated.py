@@ -1,7 +1,9 @@
-"""Compare the addresses that a member states inside TLS with the source address of its connection.
+"""Compare two things: the addresses that a member states as its own inside TLS, and the source
+address of its connection.
 
-TLS proves the member's identity, but not that the source address is its own: the address may belong
-to a relay or a NAT. A member that lies may state any address from which its connections can arrive.
+TLS proves which member connects, but not that the source address belongs to this member; it may
+belong to a relay or a NAT. A member that lies can state any address from which its connections can
+arrive.
 """
 
 from __future__ import annotations
@@ -12,14 +14,14 @@ from tfdeploy.agent import peer_filter
 from tfdeploy.agent.annotations import List, Tuple
 from tfdeploy.agent.host.network.addresses import own_addresses
 
-MOST_STATED = 64  # limits the addresses in one message
-# The key of a question: run.links sends {"ask": {"seen_as": true}} to learn the source address that
-# the peer sees.
+MOST_STATED = 64  # limits how many addresses a message may state
+# The key of a question. run.links sends {"ask": {"seen_as": true}} to learn from which source
+# address the peer sees this host's connection.
 SEEN_AS = "seen_as"
 
 
 def addresses_to_state(channel: socket.socket) -> List[str]:
-    """Return this host's addresses, the connection's local address first."""
+    """Return this host's addresses. The first one is the local address of the connection."""
     try:
         local = [str(peer_filter.address(channel.getsockname()[0]))]
     except OSError:
@@ -28,7 +30,8 @@ def addresses_to_state(channel: socket.socket) -> List[str]:
 
 
 def source_address(channel: socket.socket, stated: object) -> Tuple[str, bool]:
-    """Return (the connection's source address, True if the peer's list `stated` contains it).
+    """Return (source address of the connection, True if the list `stated` from the peer contains
+    this address).
 
     Raises OSError if the connection has ended.
     """

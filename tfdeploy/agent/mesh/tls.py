@@ -1,5 +1,5 @@
-"""Create TLS contexts from the certificates of one run, and read from TLS channels with a deadline.
-Both sides need a certificate of the run's CA."""
+"""Create TLS contexts from the certificates of one run; both sides of a connection need a
+certificate of the run's CA. Also read from TLS connections with a deadline."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ def contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER),
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
     )
-    # Certificates name hosts of the run, not network addresses. Callers compare them by peer_name.
+    # Certificates contain names of the run's hosts, not network addresses. The callers compare
+    # these names with `peer_name`.
     client.check_hostname = False
-    # A client that closes with unread session tickets sends a reset instead of an end.
+    # If a client closes a connection with unread session tickets, the server gets a reset instead
+    # of the end of the stream.
     server.num_tickets = 0
     for context in (server, client):
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -37,8 +39,8 @@ def contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
 
 @contextmanager
 def _file(text: str) -> Iterator[str]:
-    """Yield a path that load_cert_chain can read `text` from: a memory file if the kernel supports
-    it, otherwise a temporary file of mode 0600."""
+    """Yield the path of a file that contains `text`, for load_cert_chain. It is a file in memory if
+    the kernel supports that, otherwise a temporary file with mode 0600."""
     content = text.encode("ascii")
     try:
         descriptor = os.memfd_create("certs")
@@ -56,7 +58,8 @@ def _file(text: str) -> Iterator[str]:
 
 
 def peer_name(channel: ssl.SSLSocket) -> Optional[str]:
-    """Return the host name in the other side's certificate; None: the certificate has none."""
+    """Return the host name in the certificate of the other side. Return None if the certificate
+    contains no name."""
     certificate: Any = channel.getpeercert() or {}
     for names in certificate.get("subject", ()):
         for key, text in names:
@@ -66,8 +69,8 @@ def peer_name(channel: ssl.SSLSocket) -> Optional[str]:
 
 
 def wait_until(channel: ssl.SSLSocket, deadline: float) -> None:
-    """Set the timeout of the next operation so that it ends at `deadline` (monotonic seconds).
-    Raises socket.timeout if the deadline has passed."""
+    """Set the timeout of the next operation on `channel` so that it ends at `deadline` (monotonic
+    seconds). Raises socket.timeout if the deadline has passed already."""
     left_s = deadline - time.monotonic()
     if left_s <= 0.0:
         raise socket.timeout("too slow")
@@ -80,8 +83,8 @@ def read_line(
     """Read one line within `within_s` seconds. Raises OSError, and ValueError if the line is longer
     than `most_bytes`.
 
-    Up to `block_bytes` are read at once. With more than 1, the other side must send nothing after
-    the line until it has an answer.
+    Up to `block_bytes` bytes are read at once. If this is more than 1, the other side must not send
+    anything after the line before it has got an answer.
     """
     patience_s, deadline = channel.gettimeout(), time.monotonic() + within_s
     text = bytearray()

@@ -1,7 +1,7 @@
-"""Pass the reason why the run is over from the control machine to this host's minder. The control
-machine uses this for a host that the other minders cannot reach.
+"""Receive from the control machine why the run is over, and pass this to the minder of this host.
+The control machine does this if the other minders cannot reach this host.
 
-The reason is checked and joined to the shared state like a message of the mesh.
+The reason is checked like a message of the mesh, and then joined to the shared state.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tfdeploy.agent.run.folder import RunPaths
 
 
 def take_told_end(paths: RunPaths, part: wire.HostPart) -> Knowledge:
-    """Return the state that the control machine has left since the last call, and remove its file.
-    An empty state: it has left none, or an invalid one."""
+    """Return the state that the control machine has left for the minder since the last call, and
+    remove its file. If there is no such state or it is invalid, return an empty state."""
     path = paths.file(layout.TOLD)
     received = read_json(path)
     if received is None:
@@ -30,7 +30,7 @@ def take_told_end(paths: RunPaths, part: wire.HostPart) -> Knowledge:
 
 
 def tell(paths: RunPaths, run_end: Knowledge) -> None:
-    """Leave the part of the shared state that says why the run is over, and wake the minder. Raises
+    """Leave a state that says why the run is over for the minder, and wake the minder. Raises
     OSError."""
     write_json(paths.file(layout.TOLD), run_end.as_json())
     paths.wake()

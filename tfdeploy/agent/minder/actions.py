@@ -1,5 +1,5 @@
-"""Define the input and the output of decisions: the values that decide.py, restart.py and
-unminded.py exchange with the minder."""
+"""Define the values that decide.py, restart.py and unminded.py receive from the minder, and the
+actions that they return to it."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ if TYPE_CHECKING:
 class OwnTask(NamedTuple):
     """One task of this host, in its current state.
 
-    `quiet_s`: seconds since its last log line (0: unknown). `written`: False until the supervisor
-    of this attempt has written its status; until then, the status on disk belongs to the previous
-    attempt. `waits`: the tasks that TensorFlow says it waits for, if it has logged nothing else
-    since.
+    `quiet_s`: seconds since the task last logged a line of its own (0: unknown). `written`: False
+    if the supervisor of the current attempt has not written a status yet; the status on disk then
+    belongs to the previous attempt. `waits`: the tasks for which this task waits, as TensorFlow has
+    logged; empty if the task has logged anything else since.
     """
 
     status: wire.TaskStatus
-    supervised: bool  # True if its supervisor is alive
+    supervised: bool  # True if the supervisor of the task is alive
     quiet_s: float = 0.0
     written: bool = True
     waits: Tuple[str, ...] = ()
 
 
 class View(NamedTuple):
-    """Everything that a decision depends on.
+    """Everything on which a decision depends.
 
-    `now` and `marks` are monotonic seconds. The keys of `marks`: "prepared", "started", "decided"
-    (when the run was); "again TASK" and "round N" (the earliest start of a task and of a round).
-    `control_words`: the control files of the run that exist.
+    `now` and the values of `marks` are monotonic seconds. Keys of `marks`: "prepared", "started"
+    and "decided" (when the run reached this state); "again TASK" (the earliest restart of this
+    task); "round N" (the earliest start of this round). `control_words`: name -> content, for the
+    control files of the run that exist.
     """
 
     part: wire.HostPart
@@ -42,19 +43,21 @@ class View(NamedTuple):
     own: Dict[str, OwnTask]
     now: float
     marks: Dict[str, float]
-    control_words: Dict[str, Word]  # start, commit, abort, stop
+    control_words: Dict[str, Word]  # control files that exist: start, commit, abort, stop
     silent_s: Dict[str, float] = {}  # host -> seconds since its last message
-    counts: Dict[str, RestartCount] = {}  # task -> restart.count_failure of its last death
-    supplied: int = 1  # the gang's round for which the chief's `keep` has been fetched
+    # Task -> the result of restart.count_failure for its last death.
+    counts: Dict[str, RestartCount] = {}
+    # The round of the gang for which this host has fetched the chief's `keep` folders.
+    supplied: int = 1
     boot_id: Optional[str] = None
-    # True if all processes here had died (for example at a reboot), and no other host has answered
-    # since then.
+    # True if all processes of the run on this host had died (for example because of a reboot), and
+    # no other host has answered since.
     rejoining: bool = False
-    # host -> for how many seconds it has refused connections to the mesh's port
+    # host -> for how many seconds it has refused all connections to its mesh port
     refused_s: Dict[str, float] = {}
 
     def rebooted(self, status: wire.TaskStatus) -> bool:
-        """True if the attempt belongs to an earlier boot of this host."""
+        """True if the attempt was started before the last boot of this host."""
         return None not in (self.boot_id, status.boot_id) and self.boot_id != status.boot_id
 
 
@@ -67,8 +70,8 @@ class Start(NamedTuple):
 
 
 class EndTask(NamedTuple):
-    """Send SIGTERM to the task's processes, and SIGKILL after `grace_s`. The decision is repeated
-    until the task has ended."""
+    """Send SIGTERM to the processes of the task, and SIGKILL after `grace_s` seconds. The action is
+    decided again until the task has ended."""
 
     task: str
     reason: str
@@ -76,7 +79,8 @@ class EndTask(NamedTuple):
 
 
 class Reap(NamedTuple):
-    """The task's supervisor is dead: kill the task's remaining processes, and write its status."""
+    """The supervisor of the task is dead. Kill the remaining processes of the task, and write its
+    status."""
 
     task: str
     outcome: str
@@ -86,7 +90,7 @@ class Reap(NamedTuple):
 
 
 class GiveUp(NamedTuple):
-    """The task has used up its restarts."""
+    """Record that the task does not restart any more, for `reason`."""
 
     task: str
     reason: str
@@ -100,22 +104,23 @@ class NewRound(NamedTuple):
 
 
 class ReportStage(NamedTuple):
-    """Tell all hosts which stage of round `n` this host has reached (stages of restart.py)."""
+    """Tell all hosts which stage of the restart to round `n` this host has reached. The stages are
+    defined in restart.py."""
 
     n: int
     stage: int
 
 
 class Supply(NamedTuple):
-    """Fetch the chief's `keep` in the background, once for each round. The decision is repeated
-    until `keep` has arrived."""
+    """Fetch the `keep` folders of the chief's host in the background, once for each round. The
+    action is decided again until they have arrived."""
 
     n: int
 
 
 class ReportUnminded(NamedTuple):
-    """Tell all hosts that `host` has no minder (odd `n`) or has one again (even `n`). `for_s`: the
-    seconds since it lost its minder."""
+    """Tell all hosts that `host` has no minder (odd `n`) or has one again (even `n`). `for_s`: for
+    how many seconds it has had none."""
 
     host: str
     n: int
@@ -123,7 +128,8 @@ class ReportUnminded(NamedTuple):
 
 
 class ReportLost(NamedTuple):
-    """Tell all hosts that the tasks of `host` are lost, because it had no minder for too long."""
+    """Tell all hosts that the tasks of `host` are lost, because this host has had no minder for too
+    long."""
 
     host: str
 
@@ -135,11 +141,11 @@ class Phase(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Tell all hosts that the run is committed."""
+    """Tell all hosts that the run is committed, which means that it has started on all hosts."""
 
 
 class AbortRun(NamedTuple):
-    """Tell all hosts that the run ends: `kind` is one of shared_state.ABORT_KINDS."""
+    """Tell all hosts that the run ends. `kind` is one of shared_state.ABORT_KINDS."""
 
     kind: str
     reason: str

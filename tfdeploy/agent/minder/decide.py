@@ -1,8 +1,8 @@
-"""Decide when a run starts and ends on this host: (part, shared state, own tasks, clock) ->
-actions. Pure.
+"""Decide when the run starts and ends on this host. The input is the plan for this host, the shared
+state, the tasks of this host and the clock; the output is actions. Pure.
 
-Decisions read no clock and no file, so a test can check each rule with one row of a table. Restarts
-are decided in restart.py.
+Decisions read no clock and no file, so each rule can be tested with one row of a table. Restarts of
+tasks are decided in restart.py.
 """
 
 from __future__ import annotations
@@ -36,19 +36,21 @@ if TYPE_CHECKING:
 STOPPED_BY_OPERATOR = "stopped by an operator"
 DECIDED = "the deciding task succeeded"
 ALONE = "back after its processes were gone, and no other host of the run answered for a day"
-# A host whose processes had all died waits at most so many seconds for an answer of another host.
+# The longest time, in seconds, that a host waits for an answer of another host, after all of its
+# processes had died.
 REJOIN_S = 86400.0
 
 
 def decide(view: View) -> List[Action]:
-    """Return the actions to take now. Called after each change, and from time to time."""
+    """Return the actions to take now. Called after each change, and also regularly."""
     if view.phase == "ended":
         return []
     conclusions = _own_conclusions(view)
     if conclusions:
         return conclusions
     reaping: List[Action] = [_reap(view, own) for own in view.own.values() if _orphaned(own)]
-    # A task that cannot be killed must not delay the others, so do not wait for the reaping.
+    # Do not wait until the tasks of dead supervisors are reaped, because one that cannot be killed
+    # must not delay the others.
     return reaping + _after_reaping(view)
 
 
@@ -64,7 +66,7 @@ def _after_reaping(view: View) -> List[Action]:
     if view.phase == "committed" and _all_over(view):
         return [Phase("ended")]
     if view.rejoining:
-        # The run may be over, so nothing starts before another host has answered.
+        # The run may be over. So nothing starts until another host has answered.
         return [AbortRun("abort", ALONE)] if _since(view, "back") >= REJOIN_S else []
     number = view.known.round_number
     actions: List[Action] = [
@@ -78,8 +80,8 @@ def _after_reaping(view: View) -> List[Action]:
 
 
 def _own_conclusions(view: View) -> List[Action]:
-    """Return the actions that follow from facts that only this host may know, and that it must tell
-    the others: the commit, or why the run ends."""
+    """Return the actions that follow from facts that perhaps only this host knows: to commit the
+    run, or to end it for some reason. Other hosts must be told about these."""
     part, control_words, known = view.part, view.control_words, view.known
     if known.abort is not None:
         return []
@@ -130,7 +132,7 @@ def _all_ended(view: View) -> bool:
 
 
 def _all_over(view: View) -> bool:
-    """True if all tasks of this host have ended and none of them restarts."""
+    """True if all tasks of this host have ended and none of them will restart."""
     if not _all_ended(view):
         return False
     if decided(view.part.peers, view.known) is not None:
@@ -142,7 +144,7 @@ def _all_over(view: View) -> bool:
 def _end_all(view: View, abort: Abort) -> List[Action]:
     if _all_ended(view):
         return [Phase("ended")]
-    # A later stop may shorten the grace time.
+    # A stop that comes later may shorten the grace time.
     graces = [abort.get("grace_s"), view.control_words.get("stop", {}).get("grace_s")]
     grace_s = min((grace for grace in graces if grace is not None), default=view.part.stop_grace_s)
     actions: List[Action] = [] if view.phase == "ending" else [Phase("ending")]
@@ -155,8 +157,8 @@ def _end_all(view: View, abort: Abort) -> List[Action]:
 
 
 def _finish(view: View) -> List[Action]:
-    """After the deciding tasks have succeeded, end each other task once its grace time has passed,
-    then the servers."""
+    """Called after the deciding tasks have succeeded. First end each other task, except servers,
+    once its grace time has passed; then end the servers."""
     part = view.part
     if decided(part.peers, view.known) is None:
         return []
@@ -174,14 +176,14 @@ def _finish(view: View) -> List[Action]:
 
 
 def _waits_for_ended(view: View, own: OwnTask) -> bool:
-    """True if the task waits for a task that has ended for good. Its session can then never
-    start."""
+    """True if the task waits for a task that has ended for good. In this case the session of the
+    waiting task can never start."""
     return any(task in view.known.ended and is_final(view.known.ended[task]) for task in own.waits)
 
 
 def _is_done(view: View, peer: wire.Peer, waited: float) -> bool:
-    """True if a task of any host has ended, or its host has been silent for longer than ending it
-    can take."""
+    """True if the task of any host has ended. A task also counts as ended if its host has been
+    silent for longer than it can take to end the task."""
     fields = view.known.ended.get(peer.task)
     if fields is not None and is_final(fields):
         return True

@@ -1,4 +1,5 @@
-"""Carry out the actions of decide.py, with one method for each action. Decides nothing."""
+"""Carry out the actions that decide.py returns, with one method for each kind of action. Decides
+nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ class Effects:
         self._paths, self._part, self._store, self._supervisors = paths, part, store, supervisors
         self._mesh, self._holders, self._own_ports = mesh, holders, own_ports
         self._guarded = guarded
-        self._keep: Optional[KeepFetch] = None  # None until the gang's first restart
+        self._keep: Optional[KeepFetch] = None  # None before the first restart of the gang
         self._programs_told = False
         self._methods: Dict[type, Callable[[Any], bool]] = {
             actions.Start: self._start,
@@ -56,20 +57,20 @@ class Effects:
         }
 
     def carry_out(self, action: actions.Action) -> bool:
-        """Carry out an action. Return True if it changed something and the next step is due at
-        once. Raises OSError if the system refuses it."""
+        """Carry out an action. Return True if it has changed something, so that the next step must
+        follow at once. Raises OSError if the system refuses the action."""
         return self._methods[type(action)](action)
 
     def learn(self, known: Knowledge) -> None:
-        """Set the shared state: write it to disk, then send it to the other hosts. `known` must
-        include the current state."""
+        """Set the shared state, write it to disk, and then send it to the other hosts. `known` must
+        contain everything in the current state."""
         self._store.learn(known)
         self._store.save()
         self.share()
 
     def share(self) -> None:
-        """Send the shared state to the other minders, and tell the programs once the run is
-        decided."""
+        """Send the shared state to the other minders. If all deciding tasks have succeeded, also
+        tell this to the programs of this host."""
         if self._mesh is not None:
             self._mesh.share(self._store.known)
         if "decided" not in self._store.state.marks:
@@ -81,19 +82,20 @@ class Effects:
             self._tell_programs()
 
     def _tell_programs(self) -> None:
-        """Tell synchronous workers that a chief has finished, so that they no longer wait for it
-        (runtime/no_more_tokens.py)."""
+        """Tell the workers of synchronous training that a chief has finished, so that they do not
+        wait for it any more (see runtime/no_more_tokens.py)."""
         try:
             write_bytes(self._paths.file(layout.DECIDED), b"")
         except OSError:
-            pass  # the disk is full; the programs end after their grace time
+            pass  # the disk is full; the programs will be ended after their grace time
 
     def keep_refused(self) -> str:
-        """Return why the last attempt to fetch the chief's `keep` failed; "": it did not fail."""
+        """Return why the last try to fetch the chief's `keep` folders has failed; "" if it has not
+        failed."""
         return "" if self._keep is None else self._keep.error
 
     def end_stalled(self, task: str, attempt: int, reason: str) -> None:
-        """End the attempt as failed, if it still runs."""
+        """If the attempt still runs, end it as failed."""
         status = self._paths.status(task)
         if status.state == "running" and status.attempt == attempt:
             tell_supervisor(
@@ -183,7 +185,8 @@ class Effects:
         self._store.save()
         self._store.journal(action.phase)
         if action.phase == "ended":
-            # Only now: hosts that share the workdir must first see that this host has ended.
+            # The folders are put back only now, because hosts that share the workdir must first see
+            # that this host has ended.
             leftovers.put_back_keep(self._paths)
         return True
 

@@ -1,9 +1,10 @@
-"""Create the run's nftables table on this host. The table exists as long as the minder or a
-supervisor lives.
+"""Create the run's nftables table on this host. The table exists as long as the run's minder or one
+of its supervisors lives.
 
-nft reads a FIFO in the run's folder. The minder and the supervisors hold the FIFO's writing end
-open (RunPaths.hold_firewall). When the last of them ends, nft reads the end of its input and ends
-too, and the kernel removes the table that nft owned. This needs no signal.
+A process of nft reads its commands from a FIFO in the run's folder. The minder and the supervisors
+keep the writing end of the FIFO open (RunPaths.hold_firewall). When the last of them ends, nft
+reaches the end of its input and ends too, and the kernel removes the table, because nft is its
+owner. This needs no signal.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from tfdeploy.agent.host.network import nft, nft_program
 from tfdeploy.agent.minder.held_ports import FirewallRefused
 from tfdeploy.agent.run.folder import RunPaths
 
-WITHIN_S = 10.0  # limits the first creation of the table
-AGAIN_WITHIN_S = 2.0  # limits a later one, which delays the running minder
-PAUSE_S = 5.0  # the pause between two tries of a running minder
+WITHIN_S = 10.0  # limits the time to create the table at the start
+AGAIN_WITHIN_S = 2.0  # limits the time to create it again, because the minder waits for this
+PAUSE_S = 5.0  # the pause between two tries to create the table again
 _LOOK_S = 0.02  # the pause between two polls
-_TRIES = 2  # the first try may fail if another program changes tables at the same moment
+_TRIES = 2  # The first try may fail because another program changes tables at the same moment.
 _QUIT = b"\nquit\n"
 
 
 def closed(paths: RunPaths, part: wire.HostPart) -> nft.Closed:
-    """Return which ports the firewall closes on this host, and for whom they stay open."""
+    """Return which ports the firewall closes on this host, and who may still use them."""
     own = [spec.port or spec.own_port for spec in part.tasks]
     own += [minder.port for minder in part.mesh if minder.host == part.host]
     own_addresses = {
@@ -49,8 +50,8 @@ def closed(paths: RunPaths, part: wire.HostPart) -> nft.Closed:
 
 
 def _ends(part: wire.HostPart, minder: wire.MeshHost) -> List[Tuple[str, int]]:
-    """Return (address, port) pairs of the run on another host. Some of these addresses may also be
-    this host's own, because container bridges often use the same ones."""
+    """Return the (address, port) pairs of the run on another host. This host may have some of these
+    addresses too, because container bridges often use the same addresses."""
     ports = {minder.port} | {
         int(peer.address.rpartition(":")[2])
         for peer in part.peers
@@ -62,10 +63,10 @@ def _ends(part: wire.HostPart, minder: wire.MeshHost) -> List[Tuple[str, int]]:
 def stand(
     paths: RunPaths, part: wire.HostPart, takes_over: bool, journal: Callable[..., None]
 ) -> Firewall:
-    """Create the run's table, before any port listens. Raises FirewallRefused.
+    """Create the run's table before any port listens. Raises FirewallRefused.
 
-    A minder that takes over continues without the table if it cannot be created now, and retries
-    later.
+    If a minder that replaces a dead one cannot create the table now, it continues without the table
+    and tries again later.
     """
     try:
         made = Firewall(paths, closed(paths, part))
@@ -86,7 +87,8 @@ class Firewall:
         """Raises OSError; ValueError if an address or port is invalid."""
         self._folder = paths.host_dir
         self._path, self._log = paths.file(layout.FIREWALL_FIFO), paths.file(layout.FIREWALL_LOG)
-        nft.table(closed)  # reports a wrong address now, not only when the table is created again
+        # An invalid address is reported now, not only when the table is created again.
+        nft.table(closed)
         self._closed = closed
         self._way: List[str] = []
         self._next_try = 0.0
@@ -98,18 +100,18 @@ class Firewall:
         self._held: Optional[int] = paths.hold_firewall()
 
     def begin(self) -> None:
-        """Return once the table exists: an earlier minder's, or a new one. Raises FirewallRefused,
-        OSError."""
+        """Return once the table exists. An earlier minder may have created it; otherwise create it.
+        Raises FirewallRefused, OSError."""
         if self._has_reader() and not self._find_way() and self._stands():
             return
         self._make(WITHIN_S)
 
     def restore(self) -> str:
-        """Create the table again if its nft was killed, which only root can do. Return what
-        happened, for the journal; "": nothing.
+        """If the nft process that owns the table was killed, create the table again. Only root
+        could have killed it. Return what happened, for the journal; "" if nothing happened.
 
-        While the table is missing, only the filters of the ports themselves keep strangers out, if
-        there are any.
+        While there is no table, only the filters of the ports (if there are any) keep strangers
+        out.
         """
         now = time.monotonic()
         if self._held is None or self._has_reader() or now < self._next_try:
@@ -122,14 +124,15 @@ class Firewall:
         return "the table was removed, and stands again"
 
     def keep(self, journal: Callable[..., None]) -> None:
-        """Keep the table in place. If it was removed, write once to the journal what happened."""
+        """Create the table again if it was removed, and record in the journal what happened. The
+        same text is not recorded twice in a row."""
         event = self.restore()
         if event and event != self._noted:
             journal("firewall", why=event)
             self._noted = event
 
     def close(self) -> None:
-        """Release the table, because this process no longer needs it."""
+        """Close the FIFO in this process, which no longer needs the table."""
         if self._held is not None:
             os.close(self._held)
             self._held = None
@@ -143,21 +146,23 @@ class Firewall:
             raise FirewallRefused(wrong)
         for _ in range(_TRIES):
             began = self._start()
-            # The name is new each time: an nft that is about to end may still own its table.
+            # The table gets a new name each time, because an old nft process may not have ended yet
+            # and still own a table.
             name = "%s_%s" % (self._closed.name, os.urandom(4).hex())
             text = nft.table(self._closed._replace(name=name)).encode("ascii")
             wrong = self._say(text, deadline) or self._wrong(name, began, deadline)
             if not wrong:
                 return
-            # The nft that reads the FIFO may be a dead minder's, which supervisors keep alive.
+            # The process that reads the FIFO may be an nft that a dead minder started and
+            # supervisors keep alive.
             self._say(_QUIT, deadline)
             while self._has_reader() and time.monotonic() < deadline:
                 time.sleep(_LOOK_S)
         raise FirewallRefused("nft: " + wrong)
 
     def _find_way(self) -> str:
-        """Find the command line that starts nft, once. Return why there is none; "": it was
-        found."""
+        """Find the command line that starts nft, if it was not found before. Return why there is
+        none, or ""."""
         refused = ""
         if not self._way:
             way, refused = nft_program.read(nft_program.start())
@@ -165,11 +170,11 @@ class Firewall:
         return refused
 
     def _start(self) -> int:
-        """Start nft with the FIFO as its input. Return the offset in the log at which its output
-        begins. nft outlives this process.
+        """Start nft with the FIFO as its input. Return the position in the log at which its output
+        begins. nft does not end with this process.
 
-        Its command line names the run's folder. This distinguishes nft from orphans of the program,
-        which this minder ends (task_processes.py).
+        The command line of nft contains the run's folder. By this, the minder distinguishes nft
+        from orphans of the program, which it ends (task_processes.py).
         """
         reading = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -190,7 +195,7 @@ class Firewall:
             os.close(reading)
 
     def _drain(self, reading: int) -> None:
-        """Discard what an earlier nft has left unread in the FIFO, because the new nft must not
+        """Discard data in the FIFO that an earlier nft did not read, so that the new nft does not
         read it."""
         try:
             while os.read(reading, 1 << 16):
@@ -199,7 +204,7 @@ class Firewall:
             pass
 
     def _say(self, text: bytes, deadline: float) -> str:
-        """Write the whole text to the FIFO. Return what went wrong; "": nothing."""
+        """Write the whole text to the FIFO. Return what went wrong, or ""."""
         assert self._held is not None
         while text:
             try:
@@ -213,8 +218,8 @@ class Firewall:
         return ""
 
     def _wrong(self, name: str, began: int, deadline: float) -> str:
-        """Wait until the table exists, and return "". If nft reports an error, ends or takes too
-        long, return the reason."""
+        """Wait until the table exists, then return "". Return the reason if nft reports an error,
+        ends, or takes too long."""
         while True:
             if "flags owner" in self._listing("table", "inet", name):
                 return ""
@@ -235,8 +240,9 @@ class Firewall:
         )
 
     def _listing(self, *arguments: str) -> str:
-        """Return what a separate nft lists. The nft that owns the table is not asked, because a
-        question could cost it its socket and so the table."""
+        """Return the output of a separate nft process that lists tables. The nft that owns the
+        table is not used for this, because it may lose its netlink socket, and then the table would
+        be removed."""
         return Asked(self._way + ["list", *arguments], env=nft_program.environment()).answer()[1]
 
     def _output(self, began: int) -> str:
@@ -245,7 +251,8 @@ class Firewall:
             return log.read(1 << 16).decode("utf-8", "replace")
 
     def _has_reader(self) -> bool:
-        """True if an nft still reads the FIFO: poll reports an error on a FIFO without readers."""
+        """True if an nft process still reads the FIFO. If a FIFO has no reader, poll reports an
+        error."""
         assert self._held is not None
         poll = select.poll()
         poll.register(self._held, 0)

@@ -1,4 +1,4 @@
-"""Hold the ports of a run from prepare on, and claim the port of its mesh."""
+"""Hold the ports of a run from its preparation on, and claim the port of its mesh."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tfdeploy.agent.run.folder import RunPaths
 if TYPE_CHECKING:
     from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
 
-# Limits the wait until connections of a dead minder release the mesh's port.
+# Limits the wait until connections of a dead minder no longer use the mesh's port.
 MESH_PORT_WAIT_S = 5.0
 
 
 class FirewallRefused(Exception):
-    """The run's table cannot be created; the text says why. Defined here so that a minder without a
-    table does not load firewall.py."""
+    """The run's nftables table cannot be created; the text says why. Defined here so that a minder
+    that needs no table does not load firewall.py."""
 
 
 class PortTaken(Exception):
@@ -31,16 +31,18 @@ class PortTaken(Exception):
 
 
 def hold(part: wire.HostPart, may_be_bound: bool) -> List[socket.socket]:
-    """Return a socket for each port of this host's tasks, bound so that no other program takes it.
-    `may_be_bound`: the tasks may have bound their ports already. Raises PortTaken."""
+    """Return one socket for each port of this host's tasks. The sockets are bound, so that no other
+    program can take these ports. `may_be_bound`: True if the tasks may have bound their ports
+    already. Raises PortTaken."""
     return [_hold(spec.port, may_be_bound) for spec in part.tasks if spec.port is not None]
 
 
 def guard(
     paths: RunPaths, part: wire.HostPart, may_be_bound: bool, state: wire.HostRunState
 ) -> Optional[GuardedPorts]:
-    """Hold the ports, and close them to strangers. Return None if the run does not protect its
-    ports. `state`: has the addresses that an earlier minder admitted. Raises PortTaken."""
+    """Hold the ports of this host's tasks, and close them to strangers. Return None if the run does
+    not protect its ports. `state`: contains the addresses that an earlier minder has admitted.
+    Raises PortTaken."""
     if part.protect == "none":
         return None
     from tfdeploy.agent.host import descriptors
@@ -66,7 +68,7 @@ def guard(
 
 
 def open_tasks(part: wire.HostPart, guarded: GuardedPorts) -> Dict[str, str]:
-    """Return task -> why its port is open to everybody."""
+    """Return task -> why its port is open to everybody. Tasks with protected ports are missing."""
     addresses = guarded.open_to_all()
     reason = (
         "port %d is open to everybody: its program listens on %s, apart from the port that is "
@@ -84,27 +86,28 @@ def _hold(port: int, may_be_bound: bool) -> socket.socket:
         return sockets.hold(port, may_be_bound=may_be_bound)
     except OSError as error:
         if may_be_bound and error.errno == errno.EADDRINUSE:
-            # The task has bound the port exclusively, so no other process can take it.
+            # The task has bound the port exclusively, so no other process can take it. An unused
+            # socket is returned.
             return socket.socket()
         raise PortTaken(port) from error
 
 
 class OwnPorts:
-    """The ports that programs bind exclusively. Each is held while its task is not alive, and
-    released before the task starts."""
+    """The ports that programs bind exclusively. While the task of such a port is not alive, the
+    minder holds the port; it releases the port just before the task starts."""
 
     def __init__(self, part: wire.HostPart) -> None:
         self._ports = {spec.task: spec.own_port for spec in part.tasks if spec.own_port is not None}
         self._held: Dict[str, socket.socket] = {}
 
     def hold(self) -> None:
-        """Hold all these ports before any task is started. Raises PortTaken."""
+        """Hold all these ports. Called before any task has started. Raises PortTaken."""
         for task, port in self._ports.items():
             self._held[task] = _hold(port, may_be_bound=False)
 
     def hold_idle(self, own: Dict[str, OwnTask]) -> None:
-        """Hold the ports of tasks that are not alive. If another process has taken such a port, the
-        task's next start fails."""
+        """Hold the ports of those tasks that are not alive. If another process has taken such a
+        port, this is no error here, but the next start of the task will fail."""
         for task, port in self._ports.items():
             idle = (
                 own[task].status.state in ("pending", "ended", "lost") and not own[task].supervised
@@ -123,15 +126,15 @@ class OwnPorts:
             held.close()
 
     def close(self) -> None:
-        """Release the ports for good."""
+        """Release all ports, and do not hold them again."""
         for task in self._ports:
             self.release(task)
         self._ports = {}
 
 
 def claim(port: int, takes_over: bool) -> socket.socket:
-    """Return the socket for the mesh. `takes_over`: an earlier minder died, so wait until its
-    connections release the port. Raises PortTaken."""
+    """Return the listening socket for the mesh. `takes_over`: True if this minder replaces a dead
+    one; then wait until the dead minder's connections no longer use the port. Raises PortTaken."""
     try:
         return sockets.claim(port, MESH_PORT_WAIT_S if takes_over else 0.0)
     except OSError as error:

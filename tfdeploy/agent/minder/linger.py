@@ -1,9 +1,10 @@
-"""Decide how long a minder stays after the end of the run, because hosts that are cut off do not
-know yet how the run ended.
+"""Decide how long a minder stays after the end of the run. It stays because hosts that are cut off
+do not know yet how the run ended.
 
-The minder then holds only the mesh's port and seldom connects; a host that returns connects to it.
-The minder ends once every such host knows the end or refuses the mesh's port (after a reboot), and
-after a day at the latest.
+During this time the minder only listens on the mesh's port, and seldom connects to other hosts. A
+host that can be reached again connects to it. The minder ends when all such hosts know how the run
+ended or refuse connections to the mesh's port (for example after a reboot). It ends after a day at
+the latest.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import time
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.run.folder import RunPaths
 
-# The longest stay in seconds, for each kind of run:
-DAY_S = 86400.0  # committed
-UNCOMMITTED_S = 60.0  # never committed: it ends by itself on every host
-UNSTARTED_S = 20.0  # never started on this host
-TOLD_S = 1.0  # rolled back by the control machine, from then on
-SELDOM_AFTER_S = 60.0  # after so many seconds, the pauses become longer
-# The pauses between two calls of `is_needed`, at first and later. A change ends a pause early.
+# The longest stay in seconds depends on how far the run came:
+DAY_S = 86400.0  # the run was committed
+UNCOMMITTED_S = 60.0  # the run was never committed, so it ends by itself on every host
+UNSTARTED_S = 20.0  # the run was never started on this host
+TOLD_S = 1.0  # the control machine has rolled the run back; counted from this moment
+SELDOM_AFTER_S = 60.0  # after this many seconds, the pauses become longer
+# The pause between two calls of `is_needed`: at first, and later. A change ends the pause early.
 SOON_S, SELDOM_S = 0.25, 5.0
 
 
@@ -33,10 +34,10 @@ class Linger:
         self.tick_s = SOON_S
 
     def is_needed(self) -> bool:
-        """Return True if the minder must stay. Also sets `tick_s`, the pause before the next
+        """Return True if the minder must stay longer. Also set `tick_s`, the pause before the next
         call."""
         now = time.monotonic()
-        # The abort may arrive at any time.
+        # The control machine may roll the run back at any time.
         if not self._committed and self._paths.word("abort"):
             self._until = min(self._until, now + TOLD_S)
         if now - self._begun >= SELDOM_AFTER_S and self.tick_s != SELDOM_S:

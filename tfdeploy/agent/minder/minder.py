@@ -1,9 +1,10 @@
-"""The minder of one run on one host: it holds the ports, talks to the other hosts, starts
-supervisors, and ends the run. It needs no control machine.
+"""The minder is the process of one run on one host that holds the run's ports, talks to the other
+hosts, starts supervisors, and ends the run. It does not need the control machine.
 
-Each step observes (files, children, the mesh, the clock), adds the observations to the shared
-state, decides (decide.py), acts (effects.py) and saves. The state is written to disk before the
-minder acts on it, unless the disk is full, so that another minder can take over at any moment.
+In each step, the minder observes files, its children, the mesh and the clock, adds this to the
+shared state, decides (decide.py), acts (effects.py) and saves. The state is written to disk before
+the minder acts on it (unless the disk is full), so that another minder can replace it at any
+moment.
 """
 
 from __future__ import annotations
@@ -45,18 +46,19 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Word
 
 OPEN_S = 1.5  # the pause between two checks for ports that are open to everybody
-_BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5  # the longest pauses between two steps
+# The longest pause between two steps: while the run starts or ends, and while it only trains.
+_BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5
 
 
 class Seen(NamedTuple):
-    """What one step observed. `received`: the state from the other minders and the control machine.
-    `now`: monotonic seconds."""
+    """What the minder observed in one step. `received`: the state that other minders and the
+    control machine have sent. `now`: monotonic seconds."""
 
     now: float
     own: Dict[str, OwnTask]
     control_words: Dict[str, Word]
     received: Knowledge
-    in_touch: bool  # as Mesh.in_touch; True without a mesh
+    in_touch: bool  # the result of Mesh.in_touch; True if there is no mesh
 
 
 class Minder:
@@ -81,16 +83,16 @@ class Minder:
         self.mesh: Optional[Mesh] = None
         self.firewall: Optional[Firewall] = None
         self.guarded: Optional[GuardedPorts] = None
-        # The launcher's control files `start` and `renew`, as last read.
+        # The contents of the launcher's control files `start` and `renew` when they were last read.
         self.launcher: Tuple[Optional[Word], ...] = (None, None)
-        self.next_open = 0.0  # when to check again for ports that are open to everybody
-        self.refused = ""  # the last error of a step
+        self.next_open = 0.0  # when to check again whether ports are open to everybody
+        self.refused = ""  # the last error of a step, as text
 
     # --- begin
 
     def begin(self) -> None:
-        """Hold every port, and listen on the mesh's port. Raises PortTaken, FirewallRefused; then
-        no port is held."""
+        """Hold all ports, and listen on the mesh's port. Raises PortTaken or FirewallRefused if
+        this fails."""
         self.store.load()
         if self.part.protect == "firewall":
             from tfdeploy.agent.minder import firewall
@@ -132,8 +134,8 @@ class Minder:
         )
 
     def _answer(self, host: str, question: Any, channel: SSLSocket) -> None:
-        """Answer another minder's question about the signs of life of this host's tasks, or about
-        its `keep`. Raises OSError, ValueError; the other minder then retries."""
+        """Answer the question of another minder: about the signs of life of this host's tasks, or
+        for its `keep` folders. If OSError or ValueError is raised, the other minder tries again."""
         if isinstance(question, dict) and "signs" in question:
             self.signs.answer(channel)
             return
@@ -153,7 +155,8 @@ class Minder:
         who = processes.identity(os.getpid())
         state.minder_pid, state.minder_start_ticks = os.getpid(), who.start_ticks if who else None
         if self.rebooted:
-            # The monotonic clock started again at the boot, so the old times mean nothing.
+            # The monotonic clock started again at the boot, so times from before the boot have no
+            # meaning.
             state.marks, state.health = {}, {}
         state.boot_id, state.hostname, state.place = (
             processes.boot_id(),
@@ -169,7 +172,7 @@ class Minder:
         self.store.save()
 
     def wake(self) -> None:
-        """Make the loop take a step now. May be called from any thread."""
+        """Wake the loop, so that it takes a step now. May be called from any thread."""
         try:
             os.write(self.wake_writing, b"!")
         except OSError:
@@ -199,8 +202,8 @@ class Minder:
             leftovers.forget_doubt(self.paths)
 
     def _never_began(self) -> bool:
-        """True if the run was prepared but never started, and not rolled back. None of its tasks
-        has lived, so its folder is useless."""
+        """True if the run was prepared on this host but never started, and was not rolled back. No
+        task has ever run, so the folder of the run is useless."""
         ended = self.paths.word("abort") or self.paths.word("stop")
         return (
             self.state.started is None
@@ -210,13 +213,14 @@ class Minder:
         )
 
     def _is_ours(self) -> bool:
-        """True if the folder still belongs to this run, and not to a later run with the same
-        name."""
+        """True if the folder still belongs to this run. A later run with the same name may have
+        replaced it."""
         return self.lock is not None and self.lock.is_held()
 
     def _try(self) -> bool:
-        """Take a step, and return whether it changed something. After an error the next step
-        retries, because perhaps no other process is left that could start a minder."""
+        """Take a step, and return whether it changed something. An error does not end the minder;
+        the next step tries again, because there may be no other process that could start a new
+        minder."""
         try:
             changed = self.step()
         except Exception as error:  # noqa: BLE001 - a limit of the system, or a bug
@@ -229,7 +233,7 @@ class Minder:
         return changed
 
     def step(self) -> bool:
-        """Observe, decide, act and save once. Return False if nothing changed."""
+        """Observe, decide, act and save once. Return False if this changed nothing."""
         seen = self._observe()
         self._take_in(seen)
         view = self._view(seen)
@@ -281,8 +285,8 @@ class Minder:
             self.sampling.keep(time.monotonic(), ended)
 
     def _take_in(self, seen: Seen) -> None:
-        """Add own tasks that have ended, and what other hosts sent, to the shared state. Turn
-        control files into marks. Write nothing."""
+        """Add to the shared state how tasks of this host have ended, and what other hosts have
+        sent. Record the times of control files as marks. Write nothing to disk."""
         known = self.store.known.join(seen.received)
         ended = {}
         for task, one in seen.own.items():
@@ -307,7 +311,8 @@ class Minder:
             self.state.stop_requested = True
         signs = seen.control_words.get("start"), seen.control_words.get("renew")
         if signs != self.launcher and self.state.phase in ("prepared", "started"):
-            # The launcher is alive and waits for other hosts, so start the time limit again.
+            # The launcher is alive and waits for other hosts, so the time limit for the current
+            # phase starts again.
             self.state.marks[self.state.phase] = seen.now
         self.launcher = signs
 
@@ -330,7 +335,7 @@ class Minder:
         )
 
     def _note_restarts(self, view: View) -> None:
-        """Record for the status which tasks of this host are about to restart, and why."""
+        """Record in the status which tasks of this host will restart soon, and why."""
         waiting = {
             task: reason for task, reason in self.state.again.items() if not view.own[task].written
         }
@@ -346,8 +351,8 @@ class Minder:
     # --- stalled tasks
 
     def _update_health(self) -> None:
-        """Record which tasks are stalled, and why. Under `stall: restart`, end the task that causes
-        the stall, as failed."""
+        """Record which tasks are stalled, and why. With the setting `stall: restart`, also end the
+        task that causes the stall, as failed."""
         active = (
             self.state.phase == "committed"
             and self.store.known.abort is None
@@ -375,7 +380,7 @@ class Minder:
     # --- after the end
 
     def _linger(self, fifo: int) -> None:
-        """Stay until the hosts with unfinished tasks know how the run ended."""
+        """Stay until the hosts with unfinished tasks know how the run has ended."""
         if self.mesh is None:
             return
         one = Linger(
@@ -385,7 +390,7 @@ class Minder:
             self._wait(fifo, one.tick_s)
             self.effects.learn(self.store.known.join(self.mesh.known()))
             stopped = self.paths.word("stop") is not None
-            # The stop arrived only now. Hosts that were cut off must learn of it too.
+            # If a stop arrives only now, hosts that were cut off must learn of it too.
             if stopped and self.store.known.abort is None:
                 self.effects.carry_out(AbortRun("stop", decide.STOPPED_BY_OPERATOR))
         self.mesh.send_last_update()
@@ -393,16 +398,16 @@ class Minder:
 
 
 def _detach() -> None:
-    """Continue in a child process in its own session, so that the minder outlives the process that
-    started it."""
+    """Continue in a child process that has its own session, so that the minder does not end with
+    the process that started it."""
     if os.fork() > 0:
         os._exit(0)
     os.setsid()
 
 
 def main(argv: List[str]) -> int:
-    """minder HOST_DIR [FD]: run the minder. Writes one JSON line to FD that says whether it holds
-    all its ports."""
+    """minder HOST_DIR [FD]: run the minder. It writes one JSON line to FD, which says whether it
+    holds all of its ports."""
     os.umask(0o077)
     paths = RunPaths(argv[0])
     paths.check_owner("tasks")
@@ -434,5 +439,7 @@ def _report(descriptor: Optional[int], line: Mapping[str, object]) -> None:
     try:
         os.write(descriptor, json.dumps(line).encode("ascii") + b"\n")
     except BrokenPipeError:
-        pass  # the launcher has died; it comes again, or this minder ends by its time limit
+        # The launcher has died. Either another launcher continues, or this minder ends when its
+        # time limit has passed.
+        pass
     os.close(descriptor)
