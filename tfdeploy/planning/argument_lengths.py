@@ -1,6 +1,6 @@
-"""Checks Linux's limit on the length of one argument or environment variable.
+"""Checks that no argument and no environment variable is longer than Linux allows.
 
-A program with a longer one does not start.
+Linux does not start a program with a longer one.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from tfdeploy.model.plan import TaskPlan
 
 # Linux's MAX_ARG_STRLEN (32 pages), without the NUL that ends each word.
 MOST_BYTES = (128 << 10) - 1
-# The runtime keeps a copy of TF_CONFIG under a name that is longer by this prefix.
+# The runtime copies TF_CONFIG to a variable whose name has this prefix, so the copy is longer.
 _RENAMED_BYTES = len("TFDEPLOY_TASK_")
 _SHOWN_CHARS = 40
 
 
 def checked(job: Job, tasks: Iterable[TaskPlan]) -> Iterator[TaskPlan]:
-    """Yield the tasks.
+    """Yield each task after a check of its arguments and variables.
 
-    Raises Refused at the first task with an argument or variable that is too long.
-
-    It is a generator because each of thousands of tasks carries the whole cluster.
+    Raises Refused if one of them is too long. The tasks are not put into a list, because each of
+    thousands of tasks contains the addresses of the whole cluster.
     """
     for task in tasks:
         for number, word in enumerate(task.argv, 1):

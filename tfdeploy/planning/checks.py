@@ -1,7 +1,7 @@
-"""Checks the mode and the command before anything is sent (for hosts see `host_checks`).
+"""Checks the mode and the command before anything is sent. The module `host_checks` checks hosts.
 
-Each check returns nothing or notes, or raises an error with the rule, the host and a remedy. Reads
-values only.
+A failed check raises an error that names the rule, the host and a remedy. The checks open no file
+and contact no host.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def seats(job: Job, placed: Collection[Seat]) -> None:
     have = Counter(seat.role for seat in placed)
     mode = rules(job.mode)
     for name in mode.needs:
-        # In modes where all training tasks decide, a chief trains like a worker.
+        # If the mode requires all training tasks to succeed, the chief trains as a worker does.
         if not have[name] and not (mode.all_decide and have["chief"]):
             raise ConfigError(
                 f"mode {job.mode} needs at least one {name}, and the counts leave none",
@@ -130,7 +130,7 @@ def same_gpus(job: Job, placed: Collection[Seat]) -> None:
 def cwd(job: Job, files: Collection[str]) -> None:
     """Raise Refused if the folder in which the command starts is not in the code.
 
-    `files`: the paths of the code; empty: not known, so nothing is refused.
+    `files`: the paths of the code. If it is empty, they are not known, and nothing is refused.
     """
     folders = {posixpath.dirname(path) for path in files}
     if (
@@ -153,7 +153,8 @@ def cwd(job: Job, files: Collection[str]) -> None:
 def program(job: Job, source: Program, files: Collection[str], links: Collection[str]) -> None:
     """Raise Refused if the file that the command starts is not in the code.
 
-    `files`: the paths of the code; empty: not known, so nothing is refused.
+    `files`: the paths of the code. If it is empty, they are not known, and nothing is refused.
+    `links`: paths in the code that are links to data sets on the host.
     """
     path = _started(job, source)
     if (
@@ -175,7 +176,7 @@ def program(job: Job, source: Program, files: Collection[str], links: Collection
 def program_on_path(job: Job) -> str | None:
     """Return the program that each host must have on PATH.
 
-    None if the command names a path, or Python, which `python:` sets.
+    None if the command names a path, or python: the inventory's key `python` sets the interpreter.
     """
     first = job.command[0] if job.command else ""
     return (
@@ -188,7 +189,7 @@ def program_on_path(job: Job) -> str | None:
 def refuse_missing_program(
     job: Job, tasks: Collection[TaskPlan], used: Mapping[str, HostFacts]
 ) -> None:
-    """Raise Refused if a host of a task lacks the program that the command starts."""
+    """Raise Refused if the program that the command starts is not on PATH of a host with a task."""
     name = program_on_path(job)
     lacking = dict.fromkeys(
         task.host for task in tasks if task.argv[:1] == (name,) and used[task.host].lacks_program
@@ -205,13 +206,12 @@ def refuse_missing_program(
 
 
 def _command_source(job: Job) -> str:
-    """Return where the command is written: in the job file, or on the command line."""
+    """Return the location of the command: its line in the job file, or "command" if unknown."""
     return job.places.get("command") or job.source or "command"
 
 
 def _started(job: Job, source: Program) -> str | None:
-    """Return the file of the code that the command starts, or None if the command does not name
-    it."""
+    """Return the path in the code of the file that the command starts; None if it names none."""
     command = job.command
     if "/" in command[0] and not command[0].startswith(("/", "~")):
         return posixpath.normpath(posixpath.join(job.cwd, command[0]))
@@ -241,8 +241,10 @@ def _check_single(job: Job, worker: RoleRequest | None) -> None:
 
 
 def _check_ranks(job: Job) -> None:
-    """Raise ConfigError for keys about a TensorFlow cluster, and variables that tfdeploy sets
-    itself."""
+    """Raise ConfigError for settings that a mode with ranks, such as PyTorch, cannot have.
+
+    These are keys about a TensorFlow cluster, and variables that tfdeploy sets itself.
+    """
     foreign = {
         "flags": job.flags in ("auto", "classic"),
         "compat": job.compat == "v1",
@@ -267,10 +269,10 @@ def _check_ranks(job: Job) -> None:
 
 
 def _check_name(job: Job, role: str) -> None:
-    """Raise ConfigError for `as` if the mode fixes the role's name.
+    """Raise ConfigError if the job renames a role with `as`, but the mode needs its usual name.
 
-    Strategies of TensorFlow 2 know only TensorFlow's own role names, and an in-graph client names
-    only the workers' job.
+    Strategies of TensorFlow 2 know only TensorFlow's own role names. An in-graph client can only
+    have another name for the workers' job.
     """
     mode, called = rules(job.mode), job.roles[role].called
     if called and not mode.takes_flags and not (role == "worker" and "one_client" in mode.traits):

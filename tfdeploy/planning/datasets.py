@@ -1,6 +1,6 @@
-"""Names the paths of data sets and kept folders on a host, and the links to data inside the code.
+"""Names the paths of data sets and `keep` folders on a host, and the links to data inside the code.
 
-Only joins paths.
+Reads and writes no file.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tfdeploy.planning.cluster.placement import Seat
 
 
 def paths(job: Job, file_data: frozenset[str]) -> dict[str, str]:
-    """Return name -> path below the job's folder.
+    """Return name of each data set -> its path on a host, relative to the job's folder there.
 
-    The path is data/digits for a folder, data/iris/iris.csv if the source is one file.
+    For a folder the path is like data/digits, for a single file like data/iris/iris.csv.
     """
     return {
         name: posixpath.join("data", name, posixpath.basename(source.path))
@@ -32,9 +32,9 @@ def paths(job: Job, file_data: frozenset[str]) -> dict[str, str]:
 
 
 def links(job: Job) -> dict[str, str]:
-    """Return path in the code -> name, for data whose source is inside the code.
+    """Return path in the code -> name of the data set, for data sets inside the code folder.
 
-    The code is sent without this data, and a link takes its place on the host.
+    The code is sent without them. On the host, a link at this path leads to the data set.
     """
     root = job.code.rstrip("/") + "/"
     return {
@@ -47,12 +47,12 @@ def links(job: Job) -> dict[str, str]:
 
 
 def splits(job: Job) -> tuple[str, ...]:
-    """Return the data sets that are split among the workers."""
+    """Return the names of the data sets that are split among the workers."""
     return tuple(name for name, source in job.data.items() if source.split == "worker")
 
 
 def check_splits(job: Job) -> None:
-    """Raise UsageError if a data set is split and the mode has no workers that could get parts."""
+    """Raise UsageError if the job splits a data set among the workers, but its mode has none."""
     for name in splits(job):
         if job.mode is None:
             what, hint = (
@@ -76,7 +76,11 @@ def check_splits(job: Job) -> None:
 def of_task(
     job: Job, data: Mapping[str, str], seat: Seat, run: str, workdir: str
 ) -> dict[str, str]:
-    """Return the values of {data.NAME} that differ for a task: its own part, or an empty folder."""
+    """Return the task's values of {data.NAME} for split data sets.
+
+    A value is the folder with the task's own part of the data set, or an empty folder for a task
+    that gets no part.
+    """
     values = {}
     for name in splits(job):
         if seat.role != "worker" and job.data[name].others == "all":
@@ -90,7 +94,10 @@ def of_task(
 
 
 def variables(job: Job, seat: Seat, workers: int) -> dict[str, str]:
-    """Return the variables that tell a worker its part's number and the number of parts."""
+    """Return the environment variables for split data sets: number of the part, and of all parts.
+
+    Only workers get them.
+    """
     variable_values: dict[str, str] = {}
     for name in splits(job) if seat.role == "worker" else ():
         variable_values |= {
@@ -101,15 +108,15 @@ def variables(job: Job, seat: Seat, workers: int) -> dict[str, str]:
 
 
 def part_plans(job: Job, seats: Iterable[Seat]) -> dict[str, tuple[PartPlan, ...]]:
-    """Return data set -> its parts by number; their contents are not known yet."""
+    """Return split data set -> the worker and host of each part; the contents are not known yet."""
     parts = tuple(PartPlan(seat.task, seat.host) for seat in seats if seat.role == "worker")
     return dict.fromkeys(splits(job), parts)
 
 
 def with_sizes(plan: Plan, sizes: Mapping[str, Sequence[tuple[int, int]]]) -> Plan:
-    """Return the plan with the number of files and bytes of each part.
+    """Return the plan with the size of each part of the split data sets.
 
-    `sizes`: data set -> (files, bytes) of each part.
+    `sizes`: data set -> (number of files, bytes) of each part.
     """
     parts = {
         name: tuple(
@@ -122,8 +129,7 @@ def with_sizes(plan: Plan, sizes: Mapping[str, Sequence[tuple[int, int]]]) -> Pl
 
 
 def placeholders(job: Job, data: dict[str, str], workdir: str) -> dict[str, str]:
-    """Return the values of {data.NAME} and {keep.NAME} on a host with this workdir, as absolute
-    paths."""
+    """Return the values of {data.NAME} and {keep.NAME} on a host: paths below its workdir."""
     folder = layout.job_dir(workdir, job.name)
     values = {
         f"data.{name}": posixpath.join(folder, relative_path)

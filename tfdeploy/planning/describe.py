@@ -85,7 +85,7 @@ def _on_death(plan: Plan) -> str:
     next_launch = f"the next launch {kept or 'starts from zero, for the job has no `keep`'}"
     if not plan.restart_max:
         return f"{RULES[plan.mode].on_death}; tfdeploy ends the run, and {next_launch}"
-    # The folder of a run remains when a task's attempt ends (agent/serve/run/prepare.py).
+    # A restarted task finds the files of its earlier attempts, because the run's folder stays.
     within_run = (
         kept or f"has the files of its attempts before, in the run's own folder; {next_launch}"
     )

@@ -1,6 +1,6 @@
 """Builds the environment variables of a task, without secrets.
 
-The agent adds the other variables that begin with TFDEPLOY_TASK_.
+Only the agent on the host sets the remaining variables that begin with TFDEPLOY_TASK_.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.program.job_names import JobNames
 
 NO_PROXY = ("no_grpc_proxy", "no_proxy", "NO_PROXY")
-# The minder keeps the port bound, so TensorFlow must be able to bind the same port.
+# The process that watches the task keeps its port bound, so TensorFlow must share the port.
 HELD_PORT = {"TF_GRPC_REUSE_PORT": "true"}
 
 
@@ -30,11 +30,12 @@ def environment(
     chosen: Mapping[str, str],
     called: JobNames,
 ) -> dict[str, str]:
-    """Return the variables of one task; later sources override earlier ones.
+    """Return the environment variables of one task.
 
-    The order is: the variables that every task gets, those that were `chosen` for this program, the
-    job's `env` with its placeholders filled from `given`. A mode with one process gets no cluster.
-    `called`: the program's names of roles.
+    First come the variables that every task gets. The variables in `chosen`, which this program
+    needs, override them, and the job's `env` overrides both. In a mode with a single process,
+    no variable describes a cluster. `given`: placeholder -> value. `called`: the program's own
+    names for the roles.
     """
     mode_rules = rules(job.mode)
     alone, direct = mode_rules.single, tuple(dict.fromkeys(layout.addresses.values()))
@@ -63,9 +64,10 @@ def _tf_config(layout: Layout, seat: Seat, called: JobNames) -> str:
 
 
 def _visible(seat: Seat, layout: Layout, mode_rules: Rules) -> tuple[int, ...]:
-    """Return the GPUs that a task can see.
+    """Return the numbers of the GPUs that the task can see.
 
-    Ranks of one host see all GPUs of the run there, because each picks its own by its local rank.
+    In modes with ranks, a task sees all GPUs that the run has on the host, because it picks one of
+    them by its local rank.
     """
     if not mode_rules.ranks:
         return seat.gpus
@@ -73,9 +75,9 @@ def _visible(seat: Seat, layout: Layout, mode_rules: Rules) -> tuple[int, ...]:
 
 
 def proxy_notes(facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
-    """Return a note on each host that sets a proxy, which connections inside the cluster bypass.
+    """Return a note on each host whose environment sets a proxy.
 
-    A dead proxy would otherwise hang the whole cluster.
+    The tasks connect to each other without the proxy: a dead proxy would hang the whole cluster.
     """
     return tuple(
         f"{name} sets {', '.join(facts[name].proxies)}: connections inside the cluster bypass "
@@ -86,10 +88,10 @@ def proxy_notes(facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
 
 
 def preset_notes(preset: tuple[str, ...], facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
-    """Return notes on variables such as TF_CONFIG that are set outside the plan.
+    """Return notes on variables such as TF_CONFIG that a login environment already sets.
 
-    The tasks get the plan's values instead. `preset`: the variables set in the environment of the
-    launch.
+    The tasks get the plan's values instead. `preset`: names of such variables in the environment of
+    the tfdeploy command.
     """
     by_host = [
         (f"the login environment of {name}", host_facts.preset)

@@ -1,8 +1,7 @@
-"""Checks each host before anything is sent: Python, rsync, disk, TensorFlow, no live run of the
-job.
+"""Checks each host before anything is sent: Python, rsync, disk, TensorFlow, other live runs.
 
-Each check returns nothing or notes, or raises Refused with the host and a remedy. Reads values
-only.
+A failed check raises Refused with the host and a remedy. The checks use the facts that a probe has
+collected, and contact no host.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ CLOCK_SKEW_S = 5.0  # a clock that is off by more than this many seconds gets a 
 
 
 def one_machine(used: Mapping[str, HostFacts]) -> None:
-    """Raise Refused if two names are one machine, user and workdir.
+    """Raise Refused if two host names of the inventory lead to the same machine, user and workdir.
 
-    They would be two hosts with one folder.
+    Otherwise the tasks of both would share one folder.
     """
     seen: dict[tuple[str, ...], str] = {}
     for name, facts in used.items():
@@ -90,9 +89,9 @@ def host(entry: Host, facts: HostFacts, program: Program, options: Options) -> N
 
 
 def no_python_remedy(entry: Host) -> str:
-    """Return what to do if `python:` names no interpreter.
+    """Return what to do if the host has no interpreter of the name that the inventory gives.
 
-    Installing it is a remedy only for the default name.
+    For the default name, python3, the text also suggests to install Python.
     """
     install = f", or install python3 on {entry.name}" if entry.python == "python3" else ""
     return f"write `python: PATH` of {entry.name} in the inventory{install}"

@@ -1,6 +1,6 @@
-"""Divides a plan into one part for each host.
+"""Makes from a plan the message that each host gets: its own tasks and what it must know of others.
 
-A part has the host's own tasks. The peers and the mesh are the same for all hosts.
+The list of all tasks (peers) and of all hosts (mesh) is equal for all hosts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import HostPlan, PartPlan, Plan, TaskPlan
 from tfdeploy.model.planform import pack_value, pack_values, texts_of
 
-# Fields that a host's part copies from the plan.
+# Fields of wire.HostPart that have the same name and value in the plan.
 _SAME_IN_PLAN = """
     run job mode release fresh finish_grace_s stop_grace_s restart_max restart_wait_s
     same_error_ends supply_from stall_after_s stall_action
@@ -24,10 +24,10 @@ _SAME_IN_PLAN = """
 
 
 def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostPart]:
-    """Return host -> its part for run.prepare, without secrets, certificates and `shared_part`'s
-    fields.
+    """Return host -> the part of the plan that the host gets with the verb run.prepare.
 
-    `ahead_s`: host -> seconds by which its clock is ahead of the run's clock.
+    Secrets, certificates and the result of `shared_part` are added later. `ahead_s`: host ->
+    seconds by which its clock is ahead of the run's clock.
     """
     digest, texts = plan.digest, texts_of(plan)
     tasks: dict[str, list[TaskPlan]] = {host.host: [] for host in plan.hosts}
@@ -40,7 +40,7 @@ def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostP
 
 
 def shared_part(plan: Plan) -> dict[str, Any]:
-    """Return the fields that are the same in every host's part, as JSON values."""
+    """Return the fields of run.prepare that are equal for all hosts, as JSON values."""
     has_own = rules(plan.mode).ranks
     peers = [
         copy_fields(wire.Peer, task, own_port=has_own and task.port is not None)
@@ -90,7 +90,7 @@ def _part(
         ahead_s=ahead_s,
         lockstep=rules(plan.mode).lockstep,
         protect=plan.protect.level_of(host.host),
-        # The job's metrics come first, and also override OTHER_STEPS.
+        # The first copy of the job's metrics puts them first, the second overrides OTHER_STEPS.
         metrics={**plan.metrics, **OTHER_STEPS, **plan.metrics},
     )
 

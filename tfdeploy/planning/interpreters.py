@@ -1,6 +1,6 @@
-"""Decides which Python runs the tasks of each host, and why.
+"""Checks and describes which Python runs the tasks of each host.
 
-It is the environment of `setup`, else the interpreter that the inventory names.
+It is the environment that the job's `setup` asks for, else the interpreter in the inventory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tfdeploy.planning.source.source import Program
 
 
 def check(job: Job, facts: Mapping[str, HostFacts], program: Program) -> None:
-    """Raise Refused if a host lacks the job's environment, or the environment lacks TensorFlow."""
+    """Raise Refused if a host lacks the job's environment, or it lacks a needed TensorFlow."""
     if job.setup_requirements is None:
         return
     file = posixpath.basename(job.setup_requirements)
@@ -47,9 +47,9 @@ def check(job: Job, facts: Mapping[str, HostFacts], program: Program) -> None:
 
 
 def notes(job: Job, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
-    """Return notes on the interpreters of a job with `setup`.
+    """Return notes on the Python of each host, for a job with `setup`.
 
-    Hosts with the same one share a line.
+    Hosts with the same path and version of Python share one note.
     """
     if job.setup_requirements is None:
         return ()
@@ -64,7 +64,7 @@ def notes(job: Job, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
 
 
 def summary(plan: Plan) -> str:
-    """Return which Python runs on which hosts and why, from the plan alone."""
+    """Return a text that says which Python runs on which hosts, and why."""
     same = fold_equal({host.host: (host.python, _why(host)) for host in plan.hosts})
     return ", ".join(f"{python} on {fold_names(names)} ({why})" for names, (python, why) in same)
 

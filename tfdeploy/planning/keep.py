@@ -1,7 +1,8 @@
-"""Decides where training resumes: the deciding task returns to the host with the newest `keep`.
+"""Decides on which host training resumes, so that it never starts from zero unnoticed.
 
-If that is not possible, the launch is refused. In mode mirrored, that `keep` is copied to every
-host instead. So training never restarts from zero unnoticed. Reads facts only, no checkpoint.
+The task that writes checkpoints goes to the host with the newest `keep` folder. If that is not
+possible, the launch is refused. In mode mirrored, that `keep` folder is copied to every host
+instead. Uses what hosts report about their files, and reads no checkpoint.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ CLOCK_SLACK_S = 1.0  # seconds; times of two hosts that differ by less count as 
 
 @dataclass(frozen=True)
 class HostKeep:
-    """One `keep` folder that earlier runs wrote on one host.
+    """One `keep` folder on one host, with files of earlier runs.
 
-    `when`: its time in UTC seconds of the control machine.
+    `when`: time of its last change in UTC seconds, by the control machine's clock.
     """
 
     host: str
@@ -45,10 +46,10 @@ class HostKeep:
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """The place where training resumes.
+    """The host on which training resumes.
 
-    `host`: the host of the task that writes checkpoints. `copied_from`: the host whose `keep` all
-    hosts get before the start; None: nothing is copied.
+    `host`: the host of the task that writes checkpoints. `copied_from`: the host whose `keep`
+    folders are copied to all others before the start; None: nothing is copied.
     """
 
     host: str
@@ -64,11 +65,11 @@ def kept_by(job: Job, facts: HostFacts) -> list[KeepFact]:
 def newest(
     job: Job, facts: Mapping[str, HostFacts], role_hosts: tuple[str, ...], prefer: str
 ) -> HostKeep | None:
-    """Return the newest kept folder, or None.
+    """Return the newest `keep` folder of all hosts; None if there is none.
 
-    A checkpoint on any host comes before other files. Any task may write other files, so those on
-    `role_hosts` come before the rest. If the host `prefer` has the same content (a shared disk, or
-    a copy), its folder is chosen.
+    Folders with a checkpoint come first, on whatever host. Then come folders on `role_hosts`, then
+    all others, because any task may write files that are no checkpoint. If the host `prefer` has
+    the same content (a shared disk, or a copy), its folder is chosen.
     """
     kept_everywhere = [
         HostKeep(name, fact, fact.time - facts[name].clock_skew_s)
@@ -79,8 +80,8 @@ def newest(
     at_home = [kept for kept in kept_everywhere if kept.host in role_hosts]
     candidates = checkpoints or at_home or kept_everywhere
     latest = max((kept.when for kept in candidates), default=0.0)
-    # Host clocks are compared only to within CLOCK_SLACK_S. Of folders within that time, the first
-    # host by name is chosen, so that the choice is stable.
+    # Times that differ by less than CLOCK_SLACK_S count as equal. Of such folders, the one of the
+    # first host by name is chosen, so that every launch makes the same choice.
     best = next((kept for kept in candidates if kept.when >= latest - CLOCK_SLACK_S), None)
     return next(
         (
@@ -99,11 +100,11 @@ def seat_tasks(
     job: Job,
     options: Options,
 ) -> tuple[tuple[Seat, ...], ResumePoint]:
-    """Return the placement and the point where training resumes.
+    """Return all tasks with their hosts, and the host on which training resumes.
 
-    The deciding task goes to the host with the newest `keep`. If every worker reads the
-    checkpoints, the `keep` goes to all hosts instead. Raises what `place_tasks` and `checks.seats`
-    raise, and Refused if that host cannot run the deciding task.
+    The task that writes checkpoints goes to the host with the newest `keep` folder; raises Refused
+    if that host cannot run it. If every worker reads the checkpoints, that folder goes to all hosts
+    instead. Also raises what `place_tasks` and `checks.seats` raise.
     """
     seats = place_tasks(requested, hosts, facts, {})
     checks.seats(job, seats)
@@ -116,8 +117,8 @@ def seat_tasks(
     if options.ignore_keep:
         return seats, ResumePoint(default.host, notes=(kept.unused_note,))
     if kept.host in requested[default.role].hosts:
-        # In a mode with a lead role, the first worker's server may have written the `keep`, so it
-        # moves along.
+        # If a chief leads the mode, the server of worker 0 may have written the `keep` folder, so
+        # worker 0 goes to that host too.
         with_it = ("worker",) if default.role == rules(job.mode).lead else ()
         seats = place_tasks(
             requested, hosts, facts, dict.fromkeys((default.role, *with_it), kept.host)
@@ -137,16 +138,16 @@ def seat_tasks(
 def _copied(
     job: Job, facts: Mapping[str, HostFacts], seats: tuple[Seat, ...], chief: Seat, options: Options
 ) -> ResumePoint:
-    """Return the resume point for a mode in which every worker reads the chief's checkpoints.
+    """Return where training resumes in a mode in which every worker reads the checkpoints.
 
-    All hosts get the same `keep`: the one with the newest checkpoint, else that of the chief's
-    host.
+    All hosts get a copy of one `keep` folder: the one with the newest checkpoint, else the one of
+    the chief's host.
     """
     kept = newest(job, facts, (chief.host,), chief.host)
     if kept is None:
         return ResumePoint(chief.host)
     if kept.host != chief.host and options.ignore_keep:
-        # The `keep` of other hosts is not used, so that all workers start from the same state.
+        # All hosts get the chief's `keep` folder, so that all workers start from the same state.
         return ResumePoint(chief.host, chief.host, (kept.unused_note,))
     others = [name for name in dict.fromkeys(seat.host for seat in seats) if name != kept.host]
     if not others:
@@ -162,9 +163,10 @@ def _copied(
 
 
 def resume(job: Job, facts: HostFacts) -> str | None:
-    """Return what the deciding task finds on its host: "checkpoints: model.ckpt-1200 on n2".
+    """Return what training resumes from, such as "checkpoints: model.ckpt-1200 on n2".
 
-    None: the task starts from zero.
+    None if training starts from zero. `facts`: those of the host of the task that writes
+    checkpoints.
     """
     kept = [HostKeep(facts.host, fact, fact.newest) for fact in kept_by(job, facts)]
     return f"{', '.join(each.description for each in kept)} on {facts.host}" if kept else None

@@ -1,7 +1,6 @@
-"""Writes the notes of `launch --fresh`: which `keep` folders are set aside, and how to restore
-them.
+"""Writes the notes of `launch --fresh`: which `keep` folders are renamed, and how to restore them.
 
-Pure.
+Renames nothing itself.
 """
 
 from __future__ import annotations
@@ -19,13 +18,12 @@ from tfdeploy.planning.keep import kept_by
 
 
 def without_keep(facts: Mapping[str, HostFacts]) -> dict[str, HostFacts]:
-    """Return the facts as they are after `keep` is set aside on every host."""
+    """Return the facts of the hosts without any `keep` folder, as after `launch --fresh`."""
     return {name: replace(each, keep=()) for name, each in facts.items()}
 
 
 def notes(job: Job, facts: Mapping[str, HostFacts], run: str) -> tuple[str, ...]:
-    """Return a note for each `keep` folder with content, and the command that restores all of
-    them."""
+    """Return a note for each `keep` folder with content, and the command that restores them all."""
     if not job.keep:
         return ("--fresh: the job has no `keep`, so every launch starts from zero",)
     hosts_by_content: dict[tuple[str, str], list[str]] = {}
@@ -60,10 +58,10 @@ def _content(fact: KeepFact) -> str:
 
 
 def _undo_script(job: Job, workdir: str, run: str) -> str:
-    """Return a shell line for a host that restores the `keep` folders.
+    """Return a shell line that restores the former `keep` folders of a host.
 
-    It sets aside the files written since the launch, and does nothing if it runs a second time. If
-    hosts share the workdir, `mkdir` succeeds on only one of them.
+    The line renames the folders that were written since the launch. If it runs a second time, it
+    does nothing, because `mkdir` fails; so it also works on several hosts with one shared workdir.
     """
     paths = " ".join(map(shlex.quote, job.keep))
     swap = 'mkdir "$p.after-$r" && { mv -T "$p" "$p.after-$r"; mv -T "$p.before-$r" "$p"; }'

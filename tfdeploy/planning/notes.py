@@ -24,7 +24,7 @@ _BY_DEFAULT = {
 def counts(
     inventory: Inventory, mode: Mode, requested: Mapping[str, RoleRequest], seats: tuple[Seat, ...]
 ) -> tuple[str, ...]:
-    """Return notes on each role's number of tasks and its reason, and on unused roles."""
+    """Return notes on each role: the number of its tasks and the reason, or that it is unused."""
     count, used = Counter(seat.role for seat in seats), rules(mode)
     texts = [f"{role}: {count[role]}{_asked(request, used)}" for role, request in requested.items()]
     idle = [

@@ -1,7 +1,4 @@
-"""Holds the operator's options besides inventory and job file, and facts about the local disk.
-
-Values only.
-"""
+"""Holds the options of a launch: what its flags say, and what is known about the local files."""
 
 from __future__ import annotations
 
@@ -10,21 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a launch. The defaults are those of a plain `tfdeploy launch`."""
+    """The options of a launch. The defaults are those of `tfdeploy launch` without flags."""
 
     ps: int | None = None  # --ps N
     workers: int | None = None  # --workers N
-    # --ignore-keep: the deciding task may start without the newest checkpoints
+    # --ignore-keep: training may start without the newest checkpoints
     ignore_keep: bool = False
     fresh: bool = False  # --fresh: training starts from zero, and content of `keep` is set aside
     # --allow-public: the cluster may contain public addresses.
     allow_public: bool = False
     allow_open: bool = False  # --allow-open: `protect: auto` may leave the ports of a host open
-    # Variables in the caller's environment that the plan sets itself, such as TF_CONFIG.
+    # Variables such as TF_CONFIG that the caller's environment sets, although the plan does too.
     preset: tuple[str, ...] = ()
     sync: bool = True  # False: --no-sync, so no host needs rsync
-    # Bytes that every host needs at least: the code, and data that it does not have yet.
+    # Disk space in bytes that every host needs at least: for the code, and for data it lacks.
     needed_bytes: int = 0
-    # Every path of the release; empty: not known, so no missing file is refused.
+    # All paths of the code; empty: not known, so the plan refuses no missing file.
     files: frozenset[str] = frozenset()
     file_data: frozenset[str] = frozenset()  # the data sets whose source is one file

@@ -1,7 +1,7 @@
-"""Decides which worker gets which files of a data set with `split: worker`. Pure.
+"""Decides which worker gets which files of a data set with `split: worker`.
 
-Parts are whole files, balanced by size. A file stays on its host as far as the balance allows, so a
-change in the number of workers moves little data.
+Each worker gets whole files, and all workers about equally many bytes. A file stays on its host if
+the balance allows that, so little data moves when the number of workers changes.
 """
 
 from __future__ import annotations
@@ -11,28 +11,29 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-NOBODY = -1  # the part of a file that is in no part
-# A part that would exceed the mean size times this factor keeps no more of its former files.
+NOBODY = -1  # stands for the number of a worker where a file belongs to none
+# A worker does not keep a file that would raise its bytes above the mean times this factor.
 TOLERANCE = 1.05
 
 
 @dataclass(frozen=True)
 class Held:
-    """The files that one folder already has, with the former part of each, or NOBODY."""
+    """The files that one folder already has, and for each its former worker, or NOBODY."""
 
     files: Sequence[int]
     parts: Sequence[int]
 
 
 def parts_of(sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, Held]) -> array[int]:
-    """Return the part of each file, by file number.
+    """Return for each file the number of the worker that gets it.
 
-    `sizes`: bytes of each file. `folders`: for each worker, the folder in which its host keeps the
+    `sizes`: bytes of each file. `folders`: for each worker, the folder in which its host has the
     data set; workers of one host have the same folder. There must be at least as many files as
     workers.
 
-    The largest file goes first: to the worker that has it, else to the smallest part. No part is
-    larger than TOLERANCE times the mean, or than the mean plus the largest file. No part is empty.
+    Files are given out in the order of their size, the largest first: to the worker that had the
+    file, else to the worker with the fewest bytes. A worker gets at most TOLERANCE times the mean,
+    or the mean plus the largest file, whichever is more. Every worker gets a file.
     """
     keepers = _keepers(sizes, folders, held)
     owners = array("i", [NOBODY]) * len(sizes)
@@ -46,7 +47,7 @@ def parts_of(sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, He
             heapq.heapreplace(smallest, (loads[smallest[0][1]], smallest[0][1]))
         least, worker = smallest[0]
         keeper, weight = keepers[file], _weight(sizes[file])
-        # The last files go to workers that have no file yet.
+        # No worker keeps a file once the remaining ones are needed for workers without any file.
         if keeper != NOBODY and len(sizes) - placed > empty:
             stays = loads[keeper] == least or loads[keeper] + weight <= limit
             worker = keeper if stays else worker
@@ -57,10 +58,10 @@ def parts_of(sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, He
 
 
 def _keepers(sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, Held]) -> array[int]:
-    """Return for each file the worker that would keep it, or NOBODY.
+    """Return for each file the worker for which no data would have to move, or NOBODY.
 
-    This is the worker whose part the file was in, else a worker whose host has the file. The choice
-    keeps the kept amounts about equal.
+    It is the worker that had the file before, else a worker whose host has the file. Of several
+    such workers, the one with the fewest bytes so far is chosen.
     """
     keepers = array("i", [NOBODY]) * len(sizes)
     loads = [0] * len(folders)
@@ -88,6 +89,6 @@ def _keepers(sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, He
 
 
 def _weight(size: int) -> int:
-    """Return the file's bytes, at least 1: an empty file counts too, so that no part is without
-    files."""
+    """Return the file's bytes, at least 1, so that a worker with an empty file counts as having
+    one."""
     return max(1, size)

@@ -1,7 +1,7 @@
-"""Makes the plan that a launch carries out, from inventory, job and facts. Pure: the same values
-give the same plan.
+"""Makes the plan that a launch carries out, from the inventory, the job and the facts of the hosts.
 
-Opens no file and no socket, and reads no clock and no environment: run id and time are arguments.
+The same arguments always give the same plan: this module opens no file and no socket, and reads no
+clock and no environment variable.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Inputs:
     job: Job
     mode: Mode
     facts: dict[str, HostFacts]
-    all_facts: dict[str, HostFacts]  # includes facts about a `keep` that --fresh sets aside
+    all_facts: dict[str, HostFacts]  # with the `keep` folders that `facts` omits because of --fresh
     sources: Mapping[str, str]
     options: Options
     run: str
@@ -77,9 +77,9 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _Placed:
-    """The placement of tasks on hosts.
+    """The result of placing the tasks on hosts.
 
-    `used`: the facts of the hosts that get a task. `hosts`: all hosts that were probed.
+    `used`: facts of the hosts that get a task. `hosts`: all hosts that were probed.
     """
 
     requested: dict[str, RoleRequest]
@@ -91,7 +91,10 @@ class _Placed:
 
 @dataclass(frozen=True)
 class _Source:
-    """The results of reading the program. `links`: path in the code -> name of the data set."""
+    """The result of reading the program.
+
+    `links`: path in the code -> name of the data set to which a link there leads.
+    """
 
     program: Program
     links: dict[str, str]
@@ -100,7 +103,7 @@ class _Source:
 
 @dataclass(frozen=True)
 class _LaidOut:
-    """The cluster and the addresses of its hosts. `exposed`: notes on public addresses."""
+    """The cluster, and the addresses of its hosts. `exposed`: notes on these addresses."""
 
     layout: Layout
     advertised: dict[str, Advertised]
@@ -134,9 +137,10 @@ def make_plan(
 ) -> Plan:
     """Return the plan of one run.
 
-    `facts`: host name -> facts, for at least the hosts of `hosts_to_probe`; of further hosts only
-    their `keep` matters. `sources`: path in the code -> text, for the release's *.py files. `now`:
-    UTC seconds. Raises UsageError (mode, command, roles, placeholders) and Refused.
+    `facts`: host name -> facts, at least for the hosts of `hosts_to_probe`. Other hosts may have
+    facts too, but only their `keep` folders matter. `sources`: path in the code -> text, for the
+    *.py files of the code. `now`: UTC seconds. Raises UsageError for a wrong mode, command, role or
+    placeholder, and Refused.
     """
     counted = keep_aside.without_keep(facts) if options.fresh else facts
     inputs = _Inputs(
@@ -263,7 +267,7 @@ def _guard(
     return hosts, protect
 
 
-# Fields that the plan copies from the job.
+# Fields of Plan that have the same name and value in the job.
 _SETTINGS = """
     command keep cwd secrets ready_after_s ready_timeout_s finish_grace_s stop_grace_s logs_max_bytes metrics
     restart_max restart_backoff_s restart_wait_s same_error_ends stall_after_s stall_action

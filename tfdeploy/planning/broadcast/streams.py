@@ -29,10 +29,11 @@ def streams(
 ) -> list[Stream]:
     """Return the streams that send each host the files it lacks. An empty file is not sent.
 
-    Files are named by their row number in the file list. `wanting`: host -> all files that
-    it should have. `lacking`: host -> the files among them that it has not yet. `held`: host -> the files that it may send.
-    `origin`: a host that has all files. If several hosts have a file, the one that has the fewest
-    bytes to send so far sends it. Hosts that want the same files get them in one stream.
+    A file is identified by its row number in the file list. `wanting`: host -> all files that the
+    host should have. `lacking`: host -> those of them that are missing there. `held`: host -> the
+    files that the host may send. `origin`: a host that has all files. If several hosts have a
+    file, the one with the fewest bytes to send so far sends it. Hosts that should have the same
+    files get them in one stream, so there are few streams.
     """
     moved = sorted({row for rows in lacking.values() for row in rows if sizes[row]})
     wanted_by, held_by = _hosts_of(wanting, moved), _hosts_of(held, moved)

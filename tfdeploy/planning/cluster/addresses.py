@@ -1,8 +1,8 @@
 """Chooses the address by which the other hosts reach each host.
 
-The order is: `advertise`, a literal IP in the inventory, the address at which its sshd was reached.
-Refuses addresses with which a cluster would hang or be open to the internet. Resolves no names
-itself: the hosts report what they resolve.
+The sources, in order of precedence, are the key `advertise`, an IP address in the inventory, and
+the address at which the host's sshd was reached. Refuses addresses with which a cluster would hang
+or be open to the internet. Resolves no host name itself, but uses what the hosts resolved.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.folding import fold_equal, fold_names
 from tfdeploy.model.text.units import listed
 
-# Limits the addresses of one host, because the packet filters of its peers have a length limit.
+# Limits the addresses of one host, because other hosts have packet filters of limited length.
 MOST_ADDRESSES = 64
 
 
 class Advertised(NamedTuple):
-    """An address without a port (IPv6 without brackets), and where it comes from."""
+    """An address without a port (IPv6 without brackets), and the source of the address as text."""
 
     address: str
     why: str
 
 
 def advertised(host: Host, facts: HostFacts) -> Advertised:
-    """Return the host's address. Raises Refused if nothing gives it."""
+    """Return the address by which other hosts reach this one. Raises Refused if it is not known."""
     if host.advertise:
         return Advertised(host.advertise.strip("[]"), "`advertise` in the inventory")
     literal = host.address.strip("[]")
@@ -52,10 +52,11 @@ def check(
     *,
     allow_public: bool,
 ) -> tuple[str, ...]:
-    """Return notes, or raise Refused for addresses that a cluster cannot use.
+    """Return notes on the addresses. Raises Refused for addresses that a cluster cannot use.
 
-    These are loopback mixed with other addresses, a public or unusable address, and a name that
-    some host resolves to loopback. `allow_public`: a public address gets a note instead.
+    Refused are a loopback address if other hosts have another kind, a name that some host resolves
+    to loopback, an unusable address, and a public address. `allow_public`: a public address is not
+    refused but noted.
     """
     loopback = [
         name for name in advertised_by_host if is_loopback(advertised_by_host[name].address)
@@ -95,10 +96,10 @@ def check(
 
 
 def seen_as(host: Host, facts: HostFacts, resolved: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return at most MOST_ADDRESSES IP addresses from which peers may see this host's connections.
+    """Return IP addresses from which this host's connections may come, at most MOST_ADDRESSES.
 
-    IPv4 addresses are never mapped into IPv6. `resolved`: the IP addresses of the host's name in
-    the cluster.
+    An IPv4 address is never returned in its IPv6-mapped form. `resolved`: the IP addresses of the
+    name that the host has in the cluster.
     """
     named = (advertised(host, facts).address, *resolved, *facts.addresses)
     distinct = dict.fromkeys(
@@ -108,9 +109,9 @@ def seen_as(host: Host, facts: HostFacts, resolved: Sequence[str] = ()) -> tuple
 
 
 def resolved(name: str, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
-    """Return the IP addresses that at least half of the answering hosts report for a cluster name.
+    """Return the IP addresses of a host's name in the cluster; () if it is itself an IP address.
 
-    () for an IP address.
+    An address counts if at least half of the hosts that resolved the name report it.
     """
     if _ip(name):
         return ()
@@ -133,7 +134,7 @@ def is_loopback(address: str) -> bool:
 
 
 def notes(advertised_by_host: Mapping[str, Advertised]) -> tuple[str, ...]:
-    """Return one line for each source of addresses."""
+    """Return notes that say where the addresses of the hosts come from, one for each source."""
     by_why: dict[str, list[str]] = {}
     for name, each in advertised_by_host.items():
         by_why.setdefault(each.why, []).append(name)
@@ -154,9 +155,9 @@ def is_public(address: str) -> bool:
 
 
 def _public_words(address: str, facts: Mapping[str, HostFacts]) -> str:
-    """Describe the public address; "" if it is not public.
+    """Describe a public address for a message; return "" for an address that is not public.
 
-    A name is public if at least one host resolves it to a public address.
+    A name counts as public if at least one host resolves it to a public address.
     """
     if _ip(address):
         return f"the public address {address}" if is_public(address) else ""
@@ -168,9 +169,9 @@ def _public_words(address: str, facts: Mapping[str, HostFacts]) -> str:
 
 
 def _disagreement(name: str, address: str, facts: Mapping[str, HostFacts]) -> str:
-    """Describe the different addresses to which hosts resolve a name.
+    """Return a note if hosts resolve the same name to different addresses.
 
-    "" if all answering hosts agree, or if the address is not a name.
+    "" if all hosts that resolved it agree, or if `address` is not a name.
     """
     if _ip(address):
         return ""

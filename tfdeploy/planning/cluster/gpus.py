@@ -43,20 +43,20 @@ def usable(host: Host, facts: HostFacts) -> tuple[int, ...]:
 
 
 def filled(host: Host, facts: HostFacts) -> bool:
-    """Return whether the host has GPUs that tasks may use, and other processes use all of them."""
+    """Return whether other processes use all GPUs of a host with `gpus: auto`."""
     return host.gpus == "auto" and bool(facts.gpus) and len(_busy(facts)) == len(facts.gpus)
 
 
 def in_use(host: Host, facts: HostFacts) -> str:
-    """Return a text about the GPUs that are left out because other processes use them.
+    """Return a text about the GPUs that no task gets because other processes use them.
 
-    "" for none.
+    "" if there are no such GPUs.
     """
     return _used(_busy(facts)) if host.gpus == "auto" else ""
 
 
 def all_busy(host: Host, facts: HostFacts, what: str) -> Refused:
-    """Return the error for a host without enough free GPUs."""
+    """Return the error which says that a host has not enough free GPUs. `what`: its first words."""
     return Refused(
         f"{what}: {_used(_busy(facts))} (a GPU with more than {_MUCH} in use counts as busy)",
         where=f"host {host.name}",

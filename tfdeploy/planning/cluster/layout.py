@@ -13,10 +13,12 @@ from tfdeploy.planning.cluster.placement import Seat, deciding
 
 @dataclass(frozen=True)
 class Layout:
-    """The cluster.
+    """The cluster: its tasks with their hosts, addresses and ports.
 
-    `ports` and `endpoints`: task -> port, and "host:port", of tasks that listen. `addresses` and
-    `mesh`: host -> address, and port of its mesh. `cluster`: role -> endpoints.
+    `ports`: task -> port, for tasks that listen. `endpoints`: task -> "host:port", for the same
+    tasks. `addresses`: host -> address. `mesh`: host -> port on which its agent talks to the other
+    hosts. `cluster`: role -> endpoints. `deciding`: the tasks that must succeed for the run to
+    succeed.
     """
 
     seats: tuple[Seat, ...]
@@ -31,14 +33,13 @@ class Layout:
     def joined(self) -> dict[str, str]:
         """Return role -> its endpoints, joined by commas.
 
-        All tasks share one text, because the text grows with the cluster.
+        The text is long in a large cluster, so it is made once for all tasks.
         """
         return {role: ",".join(endpoints) for role, endpoints in self.cluster.items()}
 
     @cached_property
     def cluster_json(self) -> str:
-        """Return the cluster as programs read it from one flag: `{"ps": ["host:port"], "worker":
-        [...]}`."""
+        """Return the cluster as JSON for a flag: `{"ps": ["host:port"], "worker": [...]}`."""
         return cluster_json(self.cluster)
 
     def on(self, host: str) -> tuple[Seat, ...]:
@@ -49,7 +50,10 @@ class Layout:
 def ports_needed(
     mode: Rules, seats: tuple[Seat, ...], hosts: Mapping[str, object]
 ) -> dict[str, int]:
-    """Return host -> number of ports: one for each task that listens, and one for the mesh."""
+    """Return host -> number of ports that it needs: one for each listening task, one for the agent.
+
+    The agent's port (the mesh) is for messages between hosts.
+    """
     needed = dict.fromkeys(hosts, 1)
     for seat in seats:
         needed[seat.host] += _listens(mode, seat)
@@ -62,10 +66,10 @@ def lay_out(
     addresses: Mapping[str, str],
     given: Mapping[str, tuple[int, ...]],
 ) -> Layout:
-    """Return the layout.
+    """Return the cluster with a port for each task that listens.
 
-    `given`: host -> as many ports as it needs. Its tasks get these ports in order, the mesh the
-    last one.
+    `given`: host -> its ports. The tasks of the host get these ports in order; its agent gets the
+    last one for the mesh, the messages between hosts.
     """
     left = {host: iter(ports) for host, ports in given.items()}
     listening = [seat for seat in seats if _listens(mode, seat)]

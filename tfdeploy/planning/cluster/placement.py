@@ -1,9 +1,10 @@
-"""Places tasks on hosts with their GPUs: how many of each role, where, and why. Ports come later.
+"""Decides how many tasks each role gets, on which hosts and with which GPUs. Assigns no ports.
 
-Default counts are one ps for each host of its role, one worker for each GPU of each worker host,
-one chief and one evaluator. A worker host without a GPU gets one worker; in mode mirrored one
-worker gets all GPUs. The job's `roles` and --ps/--workers change the counts. Placement is
-round-robin, in inventory order. Ranks are counted in this way too, and then numbered host by host.
+By default there is one ps for each host of the role ps, one worker for each GPU of each worker
+host, one chief and one evaluator. A worker host without a GPU gets one worker. In mode mirrored,
+one worker of a host gets all its GPUs. The job's `roles` and the flags --ps and --workers change
+these numbers. Tasks are distributed round-robin, in the order of the inventory. In modes with
+ranks, the tasks of one host are then numbered consecutively.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def place_tasks(
 ) -> tuple[Seat, ...]:
     """Return every task with its host, in the order of ROLES.
 
-    `first`: role -> host that must get the role's task 0. Raises Refused if requested GPUs are
-    missing, ConfigError if a role with tasks has no host.
+    `first`: role -> host that must get task 0 of the role. Raises Refused if requested GPUs are
+    missing, and ConfigError if tasks are requested for a role without hosts.
     """
     free = {name: list(gpus.usable(hosts[name], facts[name])) for name in _with_gpus(requested)}
     had = {name: len(free[name]) for name in free}
@@ -62,7 +63,7 @@ def place_tasks(
 def decider(seats: Sequence[Seat]) -> Seat:
     """Return the task that writes the checkpoints: the chief if there is one, else worker:0.
 
-    In most modes it is also the deciding task.
+    In most modes, the run has succeeded once this task has succeeded.
     """
     chiefs = [seat for seat in seats if seat.role == "chief"]
     return (chiefs or [seat for seat in seats if seat.role == "worker"])[0]
@@ -93,9 +94,10 @@ def _with_gpus(requested: Mapping[str, RoleRequest]) -> list[str]:
 
 @dataclass
 class _RolePlacement:
-    """Places one role and removes its GPUs from `free`.
+    """Places the tasks of one role, and removes the GPUs that they get from `free`.
 
-    `had`: host -> its number of usable GPUs before any role got some.
+    `had`: host -> number of usable GPUs before any task got one. `first`: the host that must get
+    task 0 of the role, if any.
     """
 
     request: RoleRequest
@@ -130,9 +132,9 @@ class _RolePlacement:
         return len(self.free[name]) // self.each[name] if self.each[name] else ANY_NUMBER
 
     def _quota(self, name: str) -> int:
-        """Return the most tasks of the role for this host.
+        """Return how many tasks of the role the host can get.
 
-        If no total is requested, it is the exact number.
+        If no total number of tasks is requested, the host gets exactly that many.
         """
         room, request = self._room(name), self.request
         number = request.number_on(name)
@@ -154,7 +156,7 @@ class _RolePlacement:
         )
 
     def _filled(self, name: str) -> bool:
-        """Return whether other processes use all GPUs of a host whose task would need some."""
+        """Return whether the task would need a GPU of this host, but other processes use all."""
         wants = self.request.gpus is None and self.request.share in ("one", "all")
         return wants and gpus.filled(self.hosts[name], self.facts[name])
 

@@ -1,7 +1,7 @@
-"""Assigns one port to each task and one to each host's mesh, from the free ports of the host's
-range.
+"""Assigns a port to each task, and one to each host's agent, from the free ports of the host.
 
-Hosts behind one address (a loopback lab, two names for one machine) share one port space.
+Only ports in the range that the inventory gives the host are used. Hosts with the same address (a
+lab on this machine, or two names for one machine) never get the same port.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.units import listed
 
-_SHOWN = 8  # limits the number of ports in one text
+_SHOWN = 8  # limits the number of ports that a message lists
 
 
 def assign(
@@ -23,11 +23,11 @@ def assign(
     facts: Mapping[str, HostFacts],
     addresses: Mapping[str, str],
 ) -> dict[str, tuple[int, ...]]:
-    """Return host -> the number of ports that it needs, ascending.
+    """Return host -> its ports in ascending order, as many as the host needs.
 
-    Raises Refused with host, range, taken ports and their owners. Within one port space the host
-    whose range ends first chooses first (earliest deadline first), so ports run short only if no
-    assignment exists.
+    Of several hosts with the same address, the one whose range ends first chooses first. So an
+    assignment is found whenever there is one. If there is none, raises Refused with the host, its
+    range, the taken ports and their owners.
     """
     given: dict[str, tuple[int, ...]] = {}
     spent: dict[str, dict[int, str]] = {}
@@ -47,9 +47,9 @@ def assign(
 
 
 def space(address: str) -> str:
-    """Return the port space of an address.
+    """Return a key that is equal for addresses at which no two tasks can use the same port.
 
-    All loopback addresses are one space, because TensorFlow listens on all interfaces.
+    All loopback addresses have the same key, because TensorFlow listens on all interfaces.
     """
     try:
         return "loopback" if ipaddress.ip_address(address).is_loopback else address
@@ -58,7 +58,10 @@ def space(address: str) -> str:
 
 
 def why(host: Host, facts: HostFacts, highest: int) -> str | None:
-    """Return a note on ports up to `highest` that were skipped because they are taken, or None."""
+    """Return a note on the ports up to `highest` that are skipped because they are taken.
+
+    None if there are no such ports.
+    """
     low, _ = host.ports
     taken = _taken(facts, low, highest)
     return (

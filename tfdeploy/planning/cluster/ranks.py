@@ -1,7 +1,7 @@
-"""Numbers equal workers as torchrun and mpirun do: rank, world size, address of the first worker.
+"""Numbers the workers as torchrun and mpirun do: rank, world size, address of the first worker.
 
-Provides the placeholders of such a mode, and the variables that `env://` of torch.distributed
-reads.
+Provides these values as placeholders for the command, and as the environment variables that
+torch.distributed reads with `env://`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADD
 
 
 def values(layout: Layout, seat: Seat) -> dict[str, str]:
-    """Return placeholder -> value.
+    """Return placeholder -> value for one task.
 
-    The first worker's address is the one by which the other hosts reach it, IPv6 without brackets.
+    `chief_host` is the address by which the other hosts reach the first worker; an IPv6 address
+    has no brackets.
     """
     first = layout.seats[0]
     return {
@@ -28,9 +29,9 @@ def values(layout: Layout, seat: Seat) -> dict[str, str]:
 
 
 def variables(layout: Layout, seat: Seat, run: str) -> dict[str, str]:
-    """Return VARIABLES and the other variables that torchrun sets.
+    """Return the environment variables that torchrun would set for the task: VARIABLES and others.
 
-    Lightning reads the host's number, other libraries the id of the run.
+    Of the others, Lightning reads the number of the host, and some libraries read the run id.
     """
     hosts = list(dict.fromkeys(each.host for each in layout.seats))
     node, nodes = str(hosts.index(seat.host)), str(len(hosts))

@@ -1,4 +1,4 @@
-"""Decides by the mode which tasks restart after a task fails, and describes this for the plan."""
+"""Decides, from the mode, which tasks restart after a task fails, and describes it in the plan."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tfdeploy.planning.cluster.placement import Seat
 
 
 def on_death(job: Job, role: str) -> str:
-    """Return "alone" or "gang": what restarts after a task of this role fails.
+    """Return what restarts after a task of this role fails.
 
-    "" if nothing restarts.
+    "alone": only this task. "gang": all tasks that the mode restarts together. "": nothing.
     """
     if not job.restart_max:
         return ""
@@ -20,14 +20,15 @@ def on_death(job: Job, role: str) -> str:
 
 
 def in_gang(job: Job, role: str) -> bool:
-    """Return whether tasks of this role restart with the gang."""
+    """Return whether tasks of this role are among those that the mode restarts together."""
     return bool(job.restart_max) and role in rules(job.mode).gang
 
 
 def supply_from(job: Job, seats: Sequence[Seat]) -> str | None:
-    """Return the host whose `keep` the whole gang reads: the chief's, else that of worker 0.
+    """Return the host whose `keep` folders are copied to all others before tasks restart together.
 
-    None if the mode does not need that, or the job has no restarts or no `keep`.
+    It is the host of the chief, or of worker 0 if there is no chief. None if the mode needs no
+    copy, or the job has no restarts or no `keep`.
     """
     if not (job.restart_max and job.keep and rules(job.mode).supplied):
         return None
@@ -41,10 +42,10 @@ def supply_from(job: Job, seats: Sequence[Seat]) -> str | None:
 
 
 def summary(job: Job, roles: Sequence[str]) -> str:
-    """Describe the restart rules in one line.
+    """Describe in one line when and how tasks restart.
 
-    For example: "at most 3 times without ten good minutes between, after 1 s to 60 s; worker:
-    alone, on its host and port".
+    Example: "at most 3 times without ten good minutes between, after 1 s to 60 s; worker: alone, on
+    its host and port".
     """
     if not job.restart_max:
         return "never (restart.max is 0)"

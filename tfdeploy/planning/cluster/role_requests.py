@@ -1,7 +1,7 @@
-"""Derives what is requested for each role: hosts, number of tasks, GPUs, and the setting behind it.
+"""Derives what is requested for each role: its hosts, number of tasks and GPUs.
 
-The result follows from the mode's rules, the job's `roles`, and --ps/--workers. It does not depend
-on facts of hosts.
+The result follows from the rules of the mode, the inventory, the job's `roles`, and the flags --ps
+and --workers. It does not depend on what a probe finds on the hosts.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ FLAGS = {"ps": "--ps", "worker": "--workers"}
 
 @dataclass(frozen=True)
 class RoleRequest:
-    """The request for one role.
+    """What is requested for one role.
 
-    `total`: None means `per_host` on each host, or the mode's own count. `of`: the role of the
-    inventory from which the hosts are taken.
+    `total`: number of tasks; None means `per_host` tasks on each host, or the default of the mode.
+    `of`: the role of the inventory whose hosts are used.
     """
 
     role: str
@@ -32,24 +32,24 @@ class RoleRequest:
     total: int | None
     per_host: int | None
     gpus: int | None
-    because: str  # the setting that requests this number; "" for the mode's own count
+    because: str  # the setting that requests the number of tasks; "": the mode's default
     share: Share
     of: str
-    consecutive: bool  # tasks of one host get consecutive numbers
+    consecutive: bool  # whether the tasks of one host get consecutive numbers
     slots: Mapping[str, int]  # host -> the number of tasks that the inventory requests
 
     def number_on(self, host: str) -> int | None:
-        """Return the number of tasks that the job, else the inventory requests for the host.
+        """Return the number of tasks that the job requests for the host, else the inventory.
 
-        None: neither of them requests a number.
+        None if neither of them requests a number.
         """
         return self.slots.get(host) if self.per_host is None else self.per_host
 
     def gpus_each(self, had: int, left: int) -> int:
-        """Return the number of GPUs for one task: the job's number, else the mode's share.
+        """Return the number of GPUs for one task of the role on a host.
 
-        `had`: the number of GPUs that the role's tasks could use on the host. `left`: how many are
-        free.
+        It is the number in the job, else what the mode gives a task. `had`: number of usable GPUs
+        of the host. `left`: number of them that tasks of other roles have not taken.
         """
         if self.role == "ps":
             return 0
@@ -67,10 +67,7 @@ class RoleRequest:
 
 
 def role_hosts(inventory: Inventory, role: str) -> tuple[str, ...]:
-    """Return the hosts of a role that are still in the inventory.
-
-    --limit and --exclude may have removed some.
-    """
+    """Return the hosts of a role, without those that --limit or --exclude removed."""
     known_hosts = {host.name for host in inventory.hosts}
     return tuple(
         dict.fromkeys(name for name in inventory.roles.get(role, ()) if name in known_hosts)
@@ -78,10 +75,10 @@ def role_hosts(inventory: Inventory, role: str) -> tuple[str, ...]:
 
 
 def with_default_roles(inventory: Inventory, mode: Rules) -> Inventory:
-    """Return the inventory with roles if it names none.
+    """Return the inventory; if it names no roles, add default roles.
 
-    The first host gets the roles ps and chief if the mode has them. All others are workers, and so
-    is a single host.
+    The first host gets the roles ps and chief, as far as the mode needs them. The other hosts are
+    workers. A single host is a worker too.
     """
     if inventory.roles:
         return inventory
@@ -92,9 +89,9 @@ def with_default_roles(inventory: Inventory, mode: Rules) -> Inventory:
 
 
 def role_requests(inventory: Inventory, job: Job, options: Options) -> dict[str, RoleRequest]:
-    """Return role -> its request.
+    """Return role -> what is requested for it.
 
-    Leaves out roles without a request, and roles that the mode cannot use.
+    Leaves out roles without hosts or requested tasks, and roles that the mode cannot use.
     """
     mode = rules(job.mode)
     asked = {"ps": options.ps, "worker": options.workers}
@@ -139,9 +136,9 @@ def _request(
 
 
 def _chief_apart(requests: Mapping[str, RoleRequest]) -> dict[str, RoleRequest]:
-    """Remove the worker from the chief's host.
+    """Return the requests with no worker on the chief's host.
 
-    In these modes the chief trains like a worker and uses all GPUs of its host.
+    This is for modes in which the chief trains as a worker does and uses all GPUs of its host.
     """
     chief = requests["chief"].hosts[:1] if "chief" in requests else ()
     worker = requests.get("worker")
