@@ -1,5 +1,5 @@
-"""Fixtures with the agent as it is installed on a host, clusters of such hosts, and sessions with a
-host's agent.
+"""Fixtures: the agent as it is installed on a host, clusters of hosts with the agent, and sessions
+with the agent of one host.
 """
 
 from __future__ import annotations
@@ -66,10 +66,11 @@ def hosts(tmp_path: Path, agent_dir: str, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.fixture
 def serve(tmp_path: Path, agent_dir: str) -> Iterator[NewClient]:
-    """Return serve(), which opens a new session with one host's agent.
+    """Return serve(), which opens a new session with the agent of one host.
 
-    serve(code) runs that line before the agent. serve(at=PATH) uses that workdir. serve(clone=NAME)
-    is another machine with the hostname, machine id and workdir of this machine, and needs root.
+    serve(CODE) runs a line of Python before the agent. serve(at=PATH) uses PATH as the workdir.
+    serve(clone=NAME) is a session with another machine that has the hostname, machine id and
+    workdir of this machine; it needs root.
     """
     made: list[Client] = []
 
@@ -101,10 +102,10 @@ def serve(tmp_path: Path, agent_dir: str) -> Iterator[NewClient]:
 
 
 def open_to_all() -> str | None:
-    """Return a folder for temporary files that other accounts can reach, because TMPDIR may be
-    private.
+    """Return a folder for temporary files that other accounts can reach, or None if the default
+    folder is such a folder.
 
-    None stands for the default folder.
+    TMPDIR may be private.
     """
     usual = Path(tempfile.gettempdir())
     return (
@@ -127,7 +128,7 @@ def installed() -> Iterator[Path]:
 
 @pytest.fixture
 def workdir(installed: Path) -> Iterator[Path]:
-    """Yield a copy of `installed` that a test may damage."""
+    """Yield a copy of the workdir `installed`, so that a test may damage the copy."""
     copy = installed.parent / "copy"
     shutil.copytree(installed, copy)
     copy.chmod(0o700)

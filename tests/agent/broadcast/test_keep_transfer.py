@@ -1,4 +1,6 @@
-"""Test the transfer of the chief's keep folder to another host, also while the run ends."""
+"""Test how the files in the chief's `keep` folder are sent to another host, also while the run
+ends.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ from tfdeploy.agent.mesh.shared_state import Knowledge
 
 
 def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: NewCluster) -> None:
-    """A minder may live on after the run to inform its peers, while the next run of the job already
-    writes to keep. So files that arrive late are not installed.
+    """A run's minder may live on after the run to inform other hosts, while the next run of the job
+    already writes to its `keep` folder. So files that arrive late are not installed.
     """
     cluster = hosts("n1", "n2")
     cluster.launch(
@@ -76,8 +78,8 @@ def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: NewClust
 def carried(
     path: Path, file: keep_transfer.File, folder: Path, change: Callable[[bytes], bytes] = bytes
 ) -> bytes:
-    """Send the file `path` and return the bytes that arrive as `file`. `change` modifies the bytes
-    on the wire.
+    """Send the file `path` through a socket pair, and return the bytes that arrive under the name
+    of `file`. `change` modifies the bytes on the wire.
     """
     ours, theirs = socket.socketpair()
     (path.parent / file[0]).parent.mkdir(exist_ok=True)

@@ -1,5 +1,5 @@
-"""Test members of a broadcast on loopback: chains, stripes, deaths, liars, strangers, files that a
-host already has, and holes.
+"""Test the members of a broadcast on loopback: chains of hosts, stripes, members that die or send
+false data, connections of strangers, files that a host already has, and files with holes.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def test_a_file_that_only_seems_right_is_received_after_all(tmp_path: Path) -> N
         world.feed("n2", "n1")
         eventually(lambda: whole(world, "n2"))
         assert (tmp_path / "n2" / "new" / "big").read_bytes() == CONTENT["big"]
-        # The old file stays unchanged until the new file is installed.
+        # Here the broadcast is complete but not installed, so the old file is unchanged.
         assert (tmp_path / "n2" / "old" / "big").read_bytes() == other
         assert world.members["n2"].holdings.received_bytes <= PIECE_BYTES
 
@@ -136,7 +136,7 @@ def test_a_file_that_is_all_new_is_not_read_through(
         monkeypatch.setattr(pieces, "read_extent", counted)
         world.send("n1")
         assert world.received("n1") == CONTENT
-        # At most four reads for each of the two segments.
+        # The agent reads each of the two segments of the old file at most four times.
         assert 0 < sum(place.endswith(b"old/large") for place in read) <= 2 * 4
 
 
@@ -151,7 +151,8 @@ def test_what_an_older_file_has_at_the_same_place_is_not_sent(tmp_path: Path) ->
         world.roots()
         sent = world.send("n1")
         assert world.received("n1") == CONTENT
-        # The first piece of big, the piece with small and medium, the end of large, and last.
+        # These pieces are sent: the first piece of `big`, the piece with `small` and `medium`, 50
+        # pieces at the end of `large`, and the piece with `last`.
         assert sent == 1 + 1 + 50 + 1
 
 
@@ -191,7 +192,7 @@ def test_a_wrong_piece_is_not_put_in_place_and_its_sender_is_named(tmp_path: Pat
         world.roots()
         world.send("n1")
         place = tmp_path / "n1" / "new" / "large"
-        # The parent now has a wrong piece, as on a host that lies or with a damaged disk.
+        # The piece that the parent has stored is now wrong, as on a lying host or a damaged disk.
         with place.open("r+b") as stream:
             stream.seek(3 * PIECE_BYTES)
             stream.write(b"lie")
@@ -213,7 +214,7 @@ def test_wrong_sums_are_refused(tmp_path: Path) -> None:
         with pytest.raises(WrongSum):
             world.members["n1"].accept_from_here(0, leaves[:-1] + b"?")
         with pytest.raises(WrongSum):
-            # The checksums of the piece were not accepted.
+            # The member has not accepted the checksums of this piece yet, so it refuses the piece.
             world.members["n1"].put_from_here(0, 0, world.piece(0, 0))
         world.members["n1"].accept_from_here(0, leaves)
         for segment, index, content in (

@@ -63,7 +63,9 @@ def test_what_a_task_says(case: str) -> None:
 
 
 class Patient:
-    """One process that TaskActivity observes. `look(passed_s)` advances the clock."""
+    """A process that TaskActivity observes. `look(passed_s)` advances the clock and returns what
+    TaskActivity reports.
+    """
 
     def __init__(self, root: Path, script: str) -> None:
         self.paths = RunPaths(str(root / "job" / "runs" / "r1" / "hosts" / "n1"))

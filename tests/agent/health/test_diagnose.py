@@ -31,9 +31,9 @@ ALONE = Finding("no output, no CPU, no traffic, and nothing is seen wrong with t
 
 
 def facts(mode: str = "async", host: str = "n2", **given: Any) -> Facts:
-    """Return facts in which worker:0 on n2 is our own task.
+    """Return facts as the host of worker:0 (n2) has them, for the diagnosis of worker:0.
 
-    All four tasks are busy, except for the given `signs`.
+    All four tasks are busy, except for the tasks in `signs`.
     """
     signs = {
         "ps:0": BUSY,

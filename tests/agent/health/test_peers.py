@@ -1,4 +1,6 @@
-"""Test signs of life that other hosts send, and hosts that answer slowly or wrongly."""
+"""Test the signs of life that other hosts send, and what happens if a host answers slowly or
+wrongly.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +144,7 @@ def test_a_line_of_any_length_comes_whole_and_leaves_the_patience_as_it_was(
 
 
 def test_a_listing_is_read_in_large_blocks() -> None:
-    """Reading one byte at a time, a listing of 64 MiB would use a core for a minute."""
+    """If one byte were read at a time, a listing of 64 MiB would use a core for a minute."""
     reads: list[int] = []
     listing = b"x" * (1 << 20) + b"\n"
 

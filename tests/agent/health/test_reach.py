@@ -60,7 +60,7 @@ def test_words_for_what_a_connection_of_our_own_ran_into() -> None:
 
 
 def test_a_name_that_means_this_host() -> None:
-    # An address of 127.0.0.1 is no mistake of a name server: the user wrote it.
+    # The address 127.0.0.1 is not reported: the user wrote it, so no name server is at fault.
     others = ["127.0.0.1:2222", "[::1]:2222", "192.0.2.1:2222", "no-such-host.invalid:2222"]
     own_names = reach.names_of_this_host(["localhost:2222", *others])
     assert list(own_names) == ["localhost:2222"]

@@ -1,5 +1,5 @@
-"""Test that a lock file has one holder, also if the holder removes the file or a child inherits
-it.
+"""Test that a lock file has at most one holder, even if the holder removes the file or a child
+process inherits it.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ def joined(pieces: list[Piece]) -> bytes:
 
 
 def attributed(pieces: list[Piece]) -> list[tuple[int, int, bytes]]:
-    """Return (stream, attempt, bytes). Adjacent pieces with the same stream and attempt are
-    joined.
+    """Return the log as (stream, attempt, bytes). Neighbouring chunks of the same stream and
+    attempt are joined.
     """
     found: list[tuple[int, int, bytes]] = []
     for piece in pieces:
@@ -117,7 +117,7 @@ def test_a_follower_loses_nothing_over_rotations(tmp_path: Path) -> None:
 
 
 def test_readers_beside_a_writer_that_rotates_all_the_time(tmp_path: Path) -> None:
-    """All bytes that a reader gets are right, and the bytes that it misses are counted."""
+    """Each byte that the reader gets is correct, and the reader counts the bytes that it misses."""
     pattern = bytes(range(251)) * 4000
     done = threading.Event()
 

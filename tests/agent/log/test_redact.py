@@ -95,8 +95,8 @@ def in_base64(text: str, before: int, altchars: bytes | None = None) -> bytes:
     "secret", [AWKWARD, "hf_0123456789abcdefXYZ", "\x00\xff>?~ÿ>?~".replace("\x00", "é")]
 )
 def test_encoded_forms_are_masked(secret: str) -> None:
-    """In base64, a character at each end of the secret may stay visible: it has fewer than 6 bits
-    of the secret and shares the others with the neighbouring text.
+    """In base64, one character at each end of the secret may stay visible: such a character also
+    encodes bits of the neighbouring text, and less than 6 bits of the secret.
     """
     quoted = urllib.parse.quote(secret, safe="")
     whole = [

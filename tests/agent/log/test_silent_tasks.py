@@ -1,5 +1,5 @@
-"""Test which tasks TensorFlow blames, with the output of TensorFlow 2.21 when a worker of a
-mirrored gang of three was frozen for 10 s.
+"""Test which tasks TensorFlow reports as silent. The output is from TensorFlow 2.21 in a mirrored
+run of three workers, one of which was frozen for 10 s.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ TWO = ERROR.replace(b"task:1\nThe", b"task:1\n/job:chief/replica:0/task:0\nThe")
     ("said", "own", "blamed"),
     [
         (ERROR, "worker:0", "TensorFlow heard nothing more of worker:1"),
-        # This task itself was cut off; TensorFlow only repeats what the others reported.
+        # worker:1 itself was cut off, so its log only repeats what the others reported about
+        # worker:1.
         (ERROR, "worker:1", None),
         (TWO, "worker:0", "TensorFlow heard nothing more of chief:0, worker:1"),
         (
@@ -36,7 +37,7 @@ TWO = ERROR.replace(b"task:1\nThe", b"task:1\n/job:chief/replica:0/task:0\nThe")
             "worker:0",
             "TensorFlow heard nothing more of worker:2",
         ),
-        # The error is old, because the task has printed more since.
+        # The task has printed 1 MiB since the error, so the error is old.
         (ERROR + b"." * (1 << 20), "worker:0", None),
         (b"ValueError: unhealthy (stopped sending heartbeats): me\n", "worker:0", None),
         (b"", "worker:0", None),

@@ -1,5 +1,5 @@
-"""Fixtures with the meshes of three hosts, and of a fourth host that does not belong to their
-run.
+"""Fixtures: the mesh connections of three hosts of a run, and of a fourth host that does not belong
+to the run.
 """
 
 from __future__ import annotations

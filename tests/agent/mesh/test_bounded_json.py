@@ -123,7 +123,7 @@ def test_the_signs_of_another_host_are_values_of_one_type() -> None:
         {"signs": {"worker:1": dict(SIGN, waits=["worker:9", 3, "worker:0"])}}, PART, "n2"
     )
     assert told["worker:1"].waits == ("worker:0",)
-    # The task is not a task of n2.
+    # worker:0 does not run on n2, so n2 may not report about it.
     assert peers._checked({"signs": {"worker:0": SIGN}}, PART, "n2") == {}
 
 

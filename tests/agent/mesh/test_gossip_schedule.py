@@ -27,7 +27,7 @@ def peers(count: int) -> dict[str, MeshPeer]:
 
 
 def due(made: GossipSchedule, those: dict[str, MeshPeer], now: float) -> list[MeshPeer]:
-    """Inform all peers that are due now, and return them."""
+    """Mark all peers that are due now as informed, and return them."""
     chosen = made.due(list(those.values()), NEW, now)
     for peer in chosen:
         peer.digest, peer.last_message = NEW, now
@@ -75,7 +75,8 @@ def test_endings_after_the_end_go_out_together_and_to_one() -> None:
     made.note_change(True, 0.0)
     latest = gossip_schedule.LATE_S * 63
     assert not due(made, those, 0.1)
-    # A second change must not delay the message, or continuous changes would delay it forever.
+    # A second change must not delay the message about the first change: continuous changes would
+    # then delay it forever.
     made.note_change(True, 0.2)
     assert 0 < made.pause_s(list(those.values()), NEW, 0.2) <= latest
     assert len(due(made, those, latest)) == 1
@@ -122,8 +123,8 @@ def test_nobody_goes_unasked_for_longer_than_attended() -> None:
 
 
 def test_sixty_four_that_end_one_after_the_other_all_hear_of_all() -> None:
-    """Each host that learns of an end informs others. If each informed four peers at once, there
-    would be about 6,000 connections.
+    """Each host that learns that another host has ended informs others. If each host informed four
+    others at once, there would be about 6,000 connections.
     """
     count = 64
     random.seed(4)

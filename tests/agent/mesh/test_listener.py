@@ -94,7 +94,7 @@ def test_a_certificate_of_another_run_or_of_no_host_is_refused(three: Meshes) ->
     good = Knowledge(committed=True).as_json()
     assert speak(three, three.certs["stranger"], message(good, host="stranger")) == b""
     other_run = make_certs(["n2"])["n2"]
-    # The peer trusts n1, but n1 does not trust the peer.
+    # The peer trusts n1, but n1 does not trust the certificate of the peer.
     mixed = dict(other_run, ca=three.certs["n1"]["ca"])
     assert speak(three, mixed, message(good)) == b""
     assert not one.known().committed
@@ -151,8 +151,8 @@ def test_one_member_has_a_bounded_number_of_connections(three: Meshes) -> None:
 
 
 class Flood:
-    """A stranger's TLS handshakes with host n1, at most `a_second` per second, each with a
-    certificate of another run.
+    """Handshakes that a stranger makes with host n1, at most `a_second` per second. Each handshake
+    uses a certificate of another run.
     """
 
     def __init__(self, meshes: Meshes, certs: dict[str, str], a_second: int) -> None:
@@ -212,7 +212,7 @@ def test_a_crowd_of_strangers_costs_few_handshakes_and_holds_up_no_word(three: M
 def test_strangers_that_speak_byte_by_byte_do_not_keep_it_busy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # On a busy machine the strangers send for longer than 5 s.
+    # On a busy machine, the strangers need more than 5 s to send their bytes.
     monkeypatch.setattr(handshake_gate, "WAIT_S", DEADLINE_S)
     looks: list[float] = []
     with contextlib.ExitStack() as stack:
@@ -230,7 +230,7 @@ def test_strangers_that_speak_byte_by_byte_do_not_keep_it_busy(
         wait_for(lambda: len(one._waiting) == 50, 10.0, "all are waited for")
         looks.clear()
         begun = time.monotonic()
-        # The bytes stay below the size limit of a first message.
+        # The strangers send fewer bytes than the size limit of a first message.
         for _ in range(1000):
             for each in strangers:
                 each.sendall(b"\x00")
@@ -247,7 +247,7 @@ def test_a_word_to_this_host_alone_lets_a_member_through(
         != handshake_gate.token("ca", "n2")
         != handshake_gate.token("other", "n2")
     )
-    # The message has no token.
+    # A message without the token of the run gets no answer here.
     assert speak(three, three.certs["n2"], message(Knowledge().as_json())) == b""
     two.share(Knowledge(committed=True))
     three.wait_until(lambda: one.known().committed, 10.0)
@@ -255,13 +255,15 @@ def test_a_word_to_this_host_alone_lets_a_member_through(
 
 @pytest.fixture
 def guarded(monkeypatch: pytest.MonkeyPatch) -> GuardedPorts:
-    """Return guarded ports that treat loopback like any network. The plan knows only 127.0.0.5."""
+    """Return guarded ports that do not treat loopback specially. The plan has only the address
+    127.0.0.5.
+    """
     monkeypatch.setattr(peer_filter, "LOOPBACK", ())
     return GuardedPorts(["127.0.0.5"])
 
 
 def tell(meshes: Meshes, line: bytes, host: str = "n2") -> bytes:
-    """Call `speak` with the token of the run, which allows a handshake from any address."""
+    """Call `speak` with the token of the run. The token allows a TLS handshake from any address."""
     return speak(
         meshes, meshes.certs[host], line, handshake_gate.token(meshes.certs["n1"]["ca"], "n1")
     )

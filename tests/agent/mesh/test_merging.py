@@ -1,4 +1,4 @@
-"""Test that joining the knowledge of minders is commutative, associative, idempotent and monotone,
+"""Test that the join of what two minders know is commutative, associative, idempotent and monotone,
 for any messages.
 
 The test generates 2,000 pairs and triples, or TFDEPLOY_SOAK_MERGES of them in `make soak`.
@@ -40,8 +40,8 @@ TEXTS = ["", "a", "b", "\u8bad", "x" * 400, "\ud800", "[{"]
 
 
 def generated(chance: random.Random) -> dict[str, Any]:
-    """Return the `known` of a message. It is valid, but a host may omit a field, use another number
-    type or add a field.
+    """Return a random valid value for the `known` field of a message. It may lack fields, have
+    additional fields, or have an integer where a float is usual.
     """
     some = chance.choice
     said: dict[str, Any] = {"committed": some([True, False, None]), "later": [1]}
@@ -79,7 +79,9 @@ def heard(said: dict[str, Any]) -> Knowledge:
 
 
 def same(one: Knowledge, other: Knowledge) -> bool:
-    """Return whether two values also have the same text: hosts compare the digests of the texts."""
+    """Return whether two values are equal and also have the same JSON text, because hosts compare
+    digests of the text.
+    """
     return one == other and shared_state._text(one.as_json()) == shared_state._text(other.as_json())
 
 

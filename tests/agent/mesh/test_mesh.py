@@ -1,5 +1,5 @@
-"""Test that all minders learn what one minder knows, also if a minder joins late, leaves, or cannot
-start threads.
+"""Test that what one minder knows reaches all minders, also if a minder joins late, leaves, or
+cannot start threads.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def test_a_peer_that_comes_late_hears_it_from_whoever_is_left(three: Meshes) -> 
 
 def test_who_goes_says_so_to_those_where_nothing_runs_any_more(three: Meshes) -> None:
     one, other = three.join("n1", ended("worker:2")), three.join("n3")
-    # In the knowledge of n1, no task of n3 is alive.
+    # As far as n1 knows, no task of n3 is alive any more.
     one.share(ended("worker:0"))
     one.send_last_update()
     assert "worker:0" in other.known().ended
@@ -50,7 +50,7 @@ def test_who_takes_over_takes_nobody_for_silent_before_it_listened(three: Meshes
 
 def test_threads_do_not_pile_up(three: Meshes) -> None:
     before = threading.active_count()
-    # The peers of n1 do not exist.
+    # No other host has joined the mesh, so n1 reaches nobody.
     one = three.join("n1")
     one.share(Knowledge(committed=True))
     three.wait_until(lambda: one._peers["n2"].failures >= 3, 10.0)
@@ -63,7 +63,7 @@ def test_who_left_before_it_was_told_is_not_waited_for(three: Meshes) -> None:
     one.share(Knowledge(committed=True))
     three.wait_until(lambda: two.known().committed, 5.0)
     two.close()
-    # In the knowledge of n1, n2 and n3 have live tasks, but no mesh listens on these hosts.
+    # As far as n1 knows, n2 and n3 have live tasks. But no mesh listens on these hosts.
     one.share(ended("worker:0"))
     assert not one.all_know()
     three.wait_until(one.all_know, 20.0)
@@ -90,7 +90,7 @@ def test_no_thread_for_a_moment_makes_it_neither_deaf_nor_mute(
 def test_who_does_not_take_all_that_it_hears_is_not_told_again_at_once(three: Meshes) -> None:
     one, two = three.join("n1"), three.join("n2")
     join = two.share
-    # An older version ignores this field.
+    # This sender imitates an older version, which does not know the field `decided`.
     two.share = lambda other: join(other._replace(decided=None))
     one.share(Knowledge(committed=True, decided=1.0))
     three.wait_until(
@@ -151,8 +151,8 @@ print(two.known().committed)
 def test_once_it_listens_it_speaks_without_importing_anything(
     three: Meshes, agent_dir: str
 ) -> None:
-    """After a module fails to import for lack of memory, Python never tries again and reports
-    "unknown encoding: idna".
+    """If Python fails to import a codec for lack of memory, it does not try again. It then reports
+    "unknown encoding: idna" forever.
     """
     ports = {name: three.hosts[name].mesh_port for name in ("n1", "n2")}
     given = json.dumps([three.certs, ports])

@@ -1,5 +1,5 @@
-"""Test that minders reach the same joined knowledge, whichever minder informs which, how often and
-in which order.
+"""Test that all minders of a run end with the same knowledge, in whatever order and however often
+they inform each other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Test the message that a run has ended: one host sends it, and another host accepts it."""
+"""Test the message which says that a run has ended: how one host sends it, and how another host
+accepts it.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Test the rules for the life of a run on one host. Each case has the known facts, the time and the
-expected actions.
+"""Test the rules by which a host decides whether a run goes on. Each case has the known facts, the
+time and the expected actions.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test ports that the kernel closes to strangers. Here 127.0.0.2 and ::1 are peers, and 127.0.0.1
-is a stranger.
+"""Test ports to which the kernel lets only the hosts of the run connect. Here 127.0.0.2 and ::1
+belong to the run, and 127.0.0.1 is a stranger.
 """
 
 from __future__ import annotations
@@ -56,14 +56,16 @@ def serve(port: int) -> socket.socket:
     """Bind and listen as a task does."""
     one = sockets.hold(port, may_be_bound=True)
     one.listen(64)
-    # A client that is let in is in the queue when its connect() returns, so a short timeout is
-    # enough.
+    # When the connect() of an admitted client returns, its connection is already in the accept
+    # queue. So a short timeout is enough.
     one.settimeout(0.05)
     return one
 
 
 def is_let_in(server: socket.socket, port: int, source: str) -> bool:
-    """Return whether connections from `source` reach the server. All six attempts must agree."""
+    """Return whether the server gets connections from the address `source`. All six attempts must
+    have the same result.
+    """
     reached = set()
     for _ in range(6):
         to = ("::1", port) if ":" in source else (STRANGER, port)
@@ -135,7 +137,7 @@ def test_one_that_only_the_task_has_keeps_the_port_shut_and_the_next_minder_come
         assert closed_to_strangers(server, port)
         second = guard(may_be_bound=True, first=inode(kept))
         assert closed_to_strangers(server, port)
-        # One process of the task has ended, and another one continues.
+        # This stands for the end of one process of the task, while another process goes on.
         os.close(kept)
         assert closed_to_strangers(server, port)
     second.before_start(port)
@@ -226,19 +228,19 @@ def test_connections_that_have_ended_hinder_neither_a_minder_nor_the_task(
 ) -> None:
     with serve(port) as server:
         leave_time_wait(port, server, reuse=True)
-    # The guard of the next run.
+    # This guard guards the port for the next run.
     first = guard()
     assert time_waits(port) > 0
-    # The task of that run.
+    # This server plays the task of the next run.
     with serve(port) as server:
         assert closed_to_strangers(server, port)
         leave_time_wait(port, server)
         kept = os.dup(first.descriptors()[port])
         first.close()
-        # The new guard takes over while the task still has a socket of the first guard.
+        # The new guard takes over while the task still holds a socket that the first guard made.
         second = guard(may_be_bound=True, first=inode(kept))
         os.close(kept)
-    # The task's next attempt.
+    # This server plays the next attempt of the task.
     with serve(port) as server:
         assert closed_to_strangers(server, port)
         leave_time_wait(port, server)

@@ -1,4 +1,6 @@
-"""Test the text of a run's table: one line that contains only numbers and parsed addresses."""
+"""Test the text of the nftables table of a run: one line that contains only numbers and parsed
+addresses.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test how a host resolves the names of the cluster, whatever its name server does."""
+"""Test how a host resolves the names of the hosts in the cluster, whatever its name server does."""
 
 from __future__ import annotations
 
