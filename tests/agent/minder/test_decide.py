@@ -47,8 +47,8 @@ STOP = {"kind": "stop", "reason": STOPPED_BY_OPERATOR, "host": "n1", "time": 1.0
 
 
 def view(phase: str, known: Knowledge | None = None, words: Any = None, **given: Any) -> View:
-    """Return a view at 100 s. `ps` and `w1` are (state, supervised, quiet_s) of the two tasks of
-    this host.
+    """Return what a host decides from, 100 s after the start of the clock. `ps` and `w1` are
+    (state, supervised, quiet_s) of the two tasks of this host.
     """
     rows = {
         "ps:0": given.pop("ps", ("running", True, 0.0)),
@@ -238,8 +238,8 @@ CASES = {
 }
 
 
-# Other modes. Each value lists the peers, with "!" for a deciding task and "+" for a serving task.
-# The argument `own` lists the tasks of this host.
+# The tasks of a run by mode. "!" marks a task that decides about the end of the run, and "+" a task
+# that serves others. The argument `own` of mode_view() has the tasks of this host.
 MODES = {
     "mirrored": "worker:0! worker:1! evaluator:0",
     "coordinator": "ps:0+ chief:0! worker:0+ worker:1+ evaluator:0",
@@ -250,7 +250,9 @@ EARLIER = dict(GOOD, time=45.0)
 
 
 def mode_view(mode: str, own: dict[str, tuple[str, bool, float]], ended: dict[str, Any]) -> View:
-    """Return a view of a committed run. If the run is decided, that was 70 s ago."""
+    """Return the view of a committed run in this mode. If the run is decided, it has been decided
+    for 70 s.
+    """
     words = [(word.rstrip("!+"), "!" in word, "+" in word) for word in MODES[mode].split()]
     peers = [
         Peer(
@@ -377,8 +379,8 @@ IN_MODES = {
 
 
 def test_a_worker_that_waits_for_one_that_has_ended_gets_no_grace() -> None:
-    """TensorFlow creates no session before all tasks have answered. A task that restarts may still
-    answer.
+    """TensorFlow creates a session only after all tasks have answered. So worker:1 waits in vain
+    for a task that has ended, but not for a task that restarts.
     """
     waiting = view(
         "committed",

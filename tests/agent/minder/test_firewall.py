@@ -1,5 +1,5 @@
-"""Test the nftables table of a run with real nft in network namespaces: which connections are
-accepted.
+"""Test with real nft in network namespaces which connections the nftables table of a run
+accepts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TESTS = Path(__file__).parents[2]
 
 
 def scene(folder: Path, name: str) -> Any:
-    """Run a function of support/agent/firewalled.py in a separate network namespace and return its
+    """Run a function of support/agent/firewalled.py in a new network namespace, and return its
     result.
     """
     require("nftables", "links", "other accounts")
@@ -46,8 +46,8 @@ def scene(folder: Path, name: str) -> Any:
 
 
 def test_what_is_closed_where() -> None:
-    """The table closes all ports of the run on this host, and the ports of the other hosts at each
-    of their addresses. It skips addresses that this host has too.
+    """The table closes all ports of the run on this host, and on the other hosts at each of their
+    addresses. It leaves out an address that this host has too.
     """
     mesh = [
         wire.MeshHost("n1", "10.0.0.1", 2299, ["10.0.0.1", "172.17.0.1"]),
@@ -87,12 +87,12 @@ def test_only_the_run_reaches_its_ports_and_it_reaches_all_of_them(tmp_path: Pat
     output = scene(tmp_path, "let_in")
     assert output == {
         "open before": 2,
-        "hosts of the run": 200,  # of 200
-        "strangers": 0,  # of 10,000, over IPv4 and IPv6
+        "hosts of the run": 200,  # of 200 attempts
+        "strangers": 0,  # of 10,000 attempts, over IPv4 and IPv6
         "the run's user here": 100,
         "the run's user to there": 50,
-        "another user here": 0,  # of 5,000
-        "another user to there": 0,  # of 5,000
+        "another user here": 0,  # of 5,000 attempts
+        "another user to there": 0,  # of 5,000 attempts
         "another user to other programs": 2,
         "root here": 0,
         "root to there": 0,
@@ -141,7 +141,7 @@ def test_why_a_host_can_make_no_table_is_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(nft_program, "_FOLDERS", ())
-    # For root, the error does not mention sudo.
+    # For root, the error gives no advice about sudo.
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert nft_program.read(nft_program.start()) == (None, "nft is not installed")
@@ -173,8 +173,8 @@ def test_why_a_host_can_make_no_table_is_said(
 def test_an_nft_that_crashes_is_asked_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """nft can crash if tables are created or removed at the same time. A launch with `protect:
-    firewall` failed for this reason.
+    """nft can crash if another process adds or removes a table at the same time. A launch with
+    `protect: firewall` once failed for this reason.
     """
     monkeypatch.setattr(nft_program, "_FOLDERS", ())
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -191,7 +191,7 @@ def test_an_nft_that_crashes_is_asked_again(
 
 
 def test_nft_itself_says_that_it_may_not(tmp_path: Path) -> None:
-    """The test runs nft as an ordinary user."""
+    """The test runs nft as an ordinary user, who may not change tables."""
     require("nftables", "other accounts")
     as_user = ["setpriv", "--reuid=4711", "--clear-groups", sys.executable, "-c"]
     env = {**os.environ, "PYTHONPATH": str(TESTS.parent)}

@@ -1,5 +1,5 @@
-"""Test a run from prepare to its end, on one host and on several hosts, with real processes and
-without a client.
+"""Test a run from its preparation to its end, on one host and on several hosts. The processes are
+real, and no client is connected.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def test_started_and_not_committed_ends(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}
     cluster.prepare("r1", tasks, commit_within_s=2.0)
-    # The test writes the request directly, because the limit may pass between two calls of the
-    # verb.
+    # The test writes the request into the file itself. If it called the verb, the time limit might
+    # pass between two calls.
     for host in cluster.hosts.values():
         host.paths("r1").leave_word("start")
     states = cluster.wait_ended("r1")
@@ -164,7 +164,9 @@ def test_abort_reaches_a_host_that_the_control_machine_does_not(hosts: NewCluste
 
 
 def test_a_long_reason_is_the_same_everywhere(hosts: NewCluster) -> None:
-    """Two minders whose knowledge never becomes equal would exchange messages forever."""
+    """Two minders (the processes that look after a run, one on each host) whose knowledge never
+    becomes equal would exchange messages forever.
+    """
     cluster = hosts("n1", "n2")
     cluster.launch("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)})
     cluster.hosts["n1"].call(
@@ -181,10 +183,10 @@ def test_purge_leaves_nothing(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)})
     for answer in cluster.each("run.abort", "r1", reason="rolled back", purge=True).values():
-        # The answer is {} if the host has learned of the abort from its peer and has removed the
-        # run.
+        # The answer is {} if the other host has already told this host of the abort, and the run is
+        # removed here.
         assert answer in ({"survivors": []}, {})
-    # The minder may still be removing the run when it has learned of the abort from its peer.
+    # A minder that learned of the abort from the other host may still be removing the run.
     for host in cluster.hosts.values():
         cluster.wait_until(
             lambda host=host: not os.path.exists(host.paths("r1").run_dir), what="it is removed"
@@ -293,7 +295,9 @@ def test_files_left_outside_keep_are_named_and_secrets_are_gone(hosts: NewCluste
 
 
 def test_a_host_that_falls_silent_keeps_no_ps_alive(hosts: NewCluster) -> None:
-    """The host of worker:1 dies without a message after the deciding task has finished."""
+    """The deciding task (worker:0) finishes while the host of worker:1 is silent, as if it had
+    died. The ps must end all the same.
+    """
     cluster = hosts("n1", "n2", "n3")
     cluster.launch(
         "r1",
@@ -324,7 +328,7 @@ def test_a_host_that_falls_silent_keeps_no_ps_alive(hosts: NewCluster) -> None:
 def test_a_minder_whose_files_are_removed_ends_and_makes_no_new_ones(
     hosts: NewCluster, left: str
 ) -> None:
-    """`rm -rf` removes the files before their folder. A minder that checks in between finds its
+    """`rm -rf` removes the files before their folder. A minder that looks between the two finds a
     task without a supervisor.
     """
     cluster = hosts("n1")
@@ -338,7 +342,7 @@ def test_a_minder_whose_files_are_removed_ends_and_makes_no_new_ones(
         cluster.wait_until(lambda: remove(paths.run_dir))
     cluster.wait_until(lambda: not processes.is_alive(minder))
     assert not os.path.lexists(paths.file("tasks"))
-    # The error is unknown_run if the supervisor has already ended the task.
+    # The verb fails with unknown_run if the supervisor has already ended the task.
     with suppress(VerbError):
         cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)
     cluster.wait_until(lambda: not cluster.alive("r1"))

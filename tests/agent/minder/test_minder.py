@@ -1,4 +1,6 @@
-"""Test how a minder reacts to the results of the monitor."""
+"""Test how the minder reacts to the results of the monitor, which watches the health of the
+tasks.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Test that tasks restart alone or as a gang, with real processes on several hosts and without a
-client.
+"""Test that a task restarts alone, or together with all tasks of its gang (the tasks that must
+restart together). The processes are real, on several hosts, and no client is connected.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tfdeploy.model.job import DEFAULT_METRICS
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]
 QUICKLY: dict[str, Any] = {"restart_max": 3, "restart_backoff_s": [0.1, 0.4]}
-# While it lives, the program keeps its pid in a file of $SHARED. It prints the pids of the others
-# and exits with code 0 once a file `go` exists.
+# This program has its pid in a file of $SHARED while it lives. It prints the pids that other tasks
+# have in $SHARED, and exits with code 0 once the file `go` exists.
 MEMBER = """
 echo attempt $TFDEPLOY_TASK_ATTEMPT; cat "$SHARED"/* 2>/dev/null
 echo $$ > "$SHARED/$TFDEPLOY_TASK_INDEX"
@@ -68,7 +68,9 @@ def test_a_task_starts_again_alone_and_the_run_ends_well(hosts: NewCluster) -> N
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_the_same_error_twice_before_a_step_ends_the_run(hosts: NewCluster, alone: bool) -> None:
-    """The program has a mistake, so neither its task nor its gang starts a third time."""
+    """The program fails in the same way at each start. So neither the task alone nor the gang
+    starts a third time.
+    """
     cluster = hosts("n1", "n2")
     cluster.write("train.py", "import time\ntime.sleep(0.5)\n{}['shard']\n")
     tasks = {"ps:0": ("n1", FOREVER), "worker:0": ("n2", [sys.executable, "train.py"])}
@@ -109,8 +111,8 @@ def test_an_error_after_a_step_or_of_the_network_may_not_come_again(
 
 
 def test_who_watches_is_told_of_a_death_once(hosts: NewCluster) -> None:
-    """The death is not repeated when the next supervisor has begun but has not written its status
-    yet.
+    """A death is reported only once, even if the next supervisor has begun but has not written its
+    status yet.
     """
     cluster = hosts("n1")
     cluster.launch(
@@ -175,7 +177,7 @@ def test_a_gang_starts_again_together_when_all_old_processes_are_gone(
     cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("gang", True)), **QUICKLY)
     cluster.wait_until(lambda: len(list(shared.iterdir())) == 3)
     index = victim[-1]
-    # A process that is killed cannot remove its file.
+    # A killed process cannot remove its pid file, so the test removes the file.
     (shared / index).unlink()
     killed(cluster, "r1", victim)
     for task in tasks:
@@ -190,7 +192,8 @@ def test_a_gang_starts_again_together_when_all_old_processes_are_gone(
         lines = cluster.log("r1", task).splitlines()
         seen = [line for line in lines[lines.index("attempt 2") + 1 :] if line.isdigit()]
         now = {cluster.status("r1", other).pid for other in tasks}
-        # Each pid that the task saw belongs to the new round.
+        # The task has seen only pids of processes that started in the new round, together with the
+        # task.
         assert {int(pid) for pid in seen} <= now
 
 
@@ -286,8 +289,8 @@ def test_a_minder_that_dies_loses_neither_the_count_nor_the_round(hosts: NewClus
 
 
 def test_a_gang_does_not_wait_for_a_host_that_has_ended_well_meanwhile(hosts: NewCluster) -> None:
-    """The run is decided on one host. Then a member dies on another host that does not know that
-    yet, and there the gang starts once more.
+    """On one host the run is decided. Then a task dies on the other host, which does not know about
+    the decision, so the gang restarts there once more.
     """
     cluster = hosts("n1", "n2")
     ends = ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"]

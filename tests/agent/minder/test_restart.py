@@ -1,5 +1,5 @@
-"""Test which tasks restart, when and in which order. Each case has the tasks of this host, the
-known facts, the time and the expected actions.
+"""Test which tasks restart, when and in which order. Each case has the tasks of this host, what is
+known of the others, the time and the expected actions.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ ERROR = "TypeError: only integers (train.py:88)"
 FAILED: dict[str, Any] = {"state": "ended", "outcome": "failed", "exit_code": 1, "reason": ERROR}
 TWICE = dict(COUNT, error="TypeError (train.py:88)", same=2)
 DONE: dict[str, Any] = {"state": "ended", "outcome": "succeeded", "exit_code": 0, "up": True}
-# Mode sync: the death of a ps breaks the gang of all tasks, and a worker recovers alone. n1 has the
-# ps and a worker, n2 the chief and a worker.
+# The tasks of a run in mode sync: if a ps dies, all tasks restart together, but a worker restarts
+# alone. n1 has a ps and a worker, and n2 has the chief and a worker.
 PEERS = [
     Peer(
         task="ps:0", role="ps", host="n1", deciding=False, serves=True, on_death="gang", gang=True
@@ -91,7 +91,9 @@ def view(
     same_error_ends: bool = True,
     **known: Any,
 ) -> View:
-    """Return the view of host n1 at 100 s. A task that has ended has no supervisor."""
+    """Return what host n1 decides from, 100 s after the start of the clock. A task that has ended
+    has no supervisor.
+    """
     part = HostPart(
         run="r1",
         job="j",
@@ -258,9 +260,11 @@ def test_count(lived_s: float | None, before: Any, count: int, quick: int, delay
         (None, "E (a:1)", {"error": "E (a:1)", "same": 1}),
         ({"error": "E (a:1)", "same": 1}, "E (a:1)", {"error": "E (a:1)", "same": 2}),
         ({"error": "E (a:1)", "same": 2}, "E (a:2)", {"error": "E (a:2)", "same": 1}),
-        # The attempt made steps, or another task caused its death.
+        # The error is "" if the attempt made steps or another task caused the death. Then nothing
+        # is counted.
         ({"error": "E (a:1)", "same": 2}, "", {}),
-        ({}, "E (a:1)", {"error": "E (a:1)", "same": 1}),  # an older version wrote this count
+        # an older version wrote a count without `error`
+        ({}, "E (a:1)", {"error": "E (a:1)", "same": 1}),
     ],
 )
 def test_errors_in_a_row_are_counted(before: Any, error: str, said: dict[str, Any]) -> None:
@@ -281,7 +285,7 @@ def test_an_attempt_in_between_that_another_task_ended_may_have_worked() -> None
 
 
 def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_believe() -> None:
-    """The large number may come from a host that lies."""
+    """A large number may come from a host that sends false data."""
     last = dict(ROUND, n=MAX_ROUND, count=MAX_ROUND, quick=MAX_ROUND)
     seen = view(
         ps=dict(DEAD, round=MAX_ROUND, attempt=2),
@@ -327,7 +331,7 @@ def test_words_for_what_starts_again() -> None:
         "; waits for n2, where nobody minds it, as long as restart.wait allows"
     )
     assert reasons(view(w1=DONE)) == {}
-    # The count includes only the earlier attempts: this death is not counted yet.
+    # The count includes only earlier attempts. The death of the present attempt is not counted yet.
     used_up = dict(COUNT, attempt=0, count=3)
     assert reasons(view(w1=DEAD, counts={"worker:1": used_up})) == {}
     assert reasons(view(w1=DEAD, counts={"worker:1": dict(COUNT, count=4)})) == {}

@@ -1,5 +1,5 @@
-"""Test a minder and its supervisors: the time from the start of a supervisor to its first status,
-and a start that the system refuses.
+"""Test the minder with its supervisors: the time between the start of a supervisor and its first
+status, and a supervisor that the system refuses to start.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(
     paths = cluster.hosts["n1"].paths("r1")
     supervisors = Supervisors(paths, paths.part())
     assert supervisors.start("worker:0", 2, 2)
-    # The supervisor has not written its status yet.
+    # The new supervisor has not written its first status yet.
     own = supervisors.observe_tasks()
     assert (own["worker:0"].status.attempt, own["worker:0"].status.round) == (2, 2) and own[
         "worker:0"
@@ -67,8 +67,8 @@ def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(
 
 
 def test_words_about_waiting_are_no_sign_of_life_once_the_run_is_decided(hosts: NewCluster) -> None:
-    """TensorFlow prints such a line every 10 s without end. If the lines counted, the grace period
-    of 60 s without output would never end.
+    """TensorFlow prints a line about waiting every 10 s without end. If such lines counted as
+    output, the task would never be 60 s without output, and would not be ended.
     """
     cluster = hosts("n1")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER)})
@@ -105,12 +105,12 @@ def test_programs_are_told_when_the_run_is_decided(hosts: NewCluster) -> None:
 
 
 def test_who_only_looks_at_a_lock_keeps_nobody_from_taking_it(tmp_path: Path) -> None:
-    """A supervisor that finds its lock held exits, and its task counts as lost. So a short check of
-    the lock must not look like a holder.
+    """A supervisor that finds its own lock file locked exits, and its task counts as lost. So a
+    short check of the lock by another process must not keep the supervisor from taking the lock.
     """
     path = str(tmp_path / "lock")
     looks = os.open(path, os.O_RDWR | os.O_CREAT)
-    # The check of another process holds the lock for a moment.
+    # Another process that checks the lock holds it for half a second, as a shared lock.
     fcntl.flock(looks, fcntl.LOCK_SH)
     later = threading.Timer(0.5, os.close, (looks,))
     later.start()

@@ -1,5 +1,5 @@
-"""Test hosts whose minder and supervisors are killed together: the other hosts report that, accept
-the host again, and give up in the end.
+"""Test hosts on which the minder and all supervisors are killed together. The other hosts report
+this, accept the host again when it comes back, and give up in the end.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ DIED = {"outcome": "killed", "time": 40.0, "attempt": 2, "final": False}
 
 
 def view(known: Knowledge, phase: str = "committed", marks: Any = None, **given: Any) -> View:
-    """Return a view at 5,000 s."""
+    """Return what a host decides from, 5,000 s after the start of the clock."""
     own = {
         "ps:0": OwnTask(
             status=TaskStatus(run="r1", task="ps:0", host="n1", state="running"), supervised=True
@@ -125,8 +125,8 @@ def test_what_is_given_up_fails_the_run_in_words() -> None:
         "(restart.wait)"
     )
     assert abort == AbortRun("failed", words)
-    # The time of the loss is when the host disappeared, so it is the first death if others died
-    # from it.
+    # The loss has the time at which the host disappeared. So it counts as the first death of the
+    # run, if other tasks died because of it.
     assert known.ended["worker:1"]["time"] == 50.0
     assert shared_state.from_json(json.loads(json.dumps(known.as_json())), PART) == known
 
@@ -136,7 +136,8 @@ def test_after_what_a_host_that_lies_has_counted_the_others_still_believe_us() -
     lie = {"n1": (most - 1, 50.0), "n2": (most, 50.0), "n3": (most - 1, 50.0)}
     known = Knowledge(committed=True, unminded=lie, ended={"worker:1": {**DIED, "attempt": most}})
     actions = decide(view(known, refused_s={"n2": 99.0}, marks={"unminded n3": 1000.0}))
-    # The counter of n2 is at its maximum, so nothing more can be reported about n2.
+    # The number of reports about n2 has reached its maximum, so nothing more can be reported about
+    # n2.
     assert actions == [ReportUnminded("n1", most), ReportLost("n3")]
     for action in actions:
         assert isinstance(action, (ReportUnminded, ReportLost))
@@ -181,7 +182,9 @@ QUICK: dict[str, Any] = {"unminded_after_s": 1.5, "restart_backoff_s": [0.1, 0.4
 
 
 def kill_all(cluster: Cluster, run: str, host: str) -> None:
-    """Kill the minder, the supervisors and the tasks of one host at the same moment."""
+    """Kill the minder, the supervisors and the tasks of the run on one host, all at the same
+    moment.
+    """
     paths = cluster.hosts[host].paths(run)
     tasks = [spec.task for spec in paths.part().tasks]
     ours = {
@@ -194,7 +197,8 @@ def kill_all(cluster: Cluster, run: str, host: str) -> None:
         for pid in ours | task_processes.members(paths, tasks)[0]
         if (who := processes.identity(pid))
     ]
-    # All are stopped before the kills, so that no process can react to the end of another.
+    # All processes are stopped before they are killed, so that none of them can react to the end of
+    # another.
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for who in everyone:
             processes.send(who, number)
@@ -246,7 +250,7 @@ def test_after_the_wait_the_run_has_failed_and_says_why(hosts: NewCluster, kind:
     start(cluster, kind, restart_wait_s=2.0)
     kill_all(cluster, "r1", "n3")
     if kind == "gang":
-        # In a real gang, the loss of worker:2 also ends its peers.
+        # A real program would also end on worker:1 when worker:2 is lost.
         os.kill(cluster.status("r1", "worker:1").pid, signal.SIGKILL)
     states = cluster.wait_ended("r1", "n1", "n2")
     words = (

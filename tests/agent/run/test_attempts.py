@@ -1,4 +1,6 @@
-"""Test which attempts are read from the journal of a task, whatever else the journal contains."""
+"""Test which attempts of a task are read from its journal (one line for each attempt), whatever
+else is in this file.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from tfdeploy.agent.run.attempts import MOST_ATTEMPTS, MOST_BYTES, attempts_of
 
 
 class Paths(SimpleNamespace):
-    """A run on a host whose clock is two seconds ahead."""
+    """Stands for the paths of a run on a host whose clock is two seconds ahead of the run's
+    clock.
+    """
 
     def task_dir(self, task: str) -> str:
         return str(self.folder)

@@ -1,4 +1,4 @@
-"""Test a task that fills the disk and dies from it: its end is recorded, reported and handled while
+"""Test a task that fills the disk and dies because of that. Its end is recorded and reported while
 the disk stays full.
 """
 
@@ -32,7 +32,7 @@ FOREVER = ["sleep", "1000"]
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Mount a file system of 2 MB and 200 files at the future workdir of n1."""
+    """Mount a file system of 2 MB and 200 files at the path that becomes the workdir of n1."""
     place = tmp_path / "n1"
     place.mkdir()
     require("mounts")
@@ -45,10 +45,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def is_full(disk: Path) -> bool:
-    """Return whether the disk is almost full.
+    """Return whether the disk is full, apart from a few free blocks or files.
 
-    Some blocks may be free: the secrets are deleted at the end, and the minder gives back reserved
-    space.
+    At the end of a run its secrets are deleted and the minder gives back reserved space, which
+    frees some blocks.
     """
     about = os.statvfs(disk)
     return about.f_bavail <= 8 or about.f_ffree <= 4
@@ -122,7 +122,7 @@ def test_a_stop_is_written_though_the_disk_is_full(small_disk: Path, hosts: NewC
 def test_a_pid_is_looked_at_before_it_is_believed(
     small_disk: Path, hosts: NewCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk cannot be written to at all, and no reserved space is left."""
+    """Here nothing can be written to the disk any more, and the reserved space is gone too."""
     monkeypatch.setattr(unwritten_ends, "PATIENCE_S", 0.5)
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", FOREVER)})
@@ -174,10 +174,10 @@ def test_one_that_was_killed_in_between_leaves_its_room(small_disk: Path) -> Non
     reserved_space.write_json(path, {"n": 0})
     os.link(path, path + ".old")
     filled(small_disk)
-    # The state after a kill, before the reserved file has replaced the old one.
+    # status.json has a second name now, as after a kill before the two renames of the swap.
     reserved_space.write_json(path, {"n": 1})
     os.rename(path + reserved_space.ROOM, path + ".old")
-    # The state after a kill that came after the rename.
+    # The reserved file has the name `.old` now, as after a kill between the two renames.
     reserved_space.write_json(path, {"n": 2})
     reserved_space.write_json(path, {"n": 3})
     assert atomic.read_json(path) == {"n": 3} and sorted(os.listdir(small_disk)) == [

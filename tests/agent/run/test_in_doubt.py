@@ -1,5 +1,5 @@
-"""Test that a launch that is cut short leaves nothing on a host, whichever process dies and
-when.
+"""Test that nothing of a launch is left on a host if the launch is interrupted, whichever process
+dies and when.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BEFORE = (
     "import sys; sys.path.insert(0, %r); from tfdeploy.agent import frames, main; %s; "
     "main.main(sys.argv[1:])"
 )
-# Each entry stops a prepare at one point until the file `go` exists next to the workdir.
+# With each entry, a prepare stops at one point until the file `go` exists next to the workdir.
 STOP = (
     "import os, time; go = %r; wait = lambda: [time.sleep(0.01) for _ in iter(lambda: "
     "os.path.exists(go), True)]; "
@@ -49,7 +49,7 @@ STOPS = {
 
 
 class Host:
-    """One host, with sessions that stop at one point of a prepare."""
+    """A host on which a prepare can be stopped at the points of STOPS."""
 
     def __init__(self, cluster: Cluster, agent_dir: str) -> None:
         self.cluster, self.agent_dir = cluster, agent_dir
@@ -75,7 +75,9 @@ class Host:
         return self.clients[-1]
 
     def begin(self, stop: str, **fields: Any) -> Client:
-        """Start a prepare, and return its session when the prepare has reached that point."""
+        """Start a prepare that stops at the point `stop`. Return its session once the prepare has
+        got there.
+        """
         session = self.session(stop)
         part = self.cluster.parts("r1", TASKS, **fields)["n1"]
         session.ask(
@@ -85,10 +87,10 @@ class Host:
         return session
 
     def left(self) -> list[str]:
-        """Return the remaining files of the run and the command of its minder."""
+        """Return what is left of the run: the paths of its files, and the command of its minder."""
         paths_left = [
             str(path)
-            # os.walk continues if a folder disappears meanwhile.
+            # A folder may disappear while os.walk runs. Then os.walk goes on without an error.
             for base, _, names in os.walk(self.workdir)
             for path in (Path(base, name) for name in names)
             if path.is_file() and ("r1" in path.parts or SECRET["TOKEN"] in text(path))
@@ -105,7 +107,8 @@ class Host:
 
     def nothing_left(self) -> None:
         self.cluster.wait_until(lambda: not self.left(), what=f"nothing is left of {self.left()}")
-        # The files are removed before their folder.
+        # The files of the run are removed before their folder, so the folder may still exist for a
+        # moment.
         folder = self.cluster.hosts["n1"].paths("r1").run_dir
         self.cluster.wait_until(lambda: not os.path.exists(folder), what="the folder is gone")
 
@@ -194,8 +197,8 @@ def test_what_is_prepared_ends_by_itself_and_nothing_of_it_stays(host: Host) -> 
 
 
 def test_what_a_dead_machine_left_started_is_ended_and_forgets_its_secrets(host: Host) -> None:
-    """The minder and the supervisor are killed together, as in a power cut, before the commit. So
-    no process looks after the run.
+    """The minder and the supervisor are killed together, as in a power cut, before the run is
+    committed. So no process looks after the run.
     """
     session = host.session()
     part = host.cluster.parts("r1", TASKS)["n1"]

@@ -1,5 +1,5 @@
-"""Test `launch --fresh`: the files in keep are set aside with the run, and restored if the launch
-is rolled back, whichever process dies.
+"""Test `launch --fresh`: the `keep` folders of the job are set aside under other names. If the
+launch is rolled back, they get their old names again, whichever process dies.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ OLD = {"ck/checkpoint": "old", "deep/logs/a": "old"}
 
 
 def kept(workdir: str | Path) -> dict[str, str]:
-    """Return {path in keep: content}. Files that are moved during the call are left out."""
+    """Return {path in the `keep` folder: content}. A file that is moved during the call is left
+    out.
+    """
     root = Path(workdir, "digits", "keep")
     texts: dict[str, str] = {}
     for path in sorted(root.rglob("*")):
@@ -124,7 +126,7 @@ def test_a_serve_that_is_killed_meanwhile_is_made_good_by_the_next_session(
 ) -> None:
     fill(tmp_path, OLD)
     paths = begun(tmp_path, "n1")
-    # The first rename writes aside.json.
+    # The first rename installs aside.json, and the later ones set the folders aside.
     rename, left = os.rename, [renames]
 
     def dying(*words: Any) -> None:
@@ -199,7 +201,7 @@ def test_a_host_without_a_part_of_the_run_sets_its_own_aside(tmp_path: Path) -> 
     set_aside_without_task(tmp_path, "r1")
     fill(tmp_path, {"ck/checkpoint": "new"})
     write_part(begun(tmp_path, "n2", run="r2"))
-    # n2 has a part of r2 and shares this workdir.
+    # Host n2 shares this workdir and takes part in run r2, so nothing is set aside here.
     set_aside_without_task(tmp_path, "r2")
     assert kept(tmp_path) == {**aside(), "ck/checkpoint": "new"}
 

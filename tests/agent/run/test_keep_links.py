@@ -1,5 +1,5 @@
-"""Test programs that replace a link to `keep` by something else: the next attempt and the next run
-find what they saved.
+"""Test programs that replace a symbolic link to a `keep` folder by something else. The next attempt
+and the next run must still find the files that the program saved.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ WIPES = {
     "renames it": "mv out/logs out/before && mkdir out/logs",
 }
 SAVES = "echo new > out/logs/model"
-# A task that dies before the commit would fail the launch.
+# A task that dies before the run is committed would make the launch fail, so the task waits for
+# `go`.
 COMMITTED = "until [ -e go ]; do sleep 0.02; done"
 
 
@@ -40,7 +41,7 @@ def keep_of(cluster: Cluster, host: str = "n1") -> Path:
 
 
 def seeded(cluster: Cluster, host: str = "n1") -> Path:
-    """Return the `keep` folder `logs`, with a file of an earlier run."""
+    """Return the folder `logs` in the job's `keep` folder, with a file of an earlier run in it."""
     logs = keep_of(cluster, host) / "logs"
     logs.mkdir(parents=True)
     (logs / "model").write_text("old\n")
@@ -92,8 +93,8 @@ def test_what_was_saved_there_is_kept_and_the_next_attempt_finds_the_link(
 
 
 def kill_all(cluster: Any, run: str) -> list[int]:
-    """Kill the run's processes and return their pids. A process that starts meanwhile is found by
-    the next call.
+    """Kill the run's processes and return their pids. A process that starts during the call is
+    found by the next call.
     """
     pids = list(cluster.alive(run))
     for pid in pids:
@@ -121,12 +122,13 @@ def test_it_is_kept_also_when_the_supervisor_is_killed(hosts: NewCluster, who: s
     if who == "supervisor":
         cluster.wait_ended("r1")
         assert cluster.log("r1", "worker:0").endswith("it is a link to `keep` again\nnew\n")
-    # No process looks after the run, so the next launch of the job finds the files.
+    # Here no process of the run is left to repair the link, so the next launch of the job must find
+    # the files.
     else:
         cluster.wait_until(lambda: not kill_all(cluster, "r1"))
         host = cluster.hosts["n1"]
         asked = {"job": cluster.job, "keep": ["out/logs"], "gpus": "none"}
-        # Without the lock, a probe changes nothing.
+        # A probe without the lock of the job changes no files.
         assert probe.probe_host(Call(host.context, asked))["keep"][0]["newest"] == 10**9
         lock.acquire_lock(Call(host.context, {"job": cluster.job}))
         facts = probe.probe_host(Call(host.context, asked))
@@ -170,8 +172,7 @@ def test_a_gang_starts_again_from_what_the_chief_saved_in_its_place(
     cluster = hosts("n1", "n2")
     logs = {name: seeded(cluster, name) for name in cluster.hosts}
     first = f"{WIPES['removes it']} && {SAVES} && {COMMITTED}; exit 1"
-    # If the chief finished before the other task has restarted, the run would end without that
-    # task.
+    # The chief waits until the other task has restarted. Otherwise the run would end before that.
     has_read = tmp_path / "has-read"
     wait = f"until [ -e {has_read} ]; do sleep 0.05; done"
     chief = f"[ $TFDEPLOY_TASK_ATTEMPT = 1 ] && {{ {first}; }}; cat out/logs/model; {wait}"
@@ -206,7 +207,7 @@ def test_two_tasks_in_one_folder_that_both_replace_it(hosts: NewCluster) -> None
 
 
 class Left:
-    """A run whose task has ended, with the files that the program has left."""
+    """A run whose task has ended, and the files that its program has left."""
 
     def __init__(self, root: Path) -> None:
         self.paths = run_folder.RunPaths(layout.host_dir(str(root), "job", "r1", "n1"))
@@ -300,7 +301,9 @@ def test_a_folder_above_that_is_a_link_is_not_followed(left: Left, tmp_path: Pat
 
 
 def dies_at(step: int, far: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the process die at the given change of the disk. `far` is on another file system."""
+    """Make the process die at change number `step` of the disk. The path `far` is on another file
+    system.
+    """
     steps = iter(range(100))
 
     def dying(change: Any) -> Any:

@@ -1,9 +1,10 @@
-"""Test that the present readers understand each small file that version 0.1.0 wrote on a host, with
-all its values.
+"""Test that this version reads each small file that version 0.1.0 wrote on a host, with all its
+values.
 
-`files_of_0_1_0/running` was recorded on hosts: a mirrored run on n3 whose gang had restarted and in
-which a task then stood still, and the files outside runs. `stopped` is the same run after `stop`. A
-reader uses a default for a missing field, and treats a file of another shape as damaged.
+`files_of_0_1_0/running` was recorded on hosts: the files of a mirrored run on n3, after all its
+tasks had restarted and while one task stood still, and the files that belong to no run. `stopped`
+has the same run after `stop`. If a field is missing, its default is read. A file of another shape
+counts as damaged.
 """
 
 from __future__ import annotations
@@ -134,7 +135,8 @@ def test_words_and_orders(paths: RunPaths, stopped: RunPaths) -> None:
         name: paths.word(name) is not None for name in ("start", "commit", "stop", "abort", "renew")
     } == {
         **dict.fromkeys(("start", "commit"), True),
-        **dict.fromkeys(("stop", "abort", "renew"), False),  # an empty reserved file is no request
+        # the file of an unused request has reserved space but no request
+        **dict.fromkeys(("stop", "abort", "renew"), False),
     }
     assert stopped.word("stop") == {"time": 1795381440.583979, "grace_s": 20.0}
     assert paths.stop_order("worker:1") is None
@@ -205,14 +207,14 @@ def test_what_lies_beside_runs(workdir: str) -> None:
             "state.json: health is wrong",
         ),
         ("state.json", {"restarts": {"worker:1": {"attempt": 1}}}, "state.json: restarts is wrong"),
-        # Written before the fields `how` and `round` existed.
+        # Written by a version that had no fields `how` and `round`.
         ("state.json", {"restarts": {"worker:1": {**SINCE, "attempt": 1}}}, None),
         (
             "state.json",
             {"round": {**SINCE, "n": "2", "time": 1.0, "task": "worker:1"}},
             "state.json: round is wrong",
         ),
-        # Written before restarts existed.
+        # Written by a version that did not restart tasks.
         ("state.json", {"ended_tasks": {"worker:1": {"outcome": "killed", "time": 1.0}}}, None),
         (
             "state.json",
