@@ -1,4 +1,5 @@
 """Implement the verbs of `tfdeploy`: one module for each verb.
 
-An operation takes values and a fleet, emits events and returns values. It never prints.
+An operation takes values and a fleet (the connections to hosts), emits events, and returns values.
+It never prints.
 """

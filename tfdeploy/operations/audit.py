@@ -1,7 +1,7 @@
 """Collect the answer of `tfdeploy audit` from the hosts. Changes nothing.
 
 The answer tells who did what, how ports and secrets were protected, and what is still on the hosts.
-It is no proof, because a host can hide files and change its log.
+The answer is no proof, because a host can hide files and change its log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tfdeploy.model.text.words import iso_z
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.transport.protocols import Fleet, Session
 
-MOST_LOG_BYTES = 4 << 20  # limit for one log file: twice what an agent sends
+MOST_LOG_BYTES = 4 << 20  # bytes of one audit log file: twice what an agent sends
 SILENCE_S = 60.0
 
 
@@ -41,7 +41,8 @@ SILENCE_S = 60.0
 class Subject:
     """The subject of an audit: one run, or everything on the hosts (`run` is None).
 
-    `plan` is the plan of the run, if known. `secret_paths`: see withheld_files.secret_paths.
+    `plan` is the plan of the run, if known. `secret_paths` is {job: paths at which an older
+    tfdeploy may have left secret files}, as withheld_files.secret_paths returns it.
     """
 
     run: str | None = None
@@ -63,7 +64,7 @@ class HostAudit:
     versions: AuditVersionRow
 
 
-Answers = Mapping[str, HostAudit]  # by host name; only hosts that answered
+Answers = Mapping[str, HostAudit]  # {host that answered: its answer}
 
 
 def audit(
@@ -121,10 +122,10 @@ def _unpack_log(blob: bytes, host: str) -> bytes:
 
 
 def _entry_rows(good: Answers, subject: Subject) -> list[AuditEntryRow]:
-    """Return the log entries by time.
+    """Return the log entries, sorted by time.
 
-    Hosts that share a workdir share a log. An entry that several hosts report is listed once, for
-    the host that it names.
+    Hosts that share a workdir share a log, so several hosts may report the same entry. Such an
+    entry is listed once, for the host that is named in the entry.
     """
     entries: dict[bytes, AuditEntryRow] = {}
     for host, one in good.items():
@@ -149,7 +150,7 @@ def _port_rows(plan: Plan) -> list[AuditPortRow]:
 
 
 def _admitted_rows(good: Answers) -> list[AuditAdmittedRow]:
-    """Return the admitted addresses.
+    """Return the addresses that hosts have let in since the launch of the run.
 
     Rows without a valid address and name are dropped, because a host may send anything.
     """
@@ -164,10 +165,11 @@ def _admitted_rows(good: Answers) -> list[AuditAdmittedRow]:
 def _secret_rows(
     good: Answers, bad: Mapping[str, TfdeployError], subject: Subject
 ) -> list[AuditSecretRow]:
-    """Return a row for each secret that a host got.
+    """Return a row for each secret that was sent to a host.
 
-    `delivered` and `forgotten` are None if the host did not answer. If the log of a host lacks an
-    entry, the plan and the files on the host replace it.
+    `delivered` (the host got the secret) and `forgotten` (the host has deleted the secret) are None
+    if the host did not answer. If the host's log has no entry about a secret, `delivered` is
+    derived from the plan and the files on the host.
     """
     rows: dict[tuple[str, str, str], AuditSecretRow] = {}
 
@@ -201,7 +203,7 @@ def _secret_rows(
 def _runs_with_secrets(host: str, one: HostAudit, good: Answers) -> set[tuple[str, str]]:
     """Return (job, run) of each run whose secrets are on the host.
 
-    Runs of other hosts that share its workdir are left out.
+    Secrets of another host that shares the workdir are left out, if that host has answered.
     """
     return {
         (each.job, each.run) for each in one.here.held if each.host == host or each.host not in good

@@ -1,4 +1,7 @@
-"""Read bitmaps in which hosts name rows of a listing; see agent/bitmap.py."""
+"""Read bitmaps by which hosts name files: each bit stands for a row of a listing of files.
+
+See agent/bitmap.py.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,10 @@ from tfdeploy.errors import BadAnswer
 
 @dataclass(frozen=True)
 class NamedRows:
-    """Some rows of a listing. Objects with equal names have equal rows.
+    """Some rows of a listing of files, and a name for this selection.
 
-    So hosts that lack the same rows can share one object, and comparing objects is cheap.
+    Two selections with the same name have the same rows, so that comparing them is cheap and hosts
+    that lack the same rows can share one object.
     """
 
     name: str
@@ -23,9 +27,10 @@ class NamedRows:
 
 
 class RowSet(Collection[int]):
-    """A set of rows of a listing with `total_rows` rows.
+    """A set of row numbers of a listing.
 
-    It needs one byte per row. A set of a million ints would need 100 MB.
+    It needs one byte for each of the `total_rows` rows. A Python set of a million ints would need
+    100 MB.
     """
 
     def __init__(self, rows: Iterable[int], total_rows: int) -> None:
@@ -44,7 +49,7 @@ class RowSet(Collection[int]):
 
 
 def rows_of(packed: str, rows: Listing, host: str) -> array[int]:
-    """Return the rows in a host's bitmap.
+    """Return the row numbers that are set in a host's bitmap.
 
     Raises BadAnswer if the bitmap does not fit the listing, or if a row is not a file with content.
     """

@@ -1,7 +1,8 @@
-"""Copy the keep folders of one host to other hosts, from host to host.
+"""Copy a job's keep folders (files that outlive a run, such as checkpoints) between hosts.
 
-Used before a mirrored run, and for `fetch --onto`. All hosts list their folders first, so that only
-missing files are sent. A second launch after the same training sends nothing.
+The files go from one host to other hosts. Used before a run in mirrored mode, and for
+`fetch --onto`. All hosts list their folders first, so that only missing files are sent. A second
+launch after the same training sends nothing.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ _OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")
 class KeepDifference:
     """The changes that make the keep folders of a host equal to those of the source.
 
-    `files` must be sent. `aside` are checkpoint records that the source does not have and that must
-    be set aside.
+    `files` are the files to send. `aside` are the paths of checkpoint records (TensorFlow's files
+    named `checkpoint`) to set aside, because the source does not have them.
     """
 
     files: tuple[FoundFile, ...]
@@ -47,7 +48,7 @@ class KeepDifference:
 
 @dataclass(frozen=True)
 class KeepCopy:
-    """A request to copy the folders `keep` of a job from the host `source`.
+    """A request to copy the keep folders `keep` of a job from the host `source`.
 
     `run` is the run for which they are copied, if any.
     """

@@ -26,7 +26,7 @@ LOOK_S = 600.0
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set.
+    """A data set that is sent to hosts.
 
     `listing` lists the whole data set. `origin` is the host that it comes from (None: this
     machine). `split` tells which host gets which files (None: each host gets all).
@@ -62,15 +62,16 @@ class DataSet:
         wanting: Mapping[str, Sequence[int]],
         complete: Iterable[Host],
     ) -> list[Stream]:
-        """Return the streams that send every host what it lacks.
+        """Return the streams (broadcasts of some of the files) that bring every host what it lacks.
 
-        `lacks`: the rows of the whole data set that each host lacks. `wanting`: the rows that each
-        of these hosts should have. `complete`: the hosts that lack nothing.
+        `lacks`: for each host, the rows that it lacks, as rows of the whole data set. `wanting`:
+        for each of these hosts, all rows that it should have. `complete`: the hosts that lack
+        nothing.
         """
         sizes, origin = self.listing.rows.sizes, self.origin.name if self.origin else None
         lacking = {name: each.rows for name, each in lacks.items() if each.rows}
         if self.split is not None:
-            # The origin's files are correct by definition, so no other host lends files.
+            # Only the origin's files are certainly correct, so no other host sends its own files.
             held = {} if origin is not None else self.split.held
             return streams({name: wanting[name] for name in lacking}, lacking, sizes, held, origin)
         different = set(lacks.values())  # most hosts lack the same rows
@@ -86,7 +87,7 @@ class DataSet:
 
 
 def has_data_set(session: Session, where: Args, wanted: Wanted) -> bool:
-    """Return whether the host has the data set as wanted. `where` has the job and the name."""
+    """Return whether the host has the data set as wanted. `where`: names of job and data set."""
     answer = session.agent().call(DATA_STATE, where, timeout_s=LOOK_S)
     if answer is None:
         return False

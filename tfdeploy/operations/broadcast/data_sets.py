@@ -1,7 +1,7 @@
 """Send data sets to hosts: ask what each host lacks, broadcast it, and put it in place.
 
-The caller holds the job's lock on every host. The data that runs read does not change before the
-whole data set has arrived.
+The caller holds the job's lock on every host. A host keeps the old data in place until the whole
+data set has arrived.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ from tfdeploy.planning.broadcast.streams import Stream
 from tfdeploy.transport.protocols import Fleet, Session
 
 TRIES = 3  # attempts to send a source that changes while it is sent
-COPY_S = 24 * 3600.0  # time limit for the copy on the origin's own disk
+COPY_S = 24 * 3600.0  # seconds for a host to copy data that lies on its own disk
 STREAMS_AT_ONCE = 16
 
 
 @dataclass
 class _MissingRows:
-    """The rows that a host lacks. `lacking` are rows of the whole data set.
+    """The files of a data set that one host lacks.
 
-    Hosts with equal `folder_id` share the data; "" means that this is not known.
+    `lacking` has their row numbers in the whole data set. Hosts with the same `folder_id` store the
+    data set in one shared folder; the id is "" if the host does not know it.
     """
 
     session: Session
@@ -61,8 +62,8 @@ def send_data_sets(
 ) -> dict[str, Outcome]:
     """Send the data sets to all hosts, and return every host's outcome.
 
-    A host that fails does not stop the others. `lock` is released on each host that has received
-    its last data set.
+    A host that fails does not stop the others. The job's lock (`lock`) is released on a host as
+    soon as the host has all of its data sets.
     """
     outcomes: dict[str, Outcome] = {host.name: DataSent() for host in hosts}
     last = {
@@ -96,10 +97,10 @@ def _send_changing(
     lock: JobLock,
     done: frozenset[str],
 ) -> dict[str, Outcome]:
-    """Send one data set, and send it again if it changed meanwhile.
+    """Send one data set, and send it again if its source changed meanwhile.
 
-    A split data set is not sent again, because the launch or sync has already planned with its
-    parts. `done` are the hosts for which this is the last data set. The lock is released on them.
+    A split data set is not sent again, because it is already decided which host gets which of its
+    files. `done` are the hosts that get no further data set, so their locks are released.
     """
     lost: dict[str, Outcome] = {}
 
@@ -128,7 +129,7 @@ def _send_changing(
 
 
 class _Sending:
-    """Sends one data set, as it is listed, to hosts."""
+    """Makes one attempt to send a data set to hosts. It fails if the source has changed."""
 
     def __init__(
         self,
@@ -139,7 +140,7 @@ class _Sending:
         emit: Emit,
         release: Callable[[Session], None],
     ) -> None:
-        """Call `release` for each host that has the data set."""
+        """`release` is called with the session of each host that has the whole data set."""
         self._fleet, self._name, self._data, self._emit, self._release = (
             fleet,
             name,
@@ -152,9 +153,10 @@ class _Sending:
         self._whole = wanted_whole(data.listing)
         self._complete: list[Host] = []  # hosts that had the data set before it was sent
         self._placed: set[str] = set()
-        # {host: {stream: how many of the missing bytes the host has now}}
+        # {host: {number of the stream: how many of its missing bytes the host has now}}
         self._arrived: dict[str, dict[int, int]] = {}
-        # Missing rows, by the digest of a host's wanted rows and the bitmap of its missing rows.
+        # Unpacked bitmaps of missing rows, because many hosts send the same bitmap. The key is the
+        # digest of the host's wanted rows and the packed bitmap.
         self._rows: dict[str, NamedRows] = {}
         self._lock = Lock()
 
@@ -251,9 +253,9 @@ class _Sending:
         return outcomes
 
     def _copy_at_origin(self, lacks: Mapping[str, _MissingRows]) -> dict[str, TfdeployError]:
-        """Let the origin copy the data from its own disk, without the network.
+        """If the data comes from one of these hosts, let it copy the data on its own disk.
 
-        Afterwards the origin lacks no rows. Return its error, by host name, if it fails.
+        Afterwards that host lacks nothing. Returns {host: error} if the copy fails, else {}.
         """
         lack = lacks.get(self._data.origin.name) if self._data.origin else None
         if lack is None or not lack.lacking.rows:
@@ -270,9 +272,9 @@ class _Sending:
     def _send_all(
         self, streams: list[Stream], lacks: Mapping[str, _MissingRows], results: dict[str, Outcome]
     ) -> None:
-        """Send up to STREAMS_AT_ONCE streams at once. Add the outcomes to `results`.
+        """Run the broadcasts of a data set, up to STREAMS_AT_ONCE at once.
 
-        Raises SourceChanged.
+        The outcomes are added to `results`. Raises SourceChanged.
         """
         with ThreadPoolExecutor(STREAMS_AT_ONCE) as pool:
             sendings = [
@@ -302,10 +304,10 @@ class _Sending:
     def _send(
         self, number: int, stream: Stream, lacks: Mapping[str, _MissingRows], is_only: bool
     ) -> dict[str, Outcome]:
-        """Send one stream, and return the outcomes of its members.
+        """Run one broadcast of some files, and return the outcomes of its hosts.
 
-        `is_only`: there is no other stream, so that each host puts the data in place as soon as it
-        has the whole stream. Raises SourceChanged.
+        `is_only`: the data set needs no other broadcast, so each host puts the data in place as
+        soon as it has received everything. Raises SourceChanged.
         """
         rows = RowSet(stream.rows, len(self._data.listing.rows))
         mine = {name: lacks[name] for name in stream.receivers}
@@ -347,7 +349,7 @@ class _Sending:
     ) -> dict[str, MemberSession]:
         """Return the members of the broadcast by host name.
 
-        The lending host is the first member, so that hosts near it are fed first.
+        If a host lends its files, it is the first member, so that hosts near it receive first.
         """
         total, sizes = delivery.total_bytes, self._data.listing.rows.sizes
         members: dict[str, MemberSession] = {}
@@ -391,7 +393,7 @@ class _Sending:
             raise SourceChanged("it changed while it was sent", where=self._data.listing.source)
 
     def _connect_lender(self, host: str, id_: str, rows: RowSet, total: int) -> MemberSession:
-        """Send the lending host the list of its files that are sent, and return it as a member."""
+        """Tell a host which of its files it sends to others, and return the host as a member."""
         known = [
             *self._complete,
             *([self._data.origin] if self._data.origin else []),
@@ -447,7 +449,7 @@ class _Sending:
                 self._emit, host, self._what, "done", lacking, lacking, done="copied there"
             )
         else:
-            # Holes, and files that the host had already, do not count as received.
+            # Holes of sparse files, and files that the host had already, do not count as received.
             received = outcome.received_bytes if outcome else 0
             emit_transfer(self._emit, host, self._what, "done", received, received)
 

@@ -1,7 +1,8 @@
 """Run one broadcast of some files of a listing, and collect every host's outcome.
 
-Data sets, wheels, code and `keep` are sent in this way. They differ in three points: how a host is
-asked what it lacks, the arguments of broadcast.join, and the verb that puts the files in place.
+Data sets, wheels, code and keep folders are sent in this way. They differ in how a host is asked
+what it lacks, in the arguments of the verb broadcast.join, and in the verb that puts the files in
+place.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ NamedFile = tuple[str, int, int]  # path, bytes, mtime_ns
 class DataSent:
     """The data that one host has received.
 
-    `sets` has the names of what was sent. `source` is the host that sent the last bytes ("" is this
-    machine).
+    `sets` are the names of what was sent. `source` is the host that sent the last bytes ("": this
+    machine; None: nothing was sent).
     """
 
     received_bytes: int = 0
@@ -57,11 +58,11 @@ def _add(one: DataSent, other: DataSent) -> DataSent:
 
 @dataclass(frozen=True)
 class Delivery:
-    """A broadcast of the `rows` of `listing`.
+    """A broadcast of some files of `listing`: those with the row numbers `rows`.
 
-    The files are below `root` on this machine, or on the host `held_by`. `what` is the name in
-    events. `join` returns the arguments of broadcast.join for a host. `put_in_place` puts the files
-    of a host in place. `check_source` and `reconnect`: see Broadcast.
+    The files are below `root` on this machine, or on the host `held_by`. `what` names the broadcast
+    in events. `join` returns a host's arguments of the verb broadcast.join. `put_in_place` lets a
+    host put its files in place. `check_source` and `reconnect` are those of Broadcast.
     """
 
     listing: Listing
@@ -140,7 +141,7 @@ class Delivery:
 
 
 def make_join(args: Args, files: Iterable[NamedFile]) -> Callable[[MemberSession], Args]:
-    """Return `join` for a Delivery: all hosts join with the same `args` and list of `files`."""
+    """Return a `join` function for Delivery that gives all hosts the same `args` and `files`."""
     given = {**args, "files": [list(each) for each in files]}
     return lambda member: given
 

@@ -1,6 +1,6 @@
-"""Feed one host from this machine over its SSH session.
+"""Send pieces of a broadcast from this machine to one host, over the host's SSH session.
 
-This machine feeds the first host of a chain, and a host that no other host reaches.
+This machine sends to the first host of a chain, and to hosts that no other host can reach.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tfdeploy.operations.broadcast.bitmaps import unpack_bitmap
 from tfdeploy.operations.broadcast.source import Source
 from tfdeploy.transport.protocols import AgentChannel
 
-AT_ONCE = 8  # pieces that are sent at the same time: 2 MiB
+AT_ONCE = 8  # pieces that are on their way at the same time: 2 MiB in all
 PUT_S = 120.0  # timeout of one call
-_LOOK_S = 0.2  # longest wait before `_closed` is read again
+_LOOK_S = 0.2  # longest wait, in seconds, before `_closed` is checked again
 
 
 class Feeder:
-    """Feeds one host on threads of its own, which start at once.
+    """Sends pieces to one host, on threads of its own that start immediately.
 
     `sent(bytes)` is called for each piece that has arrived. `failed(error)` is called at most once.
     """
@@ -39,7 +39,7 @@ class Feeder:
         self._id, self._host, self._agent, self._source = id_, host, agent, source
         self._sent, self._failed = sent, failed
         self._lock = threading.Condition()
-        self._ready: deque[tuple[int, int, Piece]] = deque()  # pieces that the host wants
+        self._ready: deque[tuple[int, int, Piece]] = deque()  # wanted pieces that are not sent yet
         self._closed = False
         threading.Thread(
             target=self._run_guarded, args=(self._ask_wanted_pieces,), name="feed", daemon=True

@@ -1,6 +1,7 @@
-"""Use files of a host as the source of a broadcast: it computes the checksums and feeds the others.
+"""Use the files of one host as the source of a broadcast.
 
-Pieces pass through this machine only for a host that no other host reaches.
+That host computes the checksums and sends the pieces to other hosts. Pieces pass through this
+machine only on the way to a host that no other host can reach.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ _AGAIN_S = 0.02  # pause before the host is asked again whether it has joined
 
 
 class HeldSource(Source):
-    """A source on a host, which must be a member of the broadcast `id_`.
+    """A source of a broadcast whose files are on a host.
 
-    `rows` are the rows of `listing` that are sent.
+    The host must be a member of the broadcast with the id `id_`. `rows` are the rows of `listing`
+    that are sent.
     """
 
     def __init__(self, session: Session, id_: str, listing: Listing, rows: Sequence[int]) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-RATE_S = 3.0  # a rate is measured over the last RATE_S seconds
+RATE_S = 3.0  # a rate is measured over at most the last RATE_S seconds
 BREAK_S = 1.5  # a longer time without data is a break
-LEAST_S = 1.0  # a rate is measured over at least this time
-# The best rate is measured over at least this time. It is longer, because the contents of a link's
-# buffers arrive at once.
+LEAST_S = 1.0  # seconds after which a rate is known
+# The best rate is measured over at least this many seconds. A shorter time would overrate a link,
+# because the contents of its buffers arrive at once.
 BEST_S = 2.0
 
 
@@ -23,7 +23,7 @@ class IntakeLog:
         self._flowing_since: float | None = None
 
     def begin(self) -> None:
-        """Start to measure the time without data: from now on the host may receive data."""
+        """Start to measure for how long the host receives nothing. Called once data may arrive."""
         self._moved_at = time.monotonic()
 
     def record(self, have_bytes: int) -> None:
@@ -55,5 +55,5 @@ class IntakeLog:
 
     @property
     def flowing_s(self) -> float:
-        """Return for how many seconds data had arrived without a break when it last arrived."""
+        """Return the seconds of the newest period in which data came without a break."""
         return self._moved_at - self._flowing_since if self._flowing_since is not None else 0.0

@@ -1,4 +1,4 @@
-"""Represent one member of a broadcast on this machine: its session, progress and feeds."""
+"""Hold the state of one member of a broadcast: session, progress, and who sends to the member."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ SILENT_S = 2.0  # a member that has received nothing for longer than this counts
 MAX_REPORTS_PER_S = 20
 REPORT_BURST = 1000
 STUCK_S = 3.0  # an incomplete member that has received nothing for longer than this is stuck
-_SITE_BITS = {4: 24, 6: 64}  # hosts whose addresses share a prefix of this length are one site
+# {IP version: bits}: hosts whose addresses share these first bits are one site.
+_SITE_BITS = {4: 24, 6: 64}
 
 
 @dataclass
@@ -48,24 +49,26 @@ class MemberSession:
     session: Session
     lacking_bytes: int
     total_bytes: int
-    join_args: Args = field(default_factory=dict)  # more arguments of broadcast.join
-    lends: bool = False  # True if the member has all files and only feeds others
+    join_args: Args = field(default_factory=dict)  # further arguments of the verb broadcast.join
+    lends: bool = False  # True if the member has all files and only sends them to others
     port: int | None = None
     have_bytes: int = 0
-    differs: bool = False  # True if files have the right size and time but other content
+    # True if files of the member have the right size and time but other content.
+    differs: bool = False
     error: TfdeployError | None = None
-    accused: set[str] = field(default_factory=set)  # children that got a wrong piece from this host
-    # All parents that the member has had. Its complaints about other hosts are ignored.
+    accused: set[str] = field(default_factory=set)  # hosts that got a wrong piece from this member
+    # All hosts that were ever told to send to this member. Complaints about others are ignored.
     parents: set[str] = field(default_factory=set)
     feeder: Feeder | None = None
-    stripes_from_here: frozenset[int] = frozenset()  # stripes that this machine feeds
+    stripes_from_here: frozenset[int] = frozenset()  # stripes that this machine sends to the member
     reconnects: int = 0
     why_lost: TfdeployError | None = None  # the error that ended the last connection
     _received_before: int = 0  # bytes received over earlier connections
     _feeds: tuple[int, tuple[Feed, ...]] | None = None
     _roots: int = 0  # number of root hashes that were sent to the member
     _received: IntakeLog = field(default_factory=IntakeLog)
-    _wanted: list[int] = field(default_factory=list)  # bytes of each stripe; empty: one stripe
+    # Bytes of each stripe; empty: there is only one.
+    _wanted: list[int] = field(default_factory=list)
     _stripes: list[IntakeLog] = field(default_factory=list)
     _agent: AgentChannel | None = None
     _stream: Stream[MemberReport, Had] | None = None
@@ -87,7 +90,7 @@ class MemberSession:
 
     @property
     def agent(self) -> AgentChannel:
-        """Return the channel that joined. Its calls fail once its connection has ended."""
+        """Return the channel over which the member joined. Calls fail once it is closed."""
         return self._agent or self.session.agent()
 
     @property
@@ -96,9 +99,10 @@ class MemberSession:
 
     @property
     def arrived_bytes(self) -> int:
-        """Return how many of `lacking_bytes` the member has.
+        """Return how many of `lacking_bytes` the member has by now.
 
-        They were received, or an interrupted broadcast has left them on the disk.
+        These bytes were received, or an interrupted earlier broadcast has left them on the member's
+        disk.
         """
         known = max(self.received_bytes, self.have_bytes - (self.total_bytes - self.lacking_bytes))
         return self.lacking_bytes if self.complete else min(known, self.lacking_bytes)
@@ -111,7 +115,8 @@ class MemberSession:
     def stalled_s(self, since: float) -> float:
         """Return for how many seconds the member has received no piece.
 
-        `since`: the time before which its parents had no piece for it, in monotonic seconds.
+        Time before `since` (in monotonic seconds) does not count, because no new piece existed
+        then.
         """
         return time.monotonic() - max(since, self._proved_at)
 
@@ -137,7 +142,7 @@ class MemberSession:
 
     @property
     def own_args(self) -> Args:
-        """Return the member's own arguments of broadcast.join, with the limits of the inventory."""
+        """Return this member's own arguments of the verb broadcast.join, and its limits."""
         allowed = {
             "ports": list(self.host.ports),
             "reserve": self.host.reserve,
@@ -151,13 +156,13 @@ class MemberSession:
 
     @property
     def is_verified(self) -> bool:
-        """Return whether the member has all files, compared with the hashes."""
+        """Return whether all files of the member were compared with the hashes."""
         return self.have_bytes >= self.total_bytes
 
     def join(self, args: Args, report: Callable[[MemberReport | TfdeployError], None]) -> None:
-        """Join the broadcast until `leave`. A thread passes the member's reports to `report`.
+        """Let the member join the broadcast until `leave` is called.
 
-        `report` also gets the error that ends the connection.
+        A thread passes to `report` the member's reports, and the error that ends the connection.
         """
         flow = BROADCAST_LEND if self.lends else BROADCAST_JOIN
         agent = self._agent = self.session.agent()
@@ -254,7 +259,7 @@ class MemberSession:
             ),
         )
 
-    # --- calls, one at a time for each host
+    # --- calls to the member, one at a time
 
     def needs_call(self, feeds: tuple[Feed, ...], roots: int) -> bool:
         return self._roots < roots or self._feeds is None or self._feeds[1] != feeds
@@ -267,8 +272,9 @@ class MemberSession:
         parents: dict[str, tuple[str, int]],
         roots: list[bytes],
     ) -> None:
-        """Send the feeds if they changed, with the root hashes that the member lacks.
+        """Tell the member which members send to it (its feeds), if that has changed.
 
+        The same call sends the root hashes that the member lacks.
         `parents`: {name: (address, port)}.
         """
         if self._feeds == (stripes, feeds):

@@ -12,8 +12,8 @@ from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing
 from tfdeploy.tree.datasets import listed
 
-LOOK_S = 600.0  # time in which the host reads the folders and files
-MOST_BYTES = 256 << 20  # limit for a packed listing
+LOOK_S = 600.0  # longest silence of the host, in seconds, while it reads the folders and files
+MOST_BYTES = 256 << 20  # limit for a packed listing, in bytes
 
 
 def list_origin_data(fleet: Fleet, host: Host, path: str) -> DataListing:

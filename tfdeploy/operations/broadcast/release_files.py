@@ -1,7 +1,7 @@
-"""Send the files of a large release by one broadcast to all hosts that lack the same files.
+"""Send the code by a broadcast to all hosts that lack the same files, if these are large.
 
-Small releases are not sent by a broadcast. A host receives them from this machine faster than it
-finds its parent.
+Small code is not broadcast: this machine sends it to a host in less time than that host would need
+to find a host that sends to it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from tfdeploy.operations.broadcast.source import SourceChanged
 from tfdeploy.operations.copy.code_files import CodeFiles
 from tfdeploy.transport.protocols import Session
 
-LEAST_BYTES = 8 << 20  # smallest size, of all files that a host lacks, for a broadcast
+LEAST_BYTES = 8 << 20  # bytes; if a host lacks less than this, no broadcast is used
 
 
 @dataclass(frozen=True)
 class Begun:
-    """A host that lacks the files `wanted` of a release.
+    """A host that is ready to receive files of a release (one version of the code).
 
-    `staging` is the folder on the host that receives them.
+    `wanted` are the paths of the files that the host lacks. `staging` is the folder on the host
+    that receives them.
     """
 
     session: Session
@@ -39,8 +40,8 @@ def send_release_files(
 ) -> dict[str, Outcome]:
     """Send the missing files, and return the outcomes by host.
 
-    `place` is called for each host as soon as it has all of its files. A host has no outcome if
-    nothing was sent to it, because its files are small or no other host lacks the same files.
+    `place` is called for each host as soon as the host has all of its files. A host has no outcome
+    if nothing was sent to it, because its files are small or no other host lacks the same files.
     """
     groups: dict[tuple[str, ...], dict[str, Begun]] = {}
     for name, each in begun.items():

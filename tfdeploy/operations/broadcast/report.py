@@ -1,4 +1,4 @@
-"""Report who feeds whom in a broadcast, how fast it is, and which link is the slowest."""
+"""Report which host sends to which in a broadcast, how fast it is, and which link is slowest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Report:
     what: str
     members: Mapping[str, MemberSession]
     emit: Emit
-    fed: Fed = field(default_factory=dict)  # the newest parents of each host, kept after the end
+    fed: Fed = field(default_factory=dict)  # who sent last to each host; kept after the end
     _began: float = field(default_factory=time.monotonic)
     _plan: FeedPlan | None = None
     _last_emitted: BroadcastFields | None = None
@@ -37,7 +37,7 @@ class Report:
                 self.fed.setdefault(feed.child, {})[feed.stripe] = feed.parent
 
     def emit_changes(self) -> None:
-        """Emit the feeds and the stuck hosts, if they have changed since the last event."""
+        """Emit who sends to whom and which hosts are stuck, if that has changed."""
         if not self.what or self._plan is None:
             return
         stuck = [
@@ -98,9 +98,9 @@ class Report:
 
 
 def slowest_link(members: Mapping[str, MemberSession], fed: Fed) -> SlowestLink | None:
-    """Return the slowest link, by the best rate at which each host received. None if unknown.
+    """Return the link to the host whose best rate is the lowest; None if no rate is known.
 
-    Of equally slow links, it is the link that is nearest to the source.
+    If several links are equally slow, the one nearest to the source is returned.
     """
     rates = {name: member.best_rate for name, member in members.items() if member.best_rate}
     if not rates:
@@ -113,7 +113,7 @@ def slowest_link(members: Mapping[str, MemberSession], fed: Fed) -> SlowestLink 
 
 
 def _depths(fed: Fed) -> dict[str, int]:
-    """Return for each host the smallest number of hosts that its pieces pass on their way."""
+    """Return {host: over how many other hosts its pieces come, on the shortest way}."""
     level = [host for host, parents in fed.items() if not parents or "" in parents.values()]
     children: dict[str, list[str]] = {}
     for child, parents in fed.items():

@@ -22,7 +22,7 @@ class SourceChanged(Refused):
 
 
 class Source:
-    """The source of a broadcast: the `rows` of `listing`. `root` is the folder with the files."""
+    """The files of a broadcast: the row numbers `rows` of `listing`, below the folder `root`."""
 
     held_by: str | None = None  # the host that has the files; None: this machine
 

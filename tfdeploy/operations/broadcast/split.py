@@ -31,8 +31,8 @@ class Split:
     """The decision which host gets which files.
 
     `wanted`: what each host should have; a host without an entry gets nothing. `held`: the rows of
-    files that each host has already. `lenders`: the hosts in `held`. `parts`: the number of files
-    and bytes of each part.
+    files that each host has already. `lenders`: the hosts in `held`. `parts`: (number of files,
+    bytes) of each worker's part.
     """
 
     wanted: Mapping[str, Wanted] = field(default_factory=dict)
@@ -43,10 +43,11 @@ class Split:
 
 @dataclass(frozen=True)
 class SplitRequest:
-    """A request to split the data set `name`.
+    """A request to divide the data set `name` among the workers.
 
     `workers`: the host of each worker, in the order of worker numbers. `whole`: hosts that get all
-    files, because tasks of other roles run there. `where`: the position in the job file.
+    files, because tasks of other roles run there. `where`: the data set's position in the job file,
+    for error messages.
     """
 
     job: str
@@ -58,9 +59,10 @@ class SplitRequest:
 
 @dataclass(frozen=True)
 class _HostRows:
-    """The rows of the whole data set that one host has, and the part that each row was in.
+    """The files of a data set that one host has, as row numbers of the whole data set.
 
-    Hosts with equal `folder` share the data.
+    `parts` tells for each row to which worker's part the file belonged before. Hosts with the same
+    `folder` share one folder.
     """
 
     rows: Sequence[int]
@@ -120,7 +122,7 @@ def _ask_host_data(
 
 
 def _ask_held_rows(session: Session, ask: SplitRequest, packed: bytes, rows: Listing) -> _HostRows:
-    """Ask one host which files it holds, and in which part each was."""
+    """Ask one host which files it has, and to which worker's part each file belonged before."""
     host = session.host.name
     answer = session.agent().call(
         DATA_HELD, {"job": ask.job, "name": ask.name}, blob=packed, timeout_s=HELD_S

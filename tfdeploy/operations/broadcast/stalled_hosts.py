@@ -1,8 +1,8 @@
-"""Find hosts of a broadcast that make no progress. A host makes progress if it has another piece.
+"""Find hosts of a broadcast that make no progress, because no further piece arrives.
 
-Bytes that a host claims to have received are not progress. A host may also be stalled because its
-parent sends wrong data. So for the second half of the timeout, only this machine feeds the host. If
-no piece arrives even then, the host itself is at fault.
+Bytes that a host claims to have received are not progress. A host may also be stalled because
+another host sends wrong pieces to it. So for the second half of the timeout, only this machine
+sends to the stalled host. If no piece arrives even then, the stalled host itself is at fault.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.operations.broadcast.member_session import MemberSession
 
 STALL_TIMEOUT_S = 120.0  # a host that gets no further piece for this time has failed
-MIN_PIECES = 8  # a low `bwlimit` extends the timeout to the transfer time of so many pieces
+MIN_PIECES = 8  # if `bwlimit` is low, the timeout is the time that so many pieces need
 
 
 @dataclass
 class StalledHosts:
     """The stalled hosts of a broadcast.
 
-    `summed_at` is when the checksums of the newest segment were computed, in monotonic seconds.
-    Before that time, no host could send more.
+    `summed_at` is the time, in monotonic seconds, at which the checksums of the newest segment were
+    ready. The pieces of that segment could not be sent earlier.
     """
 
     members: Mapping[str, MemberSession]
     summed_at: float = field(default_factory=time.monotonic)
-    _fed_from_here: dict[str, float] = field(default_factory=dict)  # {host: monotonic seconds}
+    # {stalled host: since when only this machine sends to it, in monotonic seconds}.
+    _fed_from_here: dict[str, float] = field(default_factory=dict)
 
     @property
     def timeout_s(self) -> float:
-        """Return after how many seconds without a further piece a host has failed."""
+        """Return the number of seconds without a further piece after which a host has failed."""
         rates = [member.host.bwlimit for member in self.members.values() if member.host.bwlimit]
         return max(STALL_TIMEOUT_S, MIN_PIECES * PIECE_BYTES / min(rates) if rates else 0.0)
 
@@ -40,7 +41,7 @@ class StalledHosts:
     def shut(self) -> set[tuple[str, str]]:
         """Return (child, parent) pairs that the planner must not use.
 
-        No other host may feed a stalled host.
+        No other host may send to a stalled host.
         """
         return {(child, parent) for child in self._fed_from_here for parent in self.members}
 

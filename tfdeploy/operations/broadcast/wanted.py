@@ -1,4 +1,7 @@
-"""Describe the files of a data set that one host should have: all, or with `split` some. Pure."""
+"""Describe which files of a data set one host should have: all, or only some if it is split.
+
+This module has no side effects.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,16 @@ from tfdeploy.agent.bitmap import bitmap_of
 from tfdeploy.agent.listing import FILE, NOT_LINKED, Listing
 from tfdeploy.tree import DataListing
 
-NO_PART = 0xFFFF  # for a row that is no file: folders and links are in all parts
+NO_PART = 0xFFFF  # part number of a row that is no file, because folders and links are in all parts
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The rows of a data set that one host should have.
+    """The files of a data set that one host should have, as the listing `rows`.
 
-    `digest` and `attributes` are those of `rows`. `places` maps each row to its row in the whole
-    data set. `parts` is the number of parts, or 0 if the data set is not split. `part_of_row` has
-    the part of each row.
+    `digest` is the hash of their content, and `attributes` the hash of their attributes. `places`
+    maps each row to its row number in the whole data set. `parts` is the number of parts into which
+    the data set is split, or 0 if it is not split. `part_of_row` has the part number of each row.
     """
 
     rows: Listing = field(repr=False)
@@ -40,7 +43,7 @@ class Wanted:
 
     @cached_property
     def parts_packed(self) -> bytes:
-        """Return the part of each row, packed for data.commit."""
+        """Return the part number of each row, packed for the verb data.commit."""
         return zlib.compress(self._part_bytes, 1)
 
     @cached_property
@@ -60,7 +63,7 @@ class Wanted:
         return part_of_row.tobytes()
 
     def bitmap(self, rows: Collection[int]) -> bytes:
-        """Return the bitmap of this host's rows that are among `rows` of the whole data set."""
+        """Return the bitmap of those rows of this host that are in `rows` of the whole data set."""
         # If both numberings are equal, visit only `rows`, not all rows of a large data set.
         same = isinstance(self.places, range)
         own = rows if same else (own for own, place in enumerate(self.places) if place in rows)
@@ -75,9 +78,10 @@ def wanted_whole(listing: DataListing) -> Wanted:
 def wanted_part(
     listing: DataListing, owners: Sequence[int], parts: int, files: bytes | bytearray
 ) -> Wanted:
-    """Return what a host should have that gets only the files of the bitmap `files`.
+    """Return what a host should have if it gets only the files that are set in bitmap `files`.
 
-    `owners` has the part of each row of the whole data set, and NO_PART for a row that is no file.
+    `owners` has the part number of each row of the whole data set, and NO_PART for a row that is no
+    file.
     """
     rows, places = listing.rows.only(files)
     return Wanted(
@@ -91,10 +95,10 @@ def wanted_part(
 
 
 def row_owners(listing: Listing, owners: Sequence[int]) -> array[int]:
-    """Return the part of each row of the listing, and NO_PART for a row that is no file.
+    """Return the part number of each row of the listing, and NO_PART for a row that is no file.
 
-    `owners` has the part of each file that is not a hard link, in the order of the listing. A hard
-    link is in the part of its file.
+    `owners` has the part number of each file that is not a hard link, in the order of the listing.
+    A hard link is in the same part as its file.
     """
     owner_of_row = array("H", [NO_PART]) * len(listing)
     given = iter(owners)
