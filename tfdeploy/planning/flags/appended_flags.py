@@ -22,10 +22,10 @@ NAME_THEM = "name what it needs in the command, as in `python train.py {job_name
 
 @dataclass(frozen=True)
 class Appended:
-    """The flags that every task's command gets, and the reason.
+    """The flags that are appended to every task's command, and a note with the reason.
 
-    `own`: flags of the cluster that the command already gives. `known`: every flag that could tell
-    the program about its cluster.
+    `own`: flags about the cluster that the command already contains. `known`: all flags by which
+    the program could learn about its cluster.
     """
 
     flags: tuple[Flag, ...]
@@ -35,9 +35,10 @@ class Appended:
 
 
 def choose(job: Job, program: Program, roles: Collection[str] = ("ps", "worker")) -> Appended:
-    """Choose flags by the job's `flags`: none, the classic four, or those that the program defines.
+    """Choose the flags to append, as the job's key `flags` says.
 
-    `roles`: the roles that have tasks.
+    They are none, those of the TensorFlow tutorials, or those that the program defines. `roles`:
+    the roles that have tasks.
     """
     clustered = not (rules(job.mode).single or rules(job.mode).ranks)
     asked = job.flags == "auto" or (job.flags is None and clustered)
@@ -77,10 +78,10 @@ def _choose(job: Job, program: Program, roles: Collection[str], offered: Cluster
 
 
 def _holds(flag: Flag, roles: Collection[str]) -> bool:
-    """Return whether the flag's value is right in a cluster with these roles.
+    """Return whether the flag makes sense in a cluster with these roles.
 
-    A chief counts as a worker for SyncReplicasOptimizer, so num_workers is wrong if there is a
-    chief.
+    chief_hosts needs a chief. num_workers does not fit a cluster with a chief, because
+    SyncReplicasOptimizer would count the chief as a worker.
     """
     return ("chief" in roles) == (flag.name == "chief_hosts") or flag.name not in (
         "chief_hosts",
@@ -89,11 +90,11 @@ def _holds(flag: Flag, roles: Collection[str]) -> bool:
 
 
 def _certain(offered: ClusterFlags, mode: Rules, roles: Collection[str]) -> ClusterFlags:
-    """Return the flags that a program of a mode with TF_CONFIG gets in addition.
+    """Return the flags to append in a mode whose programs usually read TF_CONFIG.
 
-    Only flags whose value surely reaches the cluster count. They are given only if they describe
-    the whole cluster: otherwise a cluster without the chief would hide TF_CONFIG. A client has no
-    task of its own, so it gets addresses only.
+    A flag counts only if its value surely reaches TensorFlow's cluster. The result is empty unless
+    the flags describe the whole cluster: otherwise the program might use the incomplete flags and
+    ignore TF_CONFIG. An in-graph client is no task of the cluster, so it gets addresses only.
     """
     certain = [flag for flag in offered.flags if flag.because]
     if "one_client" in mode.traits:
@@ -128,7 +129,7 @@ def _in_command(flag: Flag, command: tuple[str, ...], program: Program) -> bool:
 
 
 def _own_arguments(command: tuple[str, ...], program: Program) -> tuple[str, ...]:
-    """Return the words after the program that are neither a flag nor the value of a flag."""
+    """Return the command's positional arguments after the program's name."""
     takes = {
         spelling
         for flag in flag_definitions.definitions(program)
@@ -162,8 +163,10 @@ def _reason(job: Job, program: Program, left: tuple[Flag, ...], own: tuple[Flag,
 
 
 def _shown(flag: Flag) -> str:
-    """Return "--job_name", or "--role as {job_name} (train.py:12)" if the name differs from its
-    meaning."""
+    """Return the flag as the note shows it, such as "--job_name".
+
+    If the flag's name does not show its meaning: "--role as {job_name} (train.py:12)".
+    """
     spelled = flag.spelling or flag.dest
     if flag.plain_name == flag.name and not flag.template:
         return spelled
@@ -172,9 +175,9 @@ def _shown(flag: Flag) -> str:
 
 
 def _unknown_arguments(offered: ClusterFlags) -> str:
-    """Return the end of the note that names positional arguments with an unknown meaning.
+    """Return a text about positional arguments whose meaning is not known, for the end of the note.
 
-    "" for none.
+    "" if there are no such arguments.
     """
     if not offered.unknown:
         return ""
@@ -182,9 +185,9 @@ def _unknown_arguments(offered: ClusterFlags) -> str:
 
 
 def _no_index(names: set[str]) -> str:
-    """Return a warning if a flag gives the job name but none gives the index.
+    """Return a warning if a flag gives the job name but no flag gives the task index; "" otherwise.
 
-    Then all tasks of a role would act as the first one, and wait forever.
+    Without an index, all tasks of a role would act as the first one, and wait for ever.
     """
     if "job_name" not in names or "task_index" in names:
         return ""
@@ -195,7 +198,10 @@ def _no_index(names: set[str]) -> str:
 
 
 def _of_ranks(job: Job, program: Program) -> Appended:
-    """Return the flag that older PyTorch launchers pass in addition to the variables."""
+    """Return --local_rank if the program defines it, as older PyTorch launchers pass it.
+
+    A mode with ranks also sets environment variables.
+    """
     local, spawning = torch_launch.local_rank(program, job.command), torch_launch.spawning(program)
     why = (
         f"{local[0].spelling} appended because {local[0].where} defines it"

@@ -1,7 +1,7 @@
-"""Reads every flag that a program defines, in its own spelling, from the program's syntax tree.
+"""Reads from a program's syntax tree which flags the program defines.
 
-Supports argparse, optparse, absl, tf.app.flags and click. The module `flags` selects those that
-describe the cluster. A `type` that is a function is taken to accept every value.
+Supports argparse, optparse, absl, tf.app.flags and click. The module `flags` selects the flags that
+describe the cluster. A flag with a function as its `type` is assumed to accept every value.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Form = Literal["value", "switch", "negated", "pair", "list", "truthy", "position
 Kind = Literal["text", "int", "float", "bool", "nothing"]
 Keywords = Mapping[str | None, ast.expr]
 
-# Each of these holds several addresses, separated by commas.
+# The value of each of these is a list of addresses, separated by commas.
 ADDRESSES = ("ps_hosts", "worker_hosts", "chief_hosts")
 _KINDS: dict[str, Kind] = {
     "int": "int",
@@ -55,49 +55,45 @@ _LISTS = {"DEFINE_list": ",", "DEFINE_multi_string": "multi", "DEFINE_spacesepli
 class Flag:
     """One flag as the program defines it, at `where` ("train.py:12").
 
-    `name`: the part of the cluster that the flag gives, one of `flags.NAMES`; "" if that is not
-    known.
+    `name`: what the flag tells the program about the cluster, such as "job_name"; "": not known.
     """
 
     name: str
     spelling: str
     form: Form = "value"
     off: str = ""
-    kind: Kind = "text"  # kind of the value
-    choices: tuple[str, ...] = ()  # (): any value of the kind
+    kind: Kind = "text"  # type of the flag's value
+    choices: tuple[str, ...] = ()  # allowed values; (): any value of this type
     count: int = 1  # number of words; 1 also stands for "one or more"
     default: str = ""  # "" also if the default is not a literal text
-    # A function that reads the value, or a name that is registered for such a function.
+    # The function that converts the value, or the name under which it is registered.
     parser: ast.expr | None = field(default=None, compare=False, repr=False)
     where: str = ""
-    dest: str = ""  # the attribute that holds the value
+    dest: str = ""  # attribute of the parsed arguments that holds the value
     spellings: tuple[str, ...] = ()
     library: str = ""  # "absl", "argparse" or "click"
     help: str = ""
     empty: bool = False  # the default is None or ""
     template: str = ""  # the value with placeholders; "": the value of `name`
-    # What the program splits several addresses at. "json": a JSON list; "multi": the flag is
-    # repeated for each address; "": a comma.
+    # The text between two addresses; "": a comma. "json": the value is a JSON list. "multi": the
+    # flag is repeated for each address.
     separator: str = ""
-    sync_values: tuple[str, str] = ("0", "1")  # values of issync for async and for sync training
-    because: str = ""  # the place that shows the flag's meaning, if its name does not
+    sync_values: tuple[str, str] = ("0", "1")  # issync: its values for async and sync training
+    because: str = ""  # "train.py:30" where the program's use shows the meaning; "": nowhere
     position: int = 0  # index in sys.argv of a value without a flag, from 1; 0: not from sys.argv
 
     @property
     def plain_name(self) -> str:
-        """Return the spelling in the form of `flags.NAMES`: "task_id" for --task-id."""
+        """Return the flag without leading dashes and with underscores: "task_id" for --task-id."""
         return plain(self.spelling)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return every part of the cluster that the flag's value contains."""
+        """Return the names of all cluster values, such as "task_index", that this flag contains."""
         return tuple(placeholders.names(self.template)) or (self.name,)
 
     def text(self, given: Mapping[str, str]) -> str:
-        """Return the flag's value for a task.
-
-        `given`: the values of the placeholders for this task.
-        """
+        """Return the flag's value for a task. `given`: placeholder -> its value for the task."""
         if self.name == "issync":
             return self.sync_values[given["issync"] == "1"]
         if self.template:
@@ -127,10 +123,7 @@ class Flag:
         return (f"{self.spelling}={'' if self.form == 'truthy' and value == '0' else value}",)
 
     def refusal(self, value: str) -> str | None:
-        """Return a description of the values that the flag accepts instead of this one.
-
-        None if the flag accepts the value.
-        """
+        """Return None if the flag accepts this value, else a text on what it accepts."""
         if self.count > 1:
             return f"{self.count} words"
         if self.kind in ("bool", "nothing") or (
@@ -145,14 +138,14 @@ class Flag:
 
 
 def plain(spelling: str) -> str:
-    """Return the spelling without leading dashes, with underscores for other dashes."""
+    """Return the flag without leading dashes and with underscores: "task_id" for "--task-id"."""
     return spelling.lstrip("-").replace("-", "_")
 
 
 def given_in(command: tuple[str, ...]) -> dict[str, str]:
-    """Return flag without its dashes -> its value, for each flag in the command.
+    """Return name -> value for each flag in the command. The names have no leading dashes.
 
-    The value is the text after `=`, else the next word; "" for a flag at the end.
+    The value is the text after `=`, else the next word; "" if there is none.
     """
     values: dict[str, str] = {}
     for word, following in zip(command, (*command[1:], ""), strict=True):
@@ -162,19 +155,18 @@ def given_in(command: tuple[str, ...]) -> dict[str, str]:
     return values
 
 
-# Several decisions of one plan read the same definitions.
+# Cached, because one plan asks for the flags of the same program several times.
 @lru_cache(maxsize=1)
 def definitions(program: Program) -> tuple[Flag, ...]:
-    """Return the flags of the program and of the modules that it imports, in order of files and
-    lines."""
+    """Return the flags that the program and its modules define, in the order of files and lines."""
     flags = ((path, call, of_call(call)) for path, call in calls(program))
     return tuple(replace(flag, where=f"{path}:{call.lineno}") for path, call, flag in flags if flag)
 
 
 def calls(program: Program) -> Iterator[tuple[str, ast.Call]]:
-    """Yield (file, call) of every call.
+    """Yield (file, call) for every call in the program.
 
-    Leaves out the main blocks of imported modules, because they do not run.
+    Leaves out calls below `if __name__ == "__main__":` in imported modules: they do not run.
     """
     for position, module in enumerate(program.modules):
         skipped = [
@@ -190,7 +182,7 @@ def is_argparse(call: ast.Call) -> bool:
 
 
 def strings(call: ast.Call) -> list[str]:
-    """Return the literal texts among the positional arguments of a call."""
+    """Return those positional arguments of a call that are literal texts."""
     return [word for argument in call.args if (word := text(argument)) is not None]
 
 
@@ -200,7 +192,7 @@ def given(call: ast.Call) -> Keywords:
 
 
 def of_call(call: ast.Call) -> Flag | None:
-    """Return the flag that this call defines, without its place; None if it defines none."""
+    """Return the flag that this call defines, with `where` empty; None if it defines no flag."""
     name, keywords = last_name(call.func), given(call)
     absl = name.startswith("DEFINE_")
     if is_argparse(call):
@@ -253,8 +245,8 @@ def _from_argparse(call: ast.Call) -> Flag | None:
 
 
 def _with_value(flag: Flag, keywords: Keywords) -> Flag:
-    """Return the flag with the value type that the keywords of add_argument or add_option give
-    it."""
+    """Return the flag with its type and choices, from the keywords of add_argument or
+    add_option."""
     named = keywords.get("type")
     flag = replace(_with_kind(flag, keywords, named), choices=_listed(keywords.get("choices")))
     is_own = flag.kind == "text" or text(named) is not None
@@ -262,9 +254,9 @@ def _with_value(flag: Flag, keywords: Keywords) -> Flag:
 
 
 def _from_absl(call: ast.Call) -> Flag | None:
-    """Return the flag of DEFINE_integer("name", default, ...) and similar calls.
+    """Return the flag that DEFINE_integer("name", default, ...) or a similar call defines.
 
-    The kind of the value is part of the function's name.
+    The function's name tells the type of the value.
     """
     keywords, function = given(call), last_name(call.func)
     name = next(iter([*strings(call)[:1], text(keywords.get("name"))]), None) or ""
@@ -306,7 +298,7 @@ def _from_click(call: ast.Call) -> Flag | None:
 
 
 def _with_kind(flag: Flag, keywords: Keywords, named: ast.expr | None) -> Flag:
-    """Return the flag with the kind that `named` gives, its default, and its number of words."""
+    """Return the flag with its type, default and number of words. `named`: the argument `type`."""
     words = keywords.get("nargs")
     return replace(
         flag,
@@ -326,9 +318,9 @@ def _number(value: str, kind: Kind) -> bool:
 
 
 def _listed(node: ast.expr | None) -> tuple[str, ...]:
-    """Return the texts of a literal list.
+    """Return the elements of a literal list as texts.
 
-    () for anything else, or if an element is not a constant.
+    () if the expression is no such list, or an element is not a constant.
     """
     if not isinstance(node, (ast.List, ast.Tuple, ast.Set)):
         return ()

@@ -1,4 +1,4 @@
-"""Finds the flags that describe the cluster by what the program does with their values.
+"""Finds out which flags describe the cluster, from what the program does with their values.
 
 A flag whose value reaches `Server(job_name=...)` is the job name, whatever the flag is called. A
 flag whose value is split into the "worker" list of a cluster holds the workers' addresses. The
@@ -16,8 +16,8 @@ from tfdeploy.planning.source.origins import Function, Origin, Origins
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
 
-# The arguments of each call that identify the task or size the cluster: (keyword, position, part of
-# the cluster).
+# Function -> those of its arguments that tell which task this is or how large the cluster is:
+# (keyword, position, name of the cluster value).
 _CALLS = {
     "Server": (("job_name", 1, "job_name"), ("task_index", 2, "task_index")),
     "SimpleClusterResolver": (("task_type", 2, "job_name"), ("task_id", 3, "task_index")),
@@ -46,11 +46,10 @@ _OPPOSITES = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])
 
 
 class Use(NamedTuple):
-    """Says that the value of a flag, or of a word of sys.argv, becomes the part `name` of the
-    cluster.
+    """A place where the program uses a flag, or a word of sys.argv, as the cluster value `name`.
 
-    `sync_values` is set for issync only: the flag's values for asynchronous and synchronous
-    training.
+    `name`: such as "job_name" or "ps_hosts". `sync_values`: for "issync" only, the flag's values
+    for asynchronous and synchronous training.
     """
 
     name: str
@@ -75,9 +74,9 @@ def gathers(program: Program) -> bool:
 
 
 def uses(program: Program, origins: Origins) -> list[Use]:
-    """Return the uses in the order of files and lines.
+    """Return the places where the program uses flags as cluster values.
 
-    Uses that are only comparisons with "ps" or "worker" come after the certain ones.
+    The certain ones come first. Then come mere comparisons with "ps" or "worker".
     """
     files = program.by_path
     nodes = program.find(ast.Call, ast.Dict, ast.Assign)
@@ -98,7 +97,7 @@ def _of_node(node: ast.AST, origins: Origins, module: ParsedFile) -> Iterator[Us
 
 
 def _parts(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """Yield (part of the cluster, the expression that becomes this part)."""
+    """Yield (name of a cluster value such as "ps_hosts", the expression used as this value)."""
     if isinstance(node, ast.Call):
         called = last_name(node.func)
         given = (
@@ -114,7 +113,7 @@ def _parts(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     elif isinstance(node, ast.Dict):
         keys = {text(key): value for key, value in zip(node.keys, node.values, strict=True)}
         yield from ((name, keys[key]) for key, name in _LISTS.items() if key in keys)
-        # These keys are those of a TF_CONFIG's task.
+        # A dictionary with both keys is the entry "task" of a TF_CONFIG.
         if {"type", "index"} <= keys.keys():
             yield from (("job_name", keys["type"]), ("task_index", keys["index"]))
     elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
@@ -123,9 +122,9 @@ def _parts(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _fits(name: str, origin: Origin, node: ast.AST) -> bool:
-    """Return whether a value of this origin can be that part of the cluster.
+    """Return whether the program's steps on this flag's value can lead to the cluster value `name`.
 
-    A list of addresses must be split, parsed, or already be a list.
+    For addresses, the steps must make a list: by a split, by parsing JSON, or it is one already.
     """
     steps = origin.steps
     if name in ("num_workers", "num_ps"):
@@ -138,13 +137,12 @@ def _fits(name: str, origin: Origin, node: ast.AST) -> bool:
 
 
 def _whole(origin: Origin) -> bool:
-    """Return whether the flag holds the whole cluster, from which the program takes one entry by
-    key."""
+    """Return whether the flag holds the whole cluster as JSON, and the program takes one entry."""
     return origin.steps[:1] == (("json", ""),) and len(origin.steps) == 2
 
 
 def _compared(node: ast.Compare, origins: Origins, module: ParsedFile) -> Iterator[Use]:
-    """Yield a use as the job name for each origin that is compared with "ps" or "worker"."""
+    """Yield a use as "job_name" for each flag that this node compares with "ps" or "worker"."""
     if not isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.In | ast.NotIn):
         return
     sides = (node.left, node.comparators[0])
@@ -157,9 +155,9 @@ def _compared(node: ast.Compare, origins: Origins, module: ParsedFile) -> Iterat
 
 
 def _texts_of(node: ast.expr) -> list[str | None]:
-    """Return the literal text, or the texts of a literal list.
+    """Return the literal texts in this expression: a single text or the elements of a list.
 
-    None for each value that is not literal.
+    An element that is no literal text is returned as None.
     """
     return [
         text(each)
@@ -168,8 +166,10 @@ def _texts_of(node: ast.expr) -> list[str | None]:
 
 
 def _synchronous(node: ast.expr, origins: Origins, module: ParsedFile) -> Iterator[Use]:
-    """Yield the flags that decide about synchronous training: those tested around
-    SyncReplicasOptimizer."""
+    """Yield the flags that switch synchronous training on.
+
+    They are the flags that an `if` around SyncReplicasOptimizer tests.
+    """
     if last_name(node) not in _SYNCHRONOUS:
         return
     for test, holds in _tests_around(node, module):
@@ -178,9 +178,9 @@ def _synchronous(node: ast.expr, origins: Origins, module: ParsedFile) -> Iterat
 
 
 def _tests_around(node: ast.AST, module: ParsedFile) -> Iterator[tuple[ast.expr, bool]]:
-    """Yield (test, whether it holds at the node) for each `if` around the node, innermost first.
+    """Yield (condition, whether it is true at the node) for each `if` around the node.
 
-    Stops at the function that contains the node.
+    The innermost `if` comes first. Those outside the function of the node are left out.
     """
     inner = node
     for each in module.around(node):
@@ -194,9 +194,10 @@ def _tests_around(node: ast.AST, module: ParsedFile) -> Iterator[tuple[ast.expr,
 def _switches(
     test: ast.expr, module: ParsedFile, origins: Origins, *, holds: bool
 ) -> Iterator[_Switch]:
-    """Yield each flag in the test that selects synchronous training, with its (async, sync) values.
+    """Yield (flag, its values for async and sync training) for each flag in this condition.
 
-    The values are None for a flag that is tested as a truth value.
+    The values are None if the program only tests whether the flag is true. `holds`: whether the
+    condition is true for synchronous training.
     """
     for each, at in origins.values(test, module):
         if isinstance(each, ast.BoolOp):
@@ -233,9 +234,10 @@ def _compared_switch(
 
 
 def _texts(value: str, *, equal: bool) -> tuple[str, str]:
-    """Return the (async, sync) values of a flag that the program compares with this text.
+    """Return the values for async and sync training of a flag that is compared with this text.
 
-    `equal`: the program trains synchronously if the flag equals the text. "" means not known.
+    `equal`: the program trains synchronously if the flag equals the text. A value of "" is not
+    known.
     """
     other = _OPPOSITES.get(value.lower(), "")
     other = (

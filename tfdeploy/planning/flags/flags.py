@@ -1,8 +1,9 @@
-"""Selects the flags by which a program learns about its cluster: by their use, else by their names.
+"""Selects the flags by which a program learns about its cluster.
 
-A flag whose value reaches TensorFlow's server or cluster is certain (`flag_uses`). The flag names
-of the TensorFlow tutorials are accepted by themselves. Another name is accepted only if the program
-makes a cluster, a job name flag is known, and the definition can take the value.
+A flag is certain if its value reaches TensorFlow's server or cluster (`flag_uses`). A flag with a
+name from the TensorFlow tutorials is accepted by its name alone. A flag with another name is
+accepted only if the program makes a cluster, its flag for the job name is known, and the flag's
+definition fits the value.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from tfdeploy.planning.source.source import Program
 CLASSIC = ("ps_hosts", "worker_hosts", "job_name", "task_index")
 NAMES = (*CLASSIC, "issync")
 ALL = (*ADDRESSES, "cluster", "job_name", "task_index", "issync", "num_workers", "num_ps")
-# Other names of these flags. A job name flag must also mention "ps" or "worker" in its choices,
-# default or help text.
+# Usual name of a flag -> other names for it. For "job_name", the flag's choices, default or help
+# text must also mention "ps" or "worker".
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "job_name": (
         "job",
@@ -77,17 +78,17 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
         "wk_hosts",
     ),
 }
-# These names are accepted next to --job_name even if the program does not visibly make a cluster.
+# Accepted as other names if there is a --job_name, even if no code that makes a cluster is found.
 _ALWAYS = ("task_id", "task", "sync_replicas")
 _ROLE = re.compile(r"(?<![A-Za-z])(ps|workers?)(?![A-Za-z])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class ClusterFlags:
-    """The flags that get a value, and the positional arguments that cannot be filled.
+    """The flags that describe the cluster to a program, and the arguments that are not understood.
 
-    `flags`: in the order of ALL, positional arguments first. `unknown`: the positional arguments
-    that the program needs before or besides these, and whose meaning is not known.
+    `flags`: positional arguments first, then flags in the order of ALL. `unknown`: further
+    positional arguments that the program needs, but whose meaning is not known.
     """
 
     flags: tuple[Flag, ...] = ()
@@ -95,7 +96,7 @@ class ClusterFlags:
 
 
 def classic() -> tuple[Flag, ...]:
-    """Return the flags of the between-graph tutorials, whatever the program defines."""
+    """Return the four flags of the TensorFlow tutorials, without a look at the program."""
     return tuple(Flag(name, f"--{name}") for name in CLASSIC)
 
 
@@ -130,8 +131,10 @@ def of_cluster(program: Program) -> ClusterFlags:
 
 
 def abbreviated(program: Program, name: str) -> Iterable[tuple[str, str]]:
-    """Yield (spelling, where) of each flag that argparse or optparse would accept as --name by
-    prefix."""
+    """Yield (flag, where it is defined) for each flag that --name could abbreviate.
+
+    argparse and optparse accept a prefix of a flag in place of the flag.
+    """
     calls = list(flag_definitions.calls(program))
     if any(keyword.arg == "allow_abbrev" for _, call in calls for keyword in call.keywords):
         return
@@ -144,8 +147,10 @@ def abbreviated(program: Program, name: str) -> Iterable[tuple[str, str]]:
 
 
 def _by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, list[Flag]]:
-    """Return part of the cluster -> the flags whose value becomes this part, the most certain
-    first."""
+    """Return name of a cluster value -> the flags that the program uses as this value.
+
+    The most certain flag comes first.
+    """
     by_dest = {flag.dest: flag for flag in reversed([*definitions]) if flag.dest}
     uses = flag_uses.uses(program, Origins(program, by_dest))
     by_name: dict[str, list[Flag]] = {}
@@ -172,9 +177,9 @@ def _of_argv(use: Use) -> Flag:
 
 
 def _fitting(flag: Flag, use: Use, uses: Iterable[Use]) -> Flag | None:
-    """Return the flag as one that gets this part of the cluster.
+    """Return the flag, prepared to pass the cluster value for which the program uses it.
 
-    None if the program expects the value in a form that is not known.
+    None if the program expects the value in an unknown form.
     """
     named = replace(flag, name=use.name, because=use.where)
     by, value = next(iter(use.origin.steps), ("", ""))
@@ -209,9 +214,9 @@ def _fitting(flag: Flag, use: Use, uses: Iterable[Use]) -> Flag | None:
 
 
 def _sync_values(flag: Flag, words: tuple[str, str]) -> tuple[str, str]:
-    """Return the (async, sync) values, with a value for the one that the comparison does not name.
+    """Return the flag's values for async and sync training. One of `words` may be empty.
 
-    That value is another choice of the flag, its default, or "not-<the known value>".
+    In its place comes another choice of the flag, its default, or "not-<the known value>".
     """
     known = next(word for word in words if word)
     others = [word for word in (*flag.choices, flag.default) if word and word != known]
@@ -222,7 +227,7 @@ def _sync_values(flag: Flag, words: tuple[str, str]) -> tuple[str, str]:
 def _add_other_names(
     chosen: dict[str, Flag], definitions: tuple[Flag, ...], *, cluster: bool, gathers: bool
 ) -> None:
-    """Add flags with other names to `chosen`, if the program's definitions fit them."""
+    """Add flags with less usual names to `chosen`, if their definitions fit the cluster value."""
     for name in ("job_name", "task_index", "ps_hosts", "worker_hosts", "issync"):
         if name in chosen or ("job_name" not in chosen and (name != "job_name" or not cluster)):
             continue
@@ -251,9 +256,9 @@ def _add_other_names(
 
 
 def _drop_foreign(chosen: dict[str, Flag]) -> None:
-    """Drop flags with other names that a different library reads than the job name.
+    """Drop flags with less usual names if another library defines them than the job name's flag.
 
-    absl exits at a flag that it does not know.
+    For example, absl ends the program at a flag that only argparse knows.
     """
     library = chosen["job_name"].library if "job_name" in chosen else ""
     for name, flag in list(chosen.items()):
@@ -262,7 +267,7 @@ def _drop_foreign(chosen: dict[str, Flag]) -> None:
 
 
 def _means(name: str, flag: Flag) -> bool:
-    """Return whether the definition of a flag with this other name can have this meaning."""
+    """Return whether the flag's definition fits the cluster value `name`."""
     kind = flag.kind
     if name == "job_name":
         said = (flag.help, flag.default, *flag.choices)
@@ -273,9 +278,9 @@ def _means(name: str, flag: Flag) -> bool:
 
 
 def _in_place(flags: list[Flag], definitions: Iterable[Flag]) -> ClusterFlags:
-    """Return the flags with the positional arguments first, in their order.
+    """Return the flags, with the positional arguments first, in their order.
 
-    A positional argument is not given if one with an unknown meaning stands before it.
+    A positional argument is left out if the meaning of an earlier one is not known.
     """
     named = [flag for flag in flags if flag.form != "position"]
     by_hand = {flag.position: flag for flag in flags if flag.position}

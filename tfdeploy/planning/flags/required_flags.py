@@ -1,9 +1,9 @@
-"""Supplies the flags without which the program exits at once, or refuses the launch.
+"""Supplies flags without which the program would exit at once.
 
-A flag is required by argparse, absl or click, or by the program's own `if not FLAGS.train_dir:
-raise ...`, in code that it surely executes. A flag for an output folder gets the job's only `keep`
-folder; a flag for an input folder gets the job's only data set. A flag whose value is not known is
-refused before the launch.
+Such a flag is declared as required in argparse, absl or click, or the program itself tests it, as
+in `if not FLAGS.train_dir: raise ...`, in code that every run reaches. A flag for an output folder
+gets the job's only `keep` folder. A flag for an input folder gets the job's only data set. If the
+value of a required flag is not known, the launch is refused.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _READ = re.compile(
 )
 _OF_DATA = re.compile(r"(data|image|record|sample)", re.IGNORECASE)
 _EXITS = (*EXITS, "error")
-# Flags of the modes with ranks; their values are the placeholders of the same names.
+# In modes with ranks, a flag with one of these names gets the placeholder of the same name.
 _RANKS = ("rank", "world_size", "local_rank")
 _PARSERS = ("configargparse", "jsonargparse", "docopt", "fire")
 
 
 @dataclass(frozen=True)
 class Supplied:
-    """The supplied flags with their values (as templates), and a note on each."""
+    """Required flags that tfdeploy adds to the command, with values, and a note on each flag."""
 
     flags: tuple[Flag, ...] = ()
     notes: tuple[str, ...] = ()
@@ -55,9 +55,10 @@ class Supplied:
 def supply(
     job: Job, program: Program, known: tuple[Flag, ...], given: tuple[Flag, ...]
 ) -> Supplied:
-    """Return the required flags that nothing gives yet. Raises Refused if a value is not known.
+    """Return the program's required flags that its tasks would not get otherwise, with values.
 
-    `known`: the flags that describe the cluster. `given`: the flags that the tasks get anyway.
+    Raises Refused if the value of such a flag is not known. `known`: the flags that describe the
+    cluster. `given`: the flags that the tasks get anyway.
     """
     if job.flags not in (None, "auto") or program.unread or len(program.roots) > 1:
         return Supplied()
@@ -90,9 +91,9 @@ def supply(
 
 
 def _valued(flag: Flag, job: Job, known: tuple[Flag, ...], lacking: list[Flag]) -> Flag:
-    """Return the flag with a template for its value.
+    """Return the flag with `template` set to its value, such as "{keep.train}".
 
-    The template stays empty if the value is not known.
+    If the value is not known, `template` is empty.
     """
     for each in known:
         if each.dest == flag.dest and each.name != "issync":
@@ -108,7 +109,7 @@ def _valued(flag: Flag, job: Job, known: tuple[Flag, ...], lacking: list[Flag]) 
 
 
 def _folder_kind(flag: Flag) -> str:
-    """Return "keep" for a folder that the program writes, "data" for one that it reads, else ""."""
+    """Return "keep" if the flag names an output folder, "data" if an input folder, else ""."""
     name = flag.dest.lower()
     has_data_to_train = flag.dest.startswith("train") and _OF_DATA.search(flag.help)
     if has_data_to_train or _READ.fullmatch(name):
@@ -133,7 +134,8 @@ def _recipe(flag: Flag, job: Job) -> str:
 
 
 def _is_given(flag: Flag, job: Job) -> bool:
-    """Return whether the command has the flag, in full, abbreviated, or short with its value."""
+    """Return whether the command contains the flag: in full, abbreviated, or as `-x` with a
+    value."""
     command_options = [
         word.split("=")[0] for word in job.command[: own_end(job.command)] if word.startswith("-")
     ]
@@ -147,8 +149,11 @@ def _is_given(flag: Flag, job: Job) -> bool:
 
 
 def _elsewhere(job: Job, program: Program) -> bool:
-    """Return whether flags may come from a file or a list, or are required by one subcommand
-    only."""
+    """Return whether a required flag may be unnecessary on the command line.
+
+    It is so if flags may come from a file or from a list in the program, or if only one of several
+    subcommands may require the flag.
+    """
     behind = job.command[program_index(job.command) or 0 :]
     if any(word.startswith(("@", "--flagfile", "-flagfile", "--help")) for word in behind):
         return True
@@ -181,7 +186,7 @@ def _reads_otherwise(node: ast.AST) -> bool:
 
 
 def _required(program: Program) -> list[tuple[Flag, str]]:
-    """Return (flag, the place that requires it), each flag once."""
+    """Return (flag, "train.py:12" where the program requires it), each flag once."""
     defined = {
         flag.dest: flag for flag in reversed(flag_definitions.definitions(program)) if flag.spelling
     }
@@ -210,7 +215,7 @@ def _required(program: Program) -> list[tuple[Flag, str]]:
 
 
 def _by_definition(node: ast.AST, module: ParsedFile) -> Iterator[str]:
-    """Yield the attributes of the flags that this call declares as required."""
+    """Yield the attribute name of each flag that this call declares as required."""
     if not isinstance(node, ast.Call):
         return
     if is_true(argument(node, "required")):
@@ -222,7 +227,7 @@ def _by_definition(node: ast.AST, module: ParsedFile) -> Iterator[str]:
 
 
 def _by_test(node: ast.AST) -> Iterator[str]:
-    """Yield the attributes that must be set, because this statement ends the program otherwise."""
+    """Yield the attribute name of each flag without which this statement ends the program."""
     tests = (
         [*_if_empty(node.test)]
         if isinstance(node, ast.If) and ends_program(node.body[-1], _EXITS)
@@ -233,7 +238,7 @@ def _by_test(node: ast.AST) -> Iterator[str]:
 
 
 def _if_empty(test: ast.expr) -> Iterator[ast.expr]:
-    """Yield each expression that makes the test true by being empty."""
+    """Yield the expressions of which a single empty one makes the condition true."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
         for value in test.values:
             yield from _if_empty(value)
@@ -248,7 +253,7 @@ def _if_empty(test: ast.expr) -> Iterator[ast.expr]:
 
 
 def _if_there(test: ast.expr) -> Iterator[ast.expr]:
-    """Yield the expressions that must not be empty if the test is to be true."""
+    """Yield the expressions that must all be non-empty for the condition to be true."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         for value in test.values:
             yield from _if_there(value)

@@ -1,7 +1,8 @@
-"""Finds each role's program: one program for all roles, `{job_name}.py`, or the role's own command.
+"""Finds the program of each role.
 
-A role's own command is `roles: {ps: {command: ...}}`. Each program gets only the flags that it
-defines, because a flag that only worker.py defines would end ps.py.
+All roles may share one program, the program's name may contain the role ({job_name}.py), or a role
+has a command of its own: `roles: {ps: {command: ...}}`. Each program gets only the flags that it
+defines itself, because ps.py would exit at a flag that only worker.py defines.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _ROLE = "{job_name}"
 
 @dataclass(frozen=True)
 class RoleProgram:
-    """The program that some roles share. `job`: the job with the command of these roles."""
+    """A program, and the roles that run it. `job`: the job, with the command of these roles."""
 
     roles: tuple[str, ...]
     job: Job
@@ -27,23 +28,23 @@ class RoleProgram:
 
 
 def commands(job: Job) -> tuple[tuple[str, ...], ...]:
-    """Return the job's command, then the own commands of roles; equal commands once."""
+    """Return the job's command and the commands of single roles, each different command once."""
     return tuple(
         dict.fromkeys((job.command, *(rule.command for rule in job.roles.values() if rule.command)))
     )
 
 
 def read(job: Job, sources: Mapping[str, str]) -> tuple[Program, ...]:
-    """Return the parsed programs of `commands`, in the same order."""
+    """Return the parsed program of each of the job's commands, in the order of `commands`."""
     return tuple(source.read(command, sources, job.cwd) for command in commands(job))
 
 
 def programs_of(
     job: Job, program: Program, roles: Iterable[str], sources: Mapping[str, str]
 ) -> tuple[RoleProgram, ...]:
-    """Return the programs of these roles; roles with the same command share one.
+    """Return the programs of these roles. Roles with the same command share one.
 
-    `program`: all programs of the job, merged.
+    `program`: all programs of the job, merged into one.
     """
     by_command: dict[tuple[str, ...], list[str]] = {}
     for role in roles:
@@ -59,8 +60,7 @@ def programs_of(
 
 
 def _command(job: Job, role: str) -> tuple[str, ...]:
-    """Return the role's command, with {job_name} filled in if it is part of the program's file
-    name."""
+    """Return the command of a role. A {job_name} in the program's file name is filled in."""
     rule = job.roles.get(role)
     command = (rule.command if rule else ()) or job.command
     at = program_index(command)

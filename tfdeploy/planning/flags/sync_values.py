@@ -1,6 +1,6 @@
-"""Finds the values that mean on and off for a flag of synchronous training.
+"""Finds which values of a program's flag switch synchronous training on and off.
 
-The decision depends on what the program does with the flag's text.
+They depend on what the program does with the flag's text.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from tfdeploy.planning.source.source import Program
 
 
 def with_sync_values(flag: Flag, program: Program) -> Flag:
-    """Return the flag with the values that its parser accepts (`type=str2bool`: True, False).
+    """Return the flag with the values that its conversion function accepts.
 
-    If a bare `if` tests a text flag, the form becomes "truthy": every text except "" is true.
+    For example, `type=str2bool` accepts True and False. If the program only tests the flag's text
+    as in `if flag:`, the form becomes "truthy", because every text except "" is true.
     """
     if flag.name != "issync" or flag.form != "value" or flag.sync_values != ("0", "1"):
         return flag
@@ -32,7 +33,7 @@ def with_sync_values(flag: Flag, program: Program) -> Flag:
 
 
 def _takes_true(parser: ast.expr, program: Program) -> bool:
-    """Return whether the parser function accepts "true" but not "1"."""
+    """Return whether the function that converts the flag's text accepts "true" but not "1"."""
     constants = {
         str(node.value).lower()
         for path, function in _functions(parser, program)
@@ -43,10 +44,10 @@ def _takes_true(parser: ast.expr, program: Program) -> bool:
 
 
 def _functions(parser: ast.expr, program: Program) -> Iterator[tuple[str, ast.AST]]:
-    """Yield the function itself, the function of that name, or the function registered for that
-    name.
+    """Yield (file, function) for each function that the argument `type` may stand for.
 
-    A registration is `p.register("type", "bool", f)`.
+    `type` is a lambda, the name of a function, or a text for which the program registers a
+    function: `p.register("type", "bool", f)`.
     """
     name = last_name(parser)
     yield from ((path, node) for path, node in program.find(ast.Lambda) if node is parser)

@@ -1,11 +1,10 @@
-"""Describes what PyTorch programs expect from their launcher, and finds launchers in commands.
-Pure.
+"""Knows what PyTorch programs expect from their launcher, and finds launchers in commands.
 
 torchrun, `torch.distributed.launch`, `accelerate launch`, deepspeed and mpirun start several
 processes on a host and number these processes themselves. tfdeploy starts one process for each
-rank, so each rank would start its own process group, and every group would number from 0. The older
-launchers pass `--local_rank` in addition to the variables, and a program that defines this flag may
-read nothing else.
+rank. With such a launcher in the command, each rank would start a group of processes, each group
+numbered from 0. Older launchers also pass the flag `--local_rank`, and a program that defines this
+flag may not read the environment variables at all.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ _MODULES = (
 )
 _SPAWNS = ("mp.spawn", "multiprocessing.spawn", "notebook_launcher")
 _ONE_EACH = "start it without that, or one rank on each host (`roles: {worker: {per_host: 1}}`)"
-# A command with one of these placeholders uses the launcher deliberately.
+# A command that contains one of these placeholders is taken to use its launcher on purpose.
 _RANK_PLACEHOLDERS = ("rank", "local_rank", "world_size", "chief_host", "task_index")
 
 
 def check(job: Job) -> None:
-    """Raise ConfigError for a command that starts the ranks itself.
+    """Raise ConfigError if the command contains a launcher such as torchrun.
 
-    The error suggests a command.
+    The error suggests a command without the launcher.
     """
     launcher = _launcher(job.command)
     used = {name for word in job.command for name in placeholders.names(word)}
@@ -57,8 +56,10 @@ def check(job: Job) -> None:
 
 
 def local_rank(program: Program, command: tuple[str, ...]) -> tuple[Flag, ...]:
-    """Return --local_rank or --local-rank if the program defines it and the command does not give
-    it."""
+    """Return the program's flag --local_rank or --local-rank, as a tuple of one flag.
+
+    () if the program defines neither, or the command already contains it.
+    """
     given = flag_definitions.given_in(command)
     for flag in flag_definitions.definitions(program):
         spelling = next((each for each in flag.spellings if plain(each) == "local_rank"), None)
@@ -77,8 +78,10 @@ def local_rank(program: Program, command: tuple[str, ...]) -> tuple[Flag, ...]:
 
 
 def spawning(program: Program) -> str | None:
-    """Return a note if the program starts further processes itself, because every rank would do
-    so."""
+    """Return a note if the program starts further processes itself; None otherwise.
+
+    Every rank would start such processes.
+    """
     calls = ((path, call, dotted_name(call.func)) for path, call in program.find(ast.Call))
     return next(
         (
@@ -109,6 +112,9 @@ def _launcher(command: Sequence[str]) -> str | None:
 
 
 def _without_launcher(command: Sequence[str]) -> list[str]:
-    """Return `python`, the program and its flags; [] if the command names no *.py file."""
+    """Return the command without its launcher: `python`, the program and its flags.
+
+    [] if the command names no *.py file.
+    """
     at = next((number for number, word in enumerate(command) if word.endswith(".py")), None)
     return [] if at is None else ["python", *command[at:]]
