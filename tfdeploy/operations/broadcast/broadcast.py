@@ -1,7 +1,7 @@
-"""Run one broadcast: hosts that lack the same files receive them, and feed each other meanwhile.
+"""Run one broadcast: hosts that lack the same files receive them and pass them on to each other.
 
-The planner chooses the parents of each member. It plans again if a member fails, is slow, or cannot
-be reached by another member. Pieces that have arrived are not sent again.
+The planner decides which members send to which (a member's parents send to it). It plans again if a
+member fails, is slow, or is not reached by another. Pieces that have arrived are not sent again.
 """
 
 from __future__ import annotations
@@ -31,15 +31,14 @@ from tfdeploy.planning.broadcast.first_plan import first_plan
 from tfdeploy.planning.broadcast.next_plan import next_plan
 from tfdeploy.transport.protocols import Session
 
-CALLS_AT_ONCE = 16  # members that are called at the same time
-PLAN_S = 0.5  # interval at which the feeds are planned again
-RETRY_S = 0.05  # interval at which a reconnect checks whether the member is still busy
+CALLS_AT_ONCE = 16  # members that are called at the same time, at most
+PLAN_S = 0.5  # seconds after which it is planned again who sends to whom
+RETRY_S = 0.05  # seconds between two checks whether a call over a lost connection has ended
 # The source is hashed at most this many segments ahead of the fastest member, so that the segments
 # are still in the page cache when they are sent.
 SEGMENTS_AHEAD = 4
 JOIN_TIMEOUT_S = 30.0  # a member that has not joined by then has failed
-# Time to join again for a member whose connection ended, if all other members are done.
-REJOIN_S = 5.0
+REJOIN_S = 5.0  # a member that lost its connection must rejoin by then, once all others are done
 START_WITHOUT_S = 2.0  # after this time, the broadcast starts without members that have not joined
 
 Progress = Callable[[str, int, int], None]
@@ -53,9 +52,9 @@ class Broadcast:
     progress: called with (host, arrived bytes, lacking bytes) for each report of a member.
     what: the name of the transfer in events; "" emits no events.
     check_source: raises SourceChanged if the source has changed.
-    put_in_place: puts a member's files in place. The member continues to feed others.
+    put_in_place: puts a member's files in place. The member continues to send to others.
     reconnect: returns a new session of a member whose connection ended, or raises TfdeployError.
-        None: the member fails.
+        None: a member whose connection ended has failed.
     """
 
     source: Source
@@ -67,20 +66,19 @@ class Broadcast:
     put_in_place: Callable[[MemberSession], None] = lambda member: None
     reconnect: Callable[[MemberSession], Session] | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(8))
-    own_sent_bytes: int = 0  # sent by this machine
+    own_sent_bytes: int = 0  # bytes that this machine itself has sent
     _reports: queue.SimpleQueue[tuple[MemberSession | None, int, MemberReport | Exception]] = field(
         default_factory=queue.SimpleQueue
     )
     _join_args: dict[str, Args] = field(default_factory=dict)
     _roots: list[bytes] = field(default_factory=list)
     _unreachable_pairs: set[tuple[str, str]] = field(default_factory=set)
-    _plan: FeedPlan | None = None  # immutable, because threads of the pool read it
+    _plan: FeedPlan | None = None  # never changed, only replaced, because other threads read it
     # {host that has not joined: since when it is expected to join, in monotonic seconds}
     _not_joined: dict[str, float] = field(default_factory=dict)
     # Hosts whose connection ended after their files were in place.
     _placed_and_lost: set[str] = field(default_factory=set)
-    # True once the whole source is hashed, and has not changed meanwhile.
-    _is_source_hashed: bool = False
+    _is_source_hashed: bool = False  # True once all is hashed, and the source has not changed
     _is_checking_source: bool = False
     _ended: bool = False
     _joined_at: float = 0.0
@@ -127,18 +125,21 @@ class Broadcast:
         }
 
     def fed_by(self, host: str) -> str | None:
-        """Return the parent from which `host` was fed last ("": this machine; None: no parent)."""
+        """Return the host that sent to `host` last ("": this machine; None: no host did)."""
         return next(iter(reversed(self.report.fed.get(host, {}).values())), None)
 
     def _members_planned_before_joining(self) -> set[str]:
-        """Return the members to plan as joined; none after START_WITHOUT_S once any has joined."""
+        """Return the members that are planned before they have joined.
+
+        After START_WITHOUT_S there are none, unless no member at all has joined.
+        """
         is_late = time.monotonic() > self._joined_at + START_WITHOUT_S
         if is_late and len(self._not_joined) < len(self.members):
             return set()
         return {name for name in self._not_joined if not self.members[name].reconnects}
 
     def _fail_not_joined(self) -> None:
-        """Fail late members. A reconnected member has only REJOIN_S if all others are done."""
+        """Fail members that join too late. Once all others are done, a rejoin has REJOIN_S."""
         others_done = all(
             member.placed for member in self._live_members() if member.name not in self._not_joined
         )
@@ -169,8 +170,8 @@ class Broadcast:
     def _process_reports(self, within_s: float) -> None:
         """Process reports for `within_s` seconds.
 
-        Returns early after any report except plain progress. Planning after each progress report
-        would need a sixth of a core with 32 hosts, and a whole core with 200 hosts.
+        Ends early after any report that is more than plain progress. Planning after each progress
+        report would need a sixth of a core with 32 hosts, and a whole core with 200 hosts.
         """
         deadline = time.monotonic() + within_s
         due = False
@@ -275,7 +276,7 @@ class Broadcast:
         report = self._report_callback(member)
         try:
             session = self.reconnect(member)
-            # A call over the old connection fails by itself.
+            # Wait until a call over the old connection, if there is one, has failed by itself.
             while member.busy:
                 time.sleep(RETRY_S)
             member.start_over(session)
@@ -288,12 +289,12 @@ class Broadcast:
             report(error)
 
     def _report_callback(self, member: MemberSession) -> Callable[[MemberReport | Exception], None]:
-        """Return a callback that queues reports. They are dropped once the member reconnects."""
+        """Return a callback that queues the member's reports until the member reconnects."""
         reconnects = member.reconnects
         return lambda message: self._reports.put((member, reconnects, message))
 
     def _source_callback(self, report: Callable[[Exception], None]) -> Callable[[Exception], None]:
-        """Return a feeder's error callback. Errors of the source's host are reported for it."""
+        """Return a feeder's error callback, which blames the source's host for its own errors."""
         held_by = self.members.get(self.source.held_by or "")
 
         def failed(error: Exception) -> None:
@@ -324,7 +325,7 @@ class Broadcast:
         """Return whether the other members no longer need the host that holds the source."""
         return self._is_source_hashed and any(member.complete for member in self._live_members())
 
-    # --- planning and placing
+    # --- planning, and putting files in place
 
     def _is_done(self) -> bool:
         self._fail_not_joined()
@@ -333,7 +334,7 @@ class Broadcast:
         if len(waited_for) < len(self.members):
             for member in waited_for:
                 member.hurry_if_silent()
-        # If no member receives anything, find out whether a lender is unreachable.
+        # If no member receives anything, find out whether a host that lends files is unreachable.
         if waited_for and all(member.is_stuck for member in waited_for):
             for member in self._live_members():
                 if member.lends:
@@ -344,7 +345,7 @@ class Broadcast:
         return [member for member in self.members.values() if member.error is None]
 
     def _plan_and_tell(self, pool: ThreadPoolExecutor) -> None:
-        """Plan the feeds, and send each member its changed feeds and new hashes."""
+        """Plan who sends to whom, and tell each member its new parents and the new hashes."""
         if self.source.error is not None:
             raise self.source.error
         expected = self._members_planned_before_joining()
@@ -387,10 +388,9 @@ class Broadcast:
                 pool.submit(self._try_to_send_changes, member, self._report_callback(member))
 
     def _put_in_place(self, pool: ThreadPoolExecutor) -> None:
-        """Put the files in place on each complete member. Members do not wait for each other.
+        """Put the files in place on each member as soon as the member has all of them.
 
-        But a member whose files were compared only by size and time waits until all members are
-        complete.
+        Only a member whose files were compared just by size and time waits for all other members.
         """
         if self.source.error is not None:
             raise self.source.error
@@ -435,7 +435,7 @@ class Broadcast:
             report(error)
 
     def _send_changes(self, member: MemberSession, report: Callable[[Exception], None]) -> None:
-        """Send the member its changed feeds and new hashes. Update its feeder on this machine."""
+        """Tell the member its new parents and hashes. Start or stop sending from here."""
         plan = self._plan
         assert plan is not None
         feeds = plan.by_child.get(member.name, ())
@@ -461,7 +461,7 @@ class Broadcast:
     def _feed_from_here(
         self, member: MemberSession, feeds: tuple[Feed, ...], report: Callable[[Exception], None]
     ) -> None:
-        """Replace the feeder if the stripes from here changed. It asks again what is missing."""
+        """If this machine has to send other stripes, start a new feeder for the member."""
         stripes = frozenset(feed.stripe for feed in feeds if not feed.parent)
         if stripes == member.stripes_from_here:
             return
