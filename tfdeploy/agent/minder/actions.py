@@ -141,7 +141,7 @@ class Phase(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Tell all hosts that the run is committed, which means that it has started on all hosts."""
+    """Tell all hosts that the run is committed, so that they continue without the launch."""
 
 
 class AbortRun(NamedTuple):

@@ -1,13 +1,13 @@
-"""Decide which tasks restart, and in which order a gang restarts: (part, shared state, own tasks,
-clock) -> actions. Pure.
+"""Decide which tasks restart, and in which order the tasks of a gang restart. The input is the plan
+for this host, the shared state, the tasks of this host and the clock; the output is actions. Pure.
 
 `after_attempt` alone decides whether and when a task restarts.
 
-A task that recovers alone restarts on its host after a pause. The tasks of a gang restart together:
-a minder announces a new round; every host ends its tasks of the old round and reports CLEARED. Once
-all hosts have, each fetches the chief's `keep` and reports SUPPLIED. Then the servers start, and
-after all servers are up (SERVED), the other tasks start. So no process of the new round meets one
-of the old round.
+A task that recovers alone restarts on its host after a pause. The tasks of a gang restart together.
+A minder announces a new round (start of the gang); then every host ends its tasks of the old round
+and reports CLEARED. After all hosts have reported this, each of them fetches the `keep` folders of
+the chief's host and reports SUPPLIED. Then the servers start. After all servers are up (SERVED),
+the other tasks start. So no process of the new round meets a process of the old round.
 """
 
 from __future__ import annotations
@@ -45,20 +45,24 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import FailedStarts, GangRound, RestartCount
 
 OVER = ("ended", "lost")
-QUICK_S = 10.0  # after an attempt shorter than this, in seconds, the next pause is twice as long
-REFILL_S = 600.0  # an attempt longer than this, in seconds, resets the count of failed starts
+# After an attempt that was shorter than this, in seconds, the next pause is twice as long.
+QUICK_S = 10.0
+# An attempt that was longer than this, in seconds, resets the count of failed starts.
+REFILL_S = 600.0
 CLEARED, SUPPLIED, SERVED = 1, 2, 3
-GANG_GRACE_S = 5.0  # limits the seconds between SIGTERM and SIGKILL for the rest of a broken gang
-# A task gives up after so many attempts in a row that end with one error before their first step,
-# because the next attempt would end in the same way.
+# Limits the seconds between SIGTERM and SIGKILL for the remaining tasks of a gang that restarts.
+GANG_GRACE_S = 5.0
+# A task does not restart after this many attempts in a row that ended with the same error before
+# their first step. One more attempt would end in the same way.
 SAME_ERRORS = 2
 
 
-# What may follow an attempt that has ended.
-LAST = "last"  # nothing: the task has finished, or has failed for good
-RUN_OVER = "run over"  # nothing: the task would restart if the run had not ended before
-GANG = "gang"  # the gang restarts, and the task with it
-GIVE_UP = "give up"  # nothing: the task has used up its restarts, or would fail again
+# What can follow an attempt that has ended:
+LAST = "last"  # nothing follows: the task has finished, or has failed for good
+RUN_OVER = "run over"  # nothing follows: the task would restart, but the run was over before
+GANG = "gang"  # the whole gang restarts, including this task
+# Nothing follows: the task has used up its restarts, or would fail in the same way.
+GIVE_UP = "give up"
 AT = "at"  # the task restarts later
 NOW = "now"  # the task restarts now
 
@@ -66,9 +70,9 @@ NOW = "now"  # the task restarts now
 class Following(NamedTuple):
     """What follows an attempt that has ended.
 
-    `reason`: how the attempt ended; under GIVE_UP, why the task does not restart. `at`: the
-    earliest restart (monotonic seconds), under AT. `round`: the number of the gang's restart, under
-    GANG; the current round if that restart has begun already.
+    `reason`: how the attempt ended; with GIVE_UP, why the task does not restart. `at`: with AT, the
+    earliest time of the restart (monotonic seconds). `round`: with GANG, the round to which the
+    gang restarts; this is the current round if the restart has begun already.
     """
 
     what: str
@@ -90,8 +94,8 @@ def after_attempt(
     now: float = 0.0,
     not_before: float = 0.0,
 ) -> Following:
-    """Return what follows the attempt. `count`: the failed starts including this death; None: this
-    death is not counted yet. `now`, `not_before`: monotonic seconds."""
+    """Return what follows the attempt. `count`: the failed starts of the task, including this one.
+    None: this one is not counted yet. `now`, `not_before`: monotonic seconds."""
     how, number = how_it_ended(status), known.round_number
     if not _recovers(part, peer, known, status):
         return Following(LAST, how)
@@ -116,7 +120,7 @@ def after_attempt(
 def _recovers(
     part: wire.HostPart, peer: wire.Peer, known: Knowledge, status: wire.TaskStatus
 ) -> bool:
-    """True if the task restarts after this attempt, unless the run ends first."""
+    """True if the task restarts after this attempt, unless the run ends before."""
     if not known.committed or not _may_recover(part, peer):
         return False
     if peer.gang and status.round < known.round_number:
@@ -131,8 +135,8 @@ def _may_recover(part: wire.HostPart, peer: wire.Peer) -> bool:
 
 
 def _is_left_alone(part: wire.HostPart, known: Knowledge, peer: wire.Peer) -> bool:
-    """True if another task of the gang has succeeded for good: a session that needs the whole gang
-    would wait for that task for ever."""
+    """True if another task of the gang has succeeded for good. A session that needs the whole gang
+    would wait for that task for ever, so this task cannot restart alone."""
     others = [
         each
         for each in part.peers
@@ -161,8 +165,8 @@ def count_death(
     status: wire.TaskStatus,
     chance: float = 0.0,
 ) -> RestartCount:
-    """Return the count of failed starts including this death. `before`: the task's previous count;
-    it is returned unchanged if it includes this death."""
+    """Return the count of failed starts that includes this death. `before`: the previous count of
+    the task. If it includes this death already, it is returned unchanged."""
     if before is not None and before["attempt"] == status.attempt:
         return before
     failures = failures_before(peer, known, before, status.attempt)
@@ -172,11 +176,11 @@ def count_death(
 def failures_before(
     peer: wire.Peer, known: Knowledge, own: Optional[RestartCount], attempt: int
 ) -> Optional[FailedStarts]:
-    """Return the failed starts to which the death of this attempt is added: the gang's, or the
-    task's own.
+    """Return the failed starts before this one: those of the gang, or those of the task if it
+    recovers alone.
 
-    If the task's last counted death is not of the previous attempt, its error is left out: the
-    attempt in between may have worked, and ended only because another task died.
+    If the last counted death is not that of the previous attempt, its error is left out. The
+    previous attempt may have worked, and ended only because another task died.
     """
     if peer.on_death == "gang":
         return known.round
@@ -188,10 +192,10 @@ def failures_before(
 def count_failure(
     before: Optional[FailedStarts], status: wire.TaskStatus, backoff_s: List[float], chance: float
 ) -> RestartCount:
-    """Return the count of failed starts after this one. `chance`: a random number from 0 to 1 that
-    spreads the pauses.
+    """Return the count of failed starts that includes this one. `chance`: a random number from 0 to
+    1, which makes the pauses of different tasks differ.
 
-    Equal errors of different tasks of a gang count together, because the tasks run the same
+    Equal errors in different tasks of a gang are counted together, because these tasks run the same
     program.
     """
     lived_s = status.lived_s or 0.0
@@ -219,7 +223,7 @@ def count_failure(
 
 
 def new_round(action: NewRound, status: wire.TaskStatus, count: RestartCount) -> GangRound:
-    """Return the gang's next round, which this attempt's death causes."""
+    """Return the next round of the gang. The death of this attempt is its cause."""
     death = death_of(ending_of(status), action.task, status.host)
     started: GangRound = {
         "n": action.n,
@@ -236,7 +240,8 @@ def new_round(action: NewRound, status: wire.TaskStatus, count: RestartCount) ->
 
 
 def recover(view: View) -> List[Action]:
-    """Return the starts, ends and reports of a committed run that is not decided."""
+    """Return the actions that restart and end tasks of this host and report stages, for a run that
+    is committed. Return none after all deciding tasks have succeeded."""
     if decided(view.part.peers, view.known) is not None:
         return []
     actions: List[Action] = []
@@ -253,7 +258,8 @@ def recover(view: View) -> List[Action]:
 
 
 def waits_for_gang(view: View) -> bool:
-    """True if a restart of the gang may need this host again, although all its tasks have ended."""
+    """True if a restart of the gang may need this host again, even if all of its tasks have
+    ended."""
     return any(peer.gang and _may_recover(view.part, peer) for _, peer in _own(view))
 
 
@@ -284,7 +290,7 @@ def _why_gang(view: View) -> str:
 
 
 def _advance_gang(view: View) -> List[Action]:
-    """Return this host's next actions in the gang's restart."""
+    """Return the next actions of this host in a restart of the gang."""
     number, members = (
         view.known.round_number,
         [(spec, peer) for spec, peer in _own(view) if peer.gang],
@@ -311,7 +317,7 @@ def _advance_gang(view: View) -> List[Action]:
     if view.now < view.marks.get("round %d" % number, 0.0):
         return []
     ready = [spec for spec, _ in members if serves(spec) or slowest >= SERVED]
-    # Servers start at once; the other tasks start once all hosts have reported SERVED.
+    # Servers start at once. The other tasks start after all hosts have reported SERVED.
     return [
         Start(spec.task, view.own[spec.task].status.attempt + 1, number)
         for spec in ready
@@ -335,7 +341,7 @@ def _is_up(own: OwnTask, number: int) -> bool:
 
 
 def reasons(view: View) -> Dict[str, str]:
-    """Return task -> why it is about to restart, for the tasks of this host."""
+    """Return task -> why it will restart soon, for tasks of this host."""
     reason_by_task: Dict[str, str] = {}
     if view.phase != "committed" or view.known.abort is not None:
         return reason_by_task
@@ -358,8 +364,8 @@ def reasons(view: View) -> Dict[str, str]:
 
 
 def _awaited(view: View) -> str:
-    """Return text that names the hosts for which the gang still waits; "": none, or this host
-    itself is not ready."""
+    """Return a text that names the hosts for which the restart of the gang still waits. Return ""
+    if it waits for no host, or if this host itself is not ready."""
     number = view.known.round_number
     if _stage(view, view.part.host, number) < CLEARED:
         return ""

@@ -1,5 +1,5 @@
-"""Run the sampler: start it when the run is committed, restart it when it dies, end it with the
-run. The run does not depend on it."""
+"""Start the sampler when the run is committed, restart it if it dies, and end it when the run ends.
+The run does not depend on the sampler."""
 
 from __future__ import annotations
 
@@ -11,32 +11,34 @@ from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Mapping, Optional
 from tfdeploy.agent.run.folder import RunPaths, start_agent
 
-AGAIN_S = 60.0  # the shortest pause between two starts, in seconds
-END_S = 2.0  # limits the time for the sampler's last sample
+AGAIN_S = 60.0  # the shortest pause between two starts of the sampler, in seconds
+END_S = 2.0  # limits the time that the sampler has for its last sample, in seconds
 
 
 class Sampling:
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._paths, self._wanted = paths, part.sample_every_s > 0
         self._child: Optional[subprocess.Popen[bytes]] = None
-        self._next = 0.0  # monotonic seconds
+        self._next = 0.0  # the earliest time of the next start, in monotonic seconds
         self._reads = True
 
     def keep(self, now: float, ended: Mapping[int, int]) -> None:
-        """Start the sampler if none is alive. `ended`: pid -> wait status of the children that the
-        minder has reaped."""
+        """Start the sampler if it is not alive. `ended`: pid -> wait status, for the children that
+        the minder has reaped."""
         child = self._child
         if child is not None and child.pid in ended:
-            child.returncode = ended[child.pid]  # so that Popen does not wait for this pid again
+            # Tells Popen that this process has been reaped already.
+            child.returncode = ended[child.pid]
             if os.WIFSIGNALED(ended[child.pid]) and os.WTERMSIG(ended[child.pid]) == signal.SIGPROF:
-                self._reads = False  # a regular expression took too long: read no output any more
+                # A regular expression took too long, so the next sampler reads no output of tasks.
+                self._reads = False
             self._close()
         if self._wanted and self._child is None and now >= self._next:
             self._next = now + AGAIN_S
             self._start()
 
     def end(self) -> None:
-        """End the sampler. It has END_S to take its last sample."""
+        """End the sampler. Before it ends, it has END_S seconds to take its last sample."""
         child = self._child
         self._close()
         if child is None:

@@ -1,8 +1,8 @@
-"""Store the state of a minder on disk before the minder acts on it, so that another minder can take
-over.
+"""Store the state of a minder on disk before the minder acts on it, so that another minder can
+continue from this state.
 
-The files are state.json, knowledge.json and the journal of a run on one host. A full disk does not
-stop the run: a failed write is retried.
+The files are state.json, knowledge.json and the journal of the run on this host. A full disk does
+not stop the run, because a failed write is tried again.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
 
 
 def tidy(paths: RunPaths) -> None:
-    """Remove temporary files of a minder that was killed while it wrote. Only the holder of the
-    minder's lock may call this."""
+    """Remove temporary files that a minder left when it was killed while it wrote. Only the process
+    that holds the minder's lock may call this."""
     for path in (paths.known_file, paths.state_file):
         remove_temporaries(path)
 
 
 class StateStore:
-    """The state of a minder. After changing `state`, call `note_change`. `known` is changed by
-    `learn` alone, and only grows. `save` writes both."""
+    """The state of a minder. Whoever changes `state` must then call `note_change`. `known` is
+    changed only by `learn`, and never loses information. `save` writes both to disk."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self.paths, self.part = paths, part
         self.state = paths.state()
         self.known = Knowledge()
-        self.saved = True  # True if the files on disk are up to date
+        self.saved = True  # True if the files on disk contain the current state
 
     def load(self) -> None:
-        """Load the state that an earlier minder has left. An invalid file is ignored, and the
-        journal says so."""
+        """Load the state that an earlier minder has left. An invalid file is ignored, and this is
+        recorded in the journal."""
         tidy(self.paths)
         wrong = check_files.mismatch(wire.HostRunState, wire.to_wire(self.state))
         if wrong is not None:
-            # The other hosts send their state again. Counts start from zero.
+            # The other hosts will send their state again. Counts start again from zero.
             self.state.health, self.state.restarts, self.state.ended_tasks = {}, {}, {}
             self.state.learned, self.state.admitted, self.state.not_admitted = [], {}, {}
             self.state.round = self.state.first_death = None
@@ -57,11 +57,12 @@ class StateStore:
             return
         try:
             self.known = shared_state.from_json(stored, self.part)
-        except ValueError as error:  # the other hosts send their state again
+        except ValueError as error:  # the other hosts will send their state again
             self.journal("forgot", why=str(error))
 
     def learn(self, known: Knowledge) -> None:
-        """Replace the shared state. `known` must include the current one."""
+        """Replace the shared state by `known`, which must contain everything in the current
+        state."""
         if known == self.known:
             return
         if known.round_number != self.known.round_number and known.round is not None:
@@ -84,7 +85,8 @@ class StateStore:
             self.journal("minded again", host=host)
 
     def count_death(self, peer: wire.Peer, status: wire.TaskStatus) -> None:
-        """Count the death of an attempt once, and set when the task may restart."""
+        """Count the death of an attempt, but only once, and set the earliest time at which the task
+        may restart."""
         before = self.state.restarts.get(peer.task)
         following = restart.after_attempt(self.part, peer, self.known, status)
         count = restart.count_death(self.part, peer, self.known, before, status, random.random())
@@ -97,8 +99,8 @@ class StateStore:
         self.note_change()
 
     def note_open_ports(self, open_ports: Dict[str, str]) -> None:
-        """Record why tasks' ports are open to everybody although the run is protected.
-        `open_ports`: task -> reason."""
+        """Record which task ports are open to everybody, although the run protects its ports.
+        `open_ports`: task -> why its port is open."""
         if open_ports != self.state.open_ports:
             for task in sorted(set(open_ports) - set(self.state.open_ports)):
                 self.journal("open", task=task, why=open_ports[task])
@@ -106,9 +108,9 @@ class StateStore:
             self.note_change()
 
     def note_callers(self, admitted: Mapping[str, str], not_admitted: Mapping[str, str]) -> None:
-        """Record the source addresses of other hosts. `admitted`: address that is not in the plan
-        -> the host that stated it. `not_admitted`: host -> the source address of its connection,
-        which it did not state as its own."""
+        """Record from which addresses other hosts have connected. `admitted`: address that is not
+        in the plan -> the host that stated it as its own. `not_admitted`: host -> the address from
+        which it connected without stating it as its own."""
         state = self.state
         for address in [each for each in admitted if each not in state.admitted]:
             self.journal("admitted", address=address, host=admitted[address])
@@ -133,18 +135,20 @@ class StateStore:
         self.note_change()
 
     def note_change(self) -> None:
-        """Mark the files on disk as out of date."""
+        """Note that the files on disk do not contain the current state."""
         self.saved = False
 
     def save(self) -> None:
-        """Write the state if it has changed. If the disk is full, it stays unsaved."""
+        """Write the state to disk if it has changed. If the disk is full, a later call tries
+        again."""
         if self.saved:
             return
         try:
             self._write()
             self.saved = True
         except OSError:
-            # On a full disk, retry later. If the run was purged, nothing is left to save.
+            # If the disk is full, try again later. If the run was purged (its folder removed),
+            # there is nothing to save.
             self.saved = not os.path.isdir(self.paths.host_dir)
 
     def journal(self, what: str, **fields: object) -> None:
@@ -154,8 +158,8 @@ class StateStore:
             pass
 
     def _write(self) -> None:
-        """Write the state. How the run ends is derived from `known` alone, so that all hosts report
-        the same. Raises OSError."""
+        """Write the state to disk. How the run ends is computed from `known` alone, so that all
+        hosts report the same. Raises OSError."""
         state, known = self.state, self.known
         abort, death = known.abort, shared_state.first_death(self.part.peers, known)
         state.first_death, state.ended_tasks, state.round = death, known.ended, known.round

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 
 class LastOutput(NamedTuple):
-    own: float  # when the task last logged a line of its own, in monotonic seconds
+    # When the task last logged a line of its own (not one of TensorFlow's waits), in monotonic
+    # seconds.
+    own: float
     waits: Tuple[str, ...] = ()
 
 
@@ -31,19 +33,22 @@ class Supervisors:
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._paths = paths
         self._part = part
-        # Each supervisor inherits these sockets: the port stays guarded while a process has them.
+        # Each supervisor inherits these sockets, so that a port stays guarded as long as any
+        # process has its socket.
         self.guarded: Optional[GuardedPorts] = None
         self._readers: Dict[str, MessageReader] = {}
         self._output: Dict[str, LastOutput] = {}
         self._children: Dict[str, subprocess.Popen[bytes]] = {}
-        self._begun: Dict[str, Tuple[int, int]] = {}  # task -> attempt and round of its child
+        # Task -> (attempt, round) for which its supervisor was last started.
+        self._begun: Dict[str, Tuple[int, int]] = {}
 
     def start(self, task: str, attempt: int, round_number: int) -> bool:
-        """Start a supervisor for the attempt. Return False if one was started already."""
+        """Start a supervisor for the attempt. Return False if one was started for this attempt
+        already."""
         if self._begun.get(task, (0, 0))[0] >= attempt:
             return False
         folder = self._paths.make_task_dir(task)
-        remove(self._paths.stop_file(task))  # left by the previous attempt
+        remove(self._paths.stop_file(task))  # the previous attempt may have left this file
         arguments = ("supervise", self._paths.host_dir, task, str(attempt), str(round_number))
         log = os.path.join(folder, layout.SUPERVISOR_LOG)
         self._children[task] = start_agent(log, *arguments, **self._left(task))
@@ -51,7 +56,8 @@ class Supervisors:
         return True
 
     def _left(self, task: str) -> Dict[str, Any]:
-        """Return arguments for Popen that pass the guarded sockets to the supervisor."""
+        """Return arguments for Popen, by which the supervisor inherits the sockets that guard the
+        ports."""
         if self.guarded is None:
             return {}
         self.guarded.before_start(next(spec.port for spec in self._part.tasks if spec.task == task))
@@ -60,8 +66,8 @@ class Supervisors:
         return descriptors.leave(self.guarded.descriptors())
 
     def reap(self) -> Dict[int, int]:
-        """Reap children that have ended: supervisors, processes of dead supervisors, the sampler.
-        Return pid -> wait status."""
+        """Reap the children that have ended: supervisors, orphans of dead supervisors, and the
+        sampler. Return pid -> wait status."""
         ended: Dict[int, int] = {}
         while True:
             try:
@@ -76,14 +82,15 @@ class Supervisors:
                     child.returncode = code
 
     def observe_tasks(self, decided: bool = False) -> Dict[str, OwnTask]:
-        """Return task -> current state of every task of this host. `decided`: also read the tasks'
-        new log lines, which extend their grace time."""
+        """Return task -> current state, for all tasks of this host. `decided`: True after all
+        deciding tasks have succeeded; then also read the new log lines of the tasks, which extend
+        their grace time."""
         now = time.monotonic()
         return {spec.task: self._own(spec.task, now, decided) for spec in self._part.tasks}
 
     def _own(self, task: str, now: float, decided: bool) -> OwnTask:
-        # Check the lock before the status: a supervisor writes its last status before it releases
-        # the lock.
+        # The lock must be checked before the status is read, because a supervisor writes its last
+        # status before it releases the lock.
         child = self._children.get(task)
         supervised = is_locked(self._paths.supervisor_lock(task)) or (
             child is not None and child.returncode is None
@@ -94,7 +101,7 @@ class Supervisors:
             supervised or attempt > 1 or status.state == "pending"
         )
         if unwritten:
-            # The supervisor has not written a status yet, or died before it could.
+            # The supervisor has not written a status yet. It may also have died before it could.
             state = "pending" if supervised and attempt == 1 else "starting"
             status = wire.TaskStatus(
                 self._paths.run, task, self._paths.host, attempt=attempt, state=state
@@ -104,8 +111,8 @@ class Supervisors:
         return OwnTask(status, supervised, now - output.own, not unwritten, output.waits)
 
     def _read_output(self, task: str, now: float) -> LastOutput:
-        """Return when the task last logged a line of its own, and which tasks it waits for, since
-        the first call. Times are monotonic."""
+        """Return when the task last logged a line of its own, and for which tasks it waits. Only
+        lines after the first call count. Times are in monotonic seconds."""
         if task not in self._readers:
             self._readers[task] = MessageReader(self._paths.task_dir(task))
             self._output[task] = LastOutput(now)
@@ -129,13 +136,13 @@ def tell_supervisor(
     paths: RunPaths, task: str, reason: str, grace_s: float, outcome: str = "stopped"
 ) -> None:
     """Write the reason and the grace time to stop.json, then send SIGTERM to the supervisor if it
-    is alive. Safe to repeat."""
+    is alive. This may be called repeatedly."""
     order = paths.stop_order(task)
     if order is None or order["grace_s"] != grace_s:
         try:
             paths.write_stop_order(task, {"reason": reason, "grace_s": grace_s, "outcome": outcome})
         except OSError:
-            pass  # the disk is full; SIGTERM alone also ends the task
+            pass  # the disk is full; SIGTERM without the file also ends the task
     who = task_processes.supervisor(paths, task)
     if who is not None:
         processes.send(who, signal.SIGTERM)

@@ -1,10 +1,10 @@
-"""Detect hosts without a minder of the run: minder and supervisors were killed together, or the
-host was rebooted. Pure.
+"""Detect hosts on which the run has no minder any more, because minder and supervisors were killed
+together or the host was rebooted. Pure.
 
 Such a host refuses connections to the mesh's port. A host that only stays silent is cut off, and
-its part of the run continues. The other hosts report a host that loses its minder, and report again
-when the host has one. After `restart.wait` without a minder, the host's tasks are lost, so that no
-gang waits for ever.
+its tasks continue. The other hosts report it when a host loses its minder, and again when the host
+has one. If a host has no minder for the time `restart.wait`, its tasks are lost, so that the gang
+does not wait for ever.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ NOBODY = "nobody minds it"
 
 
 def report(view: View) -> List[Action]:
-    """Return the reports about hosts that have lost or regained their minder, while the run is
-    neither aborted nor decided."""
+    """Return reports about hosts that have lost their minder or have one again. Return none if the
+    run is aborted or all deciding tasks have succeeded."""
     part, known = view.part, view.known
     if known.abort is not None or decided(part.peers, known) is not None:
         return []
@@ -47,27 +47,29 @@ def report(view: View) -> List[Action]:
 
 
 def mark(host: str) -> str:
-    """Return the key in View.marks of the time when this host learned that `host` has no minder."""
+    """Return the key in View.marks for the time at which this host learned that `host` has no
+    minder."""
     return "unminded " + host
 
 
 def hosts(known: Knowledge) -> Dict[str, float]:
-    """Return host without a minder -> since when (UTC seconds)."""
+    """Return host -> since when it has had no minder (UTC seconds). Hosts with a minder are
+    missing."""
     return {host: since for host, (number, since) in known.unminded.items() if number % 2}
 
 
 def learn(
     part: wire.HostPart, known: Knowledge, action: Union[ReportUnminded, ReportLost], now: float
 ) -> Knowledge:
-    """Return `known` joined with the content of the action. `now`: UTC seconds."""
+    """Return `known` joined with what the action reports. `now`: UTC seconds."""
     if isinstance(action, ReportLost):
         return known.join(Knowledge(ended=lost(part, known, action.host)))
     return known.join(Knowledge(unminded={action.host: (action.n, now - action.for_s)}))
 
 
 def lost(part: wire.HostPart, known: Knowledge, host: str) -> Dict[str, Ending]:
-    """Return the endings of the host's tasks. Each ending counts for the attempt after the latest
-    known one, because that attempt may have begun."""
+    """Return task -> ending "lost", for tasks of `host`. The ending belongs to the attempt after
+    the last one that is known to have ended, because that attempt may have begun."""
     since = known.unminded[host][1]
     reason = "%s, and its host has refused the run's port for %s (restart.wait)" % (
         NOBODY,

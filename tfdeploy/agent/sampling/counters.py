@@ -1,5 +1,5 @@
-"""Read the usage counters of this machine from /proc. The use in an interval is the difference of
-two readings."""
+"""Read the usage counters of this machine from /proc. How much was used in an interval is the
+difference between two readings."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ _SECTOR = 512
 
 
 class Machine(NamedTuple):
-    """The counters of the whole machine. None: the kernel does not report the value."""
+    """The counters of the whole machine. A value is None if the kernel does not report it."""
 
-    busy_s: Optional[float]  # CPU seconds of all cores together
-    memory: Optional[int]  # bytes that are not available to new processes
-    memory_total: Optional[int]  # bytes
-    received: Optional[int]  # bytes, over the network cards; without cards, all but loopback
-    sent: Optional[int]  # bytes, likewise
-    read: Optional[int]  # bytes, from all disks
-    written: Optional[int]  # bytes, to all disks
+    busy_s: Optional[float]  # CPU seconds of all cores together since the boot
+    memory: Optional[int]  # bytes of memory that new processes cannot use
+    memory_total: Optional[int]  # bytes of memory that the machine has
+    # Bytes received by the network cards; without cards, by all interfaces except loopback.
+    received: Optional[int]
+    sent: Optional[int]  # bytes sent, by the same interfaces
+    read: Optional[int]  # bytes read from all disks
+    written: Optional[int]  # bytes written to all disks
 
 
 def of_machine() -> Machine:
@@ -35,7 +36,8 @@ def _busy() -> Optional[float]:
     for columns in _split_lines("/proc/stat", 1):
         try:
             ticks = list(map(int, columns[1:9]))
-            # Columns 3 and 4 are the time idle and the time waiting for disks.
+            # Columns 3 and 4 are the time in which a core was idle, and the time in which it waited
+            # for disks.
             return (sum(ticks) - ticks[3] - ticks[4]) / _TICKS_S
         except (ValueError, IndexError):
             pass
@@ -54,8 +56,9 @@ def _memory() -> Tuple[Optional[int], Optional[int]]:
 
 
 def _network() -> Tuple[Optional[int], Optional[int]]:
-    """Return (received, sent) bytes of the network cards; of all interfaces but loopback if there
-    are no cards. Traffic over a bridge also passes a card, so it must not count twice."""
+    """Return (received, sent) bytes of the network cards. If there are no cards, return those of
+    all interfaces except loopback. Other interfaces are left out because traffic over a bridge also
+    passes a card, and must not be counted twice."""
     rows = {}
     for columns in _split_lines("/proc/net/dev"):
         name, _, first = columns[0].partition(b":")
@@ -87,8 +90,8 @@ def _disks() -> Tuple[Optional[int], Optional[int]]:
 
 
 def _split_lines(path: str, most_lines: int = 10_000) -> List[List[bytes]]:
-    """Return the columns of each non-empty line among the first `most_lines` lines of the file. []
-    if the file cannot be read."""
+    """Return the columns of each line among the first `most_lines` lines of the file. Empty lines
+    are left out. If the file cannot be read, return []."""
     try:
         with open(path, "rb") as file:
             return [

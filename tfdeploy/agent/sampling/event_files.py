@@ -1,9 +1,9 @@
-"""Read the metrics in the TensorBoard event files of a run on this host that were written since the
-last read.
+"""Read metrics from the TensorBoard event files of a run on this host. Each call reads what was
+written since the previous call.
 
-No part of a file is read twice. If more was written than the bounds below allow, short records are
-read first, since scalars are short, and the newest of them before older ones; the rest is skipped.
-Damaged records are skipped too, with one message per file.
+No part of a file is read twice. If more was written than one call may read, short records are read
+before long ones, because scalars are short; among these, newer records are read before older ones.
+All other records are skipped. Damaged records are skipped too, with one message per file.
 """
 
 from __future__ import annotations
@@ -33,38 +33,41 @@ if TYPE_CHECKING:
     from tfdeploy.agent.run.folder import RunPaths
     from tfdeploy.agent.sampling.event_folders import FoundEventFile
 
-    Record = Tuple[int, int]  # offset and size of its data in the file
+    Record = Tuple[int, int]  # (offset, size) of the record's data in the file
     Written = Tuple[float, int, float]  # (value, step, UTC seconds when it was written)
 
-# Once a read has used this many CPU seconds, it leaves the remaining files to the next read.
+# After this many CPU seconds, a call leaves the remaining files to the next call.
 LOOK_CPU_S = 0.01
-FILE_BYTES, FILE_RECORDS = 1 << 16, 256  # limits what one read decodes of a file
-RECORD_BYTES = 1 << 16  # a larger record (an image, a graph) is skipped
-SHORT_BYTES = 512  # a record of one scalar is shorter
-HOPS = 512  # limits the record heads that one read visits in a file
-WINDOW_BYTES = 1 << 14  # after HOPS heads, continue in the last WINDOW_BYTES of the file
-# Limits for one search for a record head: bytes before the file's end, bytes per block, and
-# candidates per block.
+# Limits the bytes and the records that one call decodes in a file.
+FILE_BYTES, FILE_RECORDS = 1 << 16, 256
+RECORD_BYTES = 1 << 16  # larger records (images, graphs) are skipped
+SHORT_BYTES = 512  # the record of one scalar is shorter than this
+HOPS = 512  # limits how many heads of records one call reads in a file
+# After HOPS heads, the search continues in the last WINDOW_BYTES of the file.
+WINDOW_BYTES = 1 << 14
+# Limits of one search for the head of a record: how far before the end of the file it starts, how
+# many bytes it reads at once, and how many candidates it examines in these.
 SEARCH_BYTES, PART_BYTES, TRIES = 1 << 22, 1 << 16, 16
-MOST_TOLD = 8  # limits the damaged files that are reported
-# The length of every record below 16 MiB ends with five zero bytes.
+MOST_TOLD = 8  # limits how many damaged files are reported
+# A record begins with its length. If this is below 16 MiB, it ends with five zero bytes.
 _ZEROS = re.compile(rb"\0\0\0\0\0+")
 
 
 class EventFile:
-    """The read position in one event file that grows."""
+    """The read position in one event file. Programs append to the file."""
 
     def __init__(self) -> None:
-        self.looked = 0  # number of the last read that included this file
+        self.looked = 0  # number of the last call that read this file
         self.damaged = False
         self._path, self._at, self._size = "", 0, 0
         self._inode = (0, 0)
-        # `_lost`: the offset is not at a record head. `_waits`: the next record is incomplete.
+        # `_lost`: True if the position is not at the head of a record. `_waits`: True if the next
+        # record is not complete yet.
         self._lost = self._waits = False
 
     def grown(self, path: str, inode: Tuple[int, int]) -> bool:
-        """Return True if the file has unread content. A file that has become smaller or was
-        replaced is read from its beginning."""
+        """Return True if the file has content that was not read yet. A file that was replaced or
+        became shorter is read from its beginning again."""
         try:
             size = os.lstat(path).st_size
         except OSError:
@@ -106,8 +109,8 @@ class EventFile:
         return scalars
 
     def _hop(self, file: int, end: int) -> List[Record]:
-        """Return up to HOPS complete records from the current position on. Reads only their
-        heads."""
+        """Return (offset, size) of up to HOPS complete records, beginning at the current position.
+        Only the heads of the records are read."""
         records: List[Record] = []
         while not self._lost and not self._waits and len(records) < HOPS:
             self._waits = end - self._at < HEAD_BYTES
@@ -132,12 +135,12 @@ class EventFile:
         try:
             step, when = moment(content[:size])
             return {tag: (value, step, when) for tag, value in scalars(content[:size]).items()}
-        except ValueError:  # the data are not an Event
+        except ValueError:  # the data of the record are not an Event
             self.damaged = True
             return {}
 
     def _search(self, file: int, end: int) -> None:
-        """If the position is lost, move it to the next record head."""
+        """If the position is not at the head of a record, move it to the next one."""
         if not self._lost:
             return
         self._at = max(self._at, end - SEARCH_BYTES)
@@ -156,15 +159,15 @@ class EventFile:
 
 
 def _possible(part: bytes) -> Iterator[int]:
-    """Yield offsets in `part` at which a record head may begin: its length has at most three bytes
-    before five zeros. Examines the first TRIES runs of zeros."""
+    """Yield offsets in `part` at which the head of a record may begin: its length has at most three
+    bytes that are not zero, then five zeros. Only the first TRIES runs of zeros are examined."""
     for zeros in islice(_ZEROS.finditer(part), TRIES):
         yield from range(max(0, zeros.start() - 3), zeros.start())
 
 
 def _chosen(records: List[Record]) -> List[Record]:
-    """Return the records to read: short ones first, then the newest, within FILE_BYTES and
-    FILE_RECORDS."""
+    """Choose the records to read: short ones before long ones, and newer ones before older ones.
+    Stop at FILE_BYTES and FILE_RECORDS."""
     left = FILE_BYTES
     chosen_records: List[Record] = []
     for at, size in sorted(records, key=lambda record: (record[1] > SHORT_BYTES, -record[0])):
@@ -175,15 +178,15 @@ def _chosen(records: List[Record]) -> List[Record]:
 
 
 class EventMetrics:
-    """The metrics in the event files of one host. A metric is named `FOLDER/TAG`: see
-    event_folders.py."""
+    """The metrics in the event files of one host. The name of a metric is `FOLDER/TAG`, as
+    described in event_folders.py."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._folders = EventFolders(paths, part)
         self._files: Dict[str, EventFile] = {}
         self._looks = 0
         self._told = 0
-        self.scalars: Dict[str, Scalar] = {}  # name -> newest value
+        self.scalars: Dict[str, Scalar] = {}  # name of the metric -> its newest value
         self._priorities: Dict[str, int] = {}
 
     @property
@@ -191,7 +194,7 @@ class EventMetrics:
         return {name: each.value for name, each in self.scalars.items()}
 
     def read_new_values(self) -> Dict[str, float]:
-        """Return name -> newest value of each metric that was written since the last call."""
+        """Return name -> newest value, for metrics that were written since the last call."""
         began = time.process_time()
         self._looks += 1
         at = self._folders.find_files()
@@ -203,7 +206,7 @@ class EventMetrics:
             self._files[path].looked = self._looks
             read.append((at[path].born, path, self._read(path)))
         figures: Dict[str, float] = {}
-        # Files of later attempts come last, so their values replace earlier ones.
+        # Files of later attempts are merged last, so that their values replace earlier ones.
         for _, path, values in sorted(read, key=lambda each: each[:2]):
             for tag, written in values.items():
                 name = "%s/%s" % (at[path].name, tag)
@@ -213,8 +216,8 @@ class EventMetrics:
         return {name: value for name, value in figures.items() if name in self.scalars}
 
     def _make_room(self, name: str) -> bool:
-        """Return True if the metric is kept. If there are MOST_METRICS already, it replaces one of
-        lower priority."""
+        """Return True if values of this metric are kept. If there are MOST_METRICS metrics already,
+        the new one replaces a metric of lower priority, or is not kept."""
         if name in self._priorities:
             return True
         own = priority(name)
@@ -227,7 +230,8 @@ class EventMetrics:
         return True
 
     def _grown(self, files: Dict[str, FoundEventFile]) -> List[str]:
-        """Return the files with unread content, those that were read longest ago first."""
+        """Return the files with content that was not read yet. Files that have waited longest come
+        first."""
         grown = [path for path in files if self._files[path].grown(path, files[path].inode)]
         return sorted(grown, key=lambda path: (self._files[path].looked, files[path].born, path))
 
@@ -237,7 +241,7 @@ class EventMetrics:
         scalars = file.read()
         if file.damaged and not before and self._told < MOST_TOLD:
             self._told += 1
-            # Standard error goes to the minder's log.
+            # Standard error is the minder's log.
             sys.stderr.write("event file %r: damaged records are left out\n" % path)
             sys.stderr.flush()
         return scalars

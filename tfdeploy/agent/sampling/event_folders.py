@@ -1,11 +1,12 @@
 """Find the TensorBoard event files of a run on this host: below its working directory and its
 `keep` folders, which `tfdeploy tensorboard` shows too.
 
-A metric is named `FOLDER/TAG`, which is never the name of a printed metric: `train/epoch_loss` of
-Keras, `eval/loss` of `ckpt/eval`. FOLDER is the last folder of the path, or the last two or more if
-another path ends in the same way. Folders named by a time alone, such as `logs/20261121-101500`,
-are left out of FOLDER, so that the next run's metrics have the same names. Files in the working
-directory itself are named `events/TAG`.
+A metric is named `FOLDER/TAG`, which is never the name of a printed metric: for example
+`train/epoch_loss`, which Keras writes, or `eval/loss` from the folder `ckpt/eval`. FOLDER is the
+last folder of the path. If another path ends with the same folder, it is the last two folders or
+more. Folders whose name is only a time, such as `logs/20261121-101500`, are left out of FOLDER, so
+that the metrics of the next run have the same names. Files in the working directory itself are
+named `events/TAG`.
 """
 
 from __future__ import annotations
@@ -23,21 +24,25 @@ if TYPE_CHECKING:
     from tfdeploy.agent import wire
     from tfdeploy.agent.run.folder import RunPaths
 
-LOOK_ENTRIES = 1000  # limits the folder entries of one call; the next call continues the walk
-# Limits the event files, the folders of a walk, the folders with a name, and the depth of a folder.
+# Limits how many folder entries one call examines. The next call continues from there.
+LOOK_ENTRIES = 1000
+# Limits of the event files, of the folders in one walk, of the folders that give names to metrics,
+# and of the depth of folders.
 MOST_FILES, MOST_FOLDERS, MOST_NAMES, MOST_DEPTH = 64, 4096, 256, 12
 TOP = "events"
-# The name of an event file: its time, the machine that wrote it, and more.
+# The name of an event file contains a time, the name of the machine that wrote it, and more.
 _FILE = re.compile(r"events\.out\.tfevents\.(\d{1,20})\.(.*)\Z", re.DOTALL)
 _TIME = re.compile(r"[\d\-_:.TZ]+\Z")
 
 if TYPE_CHECKING:
-    PathParts = Tuple[str, ...]  # the folders of a path, from the working directory on
+    # The names of the folders in a path, starting from the working directory.
+    PathParts = Tuple[str, ...]
 
 
 class FoundEventFile(NamedTuple):
-    """An event file. `inode`: (device, inode). `changed`: UTC seconds. `born`: the time in its
-    name, UTC seconds. `own`: a process of this machine wrote it."""
+    """One event file. `inode`: (device, inode). `changed`: its modification time in UTC seconds.
+    `born`: the time in its name, in UTC seconds. `own`: True if a process of this machine wrote
+    it."""
 
     folder: PathParts
     name: str
@@ -51,21 +56,23 @@ class EventFolders:
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._paths, self._part = paths, part
         first = next((peer.host for peer in part.peers if peer.deciding), part.host)
-        # Hosts may share a disk. Only the deciding task's host reads files of other machines.
+        # Hosts may share a disk, so a host may see event files of other machines. Only the host of
+        # the deciding task reads these.
         self._own_only = first != part.host
         self._machine = os.uname().nodename
-        # Other users' files do not count: a program may let everybody write to its folders.
+        # Files of other users do not count, because a program may have let everybody write to its
+        # folders.
         self._owners = (0, os.geteuid())
-        # Files written before this time (UTC seconds) belong to an earlier run, which had the same
-        # `keep` folders.
+        # Files that were last written before this time (UTC seconds) belong to an earlier run with
+        # the same `keep` folders.
         self._since = 0.0
         self._files: Dict[str, FoundEventFile] = {}
         self._names: Dict[PathParts, str] = {}
         self._walk = self._walked()
 
     def find_files(self) -> Dict[str, FoundEventFile]:
-        """Return path -> event file. Walks at most LOOK_ENTRIES entries per call, so files in large
-        folders are found over several calls."""
+        """Return path -> event file. One call examines at most LOOK_ENTRIES folder entries, so it
+        may take several calls to find the files in large folders."""
         for _ in range(LOOK_ENTRIES):
             if next(self._walk, self) is self:
                 self._walk = self._walked()
@@ -78,7 +85,8 @@ class EventFolders:
         }
 
     def _walked(self) -> Iterator[None]:
-        """Walk the folders and record their event files, one entry per step. Follows no link."""
+        """Walk through the folders and record their event files, one folder entry per step. Links
+        are not followed."""
         if not self._since:
             self._since = self._prepared()
         seen: Set[str] = set()
@@ -96,7 +104,7 @@ class EventFolders:
                 continue
             try:
                 if os.readlink("/proc/self/fd/%d" % descriptor) != folder:
-                    continue  # a parent folder became a link
+                    continue  # a parent folder was replaced by a link
                 with os.scandir(descriptor) as entries:
                     for entry in entries:
                         yield
@@ -133,8 +141,8 @@ class EventFolders:
         ]
 
     def _add_if_event_file(self, path: str, folder: PathParts, entry: os.DirEntry[str]) -> bool:
-        """Record the file if it is an event file of this run that this host reads. Return True if
-        it is."""
+        """Record the file if it is an event file of this run and this host must read it. Return
+        True if it was recorded."""
         match = _FILE.match(entry.name)
         if match is None:
             return False
@@ -163,8 +171,8 @@ class EventFolders:
         return True
 
     def _name(self, folder: PathParts) -> str:
-        """Return the FOLDER part of metric names for this folder; "": there are too many names
-        already."""
+        """Return the FOLDER part of the names of metrics from this folder. Return "" if there are
+        too many names already."""
         if folder in self._names or len(self._names) >= MOST_NAMES:
             return self._names.get(folder, "")
         parts = _named(folder)
@@ -177,8 +185,8 @@ class EventFolders:
 
 
 def _real(folder: str) -> str:
-    """Return the path with links in its parent folders resolved: the working directory may be
-    reached through one."""
+    """Return the path with the links in its parent folders resolved, because the path of the
+    working directory may contain links."""
     return os.path.join(os.path.realpath(os.path.dirname(folder)), os.path.basename(folder))
 
 

@@ -1,7 +1,7 @@
 """Decode a record of a TensorBoard event file: its frame, and the scalars of its Event. Pure.
 
-The frame (TFRecord) is the length, its masked CRC32C, the data, their masked CRC32C. The data are
-protocol buffers:
+The frame (TFRecord) consists of the length of the data, its masked CRC32C, the data, and the masked
+CRC32C of the data. The data are protocol buffers:
 https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/util/event.proto and
 framework/{summary,tensor}.proto
 """
@@ -13,17 +13,17 @@ import struct
 from tfdeploy.agent.annotations import Dict, Iterator, List, Optional, Tuple, Union
 from tfdeploy.agent.metric_lines import LARGEST
 
-HEAD_BYTES, TAIL_BYTES = 12, 4  # before and after the data
-MOST_BYTES = 1 << 31  # limits the data of a record, as protocol buffers do
-MOST_FIELDS = 4096  # limits the fields of one message
-# A larger step or time (UTC seconds) of an Event is invalid.
+HEAD_BYTES, TAIL_BYTES = 12, 4  # the size of a frame before the data, and after the data
+MOST_BYTES = 1 << 31  # limits the data of a record, with the limit of protocol buffers
+MOST_FIELDS = 4096  # limits how many fields one message has
+# If the step or the time (UTC seconds) of an Event is larger, it is invalid.
 MOST_STEPS, MOST_TIME = 10**13, 1e11
 _HEAD, _TAIL = struct.Struct("<QI"), struct.Struct("<I")
 _POLYNOMIAL, _MASK = 0x82F63B78, 0xA282EAD8
-# The name of TensorBoard's plugin for scalars. Writers of TensorFlow 1 name no plugin.
+# The name of TensorBoard's plugin for scalars. Programs that use TensorFlow 1 write no plugin name.
 _SCALARS = b"scalars"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-# type of a tensor -> struct format of an element in its tensor_content
+# number of a tensor's type -> struct format of one element in the field tensor_content
 _CONTENT = {
     **{
         1: "<f",
@@ -41,8 +41,8 @@ _CONTENT = {
     },
 }
 _BFLOAT16, _HALF = 14, 19
-# The fields of a tensor that list its elements: with their struct format, as varints (_WHOLE), and
-# as the bits of 16-bit floats (_HALVES).
+# Numbers of the fields that can contain a tensor's elements: floats (with their struct format),
+# integers as varints (_WHOLE), and the bits of 16-bit floats (_HALVES).
 _LISTS = {5: "<f", 6: "<d"}
 _WHOLE, _HALVES = (7, 10, 11, 16, 17), 13
 _Field = Tuple[int, Union[int, bytes]]
@@ -69,8 +69,8 @@ def masked_crc(data: bytes) -> int:
 
 
 def data_length(head: bytes) -> Optional[int]:
-    """Return the length of the data, from the head of a record (HEAD_BYTES); None: this is not a
-    head."""
+    """Return the length of a record's data. `head`: the first HEAD_BYTES of the record. Return None
+    if this is not the head of a record."""
     if len(head) != HEAD_BYTES:
         return None
     length, crc = _HEAD.unpack(head)
@@ -82,23 +82,23 @@ def is_whole(data: bytes, tail: bytes) -> bool:
 
 
 def scalars(data: bytes) -> Dict[str, float]:
-    """Return tag -> value of the scalars in one Event, without NaN and infinity. Raises ValueError
-    if the data are not an Event."""
+    """Return tag -> value, for the scalars in one Event. NaN and infinity are left out. Raises
+    ValueError if the data are not an Event."""
     scalars_by_tag: Dict[str, float] = {}
     for number, summary in _fields(data):
         if number == 5 and isinstance(summary, bytes):
             for inner, value in _fields(summary):
                 if inner == 1 and isinstance(value, bytes):
                     tag, scalar = _value(value)
-                    # The comparison is false for NaN.
+                    # This comparison is false for NaN.
                     if tag and scalar is not None and abs(scalar) <= LARGEST:
                         scalars_by_tag[tag] = scalar
     return scalars_by_tag
 
 
 def moment(data: bytes) -> Tuple[int, float]:
-    """Return (step, UTC seconds) of one Event; 0 for a value that is missing or invalid. Raises
-    ValueError."""
+    """Return (step, UTC seconds) of one Event. A value that is missing or invalid is 0. Raises
+    ValueError if the data are not an Event."""
     step, time = 0, 0.0
     for number, value in _fields(data):
         if number == 1 and isinstance(value, bytes):
@@ -132,7 +132,8 @@ def _plugin(metadata: bytes) -> bytes:
 
 
 def _scalar_of_tensor(data: bytes) -> Optional[float]:
-    """Return the scalar; None: the tensor is not a scalar, or its element is not a number."""
+    """Return the value of a tensor that is a scalar. Return None if it is not a scalar, or if its
+    element is not a number."""
     kind, content, elements = 0, b"", []  # type: int, bytes, List[float]
     for number, value in _fields(data):
         if number == 1 and isinstance(value, int):
@@ -142,7 +143,7 @@ def _scalar_of_tensor(data: bytes) -> Optional[float]:
             and isinstance(value, bytes)
             and any(inner == 2 for inner, _ in _fields(value))
         ):
-            return None  # the tensor has dimensions
+            return None  # a tensor with dimensions is not a scalar
         elif number == 4 and isinstance(value, bytes):
             content = value
         elif number in _LISTS or number in _WHOLE or number == _HALVES:
@@ -153,13 +154,13 @@ def _scalar_of_tensor(data: bytes) -> Optional[float]:
         return _unpack(_CONTENT.get(kind, ""), content)
     if len(elements) == 1:
         return elements[0]
-    # TensorFlow leaves out a list that contains only zeros.
+    # TensorFlow does not write a list of elements that contains only zeros.
     return 0.0 if not elements and kind in (*_CONTENT, _BFLOAT16) else None
 
 
 def _elements(number: int, value: Union[int, bytes], kind: int) -> List[float]:
-    """Return the elements of one list, packed or not. At most two: with two elements, the tensor is
-    not a scalar."""
+    """Return the elements in one field, which is packed or not. At most two elements are needed,
+    because a tensor with two elements is not a scalar."""
     if number in _LISTS:
         form = _LISTS[number]
         size = struct.calcsize(form)
@@ -193,7 +194,8 @@ def _float_of(kind: int, bits: int) -> Optional[float]:
 
 
 def _unpack(form: str, content: bytes) -> Optional[float]:
-    """Return the element; None: the content is not one element of that form."""
+    """Return the element in `content`. Return None if the content is not exactly one element in the
+    format `form`."""
     return (
         float(struct.unpack(form, content)[0])
         if form and struct.calcsize(form) == len(content)
@@ -202,8 +204,8 @@ def _unpack(form: str, content: bytes) -> Optional[float]:
 
 
 def _fields(data: bytes) -> Iterator[_Field]:
-    """Yield (field number, value) of a message. A varint is a number, any other value its bytes.
-    Raises ValueError."""
+    """Yield (field number, value) for each field of a message. The value of a varint is a number,
+    any other value is bytes. Raises ValueError."""
     at = 0
     for _ in range(MOST_FIELDS):
         if at >= len(data):
@@ -229,7 +231,7 @@ def _fields(data: bytes) -> Iterator[_Field]:
 
 
 def _varint(data: bytes, at: int) -> Tuple[int, int]:
-    """Return (value, offset after it). Raises ValueError."""
+    """Return (value, offset after the varint). Raises ValueError if the varint has no end."""
     value = shift = 0
     while shift < 70 and at < len(data):
         byte = data[at]

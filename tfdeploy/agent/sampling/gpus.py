@@ -1,8 +1,8 @@
-"""Measure how busy the GPUs of this host are, with NVIDIA's library (NVML) if it is installed, else
-with one nvidia-smi that keeps running.
+"""Measure how busy the GPUs of this host are. NVIDIA's library (NVML) is used if it is installed,
+otherwise one nvidia-smi process that keeps running.
 
-The library is called through ctypes: https://docs.nvidia.com/deploy/nvml-api/. Both sources number
-GPUs as with CUDA_DEVICE_ORDER=PCI_BUS_ID.
+The library is called through ctypes: https://docs.nvidia.com/deploy/nvml-api/. Library and program
+number the GPUs in the order of CUDA_DEVICE_ORDER=PCI_BUS_ID.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from tfdeploy.agent.host.installed import find_program
 from tfdeploy.agent.record import NamedTuple
 
 MOST_GPUS = 64
-_MOST_BYTES = 1 << 16  # limits what one call reads of nvidia-smi's output
+_MOST_BYTES = 1 << 16  # limits how many bytes of nvidia-smi's output one call reads
 _SUCCESS = 0
 _QUERY = "--query-gpu=index,utilization.gpu,memory.used,memory.total"
 
 
 class Gpu(NamedTuple):
-    """One GPU. None: it does not report the value."""
+    """One GPU. A value is None if the GPU does not report it."""
 
-    number: int  # as in CUDA_VISIBLE_DEVICES
-    busy: Optional[float]  # percent of the time
-    memory: Optional[int]  # bytes in use
+    number: int  # number of the GPU, as in CUDA_VISIBLE_DEVICES
+    busy: Optional[float]  # percent of the time in which the GPU was busy
+    memory: Optional[int]  # bytes of GPU memory in use
     memory_total: Optional[int]
 
 
@@ -44,8 +44,8 @@ class _Memory(ctypes.Structure):
 
 
 class Nvml:
-    """Samples GPUs with the library. The constructor raises OSError if the library or a driver is
-    missing."""
+    """Reads samples of GPUs from the library NVML. The constructor raises OSError if the library or
+    a driver is missing."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libnvidia-ml.so.1")
@@ -79,8 +79,8 @@ class Nvml:
 
 
 class NvidiaSmi:
-    """Samples GPUs with the program. The constructor raises OSError if the program does not
-    start."""
+    """Reads samples of GPUs from the program nvidia-smi. The constructor raises OSError if the
+    program cannot be started."""
 
     def __init__(self, program: str, every_s: float) -> None:
         parent = os.getpid()
@@ -97,8 +97,8 @@ class NvidiaSmi:
         self._held = b""
 
     def sample(self) -> List[Gpu]:
-        """Return each GPU as in its newest line since the last call; [] once nvidia-smi has
-        ended."""
+        """Return each GPU with the newest values that nvidia-smi has printed since the last call.
+        After nvidia-smi has ended, return []."""
         try:
             new = os.read(self._output, _MOST_BYTES)
         except BlockingIOError:
@@ -114,8 +114,8 @@ class NvidiaSmi:
 
 
 def parse(line: bytes) -> Optional[Gpu]:
-    """Return the GPU in a line such as `0, 87, 10240, 81559` (percent, MiB), in which `[N/A]`
-    stands for a value that the GPU does not report. None: the line has another form."""
+    """Parse a line such as `0, 87, 10240, 81559` (number, percent, MiB used, MiB in total). `[N/A]`
+    stands for a value that the GPU does not report. Return None if the line has another form."""
     columns = [word.strip() for word in line.split(b",")]
     if len(columns) != 4 or not columns[0].isdigit():
         return None
@@ -128,7 +128,8 @@ def _bytes(mebibytes: Optional[float]) -> Optional[int]:
 
 
 def start(every_s: float) -> Optional[Union[Nvml, NvidiaSmi]]:
-    """Return the source of GPU samples; None: neither source works on this host."""
+    """Return an object that reads samples of GPUs. Return None if neither NVML nor nvidia-smi works
+    on this host."""
     try:
         return Nvml()
     except OSError:

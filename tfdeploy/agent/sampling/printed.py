@@ -1,4 +1,5 @@
-"""Read the metrics that one task has printed since the last call, from the end of its log."""
+"""Read the metrics that one task has printed since the last call. They are read from the end of the
+task's log."""
 
 from __future__ import annotations
 
@@ -15,12 +16,13 @@ from tfdeploy.agent.metric_reader import MetricPatterns, MetricReader, compile_p
 
 # Limits the bytes that one call reads from the end of the log.
 READ_BYTES = 1 << 16
-# The same limit at the end of an attempt, when a long traceback may follow the last step.
+# The same limit after an attempt has ended, because a long traceback may follow the last step.
 ENDED_BYTES = 4 * READ_BYTES
-# Limits the lines that are searched together. Usually only the newest MOST_LINES are searched; at
-# the end of an attempt, older lines too, until a step is found.
+# Limits how many lines are searched together. Usually only the newest MOST_LINES lines are
+# searched. After an attempt has ended, older lines are searched too, until a step is found.
 MOST_LINES = 256
-MOST_METRICS, MOST_NAME_CHARS = 32, 64  # limits the metrics of a task, and their names
+# Limits the number of a task's metrics, and the length of their names.
+MOST_METRICS, MOST_NAME_CHARS = 32, 64
 _ENDS = re.compile(rb"[\n\r\b]")
 
 
@@ -33,26 +35,28 @@ def compile_all(metrics: Mapping[str, str]) -> MetricPatterns:
 
 
 class PrintedMetrics:
-    """The metrics of one task. `known`: name -> newest value of all that the task has printed.
-    `step_times`: step counter -> when it was last printed, in UTC seconds of this host."""
+    """The metrics of one task. `known`: name -> newest value, for all metrics that the task has
+    ever printed. `step_times`: name of a step counter -> when it was last printed, in UTC seconds
+    by this host's clock."""
 
     def __init__(self, task_dir: str, patterns: Mapping[str, re.Pattern[str]]) -> None:
         self._path, self._reader = os.path.join(task_dir, LOG), MetricReader(patterns)
-        self._inode = self._size = 0  # the log's inode, and the offset up to which it has been read
-        # The last read should have begun at offset `_last`. It began at `_began`, because its size
-        # is limited.
+        # Inode of the log, and the offset up to which the log has been read.
+        self._inode = self._size = 0
+        # The last read should have begun at the offset `_last`, but it began at `_began`, because
+        # the size of a read is limited.
         self._last = self._began = 0
-        self._seen: Optional[os.stat_result] = None  # the log's state at the last read
-        # From this offset on, no step was found and some lines were not searched.
+        self._seen: Optional[os.stat_result] = None  # the status of the log file at the last read
+        # From this offset on, some lines were not searched, and no step was found in the others.
         self._unsearched: Optional[int] = None
         self._new: Dict[str, float] = {}
         self.known: Dict[str, float] = {}
         self.step_times: Dict[str, float] = {}
 
     def read_new(self, ended: bool = False) -> bool:
-        """Read what was printed since the last call. Return True if it contains a metric.
+        """Read what the task has printed since the last call. Return True if it contains a metric.
 
-        `ended`: an attempt has ended since the last call.
+        `ended`: True if an attempt has ended since the last call.
         """
         lines = self._new_lines(ended)
         metrics: Dict[str, float] = {}
@@ -70,8 +74,8 @@ class PrintedMetrics:
         return bool(metrics)
 
     def take_new(self) -> Dict[str, float]:
-        """Return name -> newest value of the metrics found since the last `take_new`, without NaN
-        and infinity."""
+        """Return name -> newest value, for metrics that were found since the last call of
+        `take_new`. NaN and infinity are left out."""
         new, self._new = self._new, {}
         return {name: value for name, value in new.items() if isfinite(value)}
 
@@ -85,29 +89,31 @@ class PrintedMetrics:
             step = keras_step(self.known)
             if step is not None:
                 metrics["step"] = self.known["step"] = self._new["step"] = step
-        # The log's modification time is close to the time at which these lines were written.
+        # These lines were written at about the time when the log was last modified.
         if self._seen is not None:
             counted = [name for name in STEP_COUNTERS if name in metrics]
             self.step_times.update(dict.fromkeys(counted, self._seen.st_mtime))
 
     @property
     def finite(self) -> Dict[str, float]:
-        """Return all known values except NaN and infinity, which JSON cannot represent."""
+        """Return all known values that are not NaN or infinity, because JSON cannot represent those
+        two."""
         return {name: value for name, value in self.known.items() if isfinite(value)}
 
     @property
     def not_finite(self) -> Dict[str, str]:
-        """Return the known values that are NaN or infinity, as text, so that they can be shown."""
+        """Return the known values that are NaN or infinity. They are returned as text, so that they
+        can be shown."""
         return {name: str(value) for name, value in self.known.items() if not isfinite(value)}
 
     @property
     def stopped(self) -> List[str]:
-        """Return the metrics that are no longer read, because matching their patterns took too
-        long."""
+        """Return the metrics that are no longer read, because their patterns took too long to
+        match."""
         return self._reader.stopped[:MOST_METRICS]
 
     def _new_lines(self, ended: bool) -> List[str]:
-        """Return the new complete lines, the newest first."""
+        """Return the new complete lines. The newest line comes first."""
         try:
             about = os.stat(self._path)
             if not ended and self._is_seen(about):
@@ -128,7 +134,7 @@ class PrintedMetrics:
         ends = [match.end() for match in _ENDS.finditer(text)]
         if not ends:
             return []
-        # An incomplete last line is left for a later call.
+        # If the last line is not complete, a later call will read it.
         self._inode, self._size = about.st_ino, begin + ends[-1]
         lines = text[: ends[-1]].decode("utf-8", "replace").split("\n")
         return [line for line in reversed(lines) if line.strip()]

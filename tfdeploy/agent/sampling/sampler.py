@@ -1,13 +1,14 @@
 """Run `agent sample HOST_DIR`, a child of the minder. Every few seconds it records what the tasks
 of one run use on this host, how busy the host is, and which metrics the tasks have printed.
 
-Between two samples it looks for new lines every LINES_S, or less often if that costs more than
-LINES_COST_SHARE, so that observers get metrics within a second. No other process matches lines.
+Between two samples it reads new lines of the tasks' output every LINES_S seconds, or less often if
+this would use more CPU time than LINES_COST_SHARE. In this way, metrics can be observed within a
+second. No other process on this host searches lines for metrics.
 
-It is a separate process because it matches regular expressions of the job. metric_reader.py stops
-an expression that takes too long. If one step still uses LOOK_CPU_S, a signal ends this process,
-and the minder starts another one that reads no output. The process ends when its standard input is
-closed.
+It is a separate process because it matches regular expressions of the user's job. metric_reader.py
+stops an expression that takes too long. If one step uses LOOK_CPU_S seconds of CPU time
+nevertheless, a signal ends this process, and the minder starts another one that reads no output.
+The process also ends when its standard input is closed.
 """
 
 from __future__ import annotations
@@ -40,13 +41,19 @@ from tfdeploy.agent.sampling.series import Series
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import HostSample, NewestSamples, TaskSample
 
-LOOK_CPU_S = 5  # limits the CPU seconds of one step; a step that needs more ends this process
-COST_SHARE = 0.003  # limits the average use of a core by samples; a longer pause enforces it
+LOOK_CPU_S = 5  # Limits the CPU seconds of one step. A step that would need more ends this process.
+# The largest share of a CPU core that samples may use on average. To stay below it, the pause
+# between samples grows.
+COST_SHARE = 0.003
 LINES_S = 0.4  # the shortest pause between two reads of new lines, in seconds
-LINES_COST_SHARE = 0.002  # limits the average use of a core by these reads, in the same way
+# The largest share of a CPU core that these reads may use on average. The pause between them grows
+# too.
+LINES_COST_SHARE = 0.002
 UNREAD = "unread"  # the argument that turns off reading the tasks' output
 NICE = 5
-MOST_SAMPLED = 2 * MOST_METRICS  # limits the metrics in one sample of a task, as readers do
+# Limits how many metrics one sample of a task contains; processes that read samples have the same
+# limit.
+MOST_SAMPLED = 2 * MOST_METRICS
 
 
 class Sampler:
@@ -67,7 +74,7 @@ class Sampler:
         self._events = EventMetrics(paths, part)
         self._writer = _writer(part)
         self._cpu_s: Dict[str, float] = {}
-        self._attempts: Dict[str, int] = {}  # task -> its attempt at the last sample
+        self._attempts: Dict[str, int] = {}  # task -> number of its attempt at the last sample
         self._machine: Optional[counters.Machine] = None
         self._newest: Optional[NewestSamples] = None
         self._looked = 0.0  # when the last sample was taken, in monotonic seconds
@@ -75,8 +82,8 @@ class Sampler:
         self._asked_for_gpus = False
 
     def take_sample(self) -> None:
-        """Sample the host and all tasks, and store the samples. The first call has no rates,
-        because they need two readings."""
+        """Take a sample of the host and of all tasks, and store the samples. The first call has no
+        rates, because a rate needs two readings."""
         now, before = time.monotonic(), self._looked
         self._looked = now
         passed_s = now - before if before else 0.0
@@ -94,7 +101,8 @@ class Sampler:
         self._write()
 
     def look_at_lines(self) -> None:
-        """Read the tasks' new lines, and update the newest samples with their metrics."""
+        """Read new lines of the tasks' output, and add the metrics in them to the newest
+        samples."""
         newest = self._newest
         changed_tasks = [task for task, printed in self._printed.items() if printed.read_new()]
         if not changed_tasks or newest is None:
@@ -106,7 +114,7 @@ class Sampler:
         self._write()
 
     def _show(self, newest: NewestSamples, task: str, sample: TaskSample) -> None:
-        """Add a task to the newest samples, with the newest values of all its metrics."""
+        """Add a task to the newest samples, with the newest values of all of its metrics."""
         seen = self._with_all_known(task, sample)
         if len(seen) > len(("time", "attempt")):
             newest["tasks"][task] = seen
@@ -115,7 +123,7 @@ class Sampler:
         try:
             atomic.write_json(self._paths.file(layout.NEWEST_SAMPLES), self._newest)
         except OSError:
-            pass  # a full disk
+            pass  # the disk is full
 
     def close(self) -> None:
         if self._gpus is not None:
@@ -128,8 +136,8 @@ class Sampler:
         sampled_at: float,
         passed_s: float,
     ) -> Optional[TaskSample]:
-        """Return the task's sample; None: no process of the task is alive, and it has no new
-        metrics since the last call."""
+        """Return a sample of the task. Return None if no process of the task is alive and there are
+        no new metrics since the last call."""
         task = status.task
         printed = self._new_metrics(status)
         cpu_s, before = sum(each.cpu_s for each in used), self._cpu_s.pop(task, None)
@@ -146,7 +154,7 @@ class Sampler:
         return sample
 
     def _new_metrics(self, status: wire.TaskStatus) -> Dict[str, float]:
-        """Return the metrics that the task has printed or written to event files since the last
+        """Return the metrics that the task has printed, or written to event files, since the last
         sample."""
         task = status.task
         ended = status.state not in ("starting", "running") or status.attempt != self._attempts.get(
@@ -161,8 +169,9 @@ class Sampler:
         return _merged(printed, self._figures(task)[0] if written else {}, written)
 
     def _with_all_known(self, task: str, sample: TaskSample) -> TaskSample:
-        """Return the sample with the newest value of each metric. A metric may be printed only once
-        an epoch, or before a long traceback, so the last sample alone may lack it."""
+        """Return the sample, extended by the newest value of each metric. The last sample alone may
+        lack a metric that the task prints only once in an epoch, or printed before a long
+        traceback."""
         reader = self._printed.get(task)
         figures, time = self._figures(task)
         written = self._events.known if task == self._writer else {}
@@ -183,8 +192,8 @@ class Sampler:
         return {name: round(clock.to_run_time(self._part, time), 3) for name, time in times}
 
     def _figures(self, task: str) -> Tuple[Dict[str, float], float]:
-        """Return (values of step, loss and accuracy in event files, time of the step). Values that
-        the task has printed itself are left out."""
+        """Return (values of step, loss and accuracy from event files, time of the step). Values
+        that the task also prints are left out."""
         if task != self._writer:
             return {}, 0.0
         known = self._printed[task].known if task in self._printed else {}
@@ -213,7 +222,7 @@ class Sampler:
         return sample
 
     def _look_at_gpus(self) -> List[gpus.Gpu]:
-        """Return the GPUs of this host; [] if no task of the run uses GPUs here."""
+        """Return the GPUs of this host. Return [] if no task of the run uses GPUs on this host."""
         if not any(spec.gpus for spec in self._part.tasks):
             return []
         if not self._asked_for_gpus:
@@ -222,8 +231,8 @@ class Sampler:
 
 
 def _merged(*groups: Dict[str, float]) -> Dict[str, float]:
-    """Return name -> value of all groups together, at most MOST_SAMPLED. If several groups have a
-    name, the first one counts."""
+    """Merge the groups and return name -> value, with at most MOST_SAMPLED names. If a name is in
+    several groups, the value in the first of them counts."""
     merged: Dict[str, float] = {}
     for group in groups:
         for name, value in group.items():
@@ -236,8 +245,8 @@ RATES = ("received", "sent", "read", "written")
 
 
 def _writer(part: wire.HostPart) -> str:
-    """Return the task that the event files on this host belong to: the deciding task, else the
-    first one that is not a ps."""
+    """Return the task to which the event files on this host belong. This is the deciding task if it
+    runs here, otherwise the first task that is not a ps."""
     tasks = sorted(part.tasks, key=lambda spec: (not spec.deciding, spec.role == "ps"))
     return tasks[0].task if tasks else ""
 
@@ -247,7 +256,7 @@ def _growth(before: Optional[int], now: Optional[int], passed_s: float) -> Optio
 
 
 def _living(status: wire.TaskStatus, table: Dict[int, processes.Entry]) -> List[processes.Entry]:
-    """Return the living processes of a task, which are all below its supervisor."""
+    """Return the living processes of a task. They are all descendants of its supervisor."""
     below = status.supervisor_pid if status.state in ("starting", "running") else None
     return [] if below is None else [table[pid] for pid in processes.descendants([below], table)]
 
@@ -257,7 +266,8 @@ def samples_file(paths: RunPaths, task: str) -> str:
 
 
 def machine() -> Dict[str, Any]:
-    """Return the host's totals, which its samples are compared with: cores and memory in bytes."""
+    """Return the number of cores and the bytes of memory of this host. Samples are compared with
+    these totals."""
     return {"cores": os.cpu_count() or 1, "memory": counters.of_machine().memory_total}
 
 
@@ -281,16 +291,16 @@ def main(argv: List[str]) -> int:
         pause_s = _pause_s(_cost_s(sampler.look_at_lines), LINES_COST_SHARE, LINES_S)
         ended = _ends_within(max(0.0, min(pause_s, due - time.monotonic())))
     if ended:
-        sampler.take_sample()  # includes the last lines
+        sampler.take_sample()  # this sample includes the last lines of output
     sampler.close()
     return 0
 
 
 def _cost_s(work: Callable[[], None]) -> float:
-    """Call `work`, and return the CPU seconds that it used. If it uses LOOK_CPU_S, the process
-    ends."""
+    """Call `work`, and return how many CPU seconds it used. If it uses LOOK_CPU_S seconds, this
+    process is killed."""
     began = time.process_time()
-    # SIGPROF ends the process, even while it matches a regular expression.
+    # The signal SIGPROF ends this process even while a regular expression is being matched.
     signal.setitimer(signal.ITIMER_PROF, LOOK_CPU_S)
     work()
     signal.setitimer(signal.ITIMER_PROF, 0)
@@ -302,5 +312,6 @@ def _pause_s(cost_s: float, share: float, least_s: float) -> float:
 
 
 def _ends_within(pause_s: float) -> bool:
-    """Wait up to `pause_s` seconds. Return True if the minder has closed standard input."""
+    """Wait for `pause_s` seconds, or until the minder has closed standard input. Return True in the
+    latter case."""
     return bool(select.select([sys.stdin.fileno()], [], [], pause_s)[0])

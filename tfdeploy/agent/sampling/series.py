@@ -1,9 +1,10 @@
-"""Store samples on disk as JSON lines, each with its `time` (UTC seconds). The older the samples,
-the fewer are kept.
+"""Store samples on disk as lines of JSON. Each line contains the `time` of the sample (UTC
+seconds). The older samples are, the fewer of them are kept.
 
-All samples of the last hour are kept; of older ones every second, beyond two hours every fourth,
-beyond four hours every eighth, and so on, so that a week has some 2,500 samples. If the file is
-still larger than MOST_BYTES, the older half is thinned further.
+All samples of the last hour are kept. Of samples that are one to two hours old, one in two is kept;
+of samples that are two to four hours old, one in four; and so on. In this way, a week takes about
+2,500 samples. If the file would be too large nevertheless, more samples in its older half are
+removed.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ if TYPE_CHECKING:
     Row = Dict[str, Any]  # with "time": UTC seconds
 
 MOST_BYTES = 1 << 20
-WHOLE_S = 3600.0  # samples younger than this, in seconds, are all kept
-THIN_AFTER = 360  # the number of new samples after which the file is thinned
-_SLACK = 0.9  # the share of the wanted gap that suffices, because samples are not quite regular
+WHOLE_S = 3600.0  # Samples younger than this, in seconds, are all kept.
+THIN_AFTER = 360  # After this many new samples, old samples are removed from the file.
+# A gap may be shorter than required by this factor, because the times of samples are not quite
+# regular.
+_SLACK = 0.9
 
 
 class Series:
-    """The samples in one file. Each file has one writer. On a full disk a sample is lost, and no
-    error is raised."""
+    """The samples in one file. Only one process writes the file. If the disk is full, a sample is
+    lost and no error is raised."""
 
     def __init__(self, path: str, step_s: float, most_bytes: int = MOST_BYTES) -> None:
         self._path, self._step_s, self._most_bytes = path, step_s, most_bytes
@@ -47,7 +50,8 @@ class Series:
             json_text.dumps(row).encode("ascii") + b"\n"
             for row in thin(read(self._path), now, self._step_s)
         ]
-        # Shrink the file to half of its limit, so that it can grow until the next thinning.
+        # Shrink the file to half of its limit, so that it can grow for some time before it must
+        # shrink again.
         while sum(map(len, lines)) > self._most_bytes // 2 and len(lines) > 2:
             older = len(lines) // 2
             lines = lines[:older:2] + lines[older:]
@@ -55,7 +59,7 @@ class Series:
 
 
 def read(path: str) -> List[Row]:
-    """Return the samples in the file, oldest first. Invalid lines are skipped."""
+    """Return the samples in the file. The oldest comes first. Invalid lines are skipped."""
     try:
         with open(path, "rb") as file:
             content = file.read(4 * MOST_BYTES)
@@ -74,7 +78,8 @@ def _row(line: bytes) -> Optional[Row]:
 
 
 def thin(rows: List[Row], now: float, step_s: float) -> List[Row]:
-    """Return the samples to keep at time `now`. `step_s`: the interval at which they were taken."""
+    """Return those of the samples that must be kept at the time `now`. `step_s`: the interval at
+    which samples are taken."""
     kept: List[Row] = []
     for row in reversed(rows):
         gap_s, whole_s = 0.0, WHOLE_S

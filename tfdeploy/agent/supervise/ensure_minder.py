@@ -1,5 +1,5 @@
-"""Keep a minder alive as long as the run has not ended on this host. Each supervisor does this
-besides its main task."""
+"""Keep a minder alive until the run has ended on this host. Each supervisor does this besides its
+main task."""
 
 from __future__ import annotations
 
@@ -14,20 +14,25 @@ from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run.folder import RunPaths, start_agent
 
 CHECK_S = 1.5  # the pause between two checks for a living minder
-_GONE_S = 10.0  # a missing folder counts only after so many seconds: a mount may fail for a moment
+# The folder counts as removed only after it was missing for this many seconds, because a mount may
+# fail for a moment.
+_GONE_S = 10.0
 
 
 class FolderWatch:
     """Detects that the folder of a running task was removed. The supervisor then ends the task,
-    because no verb could find it any more. A file server that does not answer does not count."""
+    because no command of tfdeploy could find it any more. If a file server does not answer, this
+    does not count as removed."""
 
     def __init__(self, folder: str) -> None:
-        """`folder`: the folder of the task."""
+        """`folder`: the folder of the task on this host."""
         self._folder = folder
-        self._gone: Optional[float] = None  # when the folder was first missing
+        # When the folder was first found missing; None: it exists.
+        self._gone: Optional[float] = None
 
     def is_gone(self, now: float) -> bool:
-        """Return True if the folder has been missing for _GONE_S. `now`: monotonic seconds."""
+        """Return True if the folder has been missing for _GONE_S seconds. `now`: monotonic
+        seconds."""
         try:
             os.lstat(self._folder)
         except FileNotFoundError:
@@ -40,8 +45,8 @@ class FolderWatch:
 
 
 class MinderWatch:
-    """Watches the minder of one run. Create it while the run's folder surely exists: later, a new
-    run may have the same name and so the same paths."""
+    """Watches the minder of one run. It must be created while the folder of this run surely exists,
+    because a later run may have the same name and so the same paths."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart, left: Mapping[str, Any] = {}) -> None:  # noqa: B006 - never changed
         """`left`: arguments of Popen that pass sockets to the minder, see host/descriptors.py."""
@@ -51,11 +56,11 @@ class MinderWatch:
         self._launch = _launch(paths)
 
     def ensure(self) -> None:
-        """Start a minder if none is alive and the run has not ended here."""
+        """Start a minder if none is alive and the run has not ended on this host."""
         if is_locked(self._paths.minder_lock) or self._is_over():
             return
-        # A subreaper would become the minder's parent, and the minder would count as part of the
-        # task.
+        # While this process is a subreaper, the kernel would make it the parent of the minder, and
+        # the minder would seem to be part of the task.
         processes.become_subreaper(False)
         try:
             start_agent(self._paths.minder_log, "minder", self._paths.host_dir, **self._left).wait()
@@ -65,9 +70,9 @@ class MinderWatch:
             processes.become_subreaper()
 
     def ensure_until_end(self) -> None:
-        """Keep a minder alive after this supervisor has ended, if it is the host's last one: only
-        the minder ends the run. A child process does this until the run has ended here or another
-        supervisor lives."""
+        """Called when this supervisor ends. If it is the last supervisor on this host, a child
+        process keeps a minder alive, because only a minder can end the run. The child process does
+        this until the run has ended on this host or another supervisor lives."""
         self.ensure()
         if not self._is_last() or os.fork() > 0:
             return
@@ -83,13 +88,13 @@ class MinderWatch:
         return not any(map(is_locked, self._locks)) and not self._is_over()
 
     def _is_over(self) -> bool:
-        """True if the run has ended here or was removed."""
+        """True if the run has ended on this host or its folder was removed."""
         return self._launch != _launch(self._paths) or self._paths.state().phase == "ended"
 
 
 def _launch(paths: RunPaths) -> Optional[Tuple[int, int]]:
-    """Return a value that differs between this run and a later run of the same name, because each
-    launch writes this host's part anew. None: the part does not exist."""
+    """Return a value that differs between this run and a later run with the same name, because each
+    launch writes the file part.json anew. Return None if the file does not exist."""
     try:
         part_stat = os.stat(paths.file(layout.PART))
     except OSError:

@@ -1,5 +1,5 @@
-"""Explain from its log why an attempt failed, and decide from its log and `keep` whether the next
-attempt would fail in the same way."""
+"""Explain why an attempt failed, using its log. Also decide whether the next attempt would fail in
+the same way, using the log and the files in `keep`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from tfdeploy.agent.metric_patterns import compile_metrics
 from tfdeploy.agent.metric_reader import MetricReader
 from tfdeploy.agent.run.folder import RunPaths
 
-AT_START_S = 120.0  # an attempt that lives longer has made progress, even if it printed no step
-MOST_FILES = 2000  # limits the search of a `keep` folder; a larger one counts as progress
-# A program causes these signals itself. Other signals are sent to it.
+# An attempt that lives longer than this, in seconds, has made progress even if it printed no step.
+AT_START_S = 120.0
+# Limits how many files of a `keep` folder are examined. A folder with more files counts as
+# progress.
+MOST_FILES = 2000
+# Signals that a program causes itself by a fault. Other signals are sent by another process.
 _OWN_FAULT = frozenset(
     (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
 )
@@ -33,10 +36,11 @@ def explain_failure(
     written_bytes: int,
     lived_s: float,
 ) -> Tuple[Optional[str], str]:
-    """Return (TaskStatus.reason, TaskStatus.error) of an attempt that failed or was killed by a
-    signal.
+    """Return the values of TaskStatus.reason and TaskStatus.error for an attempt that failed or was
+    killed by a signal.
 
-    `written_bytes`: how many bytes the attempt wrote to its log. `lived_s`: its life in seconds.
+    `written_bytes`: how many bytes the attempt wrote to its log. `lived_s`: how many seconds the
+    attempt lived.
     """
     folder = paths.task_dir(status.task)
     blamed = silent_tasks.blame(folder, status.task, written_bytes)
@@ -65,7 +69,7 @@ def _has_progressed(
     wrote a file to `keep`."""
     patterns = compile_metrics(part.metrics)
     if len(patterns) < len(part.metrics):
-        return True  # a pattern is invalid, so progress cannot be excluded
+        return True  # one of the patterns is invalid, so the attempt may have progressed
     metrics = MetricReader(patterns).find(text.split("\n")[::-1], lambda name, value: True)
     at = max(metrics.pop("step", 0.0), metrics.pop(BATCH, 0.0), metrics.pop(EPOCH, 1.0) - 1.0)
     if at > 0.0 or set(metrics) - {EPOCHS, BATCHES}:
@@ -73,7 +77,7 @@ def _has_progressed(
     sample = (
         (read_json(paths.file(layout.NEWEST_SAMPLES)) or {}).get("tasks", {}).get(status.task, {})
     )
-    started = status.started or 0.0  # by the run's clock
+    started = status.started or 0.0  # by the clock of the run
     if sample.get("step_time", 0.0) > started:
         return True
     return any(
@@ -91,7 +95,7 @@ def _has_new_file(folder: str, since: float) -> bool:
                 if not _AT_START.match(name) and os.stat(os.path.join(path, name)).st_mtime > since:
                     return True
             except OSError:
-                pass  # removed meanwhile
+                pass  # the file was removed meanwhile
         if seen > MOST_FILES:
             return True
     return False

@@ -1,5 +1,5 @@
-"""Decide when a task is up: one of its processes listens on its port, or the task uses no
-TensorFlow and has lived for `ready.after`."""
+"""Decide when a task is up. A task is up if one of its processes listens on its port. A task that
+does not use TensorFlow is also up when it has lived for the time `ready.after`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from tfdeploy.agent.host.network import listening
 
 
 class Readiness:
-    """The readiness of one attempt. `guard`: the inode of the agent's socket on the task's port,
-    which the task's processes inherit; it does not count as listening."""
+    """Decides whether one attempt is up. `guard`: the inode of the agent's socket on the task's
+    port. The task's processes inherit this socket, so it is no sign that the task listens."""
 
     def __init__(self, spec: wire.TaskSpec, guard: Optional[int] = None) -> None:
         self._spec = spec
         self._guard = guard
-        self.tensorflow = False  # True once one of its processes has mapped TensorFlow
+        self.tensorflow = False  # True once a process of the task has loaded TensorFlow
 
     def is_up(self, pids: Iterable[int], age_s: float) -> bool:
-        """Return True if the task is up. `pids`: the task's living processes. `age_s`: seconds
-        since its start."""
+        """Return True if the task is up. `pids`: the pids of the task's living processes. `age_s`:
+        seconds since the start of the attempt."""
         pids = list(pids)
         port = self._spec.port
         if port is not None and listening.listens(pids, port, self._guard):
@@ -29,12 +29,12 @@ class Readiness:
 
     @property
     def awaits_port(self) -> bool:
-        """True if only listening on its port shows that the task is up. Otherwise its age, or exit
-        code 0, shows it too."""
+        """True if the task is up only when it listens on its port. Otherwise it may also be up
+        because of its age, or because it exited with code 0."""
         return self._spec.port is not None and self.tensorflow
 
     def too_late(self, age_s: float) -> Optional[str]:
-        """Return why a task that is not up by now has failed; None: it still has time."""
+        """Return why a task that is not up yet has failed. Return None if it still has time."""
         if age_s < self._spec.ready_timeout_s:
             return None
         if not self.awaits_port:

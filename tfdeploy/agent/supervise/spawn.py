@@ -1,5 +1,5 @@
-"""Start the program of one task, with its environment, its session and its two output pipes.
-Decides nothing."""
+"""Start the program of one task, with its environment, a session of its own, and two pipes for its
+output. Decides nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.task_processes import FOLDER_MARKER
 
 RUNTIME_SITE = os.path.join(AGENT_DIR, "tfdeploy", "runtime", "site")
-# Variables of the SSH session that started the agent. They are useless once the session has ended.
+# Variables of the SSH session in which the agent was started. They have no meaning after this
+# session has ended.
 _OF_THE_SESSION = (
     "SSH_AUTH_SOCK",
     "SSH_CLIENT",
@@ -25,7 +26,7 @@ _OF_THE_SESSION = (
     "OLDPWD",
     "_",
 )
-# Only the plan sets these. The values of a login shell would name another cluster.
+# Only the plan may set these variables. Values from a login shell would describe another cluster.
 _OF_THE_PLAN = ("TF_CONFIG", "TF_GRPC_REUSE_PORT")
 _FOREIGN = _OF_THE_SESSION + _OF_THE_PLAN
 
@@ -37,7 +38,7 @@ def environment(
     inherited: Mapping[str, str],
     secrets: Mapping[str, str],
 ) -> Dict[str, str]:
-    """Return the complete environment of the program."""
+    """Return all environment variables for the program of the task."""
     env = {
         name: text
         for name, text in inherited.items()
@@ -45,12 +46,12 @@ def environment(
     }
     env["PWD"] = paths.cwd_of(spec)
     if spec.port is not None:
-        # Lets the server bind the port that the minder holds.
+        # With this option, TensorFlow can bind the port although the minder holds it.
         env["TF_GRPC_REUSE_PORT"] = "true"
     env.update(spec.env)
     env.update(secrets)
     if not env.get("GRPC_FAIL_FAST", "-"):
-        del env["GRPC_FAIL_FAST"]  # an empty value makes TensorFlow abort
+        del env["GRPC_FAIL_FAST"]  # TensorFlow aborts if this variable is empty
     env["PATH"] = os.pathsep.join(spec.path_prepend + [env.get("PATH", os.defpath)])
     if spec.runtime:
         env["PYTHONPATH"] = os.pathsep.join(
@@ -76,10 +77,10 @@ def environment(
 def spawn(
     argv: "list[str]", env: Dict[str, str], cwd: str, kept: "tuple[int, ...]" = ()
 ) -> Tuple[int, int, int]:
-    """Start the program in its own session. It is killed when this process dies. Return (pid,
-    descriptor of its standard output, of its standard error).
+    """Start the program in a session of its own. If this process dies, the kernel kills the
+    program. Return (pid, descriptor of its standard output, descriptor of its standard error).
 
-    `kept`: descriptors that it inherits under the same numbers. Raises OSError.
+    `kept`: descriptors that the program inherits, with the same numbers. Raises OSError.
     """
     parent = os.getpid()
     process = subprocess.Popen(
@@ -94,7 +95,8 @@ def spawn(
         preexec_fn=lambda: processes.die_with_parent(parent),
         bufsize=0,
     )
-    process.returncode = 0  # Popen must not wait, because the supervisor's own waitpid reaps it
+    # Tells Popen not to wait for the process, because the supervisor itself reaps it with waitpid.
+    process.returncode = 0
     assert process.stdout is not None and process.stderr is not None
     pipes = (os.dup(process.stdout.fileno()), os.dup(process.stderr.fileno()))
     process.stdout.close()

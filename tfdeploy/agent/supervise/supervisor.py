@@ -1,9 +1,10 @@
-"""The parent process of one task: it starts the program, copies its output from two pipes into the
-log, reaps it, and writes its status. It is small and does not load TLS.
+"""The supervisor is the parent process of one task. It starts the program, copies the output of the
+program from two pipes into the log, reaps it, and writes the status of the task. It is small and
+does not load TLS.
 
-It outlives serve and the minder, and starts a minder when none is alive. It decides nothing about
-the run. On SIGTERM it ends the task as stop.json says. It exits only after all processes of its
-task have ended.
+The supervisor lives longer than the SSH session and perhaps the minder; if no minder is alive, it
+starts one. It decides nothing about the run. On SIGTERM it ends the task, with the grace time in
+stop.json. It exits only after all processes of the task have ended.
 """
 
 from __future__ import annotations
@@ -30,18 +31,20 @@ if TYPE_CHECKING:
     from tfdeploy.agent.log.redact import Mask
 
 
-LEFTOVER_GRACE_S = 2.0  # grace time for the processes of a program that ended by itself
-_READ_BYTES = 1 << 20  # limits one read from a pipe, and is the pipes' capacity
+# Grace time in seconds for the remaining processes of a program that has ended by itself.
+LEFTOVER_GRACE_S = 2.0
+_READ_BYTES = 1 << 20  # limits one read from a pipe; also the size of the pipe
 _F_SETPIPE_SZ = 1031
-_FLUSH_S = 2.0  # the shortest pause between two status writes that only report a growing log
-_LOOK_S = 0.1  # the pause between two checks while processes must end
-_SAVE_FOR_S = 600.0  # limits the retries to write the last status on a full disk
+# The shortest pause between two writes of a status in which only the size of the log has changed.
+_FLUSH_S = 2.0
+_LOOK_S = 0.1  # the pause between two checks after the processes of the task were told to end
+_SAVE_FOR_S = 600.0  # limits how long the last write of the status is retried on a full disk
 
 
 class Supervisor:
     def __init__(self, paths: RunPaths, task: str, attempt: int, round_number: int = 1) -> None:
         self.paths = paths
-        self.firewall = paths.hold_firewall()  # for as long as this process lives
+        self.firewall = paths.hold_firewall()  # stays open until this process ends
         self.part = paths.part()
         self.spec = wire.whole_words(
             next(spec for spec in self.part.tasks if spec.task == task), self.part.texts
@@ -50,7 +53,8 @@ class Supervisor:
         self.folder = paths.task_dir(task)
         self.log = LogWriter(self.folder, self.spec.log_max_bytes)
         self.log_began = self.log.end
-        self.log.lost_bytes = paths.status(task).log_lost_bytes  # from earlier attempts
+        # How many bytes of output earlier attempts have lost.
+        self.log.lost_bytes = paths.status(task).log_lost_bytes
         self.secrets = paths.secrets()
         self.mask = _mask(self.secrets)
         left, self.guard = _inherited(self.part, self.spec.port)
@@ -68,15 +72,17 @@ class Supervisor:
             guard_inode=_inode(self.guard),
         )
         self.saved = True
-        self.pipes: Dict[int, int] = {}  # descriptor -> stream
+        # Descriptor of a pipe -> number of the stream (0: standard output, 1: standard error).
+        self.pipes: Dict[int, int] = {}
         self.poll = select.poll()
         self.born = time.monotonic()
         self.oom_before = processes.oom_kills()
         self.main_ended = False
         self.term_received = False
         self.folder_watch = FolderWatch(self.folder)
-        self.stopping = False  # True if SIGTERM came while the program ran
-        self.failure: Optional[str] = None  # a failure that the exit code does not show
+        self.stopping = False  # True if SIGTERM arrived before the program had ended
+        # The reason of a failure that the exit code does not show.
+        self.failure: Optional[str] = None
         self.kill_at: Optional[float] = None
         self.next_look = self.next_flush = self.next_minder = self.next_count = self.born
 
@@ -128,14 +134,15 @@ class Supervisor:
             try:
                 fcntl.fcntl(descriptor, _F_SETPIPE_SZ, _READ_BYTES)
             except OSError:
-                pass  # above the user's limit; the default size is enough
+                pass  # The size is above the limit for this user. The default size is enough.
             self.pipes[descriptor] = stream
             self.poll.register(descriptor, select.POLLIN | select.POLLHUP)
         self._journal("started", pid=pid, argv=self.spec.argv)
         self._save()
 
     def _drain(self, descriptor: int) -> bool:
-        """Read once from the pipe into the log. Return False if nothing can be read now."""
+        """Read once from the pipe, and append the data to the log. Return False if there is nothing
+        to read now."""
         try:
             chunk = os.read(descriptor, _READ_BYTES)
         except BlockingIOError:
@@ -226,7 +233,7 @@ class Supervisor:
             self._end_within(self.part.stop_grace_s)
 
     def _stop(self) -> None:
-        """Handle SIGTERM. A second SIGTERM may shorten the grace time."""
+        """Handle SIGTERM. If SIGTERM comes a second time, it may shorten the grace time."""
         self.term_received = False
         if not self.main_ended and self.failure is None:
             self.stopping = True
@@ -249,7 +256,7 @@ class Supervisor:
     # --- the end
 
     def _over(self) -> bool:
-        """True if the program and all its remaining processes have ended."""
+        """True if the program and all other processes of the task have ended."""
         now = time.monotonic()
         if not self.main_ended or now < self.next_count:
             return False
@@ -291,10 +298,11 @@ class Supervisor:
             time.sleep(1.0)
 
     def _restore_links(self) -> None:
-        """Restore the links before the status reports the end of the attempt, because the next
-        attempt needs them."""
+        """Restore links that the program has replaced, before the status says that the attempt has
+        ended. The next attempt needs the links."""
         if self.paths.replaced_links(self.part.keep):
-            # Imported here because it is seldom needed, and would delay each start by several ms.
+            # Imported only here, because it is seldom needed and would delay each start by several
+            # ms.
             from tfdeploy.agent.run import keep_links
 
             keep_links.log_restored(
@@ -302,22 +310,22 @@ class Supervisor:
             )
 
     def _save(self) -> bool:
-        """Write the status, and return whether it is saved. A full disk does not stop the task; the
-        write is retried."""
+        """Write the status to disk, and return whether this succeeded. If the disk is full, the
+        task continues and a later call tries again."""
         self.next_flush = time.monotonic() + _FLUSH_S
         self.status.log_bytes, self.status.log_lost_bytes = self.log.end, self.log.lost_bytes
         try:
             self.paths.write_status(self.status)
             self.saved = True
         except OSError:
-            # If the run was purged, nothing is left to save.
+            # If the run was purged (its folder removed), there is nothing to save.
             self.saved = not os.path.isdir(self.folder)
         self.paths.wake()
         return self.saved
 
     def _explain(self) -> None:
-        """Add the reason why the program ended, from the log of this attempt. Imports its modules
-        here because only failed tasks need them."""
+        """Add the reason why the program ended, which is found in the log of this attempt. The
+        modules for this are imported only here, because only failed tasks need them."""
         try:
             from tfdeploy.agent.supervise import explain
 
@@ -333,12 +341,12 @@ class Supervisor:
         try:
             self.paths.journal(self.spec.task, what, fields, attempt=self.attempt)
         except OSError:
-            pass  # the disk is full; the status is more important
+            pass  # the disk is full; the status is more important than the journal
 
 
 def _mask(secrets: Dict[str, str]) -> "Optional[Mask]":
-    """Return the object that masks secrets in the output; None: the task has no secrets. Imported
-    only if needed."""
+    """Return an object that masks secrets in the output of the program. Return None if the task has
+    no secrets. The module for this is imported only if it is needed."""
     if not secrets:
         return None
     from tfdeploy.agent.log.redact import Mask
@@ -347,11 +355,11 @@ def _mask(secrets: Dict[str, str]) -> "Optional[Mask]":
 
 
 def _inherited(part: wire.HostPart, port: Optional[int]) -> Tuple[Dict[str, Any], Optional[int]]:
-    """Return (arguments of Popen that pass the inherited sockets to a minder, the socket that keeps
-    `port` closed to strangers or None).
+    """Return two things: the arguments of Popen by which a minder inherits the sockets of guarded
+    ports, and the socket that keeps `port` closed to strangers (None if there is none).
 
-    The task gets that socket too: its port must stay closed even after `kill -9` of the whole
-    agent.
+    The program of the task inherits this socket too, so that the port stays closed even after `kill
+    -9` of all processes of the agent.
     """
     if part.protect == "none":
         return {}, None
@@ -374,13 +382,12 @@ def main(argv: List[str]) -> int:
     if not lock.acquire():
         return 0
     if paths.status(argv[1]).attempt >= int(argv[2]) or paths.state().phase == "ended":
-        # An attempt is never started twice. The run may also have been ended without its minder
-        # meanwhile.
+        # An attempt must not be started twice. The run may also have ended on this host meanwhile.
         return 0
     try:
         task_processes.sign(lock)
     except OSError:
-        pass  # the disk is full; its processes are found by their environment
+        pass  # the disk is full; the processes of the task can still be found by their environment
     processes.become_subreaper()
     supervisor = Supervisor(paths, argv[1], int(argv[2]), int(argv[3]) if len(argv) > 3 else 1)
     supervisor.run()
