@@ -1,6 +1,7 @@
-"""Open sessions to many hosts, use them in parallel, and close them together.
+"""Open sessions to many hosts, use them in parallel, and close all of them at the end.
 
-Implements protocols.Fleet. One thread serves each host. Ctrl-C ends the caller's wait.
+This module implements protocols.Fleet. One thread serves each host. Ctrl-C ends only the caller's
+wait, not these threads.
 """
 
 from __future__ import annotations
@@ -23,20 +24,23 @@ from tfdeploy.transport.session import SshSession, open_session
 from tfdeploy.transport.ssh import descriptors, early
 from tfdeploy.transport.ssh.connect import Connector, OnNotice, no_notice
 
-PARALLEL = 32  # hosts that are served at once by default
-# All sessions stay open if the file descriptors suffice for them and for this many workers.
+PARALLEL = 32  # by default, this many hosts are served at the same time
+# All sessions stay open after use if there are enough file descriptors for them and for this many
+# threads that dial further hosts.
 ENOUGH_WORKERS = 8
-SLOW_FACTOR = 8  # with `waits`, at most `parallel` times this many hosts are served at once
-SLOW_AFTER_S = 2.0  # with `waits`, a host that is served for longer than this releases its slot
-TIMEOUT_S = 3.0  # a connection attempt that failed after this time counts as timed out
-REPEATED_S = 1.0  # seconds after an `each` in which hosts that timed out are not dialled again
-DIAL_FACTOR = 4  # at most `parallel` times this many hosts are dialled at once
+SLOW_FACTOR = 8  # with `waits`, at most SLOW_FACTOR * `parallel` hosts are served at once
+SLOW_AFTER_S = 2.0  # with `waits`, a host releases its slot after this many seconds
+# Seconds. A connection attempt that failed after this time or later counts as timed out.
+TIMEOUT_S = 3.0
+# Seconds. A host that timed out is not dialled again if the next `each` begins within this time.
+REPEATED_S = 1.0
+DIAL_FACTOR = 4  # at most DIAL_FACTOR * `parallel` hosts are dialled at once
 _NOT_THERE = "the inventory (within --limit and --exclude) has no host of that name"
 V = TypeVar("V")
 
 
 class SshFleet:
-    """The sessions of one command. Use it as a context manager, or call `close`.
+    """The sessions of one command. Use the fleet as a context manager, or call `close`.
 
     Several threads may call `each` at the same time.
     """
@@ -50,9 +54,11 @@ class SshFleet:
     ) -> None:
         """Store the settings and raise the limit of file descriptors.
 
-        `operator`: user@machine, for the audit logs of the hosts. `bwlimit`: bytes per second for
-        each host. None: the host's own setting counts. `on_notice`: gets (host, text), in any
-        thread, while tfdeploy retries a host whose sshd refuses this address for some time.
+        `operator`: user@machine, for the audit logs of the hosts.
+        `bwlimit`: bytes per second for each host. None: the inventory's `bwlimit` of the host
+        applies.
+        `on_notice`: called with (host, text), in any thread, while tfdeploy retries a host whose
+        sshd refuses connections from this machine for some time.
         """
         self.on_notice = on_notice
         self._bwlimit = bwlimit
@@ -78,7 +84,7 @@ class SshFleet:
     ) -> dict[str, V | TfdeployError]:
         """Run `action` on every host and return the results in the order of `hosts`.
 
-        `on_done` is called in the caller's thread as soon as a host is done.
+        `on_done` is called in the caller's thread as soon as the action on a host has ended.
         """
         return self._each(hosts, action, on_done, keep=False, waits=waits)
 
@@ -112,7 +118,8 @@ class SshFleet:
             for _ in hosts:
                 name, result = done.get()
                 if isinstance(result, Exception) and not isinstance(result, TfdeployError):
-                    # One host may have caused the bug, so the other hosts are served first.
+                    # Only this host may have the bug, so the actions on the other hosts run to
+                    # their end.
                     bugs.append(result)
                     continue
                 if isinstance(result, BaseException) and not isinstance(result, TfdeployError):
@@ -123,16 +130,16 @@ class SshFleet:
             for bug in bugs:
                 raise bug
         finally:
-            waiting.clear()  # After a bug or Ctrl-C, no further host is served.
+            waiting.clear()  # after a bug or Ctrl-C, no further host is served
             slots.closed = True
             self._last_each = (began, time.monotonic())
         return {host.name: outcomes[host.name] for host in hosts}
 
     def _known_timeout(self, entry: _HostEntry) -> HostUnreachable | None:
-        """Return the recent time-out error of the host, or None.
+        """Return the time-out error of the host if it is recent, else None.
 
-        The error counts if an `each` that has just ended raised it. So a verb that calls `each`
-        twice waits for a silent host only once.
+        The error is recent if an `each` raised it that has just ended. A verb that calls `each`
+        twice therefore waits only once for a host that does not answer.
         """
         began, ended = self._last_each
         error, when = entry.timeout or (None, 0.0)
@@ -148,7 +155,7 @@ class SshFleet:
         )
 
     def session(self, host: Host) -> SshSession:
-        """Return the session of one host, which is opened if it is not open.
+        """Return the session of one host. Open it if it is not open.
 
         Raises HostUnreachable, ConfigError.
         """
@@ -184,9 +191,9 @@ class SshFleet:
             return self._entries.setdefault(host.name, _HostEntry())
 
     def close(self) -> None:
-        """Close every session. Calls that wait for an answer raise HostUnreachable.
+        """Close every session. Calls that wait for an answer then raise HostUnreachable.
 
-        `close` may be called again.
+        A second call does no harm.
         """
         with self._lock:
             self._closed = True
@@ -210,7 +217,7 @@ class SshFleet:
         """Return (number of threads, True if each session is closed after use).
 
         Sessions are closed after use if there are not enough file descriptors for all of them.
-        There are more threads than slots, so that dialling dead hosts does not delay the live ones.
+        There are more threads than slots, so that hosts that do not answer do not delay the others.
         """
         new = len(hosts) - len(self.connected(hosts))
         wanted = max(at_once, self._parallel * DIAL_FACTOR) if new > self._parallel else at_once
@@ -223,7 +230,7 @@ class SshFleet:
     def _close_unused(self, host: Host) -> None:
         """Close the host's session, so that another session can use its descriptor.
 
-        A session that is in use, or that holds a lock on the host, stays open.
+        The session stays open if it is in use, or if it holds a lock on the host.
         """
         with self._lock:
             entry = self._entries.get(host.name)
@@ -237,7 +244,7 @@ class SshFleet:
     def _act(
         self, host: Host, action: Callable[[Session], V], slots: _WorkSlots, *, retries: bool
     ) -> V | BaseException:
-        """Run `action` on the host's session. Return its result, or the error that was raised."""
+        """Run `action` on the host's session. Return the result or the raised error."""
         try:
             entry = self._entry(host)
             if not retries and (error := self._known_timeout(entry)):
@@ -250,7 +257,7 @@ class SshFleet:
                             "not begun, because the operation was ended", where=host.name
                         )
                     return action(session)
-        # The caller's thread raises the error if it is a bug.
+        # An error is returned, not raised, because the caller's thread must raise it.
         except BaseException as error:  # noqa: BLE001
             return error
 
@@ -258,8 +265,8 @@ class SshFleet:
 class _WorkSlots:
     """Limits how many hosts are served at once.
 
-    A host that is being dialled holds no slot. A host that has been served for `slow_after_s`
-    seconds releases its slot early. None: it keeps the slot.
+    A host holds a slot while the action runs on it, but not while it is dialled. `slow_after_s`: a
+    host releases its slot at the latest after this many seconds. None: at the end of the action.
     """
 
     def __init__(self, count: int, slow_after_s: float | None) -> None:
@@ -268,9 +275,10 @@ class _WorkSlots:
 
     @contextlib.contextmanager
     def slot(self) -> Iterator[None]:
-        """Hold a slot during the block, but for at most `slow_after_s` seconds."""
+        """Hold a slot during the `with` block, but for at most `slow_after_s` seconds."""
         self._free.acquire()
-        # The timer and the end of the block both release the slot; only the first may do so.
+        # Both the timer and the end of the block call `give_back`. Only the first call releases the
+        # slot.
         returned = threading.Lock()
 
         def give_back() -> None:
@@ -292,20 +300,21 @@ class _WorkSlots:
 
 
 class _HostEntry:
-    """What the fleet stores for one host."""
+    """What the fleet stores about one host."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.session: SshSession | None = None
-        # The error and its time (monotonic) if the last attempt to connect timed out, else None.
+        # (error, monotonic time) if the last attempt to connect timed out, else None.
         self.timeout: tuple[HostUnreachable, float] | None = None
-        self.fences: dict[str, int] = {}  # shared by all sessions of this host
+        # {job: number of its lock}, shared by all sessions of this host.
+        self.fences: dict[str, int] = {}
         self.users = 0
         self._counting = threading.Lock()
 
     @contextlib.contextmanager
     def use(self) -> Iterator[None]:
-        """Count a user of the session during the block."""
+        """Count this thread as a user of the session during the `with` block."""
         with self._counting:
             self.users += 1
         try:

@@ -1,6 +1,6 @@
-"""Define the interfaces between the operations and SSH.
+"""Define the interfaces between tfdeploy's operations and SSH.
 
-The contract tests check every implementation. The layers above use these protocols and
+The contract tests check every implementation. The operations use these protocols and
 `tfdeploy.errors`, and never import paramiko or fabric.
 """
 
@@ -24,9 +24,9 @@ Item_co = TypeVar("Item_co", covariant=True)
 
 @dataclass(frozen=True)
 class Completed:
-    """One finished command.
+    """The result of a command that has ended.
 
-    exit_code None: either a signal ended the command, or the connection was lost.
+    `exit_code` is None if a signal ended the command or the connection was lost.
     """
 
     exit_code: int | None
@@ -36,25 +36,26 @@ class Completed:
 
 
 class Stream(Protocol[Item_co, V]):
-    """The running answer to one verb: (item, blob) pairs.
+    """The running answer to one verb. Iterate over it to get (item, blob) pairs.
 
-    The iteration ends with the verb. `close` cancels the verb on the host.
+    The iteration ends when the verb returns. `close` cancels the verb on the host.
     """
 
     def __iter__(self) -> Iterator[tuple[Item_co, bytes]]: ...
 
-    # The value that the verb returned. None before the iteration has ended, and after a cancel.
+    # The value that the verb returned. None before the end of the iteration, and if it was
+    # cancelled.
     value: V | None
 
     def close(self) -> None: ...
 
 
 class AgentChannel(Protocol):
-    """The framed channel to the agent of one host. Thread-safe."""
+    """The channel through which frames go to and from the agent of one host. Thread-safe."""
 
     hello: Hello
     clock_skew_s: float
-    noise: str  # what the login shell printed before the agent started: one line, shortened
+    noise: str  # what the login shell printed before the agent started, shortened to one line
 
     def call(
         self,
@@ -74,43 +75,43 @@ class AgentChannel(Protocol):
     def stream(
         self, flow: Flow[Item, Asked], args: Args | None = None, *, silence_s: float | None = None
     ) -> Stream[Item, Asked]:
-        """Call a verb whose answer is a stream.
+        """Call a verb whose answer is a stream of items.
 
-        The iteration raises the errors of `call`, and HostUnreachable if nothing came for
-        `silence_s` seconds.
+        The iteration over the stream raises the errors of `call`, and HostUnreachable if nothing
+        came for `silence_s` seconds.
         """
         ...
 
     def hurry(self) -> None:
-        """Detect a lost connection sooner, for callers that reconnect by themselves.
+        """Detect a lost connection sooner. Callers that reconnect by themselves use this.
 
-        From now on the session ends after 4 s of a silent network (instead of 15 s), or if the
-        agent does not answer for 10 s (instead of 18 s).
+        From now on the session ends if the network is silent for 4 s (otherwise 15 s), or if the
+        agent answers nothing for 10 s (otherwise 18 s).
         """
         ...
 
 
-Pipes = tuple[int, int, int]  # descriptors: standard input, output and error
+Pipes = tuple[int, int, int]  # file descriptors: standard input, output and error
 
 
 class RemoteCommand(Protocol):
     """A command that has been started on a host."""
 
     def join(self, pipes: Pipes, mark: bytes = b"") -> int:
-        """Copy bytes between the command and the descriptors until the command ends.
+        """Copy bytes between the command and the local descriptors `pipes` until the command ends.
 
-        Return the exit code. 255: the connection was lost. Output up to and including `mark` is
-        dropped.
+        Return the exit code. 255: the connection was lost. Output of the command up to and
+        including `mark` is dropped.
         """
         ...
 
     def close(self) -> None:
-        """End `join`, from any thread."""
+        """Make `join` return. Any thread may call this."""
         ...
 
 
 class Tunnel(Protocol):
-    """A local port that forwards to a port of the host's own loopback.
+    """A port of this machine. Its connections are forwarded to a port of the host's loopback.
 
     The tunnel ends with `close` or with its session.
     """
@@ -124,13 +125,13 @@ class Session(Protocol):
     """One open SSH connection to a host."""
 
     host: Host
-    target: Any  # a transport.ssh.target.Target, which rsync uses too
-    # job -> number of the lock acquired on this host, also by an earlier session
+    target: Any  # the transport.ssh.target.Target of the host, which rsync uses too
+    # {job: number of the lock acquired on this host, by this session or an earlier one}
     fences: dict[str, int]
 
     @property
     def host_key(self) -> str:
-        """Return the fingerprint of the host key that the host proved to have: "SHA256:..."."""
+        """Return the fingerprint ("SHA256:...") of the host key that the host has proved to own."""
         ...
 
     def agent(self) -> AgentChannel:
@@ -143,24 +144,25 @@ class Session(Protocol):
     def run(self, argv: tuple[str, ...], *, timeout_s: float | None = None) -> Completed:
         """Run a command without input.
 
-        `argv`: one word is a script for `sh -c`; several words are an argv, which is then quoted.
-        Raises HostFailed (longer than `timeout_s`, too much output), HostUnreachable.
+        `argv`: several words are the command and its arguments, which are quoted; one word is a
+        script for `sh -c`. Raises HostFailed (longer than `timeout_s`, too much output),
+        HostUnreachable.
         """
         ...
 
     def start(self, line: str) -> RemoteCommand:
-        """Start a command line on a channel of its own.
+        """Start a command line on an SSH channel of its own.
 
         Raises HostFailed (sshd opens no further channel: MaxSessions), HostUnreachable.
         """
         ...
 
     def tunnel(self, port: int, local_ports: tuple[int, ...] = (0,)) -> Tunnel:
-        """Forward a local port to `port` of the host, both on 127.0.0.1.
+        """Forward a port of this machine to `port` of the host, both on 127.0.0.1.
 
-        The local port is the first free one of `local_ports`; 0 stands for any free port. Raises
-        HostFailed (sshd forwards nothing, nothing listens on the host), Refused (no free local
-        port), HostUnreachable.
+        The first free one of `local_ports` is used; 0 stands for any free port. Raises HostFailed
+        (sshd does not allow forwarding, nothing listens on the host), Refused (no free local port),
+        HostUnreachable.
         """
         ...
 
@@ -170,14 +172,15 @@ class Session(Protocol):
 class Fleet(Protocol):
     """The sessions to many hosts.
 
-    Each session is opened once. A limited number of sessions is used in parallel.
+    There is at most one session for each host. A limited number of sessions is used at the same
+    time.
     """
 
-    # Gets (host, why tfdeploy retries the host), in any thread.
+    # Called with (host, why tfdeploy retries the host), in any thread.
     on_notice: Callable[[str, str], None]
 
     def connect(self, hosts: tuple[Host, ...]) -> dict[str, Session | TfdeployError]:
-        """Open the sessions. Return {host name: session or error} for every host."""
+        """Open a session to every host. Return {host name: session or error}."""
         ...
 
     def each(
@@ -188,16 +191,16 @@ class Fleet(Protocol):
         on_done: Callable[[str, V | TfdeployError], None] | None = None,
         waits: bool = False,
     ) -> dict[str, V | TfdeployError]:
-        """Run `action` on the session of every host. Missing sessions are opened.
+        """Run `action` on the session of every host. Sessions that are not open are opened.
 
         At most `parallel` hosts are served at once. `waits`: True if the action mostly waits for
-        its host. A slow host then does not count against `parallel`. An error that is not a
-        TfdeployError is raised after all hosts were served.
+        its host; a slow host then does not count against `parallel`. An error that is not a
+        TfdeployError is raised after the actions on all hosts have ended.
         """
         ...
 
     def connected(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
-        """Return the hosts that have a live session now. No session is opened."""
+        """Return those of the hosts whose session is open now. No session is opened."""
         ...
 
     def close(self) -> None: ...

@@ -1,8 +1,8 @@
 """Build a command line that all login shells interpret alike: sh, bash, zsh, csh, tcsh, fish.
 
-Words of plain characters are not quoted. Any other script becomes the argument of `printf %b`, in
-single quotes. Each character that some shell treats specially there becomes an octal escape. No
-other module quotes words.
+Words of plain characters are not quoted. If any word has another character, the whole command
+becomes the argument of `printf %b`, in single quotes. Every character that some shell treats
+specially in single quotes is written as an octal escape. No other module quotes words for hosts.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import re
 import shlex
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,@+-][A-Za-z0-9_./:,@=+-]*\Z")
-# Inside '...', a ' ends the quotes, ! is csh's history, and \ is the escape of fish and printf.
+# Inside '...', a ' ends the quotes, ! is csh's history, and \ is an escape for fish and printf.
 # Control characters break lines or are lost. \udc80 to \udcff stand for bytes that are not UTF-8.
 _SPECIAL = re.compile(r"['!\\\x00-\x1f\x7f%\udc80-\udcff]")
 
 
 def command_line(argv: tuple[str, ...]) -> str:
-    """Return the command line. One word is a script for `sh -c`, several words are an argv.
+    """Return the command line. One word is a script for `sh -c`; several words are an argv.
 
     Raises ValueError if there are no words or a word contains NUL.
     """
@@ -35,6 +35,6 @@ def _shell_script(script: str) -> str:
 
 
 def _encoded(script: str) -> str:
-    """Return a command line that runs the script, with every special character escaped."""
+    """Return a command line that runs the script in sh. All special characters are escaped."""
     text = _SPECIAL.sub(lambda match: f"\\0{ord(match[0]) & 0xFF:03o}", script)
     return 'exec /bin/sh -c \'exec /bin/sh -c "$(printf %b "$0")"\' \'' + text + "'"

@@ -1,4 +1,4 @@
-"""Run commands and the agent over one host's SSH session. Implements protocols.Session."""
+"""Implement protocols.Session: run commands and the agent over one host's SSH session."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tfdeploy.transport.agent.channel import FramedChannel
 
-MAX_OUTPUT_BYTES = 64 << 20  # most output of one command
+MAX_OUTPUT_BYTES = 64 << 20  # most bytes of a command's output
 _BROKEN = (paramiko.SSHException, OSError, EOFError)
 
 
@@ -39,9 +39,9 @@ class SshSession:
         self.host, self.target, self.connection = host, target, connection
         self._lock = threading.Lock()
         self._agent: FramedChannel | None = None
-        self._tunnels = False  # True once a tunnel was opened
+        self._tunnels = False  # True once a tunnel has been opened
         self.fences: dict[str, int] = {}
-        self.by: dict[str, str] = {}  # operator and command, for the host's audit log
+        self.by: dict[str, str] = {}  # the operator and the command, for the host's audit log
 
     @property
     def host_key(self) -> str:
@@ -55,11 +55,11 @@ class SshSession:
 
     @property
     def idle(self) -> bool:
-        """True if the session may be closed: it has no tunnel, no open call and no lock."""
+        """True if the session may be closed: it has no tunnel, no waiting call and no lock."""
         return not self._tunnels and (self._agent is None or self._agent.lost or self._agent.idle)
 
     def agent(self) -> AgentChannel:
-        # Imported here because plain commands do not need it.
+        # Imported only here, because sessions that run only plain commands do not need it.
         from tfdeploy.transport.agent.channel import FramedChannel
 
         with self._lock:
@@ -116,16 +116,17 @@ class SshSession:
             self.connection.close()
 
     def _dial(self, port: int) -> paramiko.Channel:
-        """Open a connection from the host to a port of its own loopback.
+        """Open a connection from the host to a port of the host's own loopback.
 
-        Raises HostFailed if nothing listens there or sshd forwards nothing, and HostUnreachable.
+        Raises HostFailed if nothing listens on the port or sshd does not allow forwarding, and
+        HostUnreachable.
         """
         there, here = ("127.0.0.1", port), ("127.0.0.1", 0)
         try:
             return self._open("direct-tcpip", there, here)
         except paramiko.ChannelException as error:
             what, fix = f"nothing answers on 127.0.0.1:{port} there: {error.text}", None
-            if error.code == 1:  # SSH_OPEN_ADMINISTRATIVELY_PROHIBITED
+            if error.code == 1:  # this code is SSH_OPEN_ADMINISTRATIVELY_PROHIBITED
                 what = "sshd there forwards no connections"
                 fix = "AllowTcpForwarding yes (or local) in its sshd_config"
             raise HostFailed(what, where=self.host.name, next=fix) from error
@@ -139,9 +140,9 @@ class SshSession:
             raise HostFailed(what, where=self.host.name) from error
 
     def _open(self, kind: str, *addresses: tuple[str, int]) -> paramiko.Channel:
-        """Open a channel of this kind.
+        """Open an SSH channel of the type `kind`.
 
-        Raises ChannelException if sshd refuses, and HostUnreachable.
+        Raises ChannelException if sshd refuses the channel, and HostUnreachable.
         """
         with self._translated():
             transport = self.connection.transport
@@ -151,7 +152,7 @@ class SshSession:
     def _collect(self, channel: paramiko.Channel, deadline: float) -> tuple[bytes, bytes] | None:
         """Return (stdout, stderr) of a command, or None if they have not ended by the deadline.
 
-        `deadline`: monotonic seconds. Raises HostFailed on more than MAX_OUTPUT_BYTES.
+        `deadline`: monotonic seconds. Raises HostFailed if there are more than MAX_OUTPUT_BYTES.
         """
         reader = ChannelReader(channel)
         out, err = bytearray(), bytearray()
@@ -168,7 +169,7 @@ class SshSession:
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
-        """Raise HostUnreachable if the connection ends within the block."""
+        """Raise HostUnreachable if the connection ends within the `with` block."""
         try:
             yield
         except paramiko.ChannelException:
@@ -182,7 +183,7 @@ class SshSession:
 def open_session(host: Host, connector: Connector) -> SshSession:
     """Connect to the host and return the session.
 
-    Raises HostUnreachable with the cause, and ConfigError for an invalid address.
+    Raises HostUnreachable, which names the cause, and ConfigError for an invalid address.
     """
     target = resolve(host)
     return SshSession(host, target, connector.connect(host.name, target))

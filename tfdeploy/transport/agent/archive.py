@@ -1,8 +1,8 @@
-"""Pack the agent into one zip, named by the hash of its content.
+"""Pack the agent (the program that runs on hosts) into one zip, named by the hash of its content.
 
-The zip holds the code that runs on hosts (agent, runtime, errors) and a `__main__.py`. The same
-source gives the same bytes. The zip is built in memory, at most once per process, and only if a
-host lacks it.
+The zip holds `tfdeploy/agent`, `tfdeploy/runtime`, `tfdeploy/errors.py` and a `__main__.py`. Equal
+sources give equal bytes. The zip is built in memory, at most once per process, and only if a host
+lacks it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-# The threads of all hosts need the zip at the same time. One of them builds it for all.
+# The threads of several hosts may need the zip at the same time. Only one of them builds it.
 _LOCK = threading.Lock()
 
 
@@ -42,10 +42,10 @@ def agent_zip() -> bytes:
 
 
 def name_of(members: dict[str, bytes]) -> str:
-    """Return the name of a zip with these members. Pure.
+    """Return the name of a zip with these members.
 
-    The host computes the same name, see agent/ownership.py. The lengths are hashed too, so that two
-    different contents never give the same input to the hash.
+    The host computes the same name, see agent/ownership.py. The lengths of the members are hashed
+    too, so that different members never give the same input to the hash. The function is pure.
     """
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(members):
@@ -54,7 +54,7 @@ def name_of(members: dict[str, bytes]) -> str:
 
 
 def pack(members: dict[str, bytes]) -> bytes:
-    """Return a zip of the members. Pure: the same members give the same bytes."""
+    """Return a zip of the members. Equal members give equal bytes."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for name in sorted(members):
@@ -77,7 +77,7 @@ def _packed() -> bytes:
 
 @cache
 def _agent() -> dict[str, bytes]:
-    """Return the files of the zip: name -> content."""
+    """Return {path in the zip: content}."""
     return {"__main__.py": _MAIN, **dict(_members(Path(tfdeploy.__file__).parent))}
 
 

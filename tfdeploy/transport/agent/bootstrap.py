@@ -1,8 +1,8 @@
-"""Install the agent on a host and start it, over a channel of its own.
+"""Install the agent on a host and start it, over an SSH channel of its own.
 
 One command, which every login shell interprets alike, searches for a Python interpreter. The
-interpreter reads our program from standard input, so that nothing needs quoting. Output of the
-login shell before our own lines is ignored.
+interpreter reads the program PROGRAM from standard input, so that the program needs no quoting.
+Everything that the login shell prints before the program starts is ignored.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from tfdeploy.transport.ssh.channel_reader import ChannelReader
 from tfdeploy.transport.ssh.command import START_S, begin
 from tfdeploy.transport.ssh.errors import clean
 
-NOISE_BYTES = 1 << 20  # most output of the login shell
+NOISE_BYTES = 1 << 20  # the login shell may print at most this many bytes
 _TOO_OLD = 99  # exit code of a Python older than 3.8
-_ENDED_S = 2.0  # seconds to wait for the exit code, and again for the end of the connection
+_ENDED_S = 2.0  # seconds to wait for the exit code, and then again for the end of the connection
 _INTERPRETER = re.compile(r"(~/)?[\w.+@,=: /-]+\Z")
 
 
 def command(python: str) -> str:
-    """Return the command that runs our program with a Python that is new enough.
+    """Return the shell command that runs PROGRAM with Python 3.8 or newer.
 
-    The command tries `python`, python3 and python, in this order. Raises Refused if the path
-    `python` has characters that the command cannot contain.
+    The command tries the interpreters `python` (the parameter), python3 and python, in this order.
+    Raises Refused if `python` has characters that the command cannot contain.
 
-    Between its single quotes, the command has double quotes, but no single quote, backslash or
-    `!`, because csh and fish must read it too.
+    The command has double quotes between its single quotes, but no other single quote, no backslash
+    and no `!`, because csh and fish must interpret it too.
     """
     if not _INTERPRETER.match(python):
         raise Refused(
@@ -70,10 +70,10 @@ def command(python: str) -> str:
 
 
 class Started(NamedTuple):
-    """A running agent.
+    """An agent that has been started.
 
-    `reader`: reads its output. `rest`: the bytes that came after its greeting. `noise`: the output
-    of the login shell.
+    `reader`: reads the agent's output. `rest`: the bytes that came after the agent's greeting.
+    `noise`: what the login shell printed before.
     """
 
     reader: ChannelReader
@@ -82,7 +82,7 @@ class Started(NamedTuple):
 
 
 def start(channel: paramiko.Channel, workdir: str, host: str, python: str) -> Started:
-    """Install the agent if it is missing, and start it.
+    """Install the agent on the host if the host lacks it, and start it.
 
     Raises Refused (no Python 3.8+, a workdir that cannot be created or that other users can change,
     disk full), HostFailed (the login shell ended), HostUnreachable.
@@ -103,34 +103,35 @@ def start(channel: paramiko.Channel, workdir: str, host: str, python: str) -> St
 
 
 class _Startup:
-    """Finds our program's lines in the host's output, and translates failures into errors."""
+    """Finds the lines of PROGRAM in the host's output, and turns failures into errors."""
 
     def __init__(self, channel: paramiko.Channel, host: str) -> None:
         self.reader = ChannelReader(channel)
         self.rest = b""
         self._channel, self._host = channel, host
-        self.noise = b""  # the first lines of standard output that are not ours
+        self.noise = b""  # the first lines of standard output that PROGRAM did not print
         self._output = b""  # the last lines of both outputs, for error messages
         self._python = ""  # the interpreter that is being tried
-        self._begun = False  # True once our program runs in that interpreter
+        self._begun = False  # True once PROGRAM runs in that interpreter
         self._noise_bytes = 0
         self._deadline = time.monotonic() + START_S
 
     def send(self, data: bytes) -> None:
-        """Send bytes to the program.
+        """Send bytes to the host.
 
-        Errors are ignored: a shell that has ended takes no input, and its output and exit code are
-        read next.
+        OSError is ignored: if the shell has ended, its output and its exit code, which are read
+        next, show the cause.
         """
         with contextlib.suppress(OSError):
             self._channel.sendall(data)
 
     def line(self, *wanted: bytes) -> bytes:
-        """Return the next line that is one of `wanted`.
+        """Read lines until one of `wanted` comes, and return that line.
 
-        Raises the error of a failure line, and the errors of `_receive`.
+        If PROGRAM reports a failure instead, the matching error is raised. Also raises the errors
+        of `_receive`.
         """
-        start = 0  # where the next line begins in `rest`
+        start = 0  # index in `rest` at which the next line begins
         while True:
             end = self.rest.find(b"\n", start)
             if end < 0:
@@ -152,7 +153,7 @@ class _Startup:
             self.noise = (self.noise + line + b" ")[:1024].lstrip()
 
     def _receive(self) -> None:
-        """Read bytes from the host. Raises if the deadline has passed or the shell has ended."""
+        """Read bytes from the host. Raises an error if it is too late or the shell has ended."""
         left = self._deadline - time.monotonic()
         got = self.reader.read(max(0.0, left))
         late = time.monotonic() >= self._deadline
@@ -175,11 +176,12 @@ class _Startup:
             )
 
     def _ended(self) -> TfdeployError:
-        """Return the error for a shell, interpreter or program that ended too early."""
+        """Return the error for a shell, an interpreter or PROGRAM that ended too early."""
         transport = self._channel.get_transport()
         self._channel.status_event.wait(_ENDED_S)
         status: Any = self._channel.exit_status
-        # A signal killed the shell. If the host is shutting down, the connection will end too.
+        # A negative status means that a signal killed the shell. If the host is shutting down, the
+        # connection will end too, so wait for that.
         if status < 0:
             transport.join(_ENDED_S)
         if not transport.is_active():
@@ -204,7 +206,7 @@ class _Startup:
         )
 
     def _quoted(self) -> str:
-        """Return the end of the output for an error message. The end names the cause more often."""
+        """Return the last characters of the output, which usually name the cause of an error."""
         text = clean((self._output + b" " + self.rest)[-300:])
         return f"; it said: {text!r}" if text else ""
 
@@ -218,9 +220,9 @@ _REASONS = {
 
 
 def _failed(text: bytes, host: str) -> TfdeployError:
-    """Return the error for a failure line of our program or of the shell command.
+    """Return the error for a line in which PROGRAM or the shell command reports a failure.
 
-    `next` is always our own text, never the host's.
+    `next` of the error is always a text of tfdeploy, never a text of the host.
     """
     failure = _failure(text)
     word, _, detail = failure.code.partition(" ")
@@ -247,7 +249,7 @@ def _failed(text: bytes, host: str) -> TfdeployError:
 
 
 class _Failure(NamedTuple):
-    """The fields of a failure line."""
+    """The fields of a line that reports a failure."""
 
     code: str
     what: str = ""
@@ -256,7 +258,7 @@ class _Failure(NamedTuple):
 
 
 def _failure(text: bytes) -> _Failure:
-    """Parse the text of a failure line, which is JSON or a plain code."""
+    """Parse the text of a line that reports a failure. The text is JSON or a plain code."""
     line = text.decode("ascii", "replace")
     if not line.startswith("{"):
         return _Failure(line)

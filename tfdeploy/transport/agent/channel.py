@@ -1,7 +1,8 @@
-"""Exchange frames with the agent of one host: calls and streams by id, and pings.
+"""Exchange frames with the agent of one host. Ids connect answers with calls and streams.
 
-Each channel has one reader thread. Calls may come from any thread. When the channel is lost, every
-waiting call raises HostUnreachable, and the session opens a new channel for the next call.
+Each channel has one reader thread, which also sends pings. Calls may come from any thread. When the
+channel is lost, every waiting call raises HostUnreachable, and the session opens a new channel for
+the next call.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from tfdeploy.transport.ssh.command import START_S
 from tfdeploy.transport.ssh.errors import clean, copied
 from tfdeploy.transport.ssh.tcp import Link
 
-DEAD_AFTER_S = 18.0  # seconds for which a ping may stay unanswered
+DEAD_AFTER_S = 18.0  # a channel is lost if a ping stays unanswered for this many seconds
 SLICE_BYTES = 64 << 10  # most bytes of one `sendall`
-# After `hurry`: seconds between pings, and seconds for which a ping may stay unanswered.
+# After `hurry`: seconds between two pings, and seconds after which an unanswered ping means that
+# the channel is lost.
 HURRIED_PING_S, HURRIED_DEAD_AFTER_S = 2.0, 10.0
 V = TypeVar("V")
 I = TypeVar("I")  # noqa: E741 - an item
@@ -50,33 +52,37 @@ class FramedChannel:
     ) -> None:
         """Store the settings.
 
-        `fences`: job -> number of the lock that this machine has acquired on the host.
+        `fences`: {job: number of the lock that this machine has acquired for the job on the host}.
         `by`: the operator and the command, for the host's audit log.
-        `rate`: most bytes per second that are sent to the host. 0: no limit.
+        `rate`: the number of bytes per second that are sent to the host at most. 0: no limit.
         """
         self.hello: Hello
         self.clock_skew_s = 0.0
         self.noise = ""
         self._channel, self._host, self._fences, self._by = channel, host, fences, by
         self._rate, self._limit = rate, Limit(rate)
-        self._lock = threading.Lock()  # guards ids, answers and `_lost`
+        self._lock = threading.Lock()  # guards `_ids`, `_answers` and `_lost`
         self._sending = threading.Lock()
         self._ids = itertools.count(1)
         self._answers: dict[int, Reply] = {}
-        self._calls = 0  # number of waiting calls, which a slow stream must not block
+        # Number of calls that wait for an answer. While it is not 0, a slow stream must not stop
+        # the reader.
+        self._calls = 0
         self._lost: TfdeployError | None = None
         self._locked = False
         self._hurried = False
         self._stderr = b""  # the last bytes of the agent's standard error
         self._ping_due = 0.0
-        # When the oldest unanswered ping was due (monotonic). None: no ping is unanswered.
+        # Time (monotonic) at which the oldest unanswered ping was due. None: all pings were
+        # answered.
         self._unanswered_since: float | None = None
-        # Since when a sender waits for space in a full window (monotonic). None: no sender waits.
+        # Time (monotonic) since which a sender waits, because the SSH window is full. None: no
+        # sender waits.
         self._blocked_since: float | None = None
-        self._pinged_at = 0.0  # when the last ping was sent, UTC seconds
+        self._pinged_at = 0.0  # time at which the last ping was sent, UTC seconds
 
     def open(self, workdir: str, python: str) -> None:
-        """Start the agent and read its hello.
+        """Start the agent and read its first frame, the hello.
 
         Raises Refused, HostFailed, BadAnswer, HostUnreachable.
         """
@@ -88,7 +94,7 @@ class FramedChannel:
 
     @property
     def idle(self) -> bool:
-        """True if no call waits for an answer and the agent holds no lock for us."""
+        """True if no call waits for an answer and this machine holds no lock through this agent."""
         return not self._answers and not self._locked
 
     @property
@@ -138,19 +144,19 @@ class FramedChannel:
         self._reader.wake()
 
     def _full(self, args: Args | None) -> Args:
-        """Add the operator, and the number of the job's lock if we hold it, to the arguments.
+        """Return `args` with the operator and with the number of the job's lock, if it is held.
 
-        The host knows which verbs need them.
+        The host knows which verbs need these two arguments.
         """
         number = self._fences.get(str((args or {}).get("job", "")))
         fence = {} if number is None else {"fence": number}
         if fence:
-            # After a reconnection, the new agent acquires the lock again.
+            # With this number, the new agent acquires the lock again after a reconnection.
             self._locked = True
         return {**(args or {}), **fence, **({"by": self._by} if self._by else {})}
 
     def _register(self, answer: Reply) -> int:
-        """Return a new id for the request. Raises if the channel is lost."""
+        """Store the answer under a new id and return the id. Raises if the channel is lost."""
         with self._lock:
             if self._lost is not None:
                 raise copied(self._lost)
@@ -159,14 +165,14 @@ class FramedChannel:
             return number
 
     def _cancel(self, number: int) -> None:
-        """Drop the request, and cancel it on the host."""
+        """Forget the request with this id, and cancel it on the host."""
         with self._lock:
             known = self._answers.pop(number, None) is not None
         if known and self._lost is None:
             try:
                 self._send({"cancel": number})
             except TfdeployError:
-                return  # The channel is lost, and the agent has ended with it.
+                return  # the channel is lost, so the agent has ended
 
     def _send(self, header: dict[str, object], blob: bytes = b"") -> None:
         """Send one frame in slices. Raises HostUnreachable."""
@@ -184,9 +190,9 @@ class FramedChannel:
     def _slices(self, parts: tuple[bytes, bytes]) -> Iterator[bytes]:
         """Cut the data into slices of at most SLICE_BYTES, or fewer if the rate is limited.
 
-        A slice holds at most what the rate allows in BURST_S seconds, so that the host receives
-        something well before SILENCE_S, when the agent ends itself. Slices are small because
-        paramiko copies the rest of a slice for each packet that it sends.
+        A slice is at most what the rate allows in BURST_S seconds. The host therefore receives
+        something long before SILENCE_S, after which a silent agent ends itself. Slices are small
+        because paramiko copies the rest of a slice for each packet that it sends.
         """
         step = min(SLICE_BYTES, int(self._rate * BURST_S) or SLICE_BYTES)
         return (data[at : at + step] for data in parts for at in range(0, len(data), step))
@@ -194,7 +200,7 @@ class FramedChannel:
     # --- reading ---
 
     def _first_frame(self) -> Any:
-        """Wait for the agent's hello and return it. Raises HostUnreachable."""
+        """Wait for the agent's first frame, the hello, and return it. Raises HostUnreachable."""
         deadline = time.monotonic() + START_S
         while True:
             try:
@@ -212,7 +218,7 @@ class FramedChannel:
                 raise self._end_error()
 
     def _read(self) -> None:
-        """Read and dispatch frames until the channel is lost. This is the reader thread."""
+        """Read frames until the channel is lost. Runs in the reader thread."""
         error: TfdeployError
         try:
             while self._lost is None:
@@ -232,23 +238,25 @@ class FramedChannel:
             error = self._unreachable(f"what the host sends is not our agent's: {foreign}")
         except (OSError, EOFError, paramiko.SSHException) as broken:
             error = self._unreachable(f"the connection ended: {clean(str(broken).encode())}")
-        # Foreign bytes may raise any error. If this thread ended, all calls would wait for ever.
+        # Bytes that are not from our agent may cause any error. If this thread ended by an error,
+        # all calls would wait for ever.
         except Exception as broken:  # noqa: BLE001
             error = self._unreachable(
                 f"what the host sends is not our agent's: {type(broken).__name__}"
             )
         self._fail_all(error)
-        # Closing fails if the connection ends at the same moment.
+        # Closing fails if the connection ends at the same time.
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
             self._channel.close()
 
     def _receive(self, timeout_s: float) -> bool:
-        """Read bytes and add them to the frames. Return False at the end of the channel."""
+        """Read bytes and add them to `_frames`. Return False at the end of the channel."""
         before = time.monotonic()
         got = self._reader.read(timeout_s)
         now = time.monotonic()
         if now - before > timeout_s + 5.0 and self._unanswered_since is not None:
-            # This process was suspended, so the silence does not count.
+            # This process was suspended for a while, so the host's silence in that time does not
+            # count.
             self._unanswered_since = now
             self._blocked_since = None
         if got is None:
@@ -264,7 +272,7 @@ class FramedChannel:
     def _ping_when_due(self) -> None:
         """Send a ping if one is due.
 
-        This never waits for other senders, nor for space in the channel's window.
+        The function never waits: neither for another sender, nor for space in the channel's window.
         """
         now = time.monotonic()
         if not self._sending.acquire(blocking=False):
@@ -290,14 +298,14 @@ class FramedChannel:
         return HURRIED_DEAD_AFTER_S if self._hurried else DEAD_AFTER_S
 
     def _silent(self) -> bool:
-        """True if a ping stays unanswered, or a sender blocked, for longer than the limit."""
+        """True if a ping was unanswered, or a sender was blocked, for longer than the limit."""
         return any(
             since is not None and time.monotonic() - since > self._silence_limit_s
             for since in (self._unanswered_since, self._blocked_since)
         )
 
     def _dispatch(self, frame: Frame) -> None:
-        """Give a frame to the call that waits for it. Late and repeated answers are dropped."""
+        """Give a frame to the call or stream with its id. Drop a frame with an unknown id."""
         number = frame.header.get("id")
         if type(number) is not int:
             return
@@ -312,25 +320,25 @@ class FramedChannel:
             answer.put(frame)
 
     def _measure_clock(self, value: Any) -> None:
-        """Compute the difference of the clocks from the answer to a ping."""
+        """Compute the difference between the two machines' clocks from the answer to a ping."""
         now = time.time()
         with contextlib.suppress(BadShape):
             if 0 <= now - self._pinged_at < 2:
                 self.clock_skew_s = read(value, Clock).clock - (now + self._pinged_at) / 2
 
     def _wait_for_room(self, full: Callable[[], bool]) -> None:
-        """Wait while a stream's backlog is full and no call waits, and send pings meanwhile.
+        """Wait while a stream's backlog is full and no call waits. Send pings meanwhile.
 
-        The reader thread calls this when the consumer of a stream is slow.
+        The reader thread runs this if the consumer of a stream is slow.
         """
         while full() and self._lost is None and not self._calls:
             self._ping_when_due()
-            # Nothing is read meanwhile, so silence does not count.
+            # The host's silence does not count, because nothing is read at this time.
             self._unanswered_since = self._blocked_since = None
             time.sleep(0.02)
 
     def _fail_all(self, error: TfdeployError) -> None:
-        """Mark the channel as lost, and raise the error in all waiting calls."""
+        """Mark the channel as lost, and let all waiting calls and streams raise the error."""
         with self._lock:
             if self._lost is not None:
                 return
@@ -341,7 +349,7 @@ class FramedChannel:
             answer.fail(error)
 
     def _end_error(self) -> TfdeployError:
-        """Return the error for the end of the channel."""
+        """Return the error for a channel that has ended. The error names the cause."""
         if not self._channel.get_transport().is_active():
             return self._unreachable("the connection ended")
         text = clean(self._stderr[-1200:])

@@ -1,7 +1,7 @@
-"""Build the program that a host runs before it has our agent, on any Python 3.8 or newer.
+"""Build PROGRAM, which a host runs before it has the agent, on any Python 3.8 or newer.
 
-The program trusts no existing folder. It runs an agent only if ownership.py and the hash in the
-folder's name prove that the agent is ours. It first installs an agent that is missing or damaged.
+PROGRAM trusts no existing folder. It runs an agent only if ownership.py and the hash in the
+folder's name prove that the agent is this version. A missing or damaged agent is installed first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BEGIN = b"""
 import sys
 sys.path[:] = [place for place in sys.path if place] # not the home folder: a json.py of the user's is none of ours
 """
-# The host compiles this part only if the agent is missing.
+# The host compiles this source only if it lacks the agent.
 _ARRIVAL = b"""
 def unpack(data, workdir, name):
     import shutil
@@ -67,8 +67,8 @@ def put(fresh, workdir, name):
         except FileNotFoundError:
             pass
 """
-# The next line of standard input is `NAME HOST WORKDIR`. Most starts need only this part, so it
-# imports and compiles as little as possible.
+# This source reads `NAME HOST WORKDIR`, the first line after the program. Most starts need no other
+# source, so this one imports and compiles as little as possible.
 _START = b"""
 def say(line):
     sys.stdout.write("\\n" + line + "\\n")
@@ -123,9 +123,9 @@ def look(folder, workdir, name): # comes back where the agent is there, whole
 
 
 def _text(module: str) -> bytes:
-    """Return the module's source without its imports of our own modules.
+    """Return the source of `tfdeploy.agent.MODULE` without its imports of other agent modules.
 
-    Either the program contains those modules before this one, or only annotations need them.
+    PROGRAM contains those modules already, or only annotations need them.
     """
     return _OWN_IMPORT.sub(b"", (Path(layout.__file__).parent / f"{module}.py").read_bytes())
 

@@ -1,6 +1,6 @@
 """Split a stream of bytes into frames.
 
-Each byte is copied once, and at most one incomplete frame is buffered.
+Each byte is copied only once, and at most one incomplete frame is in memory.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ _HEAD = struct.Struct("!II")
 
 
 class Frame(NamedTuple):
-    """One frame. `weight_bytes`: about the memory that its values take."""
+    """One frame. `weight_bytes`: an estimate of the memory that its values take."""
 
     header: dict[str, Any]
     blob: bytes
     weight_bytes: int
 
     def holds(self, field: str) -> bool:
-        """True if the frame has this field, packed or not."""
+        """True if the frame has the field `field`, in the header or packed in the blob."""
         return field in self.header or self.header.get("packed") == field
 
     @property
     def own_blob(self) -> bytes:
-        """Return the blob, or b"" if the blob is a packed field."""
+        """Return the blob, or b"" if the blob contains a packed field of the frame."""
         return b"" if "packed" in self.header else self.blob
 
 
 class Frames:
-    """Collects bytes and yields frames. `rest`: the first bytes of the stream."""
+    """Collects the bytes of a stream and yields frames. `rest`: the first bytes of the stream."""
 
     def __init__(self, rest: bytes = b"") -> None:
         self._parts: list[bytes] = [rest] if rest else []
@@ -46,7 +46,7 @@ class Frames:
         self._have += len(data)
 
     def complete_frames(self) -> Iterator[Frame]:
-        """Yield the complete frames. Raises frames.WireError on foreign bytes."""
+        """Yield the complete frames. Raises frames.WireError if the bytes are not frames."""
         if self._have < self._need:
             return
         data = b"".join(self._parts)
@@ -73,7 +73,7 @@ class Frames:
 
 
 def _refuse(word: str) -> float:
-    """Raise WireError for NaN and the infinities, which are not JSON."""
+    """Raise WireError for the words NaN and Infinity, which Python accepts but JSON does not."""
     raise frames.WireError(f"a frame with the number {word}")
 
 

@@ -1,10 +1,10 @@
-"""Hold the answer to one request: a value, or items and then a value.
+"""Hold the answer to one request: either one value, or items followed by a value.
 
-The reader thread adds frames, and the caller removes them. The caller's thread checks each frame
-against its type and raises BadAnswer on a mismatch. The backlog of a stream is limited in bytes, so
-that a slow caller slows the host down through SSH's windows. While a call waits for its value, the
-reader must continue, so the backlog may then grow to MOST_BACKLOG_BYTES. Beyond that, the stream
-ends with BadAnswer.
+The reader thread adds frames, and the caller takes them out. The caller's thread checks the type of
+each frame and raises BadAnswer if it is wrong. The frames in memory are the backlog. It is limited
+in bytes: the reader stops at the limit, so that SSH's windows slow the host down. While a call
+waits for its value, the reader must not stop, so the backlog may grow to MOST_BACKLOG_BYTES. If it
+grows beyond that, the stream ends with BadAnswer.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from tfdeploy.model.answers.verb import Flow
 from tfdeploy.transport.agent.frames import Frame
 from tfdeploy.transport.ssh.errors import copied
 
-BACKLOG_BYTES = 16 << 20  # with a larger backlog, the reader thread waits
-MOST_BACKLOG_BYTES = 4 * BACKLOG_BYTES  # the limit while a call waits
-# A stream with `silence_s` may last this many times `silence_s`, plus the time that its blobs take
-# at MIN_BYTES_PER_S.
+BACKLOG_BYTES = 16 << 20  # if the backlog is larger, the reader thread waits
+MOST_BACKLOG_BYTES = 4 * BACKLOG_BYTES  # limit of the backlog while a call waits
+# A stream with `silence_s` may last MAX_SILENCES times `silence_s`, and in addition as long as its
+# blobs take at MIN_BYTES_PER_S.
 MAX_SILENCES = 30
 MIN_BYTES_PER_S = 4096
-MOST_PACKED_BYTES = 32 << 20  # the limit for one unpacked value
+MOST_PACKED_BYTES = 32 << 20  # most bytes of an unpacked value
 V = TypeVar("V")
 I = TypeVar("I")  # noqa: E741 - an item
 
 
 class Reply:
-    """The frames of one answer.
+    """The frames of one answer that the caller has not taken yet.
 
-    While the backlog is full, the reader thread waits in `wait_for_room`. That function gets a
-    function that returns True while the backlog is full, and returns when the reader may continue.
+    `wait_for_room`: the function in which the reader thread waits while too many frames are stored.
+    Its parameter is a function that returns True as long as that is so.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class Reply:
         self._items: deque[Frame] = deque()
         self._weight = 0
         self._end: Frame | TfdeployError | None = None
-        self._dropping = not items  # True: items are dropped
+        self._dropping = not items  # True: items are dropped, only the value is stored
 
     def put(self, frame: Frame) -> None:
-        """Add one frame. Frames after the end are dropped."""
+        """Add one frame. Frames after the last one of the answer are dropped."""
         with self._changed:
             if self._end is not None:
                 return
@@ -68,7 +68,7 @@ class Reply:
             self._wait_for_room(self._full)
 
     def _end_if_flooded(self) -> None:
-        """End the answer with BadAnswer if the backlog exceeds MOST_BACKLOG_BYTES."""
+        """End the answer with BadAnswer if the stored frames exceed MOST_BACKLOG_BYTES."""
         if self._weight > MOST_BACKLOG_BYTES:
             self._items.clear()
             self._weight = 0
@@ -78,13 +78,13 @@ class Reply:
             )
 
     def fail(self, error: TfdeployError) -> None:
-        """End the answer with an error, unless it has already ended."""
+        """End the answer with an error, unless the answer has already ended."""
         with self._changed:
             self._end = self._end or error
             self._changed.notify_all()
 
     def value(self, verb: str, timeout_s: float) -> Frame:
-        """Wait for the frame that the verb returned, and return it.
+        """Wait for the last frame of the answer, which has the verb's value, and return it.
 
         Raises AgentError, BadAnswer, HostUnreachable.
         """
@@ -117,20 +117,20 @@ class Reply:
         return self._dropping
 
     def returned(self, verb: str) -> Frame:
-        """Return the last frame of an answer that has ended.
+        """Return the last frame of the answer. The answer must have ended.
 
         Raises AgentError, BadAnswer, HostUnreachable.
         """
         end = self._end
         if isinstance(end, TfdeployError):
             raise copied(end)
-        assert end is not None  # the caller has waited for it
+        assert end is not None  # the caller has waited for the end
         if end.holds("error"):
             raise agent_error(checked_frame(end, "error", Failure, verb, self.host), self.host)
         return end
 
     def stop(self) -> None:
-        """Drop the backlog and all later items, and wake up waiting callers."""
+        """Drop all items, now and later, and wake up the callers that wait."""
         with self._changed:
             self._dropping = True
             self._items.clear()
@@ -145,7 +145,7 @@ class Reply:
 class VerbStream(Generic[I, V]):
     """An implementation of protocols.Stream.
 
-    Any thread may close it, any number of times.
+    `close` may be called from any thread, and several times.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class VerbStream(Generic[I, V]):
             while (frame := self._next(name)) is not None:
                 yield checked_frame(frame, "item", self._flow.item, name, host), frame.own_blob
         except BadAnswer:
-            self.close()  # later items are useless
+            self.close()  # after a bad item, the host need not send more
             raise
         if not self._answer.stopped:
             self.value = checked_frame(
@@ -169,9 +169,9 @@ class VerbStream(Generic[I, V]):
             )
 
     def _next(self, name: str) -> Frame | None:
-        """Return the next frame. Raises BadAnswer if the stream lasts too long.
+        """Wait for the next frame, None at the end. Raises BadAnswer if the stream lasts too long.
 
-        Only the time spent on waiting for frames counts.
+        Only the time spent waiting for frames counts, not the time that the caller needs for them.
         """
         began = time.monotonic()
         frame = self._answer.next(name, self._silence_s)
@@ -190,7 +190,7 @@ class VerbStream(Generic[I, V]):
 
 
 def checked_frame(frame: Frame, field: str, cls: type[V], verb: str, host: str) -> V:
-    """Return the content of a frame's field, which may be packed. Raises BadAnswer."""
+    """Return the field `field` of the frame, packed or not, as `cls`. Raises BadAnswer."""
     if frame.header.get("packed") != field:
         return checked(frame.header.get(field), cls, verb, host)
     try:
@@ -208,10 +208,10 @@ def checked(value: Any, cls: type[V], verb: str, host: str) -> V:
 
 
 def agent_error(failure: Failure, host: str) -> AgentError:
-    """Return the error for a failure that the agent reported.
+    """Return the AgentError for a failure that the agent reported.
 
-    The agent's text is quoted after the host's name. `next` comes from our own table
-    (model/advice.py).
+    The agent's text is quoted after the host's name. `next` of the error is a text of tfdeploy
+    (model/advice.py), never a text of the host.
     """
     where = " ".join((failure.where or "").split())
     return AgentError(

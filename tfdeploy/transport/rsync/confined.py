@@ -30,7 +30,7 @@ SYSTEM = (
 )
 DEVICES = ("/dev/null",)
 
-# One instruction of a BPF program: code, steps to skip if true, steps to skip if false, value.
+# One instruction of a BPF program: (code, steps to skip if true, steps to skip if false, value).
 Step = tuple[int, int, int, int]
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
@@ -43,14 +43,14 @@ _FIRST = (1 << 13) - 1  # all rights of Landlock's version 1
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _CHANGE = _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_FILE | _REFER | _TRUNCATE
-_TCP = 3  # bind, connect
-_SCOPES = 3  # abstract unix sockets, signals
+_TCP = 3  # bits: bind, connect
+_SCOPES = 3  # bits: abstract unix sockets, signals
 
 _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050001  # a refused call fails with EPERM
 _STREAM = 1
 _EQUAL, _AT_LEAST, _AND, _X32 = 0x15, 0x35, 0x54, 0x40000000
-# machine -> AUDIT_ARCH, number of socketpair, numbers of the refused calls. The refused calls are:
+# {machine: (AUDIT_ARCH, number of socketpair, numbers of the refused calls)}. The refused calls are
 # socket, connect, ptrace, process_vm_readv, process_vm_writev, io_uring_setup, shmget, setpriority,
 # sched_setaffinity, add_key, request_key, keyctl, perf_event_open, bpf, userfaultfd.
 _CALLS = {
@@ -87,9 +87,9 @@ def main() -> None:
 
 
 def restrict_files(folder: str, readable: Sequence[str]) -> None:
-    """Restrict this process to writing below `folder`, with Landlock.
+    """Allow this process to write only below `folder`, by rules of Landlock.
 
-    It may read `folder`, the system's programs and `readable`.
+    It may read `folder`, the system's programs and the paths in `readable`.
     """
     known = version()
     if not known:
@@ -117,8 +117,8 @@ def restrict_files(folder: str, readable: Sequence[str]) -> None:
 
 
 def _allow(ruleset: int, path: str, access: int) -> None:
-    """Add a rule to the ruleset that allows `access` below `path`."""
-    with contextlib.suppress(OSError):  # Not every system has every path.
+    """Add a rule to the ruleset: the process may use the rights `access` below `path`."""
+    with contextlib.suppress(OSError):  # some of the paths may not exist on this system
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         if not os.path.isdir(path):
             access &= _OF_FILES
@@ -130,9 +130,9 @@ def _allow(ruleset: int, path: str, access: int) -> None:
 
 
 def refuse_sockets(machine: str) -> None:
-    """Forbid this process new sockets with seccomp, except stream socket pairs.
+    """Forbid this process, with seccomp, to create sockets other than stream socket pairs.
 
-    Landlock restricts neither UDP nor unix sockets with a path.
+    seccomp is needed because Landlock restricts neither UDP nor unix sockets with a path.
     """
     if machine not in _CALLS:
         return

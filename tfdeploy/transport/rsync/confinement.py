@@ -1,6 +1,6 @@
-"""Decide whether and how a local rsync is confined to one folder.
+"""Decide whether a local rsync can be confined to one folder, and build the command for that.
 
-The program `confined` then confines it, in a process of its own.
+The program `confined.py` then confines rsync, in a process of its own.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pathlib import Path
 
 from tfdeploy.transport.rsync import ask_for_shell, confined
 
-TRIAL_S = 20.0  # seconds: time-out of one trial
+TRIAL_S = 20.0  # seconds until one trial counts as failed
 
 
 def asking_words(fd: int) -> tuple[str, ...]:
-    """Return the command that rsync runs as its remote shell.
+    """Return the command that rsync runs as its remote shell (`-e`).
 
-    `fd`: the socket on which the command sends its request.
+    `fd`: the socket on which that command sends its request to tfdeploy.
     """
     return (*_python(ask_for_shell.__file__), str(fd))
 
 
 def argv(folder: str) -> list[str]:
-    """Return the words to put before a command so that the command may write only to `folder`."""
+    """Return the words that, put before a command, allow the command to write only to `folder`."""
     programs = (sys.executable, shutil.which("rsync") or "rsync", ask_for_shell.__file__)
     readable = {
         os.path.dirname(os.__file__),
@@ -38,9 +38,9 @@ def argv(folder: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return an environment without the user's variables.
+    """Return the environment for rsync, without the user's other variables.
 
-    They may contain secrets and the addresses of the user's agents.
+    Those may contain secrets and the addresses of the user's ssh-agent and other agents.
     """
     kept = ("PATH", "LD_LIBRARY_PATH")
     return {
@@ -52,7 +52,7 @@ def environment() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def missing() -> str | None:
-    """Return why a local rsync is not fully confined, or None if it is."""
+    """Return why a local rsync is not fully confined, or None if it is fully confined."""
     if not works():
         return (
             "the programs it needs do not run when they are confined"
@@ -66,9 +66,9 @@ def missing() -> str | None:
 
 @lru_cache(maxsize=1)
 def works() -> bool:
-    """True if Python and rsync run confined on this machine.
+    """True if Python and rsync can run confined on this machine.
 
-    If they are installed in unusual places, they may be unable to read their own files.
+    Programs that are installed in unusual places may be unable to read their own files.
     """
     if not confined.version():
         return False
@@ -88,7 +88,7 @@ def _runs(words: list[str]) -> bool:
 
 
 def _python(file: str) -> tuple[str, ...]:
-    """Return the command that runs a file with this interpreter."""
+    """Return the command that runs the Python file with this interpreter."""
     return (sys.executable, "-S", "-E", _path(file))
 
 

@@ -8,11 +8,13 @@ import subprocess
 from functools import lru_cache
 from pathlib import Path
 
-MENDED = (3, 5, 0)  # first version without the known vulnerabilities; checked on 2026-11-24
-_NAMED = b"CVE-2026-70458"  # the vulnerability by which a host writes to this machine's memory
+# Checked on 2026-11-24: this is the first version without the known vulnerabilities.
+MENDED = (3, 5, 0)
+# Through this vulnerability, a host writes to the memory of this machine.
+_NAMED = b"CVE-2026-70458"
 _CHANGELOGS = ("changelog.Debian.gz", "changelog.gz")
 _DOCS = Path("/usr/share/doc/rsync")
-_QUERY_S = 10.0  # seconds: time-out of each program that is run
+_QUERY_S = 10.0  # seconds after which a program that is run here is killed
 
 
 @lru_cache(maxsize=1)
@@ -38,10 +40,10 @@ def version_of(text: bytes) -> tuple[int, int, int] | None:
 
 
 def _mended_by_distribution() -> bool:
-    """True if the distribution has fixed the installed version.
+    """True if the distribution has fixed the vulnerabilities of the installed version.
 
-    Distributions fix old versions without a new version number and name the fix in the package's
-    changelog. The changelog counts only if rsync is the one of the package.
+    A distribution fixes an old version without a new version number, and names the fix in the
+    package's changelog. The changelog counts only if rsync is installed from the package.
     """
     if shutil.which("rsync") not in ("/usr/bin/rsync", "/bin/rsync"):
         return False
@@ -51,7 +53,7 @@ def _mended_by_distribution() -> bool:
 
 
 def _unpacked(path: Path) -> bytes:
-    """Return the content of a gzip file, or b"" if it cannot be read."""
+    """Return the uncompressed content of a gzip file, or b"" if it cannot be read."""
     import gzip
 
     try:
@@ -61,7 +63,7 @@ def _unpacked(path: Path) -> bytes:
 
 
 def _output(*argv: str) -> bytes:
-    """Return what a command prints, or b"" if it fails to run."""
+    """Return the output of a command, or b"" if it cannot be run."""
     try:
         return subprocess.run(argv, capture_output=True, timeout=_QUERY_S, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""Parse rsync's output (progress, totals) and its exit codes. Pure."""
+"""Parse rsync's output (progress, totals, errors) and its exit codes. All functions are pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tfdeploy.transport.ssh.target import Target
 _PROGRESS = re.compile(rb"^\s*(\d{1,20})\s+(\d{1,3})%")
 _SENT = re.compile(rb"^sent (\d{1,20}) bytes")
 _RECEIVED = re.compile(rb"^sent \d+ bytes\s+received (\d{1,20}) bytes")
-VANISHED = 24  # rsync's exit code if source files vanished during the transfer
-# What ssh prints if sshd closes the connection before login.
+VANISHED = 24  # rsync exits with this code if source files vanished during the transfer
+# ssh prints one of these if sshd closes the connection before login.
 _TURNED_AWAY = (
     b"kex_exchange_identification",
     b"Connection reset by",
@@ -28,13 +28,13 @@ def progress(line: bytes) -> tuple[int, int] | None:
 
 
 def sent_bytes(line: bytes) -> int | None:
-    """Return the bytes sent, from the line with the totals, or None for other lines."""
+    """Return the bytes sent, from the line with rsync's totals, or None for other lines."""
     match = _SENT.match(line)
     return int(match[1]) if match else None
 
 
 def received_bytes(line: bytes) -> int | None:
-    """Return the bytes received, from the line with the totals, or None for other lines."""
+    """Return the bytes received, from the line with rsync's totals, or None for other lines."""
     match = _RECEIVED.match(line)
     return int(match[1]) if match else None
 
@@ -72,9 +72,10 @@ def _says_shrank(line: bytes) -> bool:
 def explain(
     code: int, stderr: bytes, target: Target, root: str, *, into: str | None = None
 ) -> TfdeployError:
-    """Return the error for a failed rsync.
+    """Return the error that describes a failed rsync.
 
-    `root`: the source. `into`: the local destination of a pull. None: the transfer is a push.
+    `root`: the source folder. `into`: the local destination of a pull; None: the transfer is a
+    push.
     """
     host = target.name or target.where
     line = _first(stderr)
@@ -129,7 +130,7 @@ def explain(
 
 
 def rsync_missing(target: Target) -> Refused:
-    """Return the error for a host without rsync."""
+    """Return the error for a host on which rsync is not installed."""
     return Refused(
         "rsync is missing there",
         where=target.name or target.where,

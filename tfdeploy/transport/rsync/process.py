@@ -1,6 +1,6 @@
-"""Run rsync: start it, send it names, read its output, retry, and always end it.
+"""Run rsync: start it, send it file names, read its output, retry, and always end it.
 
-`messages` parses the output. `transfer` decides what is copied.
+`messages.py` parses the output. `transfer.py` decides what is copied.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tfdeploy.transport.ssh.patience import Patience
 from tfdeploy.transport.ssh.target import Target
 
 SUCCESS = (0, messages.VANISHED)
-STARTS_PER_JUMP = 6  # most ssh connections that are being opened through one jump host
-STDERR_BYTES = 32 << 10  # with this many bytes of errors, later ones are dropped
-END_S = 3.0  # seconds for rsync to end after SIGTERM, and for a reader thread to end
-MARK = "tfdeploy-rsync-begins"  # the host prints it after any output of the login shell
+STARTS_PER_JUMP = 6  # through one jump host, at most this many ssh connections are opened at once
+STDERR_BYTES = 32 << 10  # after this many bytes of error messages, later ones are dropped
+END_S = 3.0  # seconds to wait for rsync after SIGTERM, and for a reader thread
+MARK = "tfdeploy-rsync-begins"  # a line that the host prints just before rsync starts
 
 _lock = threading.Lock()
 _starts: dict[Target, threading.BoundedSemaphore] = {}
@@ -40,9 +40,10 @@ Progress = Callable[[int, int | None], None]
 class RsyncCall:
     """The settings of one transfer.
 
-    `argv`: rsync's arguments without the remote shell. `names`: the files to copy; None: all.
-    `start`: the function that starts the command on the host over the session; None: a new ssh
-    starts it.
+    `argv`: rsync's arguments without the remote shell.
+    `names`: the files to copy; None: all.
+    `start`: a function that starts the remote command over an open session; None: a new ssh starts
+    it.
     """
 
     target: Target
@@ -51,7 +52,7 @@ class RsyncCall:
     on_progress: Progress | None
     max_bytes: int | None = None
     max_s: float | None = None
-    # The only folder that this rsync may write, if the kernel can enforce that. None: no limit.
+    # rsync may write only to this folder, if the kernel can enforce that. None: to any folder.
     only_into: str | None = None
     start: Start | None = None
 
@@ -72,12 +73,12 @@ class RsyncResult:
 def transfer(call: RsyncCall) -> RsyncResult:
     """Run one transfer, with retries, and return its result. Raises Interrupted.
 
-    The transfer is retried while sshd closes the connection before login. It is retried once if
-    output of the login shell disturbed rsync, and that output is then dropped.
+    The transfer is retried while sshd closes the connection before login. If output of the login
+    shell disturbed rsync, the transfer is retried once, and then this output is dropped.
     """
     noise = False
-    # ssh does not show why sshd closed the connection. The operator needs no notice, because our
-    # session to the same host was accepted just before.
+    # ssh does not show why sshd closed the connection, so HELD_OFF is assumed. The operator gets no
+    # notice, because a session to the same host was accepted just before.
     patience = Patience(lambda text: None)
     while True:
         done = _Process(call, noise).run()
@@ -100,7 +101,7 @@ def transfer(call: RsyncCall) -> RsyncResult:
 
 @dataclass
 class _Process:
-    """One run of rsync. `noise`: True to drop the output of the login shell."""
+    """One run of rsync. `noise`: True to drop what the login shell prints."""
 
     call: RsyncCall
     noise: bool
@@ -137,9 +138,9 @@ class _Process:
         return self.noise or self.call.start is not None
 
     def _start_command(self, line: str) -> RemoteCommand:
-        """Start a command line over the session, or with a new ssh.
+        """Start a command line over the open session, or with a new ssh.
 
-        A new ssh is used if there is no session or sshd allows no further channel.
+        A new ssh is used if there is no session, or if sshd allows no further channel in it.
         """
         with contextlib.suppress(HostFailed):
             if self.call.start is not None:
@@ -147,10 +148,10 @@ class _Process:
         return SshCommand(ssh_argv(self.call.target), _environment(), line)
 
     def _start(self, shell: RemoteShell) -> subprocess.Popen[bytes]:
-        """Start rsync, confined if possible."""
+        """Start rsync. If possible, it is confined to the folder `only_into` of the call."""
         folder = self.call.only_into
         program, *words = self.call.argv
-        # rsync's unit is KiB per second.
+        # rsync expects the limit in KiB per second.
         limit = (
             [f"--bwlimit={max(1, self.call.target.bwlimit >> 10)}"]
             if self.call.target.bwlimit
@@ -166,14 +167,15 @@ class _Process:
             stderr=subprocess.PIPE,
             env=confinement.environment(),
             pass_fds=(shell.theirs.fileno(),),
-            # Ctrl-C on the terminal does not reach rsync, and ssh cannot ask for a password there.
+            # In a new session of processes, rsync does not get the terminal's Ctrl-C, and ssh
+            # cannot ask for a password on the terminal.
             start_new_session=True,
         )
         shell.begin()
         return process
 
     def _communicate(self, process: subprocess.Popen[bytes], start: contextlib.ExitStack) -> None:
-        """Read all output. Close `start` at the first output, which shows that ssh is connected."""
+        """Read all output. At the first output, ssh is connected, so release `start`."""
         threads = [
             threading.Thread(target=work, args=(process,), daemon=True)
             for work in (self._feed, self._read_stderr)
@@ -195,12 +197,12 @@ class _Process:
             thread.join(END_S)
 
     def _end_late(self, process: subprocess.Popen[bytes]) -> None:
-        """End rsync because it has run for longer than `max_s`."""
+        """End rsync because it has run for more than `max_s` seconds."""
         self.done.too_slow = True
         running.send_signal(process, signal.SIGTERM)
 
     def _read(self, lines: list[bytes]) -> None:
-        """Update progress and totals from lines of output."""
+        """Update the progress and the totals from these lines of rsync's output."""
         newest = None
         for line in lines:
             newest = messages.progress(line) or newest
@@ -214,22 +216,22 @@ class _Process:
             self.call.on_progress(newest[0], None)
 
     def _feed(self, process: subprocess.Popen[bytes]) -> None:
-        """Write the names to rsync's input."""
+        """Write the names of the files to copy to rsync's input."""
         assert process.stdin is not None
         with contextlib.suppress(OSError), process.stdin as pipe:
             for name in self.call.names or ():
-                # rsync takes a name with a leading # or ; for a comment.
+                # Without ./, rsync would treat a name that begins with # or ; as a comment.
                 pipe.write(b"./" + name + b"\0")
 
     def _read_stderr(self, process: subprocess.Popen[bytes]) -> None:
-        """Read rsync's errors to their end, and keep the first ones."""
+        """Read rsync's error messages to their end, and store the first STDERR_BYTES of them."""
         assert process.stderr is not None
         while block := os.read(process.stderr.fileno(), 1 << 14):
             if len(self.done.stderr) < STDERR_BYTES:
                 self.done.stderr += block
 
     def _reap(self, process: subprocess.Popen[bytes]) -> None:
-        """End rsync if it still runs."""
+        """End rsync if it still runs, and close its pipes."""
         if process.poll() is None:
             running.send_signal(process, signal.SIGTERM)
             try:
@@ -244,7 +246,7 @@ class _Process:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment for ssh, without variables that change its output."""
+    """Return the environment for ssh, without variables that change what ssh or rsync prints."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("RSYNC_", "LC_"))
     }

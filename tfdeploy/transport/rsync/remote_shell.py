@@ -1,8 +1,8 @@
 """Run the remote command of a local rsync, and connect it to rsync's pipes.
 
-rsync's `-e` is a small program (ask_for_shell) that sends rsync's pipes to tfdeploy. So a confined
-rsync needs neither keys nor sockets. rsync sends one request, before it has read any byte from the
-host. A second request is not answered.
+rsync's `-e` is a small program (ask_for_shell.py) that sends rsync's pipes to tfdeploy. A confined
+rsync therefore needs neither keys nor network sockets. rsync sends one request, before it has read
+any byte from the host. A second request gets no answer.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tfdeploy.errors import TfdeployError
 from tfdeploy.transport.protocols import Pipes, RemoteCommand
 from tfdeploy.transport.ssh.joined import copy_after
 
-WORDS_BYTES = 64 << 10  # largest request
-END_S = 3.0  # seconds to wait for the end of the thread
-PIPES = 3  # descriptors in a request
+WORDS_BYTES = 64 << 10  # most bytes of a request
+END_S = 3.0  # seconds to wait until the thread ends
+PIPES = 3  # number of file descriptors in a request
 Start = Callable[[str], RemoteCommand]
 
 
 class RemoteShell:
-    """Answers one request on the socket `theirs`, which rsync inherits.
+    """Answers one request that comes through the socket `theirs`, which rsync inherits.
 
     Use it as a context manager.
     """
@@ -34,8 +34,8 @@ class RemoteShell:
     def __init__(self, start: Start, mark: bytes = b"") -> None:
         """Create the sockets.
 
-        `start`: starts a command line on the host. `mark`: what that command prints after any
-        output of the login shell. b"": the command prints no mark.
+        `start`: a function that starts a command line on the host. `mark`: what that command prints
+        after everything that the login shell prints. b"": the command prints no mark.
         """
         self._start, self._mark = start, mark
         self._ours, self.theirs = socket.socketpair()
@@ -45,9 +45,9 @@ class RemoteShell:
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def begin(self) -> None:
-        """Start the thread that waits for the request.
+        """Start the thread that waits for rsync's request.
 
-        Call this after rsync has inherited `theirs`.
+        Call this only after rsync has inherited `theirs`.
         """
         self.theirs.close()
         self._thread.start()
@@ -61,7 +61,7 @@ class RemoteShell:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the remote command. rsync has already ended."""
+        """End the remote command. rsync must have ended before."""
         with self._lock:
             self._closed = True
             command = self._command
@@ -75,19 +75,20 @@ class RemoteShell:
         self._ours.close()
 
     def _serve(self) -> None:
-        """Wait for the request and run its command."""
+        """Wait for rsync's request, run the command in it, and answer with the exit code."""
         with contextlib.suppress(OSError):
             blob, pipes, _, _ = socket.recv_fds(self._ours, WORDS_BYTES, PIPES)
             words = [os.fsdecode(word) for word in blob.split(b"\0")]
             for pipe in pipes:
-                os.set_blocking(pipe, True)  # rsync makes both ends of its pipes non-blocking.
+                # Rsync makes its pipes non-blocking, also for this process.
+                os.set_blocking(pipe, True)
             if _is_rsync(words) and len(pipes) == PIPES:
                 self._run(" ".join(words[1:]), (pipes[0], pipes[1], pipes[2]))
             else:
                 self._end(255, pipes)
 
     def _run(self, line: str, pipes: Pipes) -> None:
-        """Run the command line, connected to the pipes, until it ends."""
+        """Run the command line on the host, connected to the pipes, until the command ends."""
         code = 255
         try:
             command = self._start(line)
@@ -104,7 +105,7 @@ class RemoteShell:
             self._end(code, list(pipes))
 
     def _end(self, code: int, pipes: list[int]) -> None:
-        """Close the pipes, and let rsync's remote shell end with `code`."""
+        """Close the pipes, and let the program that sent the request exit with `code`."""
         for pipe in pipes:
             os.close(pipe)
         with contextlib.suppress(OSError):
@@ -153,8 +154,5 @@ class SshCommand:
 
 
 def _is_rsync(words: list[str]) -> bool:
-    """True if the request comes from rsync.
-
-    Then it names the host `target` and starts an rsync server.
-    """
+    """True if the request starts an rsync server on the host `target`, as rsync does."""
     return words[0] == "target" and "--server" in words

@@ -1,4 +1,4 @@
-"""Keep a list of the running rsync processes, so that a fleet can end those of its hosts.
+"""Keep a list of the running rsync processes, so that a fleet can end the transfers of its hosts.
 
 A fleet imports only this module, and not the code that starts rsync.
 """
@@ -16,17 +16,17 @@ from tfdeploy.transport.ssh.target import Target
 
 _lock = threading.Lock()
 _running: dict[subprocess.Popen[bytes], Target] = {}
-_ended: set[subprocess.Popen[bytes]] = set()  # processes that `end` has ended
+_ended: set[subprocess.Popen[bytes]] = set()  # processes that the function `end` has ended
 
 
 def begun(process: subprocess.Popen[bytes], target: Target) -> None:
-    """Add a process that has started."""
+    """Add a process that has started to the list."""
     with _lock:
         _running[process] = target
 
 
 def gone(process: subprocess.Popen[bytes]) -> bool:
-    """Remove a process that has ended. Return True if `end` ended it."""
+    """Remove a process that has ended from the list. Return True if `end` ended it."""
     with _lock:
         _running.pop(process, None)
         interrupted = process in _ended
@@ -35,7 +35,7 @@ def gone(process: subprocess.Popen[bytes]) -> bool:
 
 
 def end(targets: Collection[Target]) -> None:
-    """End the rsync processes that transfer to or from these targets, with their children."""
+    """End the rsync processes that transfer to or from these hosts, with their child processes."""
     with _lock:
         mine = [process for process, target in _running.items() if target in targets]
         _ended.update(mine)
@@ -44,6 +44,6 @@ def end(targets: Collection[Target]) -> None:
 
 
 def send_signal(process: subprocess.Popen[bytes], number: int) -> None:
-    """Send the signal to the process's whole group."""
+    """Send the signal to all processes in the process's group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)

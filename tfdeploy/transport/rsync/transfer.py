@@ -1,7 +1,7 @@
-"""Copy a tree, or some of its files, to or from a folder of one host with rsync over SSH.
+"""Copy a tree, or some of its files, to or from a folder of one host, with rsync over SSH.
 
-Only this module starts transfers with rsync. The callers decide what is copied. An empty source
-with `delete` is refused, and so are names that lead out of the folder.
+Only this module starts transfers with rsync. The callers decide what is copied. Two things are
+refused: an empty source with `delete`, and names that lead out of the folder.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tfdeploy.transport.ssh.target import Target
 
 __all__ = ["Progress", "pull", "push"]
 
-# Bytes. A transfer of at least this size gets an ssh of its own, because paramiko's threads of all
-# hosts share one core.
+# Bytes. A transfer of at least this size gets an ssh process of its own, because paramiko's threads
+# for all hosts together use only one core.
 SESSION_BYTES = 16 << 20
 _MODES = "--chmod=Du=rwx,Dgo=,Fu+rw,Fgo="
 _OUTPUT = ("--info=progress2,stats1", "--no-human-readable", "--outbuf=L")
@@ -43,16 +43,17 @@ def push(
 ) -> int:
     """Send a tree, or some of its files, to the host. Return the bytes sent over the network.
 
-    `names`: relative paths of files and links below `source_root`, which are sent whatever their
-    times are. None: the whole tree, compared by size and time, or by content if `anew`.
+    `names`: relative paths of files and links below `source_root`. These are sent even if the
+    host's files have the same size and time. None: the whole tree, compared by size and time, or by
+    content if `anew`.
     `on_progress(bytes done, total or None)`: called while bytes are sent.
     `session`: carries the bytes if `total_bytes` is less than SESSION_BYTES. Otherwise a new ssh
     carries them.
 
-    Files arrive with mode 0600 or 0700, folders with 0700, both with their times. An interrupted
-    file is kept and resumed next time. A file that vanishes or shrinks meanwhile is no error: the
-    caller checks the result. Raises Refused (no rsync, empty source with `delete`), HostFailed
-    (disk full, ...), HostUnreachable, Interrupted.
+    Files arrive with mode 0600 or 0700, and folders with mode 0700, both with their times. An
+    interrupted file is kept and resumed by the next transfer. A file that vanishes or shrinks
+    meanwhile is no error, because the caller checks the result. Raises Refused (no rsync, empty
+    source with `delete`), HostFailed (disk full, ...), HostUnreachable, Interrupted.
     """
     _check_local()
     listed = None if names is None else list(names)
@@ -82,14 +83,15 @@ def pull(
 
     `destination`: a local folder, which must exist.
     `names`: relative paths below `source_root`. None: the whole tree.
-    `max_bytes`, `max_s`: a transfer that is larger or takes longer (seconds) is ended.
+    `max_bytes`, `max_s`: most bytes and most seconds; a transfer that exceeds one of them is ended.
     `session`, `total_bytes`, `on_progress`: see `push`.
 
     Links are not copied, because later files could leave the folder through them. Modes and times
-    are set as in `push`. A local file with the same size and time is not sent again. An
-    interrupted file is kept and resumed next time. A name that no longer exists is no error: the
-    caller checks the result. Raises Refused (a name that leads out of the folder, no rsync),
-    HostFailed (too much, too slow, unreadable, local disk full), HostUnreachable, Interrupted.
+    are set as in `push`. A file that this machine has with the same size and time is not sent
+    again. An interrupted file is kept and resumed by the next transfer. A name that no longer
+    exists is no error, because the caller checks the result. Raises Refused (a name that leads out
+    of the folder, no rsync), HostFailed (too much, too slow, unreadable, local disk full),
+    HostUnreachable, Interrupted.
     """
     _check_local()
     listed = None if names is None else list(names)
@@ -125,18 +127,18 @@ def pull(
 
 
 def _start(session: Session | None, total_bytes: int) -> Start | None:
-    """Return the function that starts a command over the session, or None for a new ssh."""
+    """Return a function that starts a command over the session. None: a new ssh is to start it."""
     return session.start if session is not None and total_bytes < SESSION_BYTES else None
 
 
 def check_name(name: bytes) -> None:
-    """Raise Refused if the name is not relative, or leads out of the folder."""
+    """Raise Refused if the name is not a relative path, or leads out of the folder."""
     if any(word in (b"", b".", b"..") for word in name.split(b"/")) or b"\0" in name:
         raise Refused(f"{os.fsdecode(name)!r} leads out of the folder it was to come from")
 
 
 def _check_source(root: str, delete: bool) -> None:
-    """Raise Refused if the source is unreadable, or if it is empty and `delete` is set."""
+    """Raise Refused if the folder `root` is unreadable, or if it is empty and `delete` is set."""
     try:
         with os.scandir(root) as entries:
             empty = next(entries, None) is None
@@ -149,9 +151,9 @@ def _check_source(root: str, delete: bool) -> None:
 def push_argv(
     source_root: str, destination: str, *, names: bool, delete: bool, anew: bool = False
 ) -> list[str]:
-    """Return rsync's arguments for a push, without the remote shell.
+    """Return the rsync command of a push, without the remote shell.
 
-    Raises Refused for paths that are not absolute.
+    Raises Refused if a path is not absolute.
     """
     _check_paths(source_root, destination)
     words = ["rsync", "-lpt", "-s", _MODES, f"--partial-dir={layout.PARTIAL}", *_OUTPUT]
@@ -162,9 +164,9 @@ def push_argv(
 
 
 def pull_argv(source_root: str, destination: str, *, names: bool) -> list[str]:
-    """Return rsync's arguments for a pull, without the remote shell.
+    """Return the rsync command of a pull, without the remote shell.
 
-    Raises Refused for paths that are not absolute.
+    Raises Refused if a path is not absolute.
     """
     _check_paths(source_root, destination)
     words = ["rsync", "-pt", "-s", _MODES, f"--partial-dir={layout.PARTIAL}", *_OUTPUT]
@@ -181,7 +183,7 @@ def _check_paths(*paths: str) -> None:
 
 @lru_cache(maxsize=1)
 def _check_local() -> None:
-    """Raise Refused if this machine lacks ssh, or rsync 3.1 or newer. Only success is cached."""
+    """Raise Refused if this machine lacks ssh, or rsync 3.1 or newer. A success is cached."""
     for program, package in (("rsync", "rsync"), ("ssh", "openssh-client")):
         if shutil.which(program) is None:
             raise Refused(
