@@ -1,8 +1,9 @@
-"""Ask tfdeploy to run the remote command. Our rsync runs this program as its remote shell.
+"""Ask tfdeploy to run the remote command of an rsync, which runs this file as its remote shell.
 
     python -S -E ask_for_shell.py DESCRIPTOR host remote command
 
-The program sends rsync's pipes over the socket DESCRIPTOR, so that it copies no byte of a transfer.
+This program sends rsync's pipes to tfdeploy over the socket DESCRIPTOR. Therefore it need not copy
+the bytes of the transfer itself.
 """
 
 import socket

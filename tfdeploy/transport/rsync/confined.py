@@ -1,11 +1,11 @@
-"""Run a program that may only read the system's programs and write to one folder.
+"""Run a program that may write only below one folder, and read only there and the system's files.
 
-This file is a program of its own:
+This file is a program of its own, which imports only the standard library:
 
     python -S -E confined.py FOLDER [READABLE ...] -- program words
 
 Landlock restricts files, TCP and signals. seccomp forbids new sockets. If the kernel lacks one of
-the two, the other still applies. The program always runs. Only the standard library is used.
+the two, the other still applies. The program runs even if the kernel lacks both.
 """
 
 from __future__ import annotations
