@@ -27,8 +27,9 @@ REFERENCE_LOOP_S = 0.03
 class TestMeter:
     """Measures each test, in each process that runs tests, and fails tests that exceed the limit.
 
-    The meter uses CPU time, because load increases it far less than the duration. It seldom
-    doubles, and the limit allows for a factor of two. On a slower CPU the limit is higher.
+    The meter uses CPU time, because load on the machine increases the CPU time of a test far less
+    than its duration. The CPU time seldom doubles, and the limit allows for that. On a slower CPU
+    the limit is higher.
     """
 
     # pytest must not collect this class.

@@ -1,5 +1,5 @@
-"""Yield the events of an example run for tests of the dashboard: eight tasks that sync, train and
-fail.
+"""Yield the events of an example run for tests of the dashboard. The run has eight tasks and goes
+from the sync to a failure.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def ended() -> Iterator[Event]:
 
 
 def sampled(plan: Plan = PLAN, *, time: float = 1033.0) -> Iterator[Event]:
-    """Yield samples in which each host reports what its task uses.
+    """Yield samples in which each host reports the resources that its task uses.
 
     All hosts but the first have a GPU.
     """

@@ -21,7 +21,8 @@ FLOORS = (
     ("ui",),
     ("cli",),
 )
-# The folders that a table of ARCHITECTURE.md divides into rooms, with an import order.
+# A table of ARCHITECTURE.md divides these folders into rooms: groups of modules with an import
+# order.
 DIVIDED = ("agent", "agent/serve", "model", "operations", "planning", "transport", "ui")
 _ROW = re.compile(r"^\| `([\w/]+)/` \| (`.*`) \|$", re.MULTILINE)
 HEIGHT = {name: height for height, names in enumerate(FLOORS) for name in names}
@@ -48,7 +49,7 @@ OF_THE_RUNTIME = (
     "tfdeploy.runtime.old_names.removed_names",
     "tfdeploy.runtime.old_names.numpy_names",
     "tfdeploy.runtime.job_synonyms",
-    # Names that both the plan and the task use.
+    # The plan, and the runtime inside the task, use the names in these modules.
 )
 SHARED = (
     "frames",
@@ -95,10 +96,11 @@ STDLIB = {name for name in sys.stdlib_module_names if not name.startswith("_")} 
     "__future__",
     "_thread",
 }
-# Module names that sitecustomize.py imports: our runtime, and the host's sitecustomize.
+# Top-level modules that our sitecustomize.py imports: the runtime of tfdeploy, and the host's own
+# sitecustomize.
 OF_THE_SITE = ("_tfdeploy_runtime", "sitecustomize")
-# {private module of the standard library: the one file that may try to import it}. Each saves 2 ms
-# of the agent's start.
+# {private module of the standard library: the one file that may try to import it}. Each such import
+# saves 2 ms of the agent's start.
 PRIVATE = {
     "_blake2": "tfdeploy/agent/ownership.py",
     "_json": "tfdeploy/agent/json_text.py",
@@ -217,7 +219,8 @@ def _lines_tried(node):
 def rooms_of(text):
     """Parse the rows of ARCHITECTURE.md's table, such as "`a b` < `c`, `d` < `e`".
 
-    Returns {folder: {room, or module outside the rooms: its height}}. The lowest height is 0.
+    Returns {folder: {name: height}}. A name is a room, or a module that is in no room. The lowest
+    height is 0.
     """
     return {
         folder: {
@@ -273,8 +276,8 @@ def name_faults(source, path):
 
 
 def words_of(name):
-    """Return the whole name and its last word. So HostInfo is banned like Info, and DataListing is
-    not.
+    """Return the names to compare with banned names: the whole name and its last word. So HostInfo
+    is banned like Info, and DataListing is not.
     """
     matches = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
     return {name.strip("_"), *matches[-1:]}

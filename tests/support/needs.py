@@ -19,12 +19,14 @@ MAY_LACK = "TFDEPLOY_TEST_MAY_LACK"
 
 
 def has_ability(name: str) -> bool:
-    """Return whether this machine has `name`. For a test that needs it only in part."""
+    """Return True if this machine has the ability `name`. This is for a test of which only a part
+    needs the ability."""
     return not _find_lacks(name)
 
 
 def require(*names: str) -> None:
-    """Skip the test if this machine lacks one of `names`. In CI, fail unless MAY_LACK names it.
+    """Skip the test if this machine lacks one of `names`. In CI, fail the test unless MAY_LACK
+    lists what is missing.
 
     A name is "isolated lab", a program, or a trial.
     """

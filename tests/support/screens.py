@@ -78,7 +78,7 @@ def host_of(plan: Plan, task: str) -> str:
 
 
 def used(plan: Plan, at: float, busy: float = 92.0) -> Iterator[Event]:
-    """Yield samples in which each host reports what its task uses."""
+    """Yield samples in which each host reports the resources that its task uses."""
     for number, task in enumerate(plan.tasks):
         gpus = [[0, busy - number % 7, (9 + number % 3) << 30, 24 << 30]] if task.gpus else []
         sample = {

@@ -16,8 +16,8 @@ PRESSURE = Path("/proc/pressure/cpu")
 class Stopwatch:
     """A clock that discounts the time in which processes waited for a CPU.
 
-    Such time counts a quarter. So `seconds` is the wall-clock time on an idle machine, and at least
-    a quarter of the wall-clock time under load.
+    A second of such waiting counts as a quarter of a second. So `seconds` is the wall-clock time on
+    an idle machine, and at least a quarter of the wall-clock time under load.
     """
 
     def __init__(self) -> None:

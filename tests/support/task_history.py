@@ -30,8 +30,8 @@ class PastAttempt:
 
 
 class History:
-    """All attempts. `noticed_s` is the time from a death until the minder records the next
-    start.
+    """All attempts of the task. `noticed_s`: seconds from a death until the minder records that the
+    task will restart.
     """
 
     def __init__(self, attempts: list[PastAttempt], noticed_s: float = 0.05) -> None:
@@ -64,7 +64,7 @@ class History:
             "starts again: "
             f"{wire.ending_in_short(one.outcome, one.exit_code, one.signal, one.reason)}"
         )
-        # agent/serve/run/status.py reports a task that waits for its restart in the same way.
+        # This is how agent/serve/run/status.py reports a task that waits for its restart.
         return wire.replace(ended, state="pending", outcome=None, up=False, reason=why)
 
     def rows(self, now: float) -> list[dict[str, Any]]:

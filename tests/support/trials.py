@@ -73,8 +73,8 @@ def try_environments(scratch: Path) -> None:
 def try_setuid(scratch: Path) -> None:
     """Run a setuid program as another user.
 
-    The kernel ignores the bit under no_new_privs, which bubblewrap sets, and on a nosuid mount. It
-    then ignores file capabilities too.
+    Under no_new_privs, which bubblewrap sets, and on a nosuid mount, the kernel ignores the setuid
+    bit. It then ignores file capabilities too.
     """
     copy = Path(shutil.copy(program("id", "coreutils"), scratch))
     copy.chmod(0o4755)

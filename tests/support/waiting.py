@@ -40,7 +40,8 @@ def in_ci() -> bool:
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
-# These tests take long and check what other tests check too. They run only in CI or on request.
+# The mark for tests that take long and check what other tests check too. Such tests run only in CI
+# or on request.
 every = pytest.mark.skipif(
     not (in_ci() or os.environ.get("TFDEPLOY_TEST_ALL")),
     reason="TFDEPLOY_TEST_ALL=1 runs all of them",

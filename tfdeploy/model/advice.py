@@ -57,7 +57,7 @@ LINES = {
     "similar_program": "did you mean {program}?",
     "install_program": "install it there, or write its whole path, or "
     "./{program} if it is in the code",
-    # agent/mending.py names these:
+    # agent/mending.py sends the names of the following lines:
     "install_agent_again": "any tfdeploy command for this host puts it there again",
     "mend_mapping": "write `workdir:` of a local disk in the "
     "inventory, or have the mapping of that mount "

@@ -11,9 +11,9 @@ from tfdeploy.model.answers.audit import Entry
 from tfdeploy.model.answers.reading import BadShape, read_text
 
 LOG, OLDER_LOG = "log.jsonl", "log.1.jsonl"
-MOST_LINES = 50_000  # of each file
+MOST_LINES = 50_000  # the most lines that are read of each file
 MOST_LINE_BYTES = 1 << 15  # a longer line is not an entry
-MOST_FAULTS = 100  # returned for one log
+MOST_FAULTS = 100  # the most faults that are returned for one log
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class AuditLog:
 
 
 def read_log(older: bytes, newer: bytes) -> AuditLog:
-    """Return the entries of both files of a log, and the lines that are not entries or that report
-    missed entries."""
+    """Return the entries of both files of a log. `faults` of the result lists lines that are not
+    entries, and lines that report missed entries."""
     entries: list[Entry] = []
     faults: list[tuple[str, str]] = []
     for name, content in ((OLDER_LOG, older), (LOG, newer)):

@@ -26,8 +26,8 @@ class Rules:
 def runs_that_stay(
     items_by_host: Mapping[str, Iterable[CleanItem]], rules: Rules, now: float
 ) -> set[tuple[str, str]]:
-    """Return (job, run) of the runs that no host may remove: a host still runs them, or the rules
-    keep them. `items_by_host`: the items that each host listed."""
+    """Return (job, run) of the runs that no host may remove, because a host still runs them or the
+    rules keep them. `items_by_host`: the items that each host listed."""
     stay: set[tuple[str, str]] = set()
     ended: dict[tuple[str, str], float] = {}
     for items in items_by_host.values():
@@ -65,7 +65,7 @@ def goes(item: CleanItem, stay: set[tuple[str, str]]) -> bool:
 
 
 def run_of_half(name: str) -> str | None:
-    """Return the run whose folder holds the partial "runs/RUN/..."; None if it is outside every
-    run."""
+    """Return the RUN of a partial file with a name like "runs/RUN/...", which lies in the folder of
+    that run; None for a partial file outside every run's folder."""
     words = name.split("/")
     return words[1] if len(words) == 3 and words[0] == "runs" else None

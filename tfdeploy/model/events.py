@@ -13,17 +13,18 @@ import msgspec
 from tfdeploy.model.typed import decode
 
 Kind = Literal[
-    "step",  # StepFields
-    "host",  # HostFields
-    "transfer",  # TransferFields
-    "broadcast",  # BroadcastFields
-    "task",  # a TaskStatus changed: TaskFields
-    "run",  # RunFields
-    # the resources that a run uses on one host, and its tasks' metrics: samples.NewestSamples
+    "step",  # the event's data: StepFields
+    "host",  # the event's data: HostFields
+    "transfer",  # the event's data: TransferFields
+    "broadcast",  # the event's data: BroadcastFields
+    "task",  # A task's status changed. The event's data: TaskFields
+    "run",  # the event's data: RunFields
+    # the resources that a run uses on one host, and the metrics of its tasks there. Its data:
+    # samples.NewestSamples
     "sample",
-    "line",  # one line of a task's output, written only to --events FILE: LineFields
-    "note",  # NoteFields
-    "plan",  # the plan's JSON: model.plan.plan_to_json
+    "line",  # one line of a task's output, written only to --events FILE. The event's data: LineFields
+    "note",  # the event's data: NoteFields
+    "plan",  # the event's data: the plan's JSON (model.plan.plan_to_json)
 ]
 
 
@@ -64,16 +65,16 @@ class _BroadcastFields(TypedDict):
 class SlowestLink(TypedDict):
     host: str
     parents: list[str]
-    rate: float  # bytes a second, over its best seconds
+    rate: float  # bytes a second, measured over the link's fastest seconds
 
 
 class BroadcastFields(_BroadcastFields, total=False):
-    """The fields of a broadcast. The fields below are set when it is done. `total_bytes`: sent to
-    the host that received most."""
+    """The fields of a broadcast's event. The fields of this class itself are set only in the event
+    of its end. `total_bytes`: the bytes that were sent to the host that received most."""
 
     hosts: int
     total_bytes: int
-    sent_bytes: int  # by this machine
+    sent_bytes: int  # bytes that this machine sent
     seconds: float
     slowest: SlowestLink | None  # None: the broadcast was too short to measure a rate
 
@@ -101,13 +102,13 @@ class TaskFields(TypedDict, total=False):
 class RunFields(TypedDict, total=False):
     state: str  # wire.RUN_STATES
     cause: str | None
-    left_files: dict[str, list[str]]  # host -> paths in its cwd/
-    ended: float | None  # UTC seconds; the event itself comes later
+    left_files: dict[str, list[str]]  # host -> paths of files that tasks left in cwd/ on the host
+    ended: float | None  # UTC seconds at which the run ended, which is before the time of the event
 
 
 class LineFields(TypedDict):
     stream: str
-    line: str  # as the task wrote it, not sanitised
+    line: str  # the line as the task wrote it, not sanitised
     offset: int
 
 
@@ -127,7 +128,8 @@ class Event:
     host: str | None = None
     task: str | None = None
     attempt: int | None = None
-    data: Mapping[str, Any] = field(default_factory=dict)  # by kind
+    # the fields that events of this kind have
+    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 Emit = Callable[[Event], None]

@@ -47,14 +47,14 @@ class Gpu:
 
 @dataclass(frozen=True)
 class KeepFact:
-    """The newest content of one keep folder of this job. Times are UTC seconds by the host's
-    clock."""
+    """The newest content of one of the folders that the job keeps (`keep:`). Times are UTC seconds
+    by the host's clock."""
 
-    path: Text  # as the job file has it
-    newest: Seconds  # when the newest file was changed
+    path: Text  # the folder's path, as in the job file
+    newest: Seconds  # when the newest file of the folder was changed
     checkpoint: Text | None = None  # "model.ckpt-1200", from TensorFlow's own `checkpoint` file
     step: BigCount | None = None
-    recorded: Seconds | None = None  # when that `checkpoint` file was written
+    recorded: Seconds | None = None  # when the `checkpoint` file was written; None: there is none
     files: Count = 0
     bytes: Count = 0
 
@@ -83,8 +83,9 @@ _UNSAID = "its agent does not say"
 
 @dataclass(frozen=True)
 class Hindrances:
-    """Why a host cannot provide each level of `protect`; "" if it can. `most_instructions`: the
-    most that a filter of its kernel may have."""
+    """For each level of `protect`, why the host cannot provide it; "" if it can.
+    `most_instructions`: the most instructions that the host's kernel allows in a socket's
+    filter."""
 
     peers: Text = _UNSAID
     firewall: Text = _UNSAID
@@ -151,13 +152,14 @@ class Preflight:
 
 @dataclass(frozen=True)
 class HostFacts:
-    """One host at one moment. Sizes in bytes, times in UTC seconds, paths absolute."""
+    """The facts about one host at the time of the probe. Sizes in bytes, times in UTC seconds,
+    paths absolute."""
 
     hostname: Line
     user: Account
     home: Line
     workdir: AbsolutePath
-    # the interpreter of the training program, absolute; None: not found
+    # absolute path of the interpreter for the training program; None: not found
     python: AbsolutePath | None
     python_version: Version | None
     cores: Small
@@ -165,8 +167,8 @@ class HostFacts:
     free_inodes: BigCount
     boot_id: Line
     clock: Seconds  # the host's UTC seconds at the probe
-    host: Line = ""  # its name in the inventory; not sent by the host
-    # host minus control machine, measured by the session; not sent by the host
+    host: Line = ""  # the host's name in the inventory; set on this machine, not sent by the host
+    # the host's clock minus this machine's clock, measured by the session; not sent by the host
     clock_skew_s: Seconds = 0.0
     ssh_server_address: Line | None = None  # the server's IP address in SSH_CONNECTION
     hosts_file_loopback: Texts = ()  # cluster names that resolve to loopback on this host
@@ -174,7 +176,7 @@ class HostFacts:
     resolved: Annotated[dict[Line, Resolved], Meta(max_length=10_000)] = field(default_factory=dict)
     # free ports of the inventory's range, in order
     free_ports: Annotated[tuple[Port, ...], Meta(max_length=65535)] = ()
-    # port -> its owner, if known
+    # port in use -> the process that uses it, if known
     taken_ports: Annotated[dict[Line, Text], Meta(max_length=65535)] = field(default_factory=dict)
     gpus: Annotated[tuple[Gpu, ...], Meta(max_length=1024)] = ()
     gpu_error: Text | None = None
@@ -185,8 +187,9 @@ class HostFacts:
     numpy: Version | None = None
     modules: Modules = field(default_factory=dict)  # requested module -> can `import` find it
     cpu_only: bool = False  # True if TensorFlow was built without GPU support
-    rsync: Line | None = None  # version; None: missing
-    # the environment that `setup` made for this job; `python` and the versions are those of it
+    rsync: Line | None = None  # version of rsync on the host; None: rsync is missing
+    # path of the environment that `setup` made for this job. If there is one, `python` and the
+    # versions describe it.
     environment: AbsolutePath | None = None
     proxies: Variables = ()  # names of proxy variables that are set on the host
     # names of variables that are set on the host and that the plan also sets for each task
@@ -195,10 +198,11 @@ class HostFacts:
     live_runs: Annotated[tuple[LiveRun, ...], Meta(max_length=10_000)] = ()
     linger: bool | None = None  # None: the host has no logind
     kill_user_processes: bool = False
-    # IP addresses of all its interfaces, without loopback and link-local ones
+    # IP addresses of all interfaces of the host, without loopback and link-local addresses
     addresses: Texts = ()
     protect: Hindrances = field(default_factory=Hindrances)
-    # True if the command's first word is not found; False also if the probe did not look for it
+    # True if the host has no program for the first word of the command; False also if the probe did
+    # not look for the program
     lacks_program: bool = False
     problems: Texts = ()  # what will not work on this host, as text
     preflight: Preflight | None = None  # None: the probe was not for a preflight

@@ -25,12 +25,12 @@ from tfdeploy.model.job import StallAction
 from tfdeploy.model.plan import HostPlan, PartPlan, Plan, TaskPlan
 from tfdeploy.model.text.ranges import MAX_NAMES
 
-MOST_TASKS = 100_000  # in a plan that a host sends
-MOST_NOTES = 1000  # shown of such a plan
-_SHOWN_CHARS = 2000  # of a text that is only shown; the rest is cut off
+MOST_TASKS = 100_000  # the most tasks of a plan that a host sends
+MOST_NOTES = 1000  # the most notes that are shown of a plan that a host sends
+_SHOWN_CHARS = 2000  # the most characters of a text that is only shown; the rest is cut off
 
 _Duration = Annotated[float, Meta(ge=0, le=86_400 * 365)]
-# Narrower types of fields whose own types allow more than a host may send.
+# field -> a narrower type, for fields whose types in Plan allow more than a host may send.
 _TASK_FIELDS: dict[str, Any] = {
     "role": Name,
     "index": Annotated[int, Meta(ge=0, lt=MOST_TASKS)],
@@ -68,7 +68,7 @@ _PLAN_FIELDS: dict[str, Any] = {
 
 def with_connections(plan: Plan, hosts: Iterable[Host]) -> Plan:
     """Return the plan with the SSH settings of `hosts`, the inventory's hosts. A host of the plan
-    that is not among them gets no address."""
+    that is not in the inventory gets no address."""
     known = {host.name: host for host in hosts}
     settings = {
         each.host: connection_settings(known.get(each.host) or Host(each.host, ""))

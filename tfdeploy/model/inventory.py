@@ -25,17 +25,19 @@ class Host:
     user: str | None = None
     identity_file: str | None = None
     known_hosts: str | None = None
-    jump: str | None = None  # as in ssh's ProxyJump: [user@]host[:port], several with commas
+    # as in ssh's ProxyJump: [user@]host[:port], with commas between several hosts
+    jump: str | None = None
     python: str = "python3"
     workdir: str = DEFAULT_WORKDIR
     ports: tuple[int, int] = DEFAULT_PORTS  # both ends included
     gpus: Literal["auto", "none"] | int | tuple[int, ...] = "auto"
-    slots: int | None = None  # how many workers, in modes that take the number from the host
+    # how many workers run on the host, in modes that take this number from the inventory
+    slots: int | None = None
     advertise: str | None = None
     # bytes a second in each direction, for all transfers of tfdeploy with this host
     bwlimit: int | None = None
     reserve: int = 0  # bytes that a sync leaves free on the workdir's disk
-    source: str = ""  # file:line
+    source: str = ""  # where the inventory names the host, as file:line
     places: Mapping[str, str] = field(default_factory=dict, compare=False)  # setting -> file:line
 
     def setting(self, key: str) -> str:
@@ -56,7 +58,8 @@ def settings_of(host: Host) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Inventory:
-    """Hosts in the file's order, and the hosts that each role may use (names, in order)."""
+    """The hosts in the file's order, and for each role the names of the hosts that it may use, in
+    order."""
 
     hosts: tuple[Host, ...]
     roles: dict[str, tuple[str, ...]] = field(default_factory=dict)

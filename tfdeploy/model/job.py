@@ -27,13 +27,13 @@ VIAS: tuple[Via, ...] = get_args(Via)
 
 @dataclass(frozen=True)
 class RoleRule:
-    """What the job says about a role: its tasks, its name, its program. A count that is None comes
-    from the mode."""
+    """What the job says about a role: its tasks, its name, its program. If a count is None, the
+    mode decides."""
 
     count: int | None = None
     per_host: int | None = None
     gpus: int | None = None  # per task
-    called: str = ""  # the program's name for the role, if it differs
+    called: str = ""  # the name that the program uses for the role, if it differs from ours
     command: tuple[str, ...] = ()  # the command of its tasks, if it differs from the job's
 
 
@@ -78,7 +78,7 @@ class SecretSource:
     variable: str | None = None  # an environment variable
     file: str | None = None
     command: tuple[str, ...] = ()
-    where: str = ""  # file:line:key
+    where: str = ""  # where the job file defines the secret, as file:line:key
 
 
 @dataclass(frozen=True)
@@ -101,14 +101,15 @@ class Job:
     """A job. Paths are absolute. Durations in seconds."""
 
     name: str
-    mode: Mode | None  # None: --mode must give it
+    mode: Mode | None  # None: the job file has none, so --mode must give it
     command: tuple[str, ...]
     code: str
     inventory: str | None = None
     data: dict[str, DataSource] = field(default_factory=dict)
     keep: tuple[str, ...] = ()
     cwd: str = ""  # the folder inside the code in which the command starts; "": the code's top
-    flags: Flags | None = None  # None: auto in async and sync, none in the other modes
+    # None: like "auto" in the modes async and sync, like "none" in the other modes
+    flags: Flags | None = None
     roles: dict[str, RoleRule] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     compat: Compat = "auto"  # run TensorFlow 1 programs on TensorFlow 2
@@ -116,23 +117,25 @@ class Job:
     cluster: Written = "planned"
     setup_requirements: str | None = None
     setup_wheels: str | None = None
-    secrets: tuple[str, ...] = ()  # names of variables
-    # name -> source; a name that is missing is read from the caller's environment
+    secrets: tuple[str, ...] = ()  # names of environment variables that are secret
+    # name of a secret -> its source. A secret that is missing here is read from the caller's
+    # environment.
     secret_sources: dict[str, SecretSource] = field(default_factory=dict)
     ready_after_s: float = 5.0
     ready_timeout_s: float = 120.0
     finish_grace_s: float = 60.0
     restart_max: int = 3
     restart_backoff_s: tuple[float, float] = (1.0, 60.0)
-    restart_wait_s: float = 3600.0  # how long to wait for a host on which the run has no minder
+    # seconds that the run waits for a host on which no minder of the run is alive
+    restart_wait_s: float = 3600.0
     # False if the job file gives restart.max, because the user then wants that many restarts
     same_error_ends: bool = True
-    stall_after_s: float = 300.0  # 0: stalls are not detected
+    stall_after_s: float = 300.0  # seconds; 0: stalls are not detected
     stall_action: StallAction = "report"
     stop_grace_s: float = 20.0
     logs_max_bytes: int = 1 << 30
     protect: AskedLevel = "auto"  # who may reach the ports of the run
-    # step, loss, ...: regular expressions with one group
+    # name of a metric (step, loss, ...) -> regular expression with one group
     metrics: dict[str, str] = field(default_factory=dict)
     source: str = ""
     folder: str = field(default="", compare=False)  # the folder of the job file

@@ -25,7 +25,8 @@ class LogLine(NamedTuple):
     stream: str  # "out" or "err"
     line: bytes
     offset: int = 0  # position of the line's first byte in the task's log
-    ended: bool = True  # True if a newline ends it; False: cut off, or not finished yet
+    # True if a newline ends the line; False: the line was cut off, or is not finished yet
+    ended: bool = True
 
 
 class LineBlock(NamedTuple):
@@ -49,7 +50,7 @@ class LineBlock(NamedTuple):
         return list(map(_line, zip(*same, texts, starts, repeat(True))))
 
 
-Batch = LineBlock | list[LogLine]  # all lines have one time; the list is not empty
+Batch = LineBlock | list[LogLine]  # lines with the same time, at least one
 _line = partial(tuple.__new__, LogLine)  # faster than LogLine(...), for millions of lines
 
 

@@ -16,7 +16,7 @@ class Entry:
     size: int = 0
     sha256: str = ""  # of the file's content; "" for a link
     target: str = ""  # of the link; "" for a file
-    # for a file, as tree/hash_cache.stamp returns it
+    # the stamp of a file (size, times, ...) as tree/hash_cache.stamp returns it
     stamp: tuple[int, ...] = field(default=(), compare=False)
 
 
@@ -37,7 +37,7 @@ class Manifest:
     root: str  # absolute, on the control machine
     release: str
     entries: tuple[Entry, ...]
-    # links that lead out of the tree, withheld files that are left out, and so on
+    # texts about links that lead out of the tree, withheld files that are left out, and so on
     warnings: tuple[str, ...] = ()
     # (path, line) where a private key begins in a file
     private_keys: tuple[tuple[str, int], ...] = ()

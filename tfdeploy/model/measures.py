@@ -23,8 +23,8 @@ from tfdeploy.model.plan import Plan
 
 WINDOW_S = 30.0  # steps per second are averaged over this time
 _BUCKETS_PER_S = 4
-LINES_PER_BUCKET = 16  # the newest lines of a bucket, which are matched
-KEPT_CHARS = 4096  # of a line that is kept for display
+LINES_PER_BUCKET = 16  # the most lines that are matched of a quarter of a second
+KEPT_CHARS = 4096  # the most characters of a line that are kept for display
 
 SHOWN_APART = ("step", "loss")  # metrics with a column of their own
 PRINTED_RATE = "global_step/sec"  # the rate that is used if a program prints no steps
@@ -65,7 +65,8 @@ class Measures:
         # step counter that the task prints -> when it was printed last
         self._counted: dict[str, float] = {}
         self._written: Mapping[str, float] = {}
-        # metrics of this bucket's lines; None: the lines are not matched yet
+        # metrics found in the lines of the current quarter of a second; None: these lines are not
+        # matched yet
         self._found: dict[str, float] | None = None
         self._samples: dict[str, deque[tuple[float, float]]] = {
             name: deque(maxlen=int(WINDOW_S * _BUCKETS_PER_S) + 1) for name in STEP_COUNTERS
@@ -73,7 +74,7 @@ class Measures:
 
     def line(self, time: float, line: str) -> None:
         """Record a line. `time`: UTC seconds. This is called for every line, so the line is only
-        appended; lines are matched when their quarter of a second is over."""
+        appended; lines are matched only when their quarter of a second is over."""
         if self._reader is None:
             return
         bucket = int(time * _BUCKETS_PER_S)
@@ -84,8 +85,8 @@ class Measures:
         self._found = None
 
     def take_sample(self, sample: TaskSample) -> None:
-        """Record the metrics that the task's host read, also from event files. If a metric is also
-        matched in lines here, the lines take precedence."""
+        """Record the metrics that the task's host read, also from event files. If this machine also
+        matches a metric in lines, the value from the lines takes precedence."""
         metrics = metrics_of(sample)
         if self._reader is None:
             for name in metrics.keys() & sample.step_times.keys() & self._samples.keys():

@@ -38,28 +38,31 @@ class Rules:
     silent: tuple[str, ...] = ("evaluator",)
     # a role with one task; if the inventory has no host for it, the first worker host runs it
     lead: str | None = None
-    shares: tuple[tuple[str, Share], ...] = ()  # by role, if it differs from `share`'s defaults
+    # role -> how its tasks get GPUs, if this differs from the defaults in `share`
+    shares: tuple[tuple[str, Share], ...] = ()
     all_decide: bool = False  # the chief and every worker are deciding tasks
     same_gpus: bool = False  # all tasks that train must have the same number of GPUs
     single: bool = False  # one process, no cluster, no TF_CONFIG
-    takes_flags: bool = False  # if the job file leaves `flags` out, it is auto
+    takes_flags: bool = False  # `flags` is auto if the job file leaves it out
     takes_slots: bool = False  # `slots` in the inventory is the number of workers on a host
     gang: tuple[str, ...] = ()  # the roles whose tasks restart together
-    # a death in one of these roles restarts the gang; any other task restarts alone
+    # roles of which a death restarts all roles of `gang`; any other task restarts alone
     breaks: tuple[str, ...] = ()
-    # before the gang restarts, the chief's `keep` is copied to every member's disk
+    # before tasks restart together, the chief's checkpoints (`keep`) are copied to the disk of each
+    # of these tasks
     supplied: bool = False
     # the tasks get TF_CONFIG and tfdeploy's runtime, which works around defects of TensorFlow
     tensorflow: bool = True
-    # the workers are equal and have ranks, consecutive on a host; they connect to a port that
-    # the program of rank 0 binds
+    # the workers are equal and have ranks, which are consecutive on a host; all workers connect to
+    # a port that the program of rank 0 binds
     ranks: bool = False
     # each step waits for the slowest worker, so a waiting worker is not stalled
     lockstep: bool = False
     shares_step: bool = False  # the workers share one step counter, each at its own pace
     traits: tuple[Trait, ...] = ()
-    env: tuple[tuple[str, str], ...] = ()  # variables of every task
-    needs_keras_2: tuple[str, ...] = ()  # the strategies for which Keras 3 has no `fit`
+    env: tuple[tuple[str, str], ...] = ()  # environment variables of every task
+    # names of the strategies of TensorFlow with which `fit` of Keras 3 does not work
+    needs_keras_2: tuple[str, ...] = ()
 
     def share(self, role: str) -> Share:
         shares: dict[str, Share] = {"ps": "none", "evaluator": "spare", **dict(self.shares)}

@@ -6,8 +6,8 @@ BEFORE = "TFDEPLOY_DATA_"
 
 
 def part_variable(name: str) -> str:
-    """Return TFDEPLOY_DATA_<NAME>_PART, the name of the variable that holds the part's number, from
-    0.
+    """Return TFDEPLOY_DATA_<NAME>_PART, the name of the variable that holds the number of the
+    task's part, counted from 0.
 
     <NAME> is the data set's name in capitals. Characters that are neither letters nor digits become
     `_`.

@@ -31,13 +31,14 @@ class TaskPlan:
     port: int | None
     gpus: tuple[int, ...]
     argv: tuple[str, ...]
-    env: dict[str, str]  # without secrets
+    env: dict[str, str]  # environment variables, without secrets
     deciding: bool
-    why: str  # why this host, these GPUs
+    why: str  # why planning chose this host and these GPUs
     # a server that never ends by itself; it is stopped when the deciding tasks have succeeded
     serves: bool = False
-    on_death: str = ""  # it restarts "alone" or with the "gang"; "": the run fails
-    gang: bool = False  # a member of the gang, whose tasks restart together
+    # after its death the task restarts "alone" or with all tasks of the "gang"; "": the run fails
+    on_death: str = ""
+    gang: bool = False  # True if the task is one of the tasks that restart together (the gang)
 
 
 @dataclass(frozen=True)
@@ -77,19 +78,21 @@ class Plan:
     created: float
     operator: str  # user@machine
     release: str
-    command: tuple[str, ...]  # with its placeholders, which `tasks` have filled in
+    # the job's command with its placeholders; the commands in `tasks` have the values
+    command: tuple[str, ...]
     cluster: dict[str, tuple[str, ...]]  # role -> addresses, by index
     hosts: tuple[HostPlan, ...]
     tasks: tuple[TaskPlan, ...]
     deciding: tuple[str, ...]
-    flags_appended: tuple[str, ...]  # names, in order
+    # names of the flags that tfdeploy appends to the command, in order
+    flags_appended: tuple[str, ...]
     keep: tuple[str, ...] = ()
     # name -> path of the data set, relative to the job's folder on every host
     data: dict[str, str] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)  # path in the code -> data set's name
     # data set with `split` -> its parts, by number
     parts: dict[str, tuple[PartPlan, ...]] = field(default_factory=dict)
-    secrets: tuple[str, ...] = ()  # names only
+    secrets: tuple[str, ...] = ()  # names of the secrets, not the values
     cwd: str = ""  # the folder inside the code in which the tasks start; "": its top
     ready_after_s: float = 5.0
     ready_timeout_s: float = 120.0
@@ -97,25 +100,29 @@ class Plan:
     stop_grace_s: float = 20.0
     logs_max_bytes: int = 1 << 30
     metrics: dict[str, str] = field(default_factory=dict)
-    # True: hosts send metrics within a second of the line. False: a run of 0.1.0, whose lines
-    # the operator's machine matches.
+    # True: a host sends a metric within a second of the line that contains it. False: version 0.1.0
+    # launched the run, so the operator's machine finds the metrics in the lines.
     hosts_tell_metrics: bool = False
     resume: str | None = None  # "checkpoints: model.ckpt-1200 on n2"; None: starts from zero
-    fresh: bool = False  # each host sets aside the content of `keep` before the start
-    # the host whose `keep` is copied to all hosts of the run before the start (mirrored)
+    # True: before the start, each host moves the content of its `keep` folders aside
+    fresh: bool = False
+    # In mode mirrored: the host whose `keep` folders are copied to all hosts of the run before the
+    # start.
     keep_from: str | None = None
     # what planning chose and why, what it neutralised, and what the user should watch for
     notes: tuple[str, ...] = ()
     restart: str = "never (restart.max is 0)"  # the restart policy, as text
     restart_max: int = 0
     restart_backoff_s: tuple[float, float] = (1.0, 60.0)
-    # if a host has no minder for this long, its tasks are lost for good
+    # if no minder of the run is alive on a host for this time, the host's tasks are lost for good
     restart_wait_s: float = 3600.0
     # True: a task that fails twice with the same error before its first step is not restarted
     same_error_ends: bool = False
-    stall_after_s: float = 0.0  # 0: stalls are not detected
+    # time without progress after which a task counts as stalled; 0: stalls are not detected
+    stall_after_s: float = 0.0
     stall_action: str = "report"  # model.job.StallAction
-    # the host whose `keep` is copied to all disks of the gang before the gang restarts (mirrored)
+    # In mode mirrored: the host whose `keep` folders are copied to the hosts of all tasks that
+    # restart together, before they restart.
     supply_from: str | None = None
     protect: Protection = field(default_factory=Protection)
     version: int = PLAN_VERSION
@@ -133,7 +140,7 @@ class Plan:
         return {host.host: host.versions for host in self.hosts if host.versions}
 
     def host(self, name: str) -> HostPlan:
-        """Return the host's plan. Raises KeyError."""
+        """Return what the plan says about the host. Raises KeyError for an unknown host."""
         return {host.host: host for host in self.hosts}[name]
 
 
@@ -155,6 +162,6 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
 
 
 def plan_from_json(fields: Mapping[str, object]) -> Plan:
-    """Return the plan that `fields` hold. Raises msgspec.ValidationError if `fields` are not a
-    plan."""
+    """Return the plan whose fields are in `fields`. Raises msgspec.ValidationError if `fields` are
+    not a plan."""
     return convert(fields, Plan)

@@ -16,7 +16,9 @@ from tfdeploy.agent import wire
 from tfdeploy.model.cluster import cluster_json
 from tfdeploy.model.plan import PLAN_VERSION, Plan, plan_from_json, plan_to_json
 
-VERSION = 2  # in version 1, arguments and values were complete, as in `--dry-run --json`
+# the version of plan.json. In version 1, arguments and values were complete, as in `--dry-run
+# --json`.
+VERSION = 2
 _LEAST_CHARS = 64  # a shorter text is not replaced by a reference
 
 

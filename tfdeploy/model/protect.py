@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from tfdeploy.model.text.folding import fold_names
 
 Level = Literal["firewall", "peers", "none"]
-LEVELS: tuple[Level, ...] = get_args(Level)  # the strongest first
+LEVELS: tuple[Level, ...] = get_args(Level)  # the strongest level first
 AskedLevel = Literal["auto", "firewall", "peers", "none"]
 ASKED_LEVELS: tuple[AskedLevel, ...] = get_args(AskedLevel)
 

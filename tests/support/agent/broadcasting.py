@@ -54,8 +54,8 @@ class Members:
     def begin(
         self, name: str, *, has: bool = False, rate: int = 0, old: dict[str, bytes] | None = None
     ) -> Member:
-        """Start the member. With `has`, it already has the files of the broadcast. `old` has
-        further files of its folder, as path -> text.
+        """Start the member `name`. With `has`, the member already has the files of the broadcast.
+        `old`: path -> content of further files in the member's folder.
         """
         before = self.folder / name / "old"
         before.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,8 @@ class Members:
         )
 
     def feed(self, child: str, *parents: str) -> None:
-        """Set one parent per stripe. The name `here` stands for the control machine."""
+        """Tell the member `child` which parent sends to it, with one parent per stripe. The name
+        `here` stands for the control machine."""
         stripes = max(1, len(parents))
         fed = {
             name: self.parent(name, stripes, number)
@@ -110,8 +111,8 @@ class Members:
             self.members[name].holdings.add_roots(0, [pieces.root_of(each) for each in self.leaves])
 
     def send(self, name: str, most: int = 1 << 30) -> int:
-        """Send at most `most` pieces that the member wants from the control machine. Return the
-        number of pieces sent.
+        """Send the member, as the control machine, at most `most` of the pieces that it wants.
+        Return the number of pieces sent.
         """
         sent = 0
         for segment, leaves in enumerate(self.leaves):

@@ -119,7 +119,7 @@ class Cluster:
             (host.release / name).write_text(text)
 
     def parts(self, run: str, tasks: Tasks, **fields: Any) -> dict[str, dict[str, Any]]:
-        """Return {host: its part of the plan, as it is sent}.
+        """Return {host: the part of the plan that a launch sends to it}.
 
         `fields` are further fields of HostPart. `recovery` is {task: (on_death, gang)}.
         """
@@ -233,7 +233,7 @@ class Cluster:
         return "".join(path.read_text() for path in logs if path.exists())
 
     def alive(self, run: str) -> list[int]:
-        """Return the pids of all processes with the marker of this run, on any of these hosts."""
+        """Return the pids of all processes that belong to this run, on any of these hosts."""
         table = processes.all_processes()
         return [
             pid
@@ -259,7 +259,7 @@ class Cluster:
             if os.path.isdir(host.paths(run).host_dir):
                 host.call("run.stop", run=run, job=JOB, grace_s=0.0)
         except layout.NoPart:
-            pass  # its minder has just removed a run that never began
+            pass  # The minder has just removed the folder of a run that never began.
         except VerbError as error:
             if error.code != "unknown_run":
                 raise

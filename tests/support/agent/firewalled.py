@@ -65,8 +65,8 @@ def a_run(folder: str) -> RunPaths:
 
 
 def life(folder: str) -> dict[str, Any]:
-    """Return the tables after each event in the life of a run's firewall, such as the death of a
-    process that holds it.
+    """Return nft's tables after each event in the life of a run's firewall, such as the death of a
+    process that holds the firewall's table.
     """
     paths, state = a_run(folder), {}
     before_run = paths.hold_firewall()

@@ -13,8 +13,8 @@ NAMES = ["n1", "n2", "n3"]
 
 
 class Meshes:
-    """The meshes of a cluster with the hosts of NAMES. `join` makes the mesh of one host. worker:0
-    on n1 is the deciding task.
+    """The meshes, through which minders exchange messages, of a cluster with the hosts of NAMES.
+    `join` makes the mesh of one host. worker:0 on n1 is the deciding task.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -34,8 +34,8 @@ class Meshes:
         known: Knowledge = Knowledge(),  # noqa: B008
         guarded: GuardedPorts | None = None,
     ) -> Mesh:
-        """Return the host's mesh, which listens and has this knowledge. `guarded` has the ports of
-        its tasks.
+        """Make the host's mesh, which then listens. `known`: what the host knows about the run.
+        `guarded`: the ports of the host's tasks.
         """
         part = wire.HostPart(
             run="r1",
@@ -59,5 +59,5 @@ class Meshes:
 
 
 def ended(task: str) -> Knowledge:
-    """Return knowledge in which one task has ended."""
+    """Return what a host knows about the run after this task has ended."""
     return Knowledge(ended={task: {"outcome": "stopped", "time": 1.0}})

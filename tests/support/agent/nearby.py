@@ -34,12 +34,13 @@ from tfdeploy.model.answers.verb import Flow, Verb
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.transport.agent.stream import checked
 
-# A function of (host, verb, call of the real verb) that returns the answer.
+# A function that a fleet calls in place of a verb, with the host, the verb and a function that
+# calls the real verb. It returns the answer.
 Around = Callable[[str, str, Callable[[], Any]], Any]
 
 
 def answer(host: str, verb: str, do: Callable[[], Any]) -> Any:
-    """Return the answer of the real verb, as a healthy host does."""
+    """Call the real verb and return its answer, as a healthy host does."""
     return do()
 
 
@@ -150,8 +151,8 @@ class NearSession:
 class NearFleet:
     """A fleet of simulated hosts.
 
-    Each verb of a launch is called through `around`. `asked` has (host, verb) in order.
-    `patience_s` limits how long a caller waits for an answer.
+    Each verb of a launch is called through `around`. `asked` lists (host, verb) of the calls so
+    far. `patience_s` limits how long a caller waits for an answer.
     """
 
     def __init__(self, root: Path, agent_dir: str, *names: str) -> None:
@@ -236,7 +237,7 @@ class NearFleet:
 
 
 def held_until(reached: Callable[[], Any], within_s: float = 30.0) -> None:
-    """Return when `reached` is true. As an `around`, it delays a host."""
+    """Wait until `reached` is true. An `around` calls this to delay a host."""
     watch = Stopwatch()
     while not reached():
         assert watch.seconds < within_s, "it never came"

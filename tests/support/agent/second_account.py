@@ -1,6 +1,6 @@
 """Make a workdir that contains the agent, and change it as a second account on the host could.
 
-Root plays the user.
+In these tests, root is the user who owns the workdir.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def spring(trap: Path) -> str:
 
 
 def plant_code(folder: Path, trap: Path) -> None:
-    """Make all of the agent's code below the folder run the stranger's code."""
+    """Change all of the agent's files below the folder, so that they run the stranger's code."""
     for file in folder.rglob("*.py"):
         file.write_text(
             spring(trap) + file.read_text().replace("from __future__ import annotations", "")

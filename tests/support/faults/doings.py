@@ -1,5 +1,5 @@
-"""Run operations that use the answers of two hosts, LIAR and OTHER. A table assigns operations to
-each verb.
+"""Run tfdeploy's operations on two hosts, LIAR and OTHER. A table lists, for each verb of the
+agent, the operations that use its answers.
 
 No connection leaves the process.
 """
@@ -185,7 +185,8 @@ def lock_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
 
 
 def set_keep_aside(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
-    """Call keep.aside on hosts on which the plan has no task."""
+    """Move the checkpoints aside, with the verb keep.aside, on hosts on which the plan has no
+    task."""
     holder, elsewhere = (
         {"user": "me", "machine": "m", "pid": 1, "time": 1.0},
         replace(PLAN, hosts=(), keep=("sub",)),
@@ -275,7 +276,7 @@ def collect_samples(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]
 
 def clean_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     candidates = find_candidates(fleet, hosts_of(PLAN), (JOB,), Rules(), 100.0)
-    # If a host reports that the run is alive, no host removes the run.
+    # The run on OTHER must be removed, unless LIAR reports that the run is alive.
     going = [item.name for item in candidates.going[OTHER]]
     assert going == [RUN] or LIAR in candidates.staying
     holder = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}

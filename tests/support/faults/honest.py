@@ -32,7 +32,7 @@ HOSTS = {"n1": "worker:0", "n2": "worker:1"}
 LOG = b"step 1 loss 0.5\nstep 2 loss 0.4\n"
 ANSWERS = verbs()
 _LEAST: tuple[Any, ...] = (None, False, 1, [], {}, "x", "/x", "0" * 64, "worker:0")
-# The content of keep, of files and of the release.
+# The files in the `keep` folder, in the fetched folder and in the release.
 FILES = {"a.txt": b"one\n", "sub/b.txt": b"two\n"}
 DATA_DIGEST = "d" * 64
 
@@ -448,8 +448,8 @@ def _hello(host: str, _: Any) -> dict[str, Any]:
     return {**plain, "workdir": WORKDIR, **more}
 
 
-# Bit n stands for row n of the listing. Rows 1 and 3 are a.txt and sub/b.txt; the others are the
-# folder and sub.
+# Bit n stands for row n of the listing. Rows 1 and 3 are the files a.txt and sub/b.txt. Rows 0 and
+# 2 are the top folder and the folder sub.
 _LACKING = base64.b64encode(zlib.compress(bytes([0b1010]))).decode()
 _FIRST_TWO = base64.b64encode(zlib.compress(bytes([0b11]))).decode()
 _STAGING = f"{WORKDIR}/jobs/{JOB}/releases/.staging-x"

@@ -225,7 +225,7 @@ def make_lie(seed: int, number: int, said: HonestAnswer) -> list[bytes]:
         lambda: [end, *items, end, encode_frame({"id": number, "error": error})],
         # A late answer to an earlier request.
         lambda: [encode_frame({"id": number - 1, "value": chance.choice(FOREIGN)}), *items, end],
-        # An item without an end.
+        # An item, but no frame that ends the answer.
         lambda: [encode_frame({"id": number, "item": chance.choice(FOREIGN)}), *items],
         lambda: [*items * 20, end],
         lambda: [*items, end[: chance.randrange(len(end))]],

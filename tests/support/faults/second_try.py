@@ -1,6 +1,6 @@
 """Run tests that start TensorFlow a second time if only such tests failed.
 
-Each of these tests starts several TensorFlow processes at once, and TensorFlow has its own
+Such a test starts several TensorFlow processes at once and may fail because of TensorFlow's own
 timeouts. If only such tests failed, the first session exits with ONLY_TENSORFLOW. Then `make test`
 runs the failed tests once more, with no other tests at the same time (`--last-failed`). The last
 line of that session names the tests that passed.
@@ -15,7 +15,8 @@ ONLY_TENSORFLOW = 10
 
 
 class SecondTry:
-    """A plugin of both sessions, for the process that prints pytest's summary."""
+    """A pytest plugin for the first and the second session, in the process that prints the
+    summary."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._is_second = bool(config.getoption("lf", False))

@@ -136,7 +136,8 @@ class ServedChannel(FramedChannel):
 
 
 class ServedFleet(SshFleet):
-    """A fan-out to agents on this machine. A test may change `lies` of each host between verbs."""
+    """A fan-out to agents on this machine. Between verbs, a test may change the `lies` of a
+    host."""
 
     def __init__(self, folder: Path, names: tuple[str, ...]) -> None:
         super().__init__()

@@ -66,7 +66,8 @@ def collected(items: list[pytest.Item]) -> None:
 
 
 def further_shapes(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Return the long tests whose faults other tests check too. Short tests are preferred."""
+    """Return the long tests of which other tests, short ones if possible, already check all
+    faults."""
     shown: set[str] = set()
     further = []
     for item in sorted(items, key=_is_long):

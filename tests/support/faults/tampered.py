@@ -43,7 +43,7 @@ if sys.argv[0] == "-c":
 else:
     runpy.run_path(sys.argv[0], run_name="__main__")
 """
-# bash reads .bashrc also for a command that arrives through SSH.
+# When sshd starts bash for a single command, bash reads .bashrc too.
 BASHRC = """
 case "$BASH_EXECUTION_STRING" in *stdin.buffer.read*)
     tampered='%(folder)s/python "$p" -S -E -c'

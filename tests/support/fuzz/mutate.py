@@ -42,8 +42,8 @@ _PIECES = (
 )
 # The lengths of a long value, in characters.
 _LONG = (10_000, 100_000)
-# Changes are made within this many characters, because the patterns take quadratic time for long
-# values.
+# The patterns search only this many first bytes of a file, because they take quadratic time for
+# long values.
 SEARCHED = 8192
 _SIGNS = b":-[]{}&*!|>'\"#%@`, \n\t?<~\\\r\0\x85$(;"
 

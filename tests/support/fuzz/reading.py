@@ -1,6 +1,4 @@
-"""Check what must hold for any file that is read, and for everything that is derived from the
-file.
-"""
+"""Check what must hold for any inventory or job file, and for what tfdeploy derives from the file."""
 
 from __future__ import annotations
 

@@ -15,14 +15,15 @@ UNDO = "nft delete table inet cut"
 
 
 def towards(lab: Lab, host: str, *, verdict: str, ports: str = "2222-2299") -> str:
-    """Return a script with the rule for packets from a host to the ports of the run on `host`."""
+    """Return a script for a sending host. Its rule applies `verdict` to packets to the run's ports
+    on `host`."""
     what = f"ip daddr {_address(lab, host)} tcp dport {ports}"
     return SCRIPT.format(table="cut", hook="output", what=what, verdict=verdict)
 
 
 def inwards(what: str, *, ports: str = "2222-2299") -> str:
-    """Return a script that drops the packets that `what` selects, if they go to the run's ports of
-    a host.
+    """Return a script for a receiving host. It drops packets to the run's ports on that host if the
+    nft expression `what` selects them.
     """
     return SCRIPT.format(
         table="cut", hook="input", what=f"{what} tcp dport {ports}", verdict="drop"

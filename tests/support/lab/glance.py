@@ -11,7 +11,8 @@ from typing import Any
 
 from tfdeploy.lab import Lab
 
-# Ask after this time without a change, because a host cannot write every state to its disk.
+# Ask after so many seconds even without a change, because not every state is written to a host's
+# disk.
 ANYWAY_S = 5.0
 GROWS = ("log_bytes",)
 

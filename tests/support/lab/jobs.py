@@ -34,15 +34,16 @@ def write_job(operator: Tfdeploy, name: str, program: str, *flags: str, **keys: 
 
 
 def open_gate(operator: Tfdeploy, run: str, job: str, *hosts: str) -> None:
-    """Let programs of the run that wait at their --gate continue, on these hosts or on all
-    hosts.
+    """Create the file for which programs with --gate wait, so that they continue, on these hosts or
+    on all hosts.
     """
     for host in hosts or operator.lab.hosts:
         on_host(operator.lab, host, f"touch ~/tfdeploy/{job}/runs/{run}/cwd/gate")
 
 
 def narrow_inventory(operator: Tfdeploy, **defaults: object) -> None:
-    """Replace the operator's inventory by the inventory of the lab with these default keys."""
+    """Replace the operator's inventory by the inventory of the lab, with these keys added to
+    `defaults:`."""
     lines = operator.lab.inventory.read_text().splitlines()
     at = lines.index("defaults:") + 1
     lines[at:at] = [f"  {key}: {json.dumps(value)}" for key, value in defaults.items()]

@@ -93,7 +93,7 @@ class Knocker:
         self.count, self.rate, self.source = asked["count"], asked["rate"], asked["source"]
         self.poll = selectors.DefaultSelector()
         self.poll.register(0, selectors.EVENT_READ)
-        # The oldest is first. Some of them have ended.
+        # The connects in the order in which they began. Some of them have ended.
         self.waiting: collections.deque[Connect] = collections.deque()
         self.stopped, self.tokens, self.at, self.next = False, 0.0, time.monotonic(), 0
 

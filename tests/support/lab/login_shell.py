@@ -21,7 +21,8 @@ def login_shell(lab: Lab, host: str, shell: str) -> AbstractContextManager[None]
 
 
 def find_refusal_reason(operator: Tfdeploy, *, code: int = 4) -> str:
-    """Return why n1 cannot be reached. The command must fail within LAB_S, without a question."""
+    """Check that a command for n1 fails within LAB_S seconds, without a question. Return the reason
+    that it prints."""
     watch = Stopwatch()
     done = operator.run("exec", "--limit", "n1", "--", "true", exit_code=code)
     assert watch.seconds < LAB_S

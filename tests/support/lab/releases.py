@@ -98,8 +98,8 @@ def wait_for_bytes(operator: Tfdeploy, host: str, job: str, least: int) -> None:
 
 
 def _bytes_on_disk(folder: Path) -> int:
-    """Return the allocated bytes of all files below the folder. A file that disappears meanwhile
-    counts 0.
+    """Return the allocated bytes of all files below the folder. A file that disappears during the
+    count adds 0.
     """
     total = 0
     for base, _, names in os.walk(folder):

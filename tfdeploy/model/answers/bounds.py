@@ -9,26 +9,27 @@ from msgspec import Meta
 
 MOST_TEXT = 1 << 16
 MOST_PATHS = 1_000_000
-MOST_ROWS = 100_000  # of one list that a host sends
+MOST_ROWS = 100_000  # the most rows of one list that a host sends
 _PLAIN = r"[^\x00-\x1f\x7f]"
 
-# It may contain any characters, so only `ui` may show it.
+# This text may contain any characters, so only code in `ui` may show it.
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]
 Line = Annotated[str, Meta(max_length=4096, pattern=rf"\A{_PLAIN}*\Z")]
-# the same pattern as in agent/serve/call.py
+# agent/serve/call.py has the same pattern.
 Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")]
 TaskName = Annotated[str, Meta(pattern=r"\A[a-z]{1,32}:[0-9]{1,7}\Z")]
 # "" means no name, because msgspec cannot distinguish two string types in a union.
 TaskNameOrNone = Annotated[str, Meta(pattern=r"\A([a-z]{1,32}:[0-9]{1,7})?\Z")]
 Code = Annotated[str, Meta(pattern=r"\A[a-z_]{1,64}\Z")]
 AbsolutePath = Annotated[str, Meta(max_length=4096, pattern=rf"\A/{_PLAIN}*\Z")]
-# The caller must check that it requested this path.
+# The caller must check that the path is one that it requested.
 RelativePath = Annotated[str, Meta(min_length=1, max_length=4096)]
 NameOrNone = Annotated[str, Meta(pattern=r"\A([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?\Z")]
 Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{8,128}\Z")]
 # the characters that PEP 440 allows
 Version = Annotated[str, Meta(pattern=r"\A[0-9A-Za-z][0-9A-Za-z.+!_-]{0,63}\Z")]
-Account = Annotated[str, Meta(pattern=r"\A[\w.@+$\\-]{1,128}\Z")]  # it may become part of a command
+# a user's name, which may become part of a command
+Account = Annotated[str, Meta(pattern=r"\A[\w.@+$\\-]{1,128}\Z")]
 Variable = Annotated[str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_]{0,127}\Z")]
 
 Count = Annotated[int, Meta(ge=0, le=1 << 53)]  # bytes, files, pids

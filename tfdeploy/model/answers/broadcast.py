@@ -10,7 +10,7 @@ from tfdeploy.model.answers.bounds import Count
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing, Verb
 
 Base64 = Annotated[str, Meta(max_length=32 << 20)]
-Bitmap = Annotated[str, Meta(max_length=128)]  # the pieces of one segment
+Bitmap = Annotated[str, Meta(max_length=128)]  # a bitmap of the pieces of one segment, as text
 Words = Annotated[str, Meta(max_length=1000)]
 
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from tfdeploy.model.answers.bounds import BigCount, Text
 
-MOST_FILES = 1_000_000  # of one listing
-LONGEST_PATH = 4096  # characters
+MOST_FILES = 1_000_000  # the most files in one listing
+LONGEST_PATH = 4096  # the most characters of a path
 CHECKPOINT_RECORD = "checkpoint"  # TensorFlow's own file that names the newest checkpoint
 
 
@@ -35,7 +35,8 @@ class FoundFile(NamedTuple):
 
 
 def checked(files: Iterable[FoundFile]) -> tuple[FoundFile, ...]:
-    """Return the files sorted by path. Raises ValueError if they cannot lie in one folder."""
+    """Return the files sorted by path. Raises ValueError if the files cannot exist together in one
+    folder."""
     files_by_path: dict[str, FoundFile] = {}
     for file in files:
         if not is_inside(file.path):

@@ -9,8 +9,8 @@ from msgspec import Meta
 from tfdeploy.model.answers.bounds import AbsolutePath, Name, Number, Port, Text, Version
 from tfdeploy.model.answers.verb import Answer, Flow, Verb
 
-# Both are written into files that pip or uv reads on other hosts, so their characters are limited.
-# as in PEP 503
+# Package names (PEP 503) and versions are written into files that pip or uv reads on other hosts,
+# so their characters are limited.
 Package = Annotated[str, Meta(max_length=128, pattern=r"\A[a-z0-9]([a-z0-9-]*[a-z0-9])?\Z")]
 Installed = Annotated[  # PEP 440
     str,

@@ -16,8 +16,8 @@ from tfdeploy.model.answers.shapes import shape_of
 from tfdeploy.model.typed import msgspec_lock
 
 V = TypeVar("V")
-MOST_WORDS = 300  # characters of an error message
-MOST_WEIGHT_BYTES = 256 << 20  # memory that one answer may take, as weight_bytes estimates it
+MOST_WORDS = 300  # the most characters of an error message
+MOST_WEIGHT_BYTES = 256 << 20  # the most memory for one answer, as estimated by weight_bytes
 _VALUE_BYTES = 64  # memory of a small value in Python
 
 
@@ -81,7 +81,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 def _record(cls: type[Any], fields: Any) -> Any:
-    """Return the record of agent/wire.py that `fields` hold. msgspec calls this as its decoding
-    hook."""
+    """Return the record of agent/wire.py whose fields are in `fields`. msgspec calls this as its
+    decoding hook."""
     msgspec.convert(fields, shape_of(cls))  # type: ignore[arg-type]
     return wire.from_wire(cls, fields)

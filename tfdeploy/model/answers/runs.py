@@ -152,7 +152,7 @@ RUN_KNOWN = Verb("run.known", KnownEnd)
 RUN_TELL = Verb("run.tell", Nothing)
 RUN_PLAN = Flow(
     "run.plan", Nothing, Nothing
-)  # operations/run_lookup/host_plans.py reads the item's blob
+)  # operations/run_lookup/host_plans.py reads the plan from the item's blob.
 RUNS = Verb("runs", list[ListedRun])
 RUN_WATCH = Flow("run.watch", RunChange, Nothing)
 LOGS = Flow("logs", LogPiece, LogEnd)

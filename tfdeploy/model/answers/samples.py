@@ -13,7 +13,7 @@ from tfdeploy.model.answers.verb import Answer, Flow
 
 Cores = Annotated[float, Meta(ge=0, le=1e6)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
-# It may contain any characters, so only `ui` may show it.
+# The name may contain any characters, so only code in `ui` may show it.
 MetricName = Annotated[str, Meta(min_length=1, max_length=128)]
 NotFinite = Literal["nan", "inf", "-inf"]
 Metric = Annotated[float, Meta(ge=-1e308, le=1e308)]

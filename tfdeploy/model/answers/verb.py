@@ -14,7 +14,7 @@ import msgspec
 
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
-I_co = TypeVar("I_co", covariant=True)  # an item
+I_co = TypeVar("I_co", covariant=True)  # the type of an item
 
 
 # A verb's arguments by name: docs/agent-protocol.md. The host checks each argument.

@@ -65,7 +65,7 @@ class Checked:
 
 
 def host_rows(checked: Checked) -> list[CheckedHostRow]:
-    """Return the rows of `check --json`. A warning leaves its host `ok`."""
+    """Return the rows of `check --json`. A host is `ok` even if it has warnings."""
     return [
         {
             "host": host,

@@ -1,5 +1,5 @@
-"""Show failing links in few lines: one line for a host that no other host reaches, and one for
-hosts with the same trouble. Pure."""
+"""Group failing links, to show them in few lines: one line for a host that no other host reaches,
+and one line for hosts with the same trouble. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Trouble = tuple[str, str, bool]  # why, fix, ok
 
 
 def group(links: Sequence[LinkRow]) -> list[LinkGroup]:
-    """Return the links that have a `why`, in groups."""
+    """Return groups of the links that failed or are slow: those with a `why`."""
     asked: dict[str, set[str]] = {}  # target host -> source hosts
     pairs: dict[tuple[str, str], _Trouble] = {}
     ports: dict[tuple[str, str], list[int]] = {}
@@ -54,7 +54,7 @@ def _groups_of_cause(
     asked: dict[str, set[str]],
     ports: dict[tuple[str, str], list[int]],
 ) -> list[LinkGroup]:
-    """Return the groups of the pairs that have this trouble."""
+    """Return the groups of these pairs of hosts, whose links all have this trouble."""
     why, fix, ok = trouble
     reaches = "reaches well" if ok else "reaches"
     alone = [to for to, sources in _by(pairs, 1).items() if 1 < len(sources) == len(asked[to])]

@@ -47,7 +47,7 @@ class BroadcastRow(TypedDict):
 
     what: str  # data NAME
     hosts: int  # hosts that received something
-    bytes: int  # sent to the host that received most
+    bytes: int  # bytes sent to the host that received most
     bytes_from_here: int
     seconds: float
     rate: float  # bytes a second
@@ -62,7 +62,7 @@ class ExpectedRow(TypedDict):
 
     what: str
     hosts: int
-    bytes: int  # that a host receives if it has no part of the data set
+    bytes: int  # bytes that a host receives if it has nothing of the data set yet
     stripes: int
     feeds: list[FeedRow]
 
@@ -88,7 +88,8 @@ class FetchRow(OkRow):
 class CleanRow(TypedDict):
     """What `clean` removed, or would remove."""
 
-    kind: Kind | Literal["record"]  # record: what this machine has recorded of a run
+    # kind of the removed thing; record: what this machine has recorded of a run
+    kind: Kind | Literal["record"]
     job: str | None
     name: str
     bytes: int
@@ -197,7 +198,7 @@ class _AuditEntryRow(TypedDict):
     host: str
     operator: str | None  # user@machine, as the operator's machine reported it
     user: str  # the account on the host
-    key: str | None  # fingerprint
+    key: str | None  # fingerprint of the SSH key of the client
     key_by: str | None  # which side reported the key: "sshd" or "operator"
     verb: str
     job: str | None
@@ -216,7 +217,7 @@ class AuditEntryRow(_AuditEntryRow, _From):
 class AuditPortRow(TypedDict):
     host: str
     port: int
-    task: str | None  # None: the port of the mesh
+    task: str | None  # None: the port is that of the minders
     protect: str
 
 

@@ -1,4 +1,4 @@
-"""Find tasks that train more slowly than the others, each with a figure. Pure.
+"""Find tasks that train more slowly than the others, and a figure that says by how much. Pure.
 
 If each task has its own steps, their rates are compared. Workers that share a step counter and
 print no step of their own are compared by how fast they write lines, because they run the same
@@ -18,10 +18,11 @@ from tfdeploy.model.progress.task_progress import TaskProgress
 from tfdeploy.model.progress.trends import LINES, Trends
 
 SLOW = 1.5  # a task is slow from this multiple of the median
-FEWEST = 3  # fewer tasks are not compared
+FEWEST = 3  # the fewest tasks that are compared
 OVER_S = 60.0  # rates and use are averaged over this time
-SEEN_S = 15.0  # lines are compared only with at least this much history
-BEHIND_S = 30.0  # a stale worker is behind by at least this time, at the run's rate
+SEEN_S = 15.0  # line rates are compared only if they cover at least this time
+# a worker is stale if the run needs at least this time for the steps by which the worker is behind
+BEHIND_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,8 @@ def _slower(rates: Mapping[str, float], by: str) -> dict[str, Slow]:
 
 
 def _busy(trainers: list[TaskProgress], trends: Trends) -> dict[str, Slow]:
-    """Return the slow ones of tasks that make each step together, by the use of their GPUs, or of
-    their CPUs if they have no GPUs."""
+    """Return the tasks that compute much more than the others, by the use of their GPUs, or of
+    their CPUs if they have no GPUs. All tasks make each step together, so such a task is slow."""
     for use, words in (("gpu", "GPU"), ("cpu", "CPU")):
         means = {
             task.task: mean

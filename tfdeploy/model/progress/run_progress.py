@@ -33,7 +33,7 @@ from tfdeploy.model.typed import convert
 
 STEPS = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
 TRAINERS = ("worker", "chief")
-_KEPT_NOTES = 100  # older notes are dropped
+_KEPT_NOTES = 100  # the number of newest notes that are kept
 
 
 class HostProgress:
@@ -71,11 +71,13 @@ class RunProgress:
         self.ended: float | None = None
         self.tasks: dict[str, TaskProgress] = {}
         self.hosts: dict[str, HostProgress] = {}
-        self.broadcasts: dict[str, BroadcastFields] = {}  # running broadcasts, by what they send
+        # what a running broadcast sends -> its last event
+        self.broadcasts: dict[str, BroadcastFields] = {}
         self.steps: dict[str, str] = {}  # step of the launch -> begin, done, failed
         self.notes: deque[tuple[float, str, str]] = deque(maxlen=_KEPT_NOTES)  # time, level, text
         self.left_files: dict[str, list[str]] = {}
-        self.attempts: dict[tuple[str, int], Attempt] = {}  # by task and number
+        # (task, number of the attempt) -> attempt
+        self.attempts: dict[tuple[str, int], Attempt] = {}
         self.goal: int | None = None  # steps that the command requests; None: not known
         # True if several tasks share one step counter, each at its own pace. Then the step in a
         # line is the run's step.
@@ -170,7 +172,7 @@ class RunProgress:
 
     def run_rate(self, silent: Collection[str] = ()) -> float | None:
         """Return steps per second of the run: of the shared counter, or else of the leading task.
-        `silent` as in `shared_rate`."""
+        `silent`: tasks that have written nothing for a long time."""
         if self.shares_step:
             return self.shared_rate(silent)
         lead = self.lead
@@ -210,7 +212,8 @@ class RunProgress:
 
     @property
     def first_death(self) -> TaskProgress | None:
-        """Return the task whose death came first. It is the cause; the others are collateral."""
+        """Return the task that died first. Its death is the cause of the run's failure, and later
+        deaths are consequences."""
         if self.state in ("succeeded", "stopped"):
             return None
         death = deaths.first(deaths.death_of(task) for task in self.tasks.values() if task.dead)
@@ -225,7 +228,8 @@ class RunProgress:
         return deaths.death_of(task).describe if (task := self.first_death) else None
 
     def health(self, task: TaskProgress) -> str | None:
-        """Return "unreachable", "stalled" or None. "unreachable" hides a stall."""
+        """Return "unreachable", "stalled" or None for the task. If its host is unreachable, a stall
+        is not returned."""
         if task.state == "ended":
             return None
         host = self.hosts.get(task.host)

@@ -38,11 +38,11 @@ class TaskProgress:
     started: float | None = None
     ended: float | None = None
     lines: int = 0
-    written_steps: int = 0  # how often a sample had a new step from event files
+    written_steps: int = 0  # how many samples had a new step from event files
     last_raw: str = ""
     last_time: float | None = None
     cpu: float | None = None  # cores in use; None: not measured
-    memory: int | None = None  # bytes
+    memory: int | None = None  # bytes in use; None: not measured
 
     def __post_init__(self, patterns: Patterns) -> None:
         self.measures = Measures(patterns)
@@ -100,6 +100,7 @@ class TaskProgress:
 
 
 def _order(attempt: int, state: str) -> tuple[int, int]:
-    """Return a sort key that grows over time. `pending` after an attempt comes after that attempt's
-    end: the task waits to restart."""
+    """Return a sort key that grows over time. A task that waits to restart is `pending` and still
+    has the number of its last attempt, so this state comes after all other states of that
+    attempt."""
     return attempt, len(_RANK) if state == "pending" and attempt else _RANK.get(state, 0)

@@ -18,7 +18,7 @@ from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.samples import Samples, gpu_use
 from tfdeploy.model.progress.task_progress import TaskProgress
 
-MOST = 256  # points of a series
+MOST = 256  # the most points of a series
 APART_S = 1.0  # the shortest time between two updates
 LINES = "lines"  # the number of lines that a task has written so far
 PACE = "pace"  # steps per second of the task itself

@@ -9,10 +9,10 @@ from typing import TypedDict
 
 from tfdeploy.model.manifest import CodeFile
 
-MOST_FILES = 50  # files that are compared for a pair of runs
+MOST_FILES = 50  # the most files that are compared for a pair of runs
 MOST_BYTES = 256 << 10  # a larger file is not compared
-MOST_LINES = 2000  # of the diff of one file
-CONTEXT = 3  # lines around a difference
+MOST_LINES = 2000  # the most lines of the diff of one file
+CONTEXT = 3  # unchanged lines that a diff shows around a difference
 _SAME = "only its mode or its line ends differ"
 
 CodeFiles = Mapping[str, CodeFile]
@@ -30,8 +30,8 @@ class LinesOfFile(TypedDict):
 
 
 def changed_files(one: CodeFiles, other: CodeFiles) -> list[str]:
-    """Return the files whose content differs or that one side lacks, at most MOST_FILES, without
-    links."""
+    """Return at most MOST_FILES files whose content differs or that one of the two runs lacks.
+    Links are left out."""
     names = sorted(path for path in {*one, *other} if one.get(path) != other.get(path))
     return [path for path in names if "link" not in (_kind(one, path), _kind(other, path))][
         :MOST_FILES
@@ -48,8 +48,8 @@ def lines_of_files(
     files: tuple[CodeFiles, CodeFiles],
     contents: tuple[Contents | None, Contents | None],
 ) -> Iterator[LinesOfFile]:
-    """Yield the differing lines of each changed file. `contents`: of the `wanted` files; None: no
-    host has that release any more."""
+    """Yield the differing lines of each changed file. `contents`: for each run, the contents of the
+    files that `wanted` returned; None: no host has the run's code any more."""
     for path in changed_files(*files):
         texts, why = [], None
         for run, known, content in zip(runs, files, contents, strict=True):

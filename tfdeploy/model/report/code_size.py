@@ -12,9 +12,9 @@ from itertools import pairwise
 from tfdeploy.model.manifest import Manifest
 from tfdeploy.model.text.units import in_bytes
 
-MOST_BYTES = 50_000_000  # larger code causes a warning
-_MOST_PATHS = 3  # named in the warning
-_LEAST_SHARE = 0.05  # of all bytes; the warning does not name smaller paths
+MOST_BYTES = 50_000_000  # more bytes of code cause a warning
+_MOST_PATHS = 3  # how many paths the warning names
+_LEAST_SHARE = 0.05  # the warning does not name a path with a smaller share of all bytes
 # If one subfolder has this share of its folder's bytes, the warning names the subfolder.
 _MAIN_SHARE = 0.8
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")

@@ -17,7 +17,7 @@ from tfdeploy.model.report.code_lines import LinesOfFile, lines_of_files
 from tfdeploy.model.report.run_report import Curves, Line, pieces_of
 
 What = Literal["command", "env", "code", "plan", "versions"]
-MOST_FILES = 1000  # changed files that are listed
+MOST_FILES = 1000  # the most changed files that are listed
 # Variables that tfdeploy sets. They are not compared, because they depend on hosts and ports.
 _OF_THE_PLAN = frozenset(
     (
@@ -52,8 +52,9 @@ class Final(TypedDict):
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One run. `files`: the files of its code; None: not known to this machine. `contents`: of
-    files that differ from the first run's; None: no host has its release any more."""
+    """One run. `files`: the files of its code; None: this machine does not know them. `contents`:
+    path -> content, for files that differ from those of the first run; None: no host has the run's
+    code any more."""
 
     plan: Plan
     started: float
@@ -218,7 +219,7 @@ def _counted_by_name(several: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def _counted(counts: Counter[str]) -> str:
-    """Return the value if all have the same, else text such as `3 x this, 1 x that`."""
+    """Return the value if all tasks have the same value, else text such as `3 x this, 1 x that`."""
     if len(counts) == 1:
         return next(iter(counts))
     return ", ".join(

@@ -19,7 +19,8 @@ from tfdeploy.model.status.run_status import RunView
 from tfdeploy.model.status.task_status import TaskView
 
 RATE_S = 30.0  # steps per second are averaged over at least this time
-Pieces = tuple[tuple[tuple[float, float], ...], ...]  # the pieces of a curve: (time, value)
+# a curve as pieces with gaps between them; each piece is a tuple of (time, value)
+Pieces = tuple[tuple[tuple[float, float], ...], ...]
 
 
 @dataclass(frozen=True)
@@ -182,8 +183,8 @@ def _lines(named: Iterable[tuple[str, list[tuple[float, float | None]]]]) -> tup
 
 
 def attempts(report: RunReport) -> list[Attempt]:
-    """Return all attempts that the events and the hosts report. A task without any has the attempt
-    of its view."""
+    """Return all attempts that the events and the hosts report. If the attempts of a task are not
+    known, the task's row of status is its only attempt."""
     known_attempts: dict[tuple[str, int], Attempt] = {}
     for event in report.events:
         if event.kind == "task":

@@ -13,7 +13,8 @@ from tfdeploy.model.text.words import iso_z
 # The first columns. A column for each other metric follows, then the columns of AFTER.
 BEFORE = ("time", "seconds", "task", "host", "attempt", *SHOWN_APART)
 AFTER = ("cpu_cores", "memory_bytes", "gpu_percent", "gpu_memory_bytes")
-OLDEST_GPU_S = 600.0  # an older sample of the GPUs is not put in the row of a task's sample
+# seconds. A task's row gets the GPUs' figures only if their sample is not older than this.
+OLDEST_GPU_S = 600.0
 Cell = str | float | None
 
 

@@ -1,9 +1,9 @@
 """Choose which metrics of a task the tables show: the job's own metrics, the metrics in the
 program's lines, and rates above 0. Pure.
 
-Event files may have twenty scalars for each layer. Those are shown only in curves, on the task's
-page and in `--json`. The tables do show step, loss and accuracy of event files, because
-agent/sampling gives them these names.
+Event files may have twenty scalars for each layer. Such scalars are shown only in curves, on the
+task's page and in `--json`. Step, loss and accuracy of event files are shown in the tables too,
+because agent/sampling gives these scalars those names.
 """
 
 from __future__ import annotations

@@ -44,7 +44,8 @@ def attempt_of_host(task: str, row: AttemptRow) -> Attempt:
 
 
 def closed(attempt: Attempt, following: Attempt | None) -> Attempt:
-    """Return the attempt; if it has no recorded end, it ends at the start of `following`."""
+    """Return the attempt. If its end was not recorded, the returned attempt ends at the start of
+    `following`."""
     if attempt.ended is not None or following is None:
         return attempt
     if attempt.outcome is not None:
@@ -55,8 +56,8 @@ def closed(attempt: Attempt, following: Attempt | None) -> Attempt:
 
 
 def attempt_of(event: Event, before: Mapping[tuple[str, int], Attempt]) -> Attempt | None:
-    """Return the attempt as it is after a task's event; None if the event concerns no attempt.
-    `before`: the attempts known so far."""
+    """Return what is known about an attempt after this event of its task; None if the event
+    concerns no attempt. `before`: the attempts known so far."""
     said = event.data
     task, number = event.task or said.get("task") or "", said.get("attempt") or 0
     known = before.get((task, number))
@@ -70,11 +71,11 @@ def attempt_of(event: Event, before: Mapping[tuple[str, int], Attempt]) -> Attem
 
 
 def merge_status(known: Attempt | None, of_status: Attempt) -> Attempt:
-    """Return the attempt as it is after a status. The status has no outcome while the task waits to
-    restart.
+    """Return the known attempt, updated by the task's status. While the task waits to restart, the
+    status has no outcome.
 
-    The reason in such a status says why the task restarts, not how the attempt ended, so it is
-    dropped.
+    The reason in a status without outcome says why the task restarts, not how the attempt ended, so
+    this reason is dropped.
     """
     if of_status.outcome is not None:
         return of_status

@@ -9,7 +9,8 @@ from typing import Any
 from tfdeploy.agent import wire
 from tfdeploy.model.copy_fields import copy_fields
 
-DEATHS = frozenset({"failed", "killed", "gave_up", "lost"})  # outcomes
+# the outcomes of a task that count as a death
+DEATHS = frozenset({"failed", "killed", "gave_up", "lost"})
 
 
 @dataclass(frozen=True)

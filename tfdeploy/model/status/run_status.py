@@ -21,15 +21,16 @@ from tfdeploy.model.status.task_status import Metrics, TaskRow, TaskView, task_j
 from tfdeploy.model.status.verdict import FINAL_STATES, verdict
 from tfdeploy.model.text.words import iso_z
 
-_MOST_OPEN = 20  # open ports that are shown
-_MOST_CALLERS = 256  # taken from one host, because a host may report anything
+_MOST_OPEN = 20  # the most open ports that are shown
+# the most callers that are taken from one host, because a host may report anything
+_MOST_CALLERS = 256
 _NO_METRICS: Metrics = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Caller:
-    """A connection to `host` over the mesh from `address`, which the plan did not contain. It came
-    from `member`, a host of the run."""
+    """A connection between minders: `member`, a host of the run, connected to `host` from
+    `address`, which the plan did not contain."""
 
     host: str
     address: str
@@ -60,15 +61,19 @@ class RunView:
     cause: str | None = None
     first_death: str | None = None  # the task's name
     unreachable: tuple[str, ...] = ()
-    unasked: tuple[str, ...] = ()  # hosts left out on purpose; their tasks are not in `tasks`
+    # hosts that were not asked, on purpose; the tasks of these hosts are not in `tasks`
+    unasked: tuple[str, ...] = ()
     # host -> paths of files that tasks left in cwd/ on the host
     left_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    cwd: str = ""  # the folder of the code in which the tasks start
+    cwd: str = ""  # the folder inside the code in which the tasks start
     # ports of a protected run that are open to everybody, as text
     open_ports: tuple[str, ...] = ()
     protect: Protection = field(default_factory=Protection)
-    admitted: tuple[Caller, ...] = ()  # callers whose members stated the address as their own
-    not_admitted: tuple[Caller, ...] = ()  # callers whose members did not state the address
+    # callers that were let in, because the host that connected had stated the address as its own
+    admitted: tuple[Caller, ...] = ()
+    # callers that were refused, because the host that connected had not stated the address as its
+    # own
+    not_admitted: tuple[Caller, ...] = ()
     job_metrics: tuple[str, ...] = ()  # names of the job's own metrics
 
     @property
@@ -88,10 +93,10 @@ def run_view(
 ) -> RunView:
     """Return the view of the run, with its state and cause.
 
-    `host_states`: None or missing if the host does not know this run; for an unreachable host, its
-    last known state may be given. `unasked`: hosts left out on purpose; other hosts may still
-    report about them. `metrics`: task -> its newest figures. `unread`: task -> metrics that its
-    host no longer reads.
+    `host_states`: host -> its state; None or missing if the host does not know this run. For an
+    unreachable host, this may be the last known state. `unasked`: hosts that were not asked, on
+    purpose; other hosts may still report about them. `metrics`: task -> newest value of each
+    metric. `unread`: task -> metrics that the task's host no longer reads.
     """
     states = [s for h in plan.hosts if (s := host_states.get(h.host)) is not None]
     silent = {*unreachable, *unasked}
@@ -152,8 +157,8 @@ def _callers(reported: Iterable[tuple[str, str, str]]) -> tuple[Caller, ...]:
 
 
 def _with_collateral(views: tuple[TaskView, ...], first: str | None) -> tuple[TaskView, ...]:
-    """Give tasks that died after the first death that death as their reason, unless they have a
-    reason already."""
+    """For each task that died after the first death and has no reason, set the first death as the
+    reason."""
     began = next((view.ended for view in views if view.task == first), None)
     if began is None:
         return views

@@ -47,7 +47,8 @@ class TaskView:
     reason: str | None = None
     began_again: str | None = None  # why the task restarted; None: this is the first attempt
     up: bool = False
-    log_lost_bytes: int = 0  # lines that were not stored because its host's disk was full
+    # bytes of lines that were not stored because the disk of the task's host was full
+    log_lost_bytes: int = 0
     # metrics that are no longer read, because matching their patterns takes too long
     unread: tuple[str, ...] = ()
 

@@ -60,8 +60,8 @@ def _host_over(state: HostRunState, views: tuple[TaskView, ...]) -> bool:
 
 def _unfinished_state(states: list[HostRunState], views: tuple[TaskView, ...]) -> str:
     committed = any(s.phase in ("committed", "ending", "ended") for s in states)
-    # state -> its highest attempt at which the run is `starting`. A task that restarts later
-    # leaves the run `running`.
+    # state of a task -> highest number of an attempt with which the run still counts as `starting`.
+    # When a task restarts later, the run stays `running`.
     first = {"pending": 0, "starting": 1}
     coming_up = any(
         v.state in first and v.attempt <= first[v.state] and v.health is None for v in views

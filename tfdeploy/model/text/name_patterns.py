@@ -42,7 +42,7 @@ def matched(
     for part in parts:
         try:
             fitting = _match(part, names, groups)
-        except UsageError as error:  # malformed
+        except UsageError as error:  # The pattern is malformed.
             raise UsageError(error.what, where=f"{flag} {patterns}", next=error.next) from None
         if not fitting:
             raise UsageError(

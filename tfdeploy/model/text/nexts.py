@@ -15,8 +15,8 @@ MOST = 5  # lines; if there are more texts, the last line only names the remaini
 
 
 def fold_nexts(nexts: Mapping[str, str | None]) -> list[str]:
-    """Return the lines in order of appearance, each once. Every host with a text is named. `nexts`:
-    host -> its text, or None."""
+    """Return each line once, in order of appearance, with the names of all hosts to which it
+    applies. `nexts`: host -> what to type next for this host, or None."""
     hosts: dict[str, list[str]] = {}
     for host, text in nexts.items():
         if text:
