@@ -1,5 +1,5 @@
-"""Test that the JSON code without the json package writes and reads the same texts as the package,
-and accepts nothing else.
+"""Test the agent's own JSON code, which does not import the package json: it writes and reads the
+same texts as that package, and accepts no other texts.
 """
 
 from __future__ import annotations

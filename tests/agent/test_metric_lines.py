@@ -1,5 +1,5 @@
-"""Test the metrics in lines that Keras, the hooks of TensorFlow 1 and common programs have
-printed.
+"""Test which metrics are found in lines that Keras, the hooks of TensorFlow 1 and common programs
+have printed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ LINES = [
 
 
 def taken(*lines: str) -> dict[str, float]:
-    """Return the metrics of `lines`, the newest of which is last."""
+    """Return the metrics that are found in `lines`. The last line is the newest."""
     return find(reversed(lines), {}, lambda name, value: True)
 
 

@@ -1,5 +1,5 @@
-"""Test scalars with the names of public programs: which are the step, the loss and the accuracy,
-and which belong to a group of twenty for each layer.
+"""Test which scalar of a program is its step, its loss or its accuracy, and which scalars form a
+group because there is one for each of twenty layers. The names are from public programs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ NONE = Figures({})
 
 
 def said(*each: tuple[str, str, float, int, float]) -> Figures:
-    """Return the figures of scalars given as (folder, tag, value, step, time)."""
+    """Return what tfdeploy shows of these scalars, given as (folder, tag, value, step, time)."""
     return figures(
         {
             f"{folder}/{tag}": Scalar(folder=folder, tag=tag, value=value, step=step, time=time)

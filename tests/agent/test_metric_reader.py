@@ -1,4 +1,6 @@
-"""Test that reading a task's lines has a bounded cost, whatever regular expressions a job has."""
+"""Test that a line of a task is searched for metrics in bounded time, whatever regular expressions
+a job has.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Test a port that only the program binds, as PyTorch's store does: tfdeploy holds the port between
-the starts of the program and frees it at each start.
+"""Test a port that only the program itself binds, such as the port of PyTorch's store. tfdeploy
+holds the port while the program does not run, and frees it at each start.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RECOVERY = {"worker:0": ("gang", True)}
 
 
 def bind_alone(port: int) -> int:
-    """Bind the port. Return 0 or the errno."""
+    """Try to bind the port without SO_REUSEADDR. Return 0 or the errno."""
     with socket.socket(socket.AF_INET6) as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -76,9 +76,9 @@ def own(state: str, supervised: bool) -> dict[str, OwnTask]:
     ("state", "supervised", "held"),
     [
         ("pending", False, True),
-        ("pending", True, False),  # its supervisor has not written a status yet
+        ("pending", True, False),  # the supervisor of the task has not written a status yet
         ("starting", True, False),
-        ("starting", False, False),  # its supervisor was killed, but the program may be alive
+        ("starting", False, False),  # the supervisor was killed, but the program may still be alive
         ("running", True, False),
         ("ended", True, False),
         ("ended", False, True),
@@ -129,7 +129,7 @@ def launched(cluster: Any, field: str, *words: str, **fields: Any) -> int:
     cluster.prepare(
         "r1", {"worker:0": ("n1", [sys.executable, "meets.py", str(port), *words], given)}, **fields
     )
-    # After prepare, the port is held for the task.
+    # After the prepare, tfdeploy holds the port for the task.
     assert bind_alone(port) == errno.EADDRINUSE
     cluster.each("run.start", "r1")
     cluster.each("run.commit", "r1")
@@ -207,7 +207,7 @@ def test_another_run_that_plans_it_is_told_whose_it_is_also_while_the_program_ha
     forever = ("n1", ["sleep", "1000"], {"own_port": port})
     cluster.launch("r1", {"worker:0": forever})
     cluster.wait_state("r1", "worker:0", "running")
-    # The task has not bound the port yet.
+    # tfdeploy has freed the port, and the task does not bind it here.
     assert bind_alone(port) == 0
     workdir = cluster.hosts["n1"].context.workdir
     assert probe._held_ports(workdir, "n1") == {

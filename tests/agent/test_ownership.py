@@ -1,7 +1,8 @@
-"""Test a second account on the host that plants files in the workdir: none of them is executed,
-nothing is written, and the error says how to repair it.
+"""Test files that a second account on the host puts into the workdir: none of them is executed,
+nothing is written, and the error says how to repair the workdir.
 
-Root plays the user, so file permissions do not protect the workdir.
+Root plays the owner of the workdir, so the file permissions of the kernel do not protect the
+workdir here.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ pytestmark = pytest.mark.needs("other accounts")
 
 
 def planted_bytecode(path: Path, trap: Path) -> None:
-    """Replace a bytecode file by the stranger's code. Python would run it, because its header keeps
-    the size and the time of the source.
+    """Replace the code in a bytecode file by code of the other account. Python would run this code,
+    because the header still has the size and the time of the source.
     """
     compiler = (
         "import marshal, sys; sys.stdout.buffer.write(marshal.dumps(compile(sys.argv[1], '', "
@@ -182,7 +183,7 @@ def test_an_ordinary_users_workdir_beside_others(installed: Path) -> None:
     }
     assert arrive(place, python, **how) == ("need", {})
     assert arrive(place, python, **how) == ("have", {})
-    # The workdir does not belong to root.
+    # The workdir does not belong to root, who starts the agent here.
     assert arrive(place)[1]["code"] == "foreign"
     os.chown(place, STRANGER + 1, STRANGER + 1)
     assert "belongs to" in arrive(place, python, **how)[1]["what"]
@@ -200,7 +201,7 @@ OF_A_TASK = [*OF_A_RUN, "job/runs/r1/hosts/n1/tasks/worker-0"]
 
 @pytest.fixture
 def run(workdir: Path, trap: Path) -> Path:
-    """Write a run whose part makes the minder and the supervisor spring the trap."""
+    """Write a run whose files make the minder and the supervisor execute the forbidden code."""
     for path in OF_A_TASK:
         (workdir / path).mkdir(0o700, exist_ok=True)
     folder = Path(layout.host_dir(str(workdir), "job", "r1", "n1"))

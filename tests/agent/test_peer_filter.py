@@ -1,5 +1,5 @@
-"""Test that the filter accepts exactly its addresses. An interpreter of classic BPF runs the
-program.
+"""Test that the packet filter accepts exactly the addresses of the run. The tests execute the
+filter in an interpreter of classic BPF.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ADDRESS = st.one_of(_V4, _V6, _NEAR.map(lambda address: f"::ffff:{address}"))
 
 
 def packet(address: str) -> bytes:
-    """Return the network header of a SYN from this address."""
+    """Return the network header of a SYN packet from this address."""
     parsed = ipaddress.ip_address(address)
     packed = parsed.ipv4_mapped or parsed if isinstance(parsed, ipaddress.IPv6Address) else parsed
     if packed.version == 4:
@@ -34,9 +34,10 @@ def packet(address: str) -> bytes:
 
 
 def run(program: list[peer_filter.Instruction], header: bytes) -> int:
-    """Run a program of classic BPF, with the instructions that the filter uses.
+    """Execute a program of classic BPF on a packet header, and return its result. Only the
+    instructions that the filter uses are known.
 
-    An offset outside the header or a jump past the end fails the test.
+    The test fails if an offset is outside the header or a jump leads past the end.
     """
     at, accumulator = 0, 0
     while True:

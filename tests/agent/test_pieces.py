@@ -1,5 +1,5 @@
-"""Test how files are cut into pieces: each byte is in one piece, small files are whole, and the
-result is the same from any segment on.
+"""Test how files are cut into pieces: each byte is in exactly one piece, a small file is never
+divided, and the pieces are the same if the computation begins at a later segment.
 """
 
 from __future__ import annotations

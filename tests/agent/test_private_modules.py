@@ -1,5 +1,5 @@
-"""Test that the agent starts without the private modules of the standard library, which a newer
-Python may lack.
+"""Test that the agent starts if Python lacks the private modules of its standard library, as a
+newer Python may.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Test that the agent's value classes behave like dataclasses, as far as the agent uses them."""
+"""Test that the classes that the agent defines with @record behave like dataclasses, as far as the
+agent needs this.
+"""
 
 from __future__ import annotations
 

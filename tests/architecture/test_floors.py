@@ -36,8 +36,9 @@ def test_the_tree_is_seen():
 
 @pytest.fixture(scope="module")
 def faults():
-    """Return rule -> its faults. Each file is read once, because parsing it costs more than all
-    rules."""
+    """Return {rule: the faults in the tree}. Each file is read only once, because parsing it takes
+    longer than applying all rules to it.
+    """
     faults_by_rule = {rule: [] for rule in RULES}
     for path in sources():
         text = (ROOT / path).read_text(encoding="utf-8")

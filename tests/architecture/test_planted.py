@@ -1,5 +1,6 @@
-"""Check that each rule of the architecture finds a source that breaks it, and accepts one that does
-not."""
+"""Check each rule of the architecture with a source text that breaks the rule, and with one that
+does not.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import pytest
 from support.floors import RULES
 
 PLANTED = [
-    # rule, path, source
+    # (rule that is broken, path, source text)
     ("rooms", "tfdeploy/agent/run/x.py", "from tfdeploy.agent.serve.call import Call"),
     ("rooms", "tfdeploy/agent/run/x.py", "def f():\n    from tfdeploy.agent.minder import decide"),
     ("rooms", "tfdeploy/agent/serve/lock/x.py", "from tfdeploy.agent.serve.run import prepare"),

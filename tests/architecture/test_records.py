@@ -1,4 +1,5 @@
-"""Check that tests and benchmarks build records of more than four fields by the fields' names.
+"""Check that tests and benchmarks name the fields when they build a record of more than four
+fields.
 
 A reader cannot tell the meaning of eleven values in a row.
 """
@@ -13,7 +14,7 @@ MOST_FIELDS = 4
 HELD = ("tests/", "benchmarks/")
 # test_record.py tests how records are built.
 EXEMPT = ("tests/lab/programs/", "tests/agent/test_record.py")
-RECORDS = ("dataclass", "record")  # decorators
+RECORDS = ("dataclass", "record")  # the decorators that make a class a record
 BASES = ("NamedTuple", "Struct")
 
 
@@ -39,8 +40,10 @@ def records(source, module):
 
 
 def positional(source, module, known):
-    """Yield (line, name) of each call that builds a record with positional arguments. `known`:
-    (module, class) of records."""
+    """Yield (line, class) of each call that builds a record with positional arguments.
+
+    `known` has the records, as (module, class).
+    """
     tree = ast.parse(source)
     imported = {
         alias.asname or alias.name: (node.module, alias.name)

@@ -1,4 +1,4 @@
-"""Check that the package does not grow unless CHANGELOG.md gives a reason."""
+"""Check that the package has not grown (in tokens), unless CHANGELOG.md gives a reason."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from weight import tokens_by_folder, tokens_of  # noqa: E402
 
 LINE = re.compile(r"^- ([0-9,]+) tokens: .+", re.MULTILINE)
-UNUSED = 1_000  # the most tokens below the allowed number
+UNUSED = 1_000  # how far the package may be below the allowed number of tokens
 
 
 def allowed(changelog: str) -> int:
-    """Return the number in the first line of the changelog's section "Weight"."""
+    """Return the number of tokens in the first line of the changelog's section "Weight"."""
     section = changelog.partition("\n### Weight\n")[2]
     match = LINE.search(section)
     assert match is not None, 'CHANGELOG.md has no section "### Weight" with "- N tokens: what for"'

@@ -35,7 +35,9 @@ HISTOGRAM = record(event(length_delimited(1, b"weights") + length_delimited(5, b
 
 
 class Reader:
-    """An event file. `look` appends to the file and returns the values that the next read finds."""
+    """An event file and its reader. `look` appends records to the file, and returns the values that
+    the reader finds in them.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path, self.one = path, EventFile()
@@ -109,9 +111,7 @@ def test_a_length_that_is_not_written_yet_is_waited_for(reader: Reader) -> None:
 
 
 def test_images_are_passed_over_unread(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the records before, between and after the images are read, so 1 GB of images costs
-    nothing.
-    """
+    """Only the records around the images are read, so 1 GB of images costs nothing."""
     read: list[int] = []
     real = os.pread
 
@@ -125,7 +125,7 @@ def test_images_are_passed_over_unread(reader: Reader, monkeypatch: pytest.Monke
         for number in range(100):
             file.write(scalar(f"a{number % 2}", number))
             file.write(record_header(10 << 20))
-            file.seek((10 << 20) + 4, os.SEEK_CUR)  # a hole in the file
+            file.seek((10 << 20) + 4, os.SEEK_CUR)  # this makes a hole in the file
         file.write(scalar("b", 1))
     assert reader.path.stat().st_size > 1e9
     assert reader.look() == {"a0": 98, "a1": 99, "b": 1}
@@ -198,8 +198,8 @@ def write(paths: RunPaths, folder: str, born: int, *records: bytes) -> Path:
 
 
 def test_the_file_of_a_later_attempt_has_the_last_word(paths: RunPaths) -> None:
-    """The order of reading does not matter: here the first file was read before, and the second was
-    not.
+    """The file of the later attempt decides, in whatever order the files are read. Here the older
+    file has been read before, and the later one has not.
     """
     metrics = EventMetrics(paths, PART)
     write(paths, "logs", 100, scalar("loss", 1))

@@ -52,7 +52,7 @@ def write(
 
 
 def names(folders: EventFolders) -> dict[str, str]:
-    """Return {path below the working directory: name}."""
+    """Return {path of an event file below the working directory: name that its folder gets}."""
     return {
         os.path.relpath(path, folders._paths.cwd): event_file.name
         for path, event_file in folders.find_files().items()
@@ -158,8 +158,8 @@ def test_a_folder_that_becomes_a_link_amid_a_walk_is_not_followed(
 
 
 def test_on_hosts_that_share_a_disk_each_file_counts_once(paths: RunPaths) -> None:
-    """A file of another machine counts for the deciding task, unless this host writes to the same
-    folder.
+    """If an event file was written by another machine, only the host of the deciding task reads it.
+    If this host also writes to that folder, it reads only its own file.
     """
     write(paths.cwd, host="elsewhere")
     assert len(EventFolders(paths, part()).find_files()) == 1

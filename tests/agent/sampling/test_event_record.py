@@ -115,16 +115,17 @@ TAG = length_delimited(1, b"t")
 # {tensor: its value}
 TENSOR = {
     b"\x08\x01" + length_delimited(4, struct.pack("<f", 2.5)): 2.5,
-    b"\x08\x01" + length_delimited(4, struct.pack("<ff", 1, 2)): None,  # two values
+    b"\x08\x01" + length_delimited(4, struct.pack("<ff", 1, 2)): None,  # a tensor of two values
     b"\x08\x01" + length_delimited(5, struct.pack("<ff", 1, 2)): None,
-    # The tensor has a dimension.
+    # This tensor has a dimension, so it is not a scalar.
     b"\x08\x01"
     + length_delimited(2, length_delimited(2, b"\x08\x01"))
     + length_delimited(4, struct.pack("<f", 1)): None,
-    b"\x08\x01\x28\x05": 0.0,  # a varint is not a float: the list is empty and means zero
-    b"\x08\x0e" + length_delimited(4, bytes(1 << 12)): None,  # bfloat16
+    # a varint cannot hold a float, so the list of values is empty, which means zero
+    b"\x08\x01\x28\x05": 0.0,
+    b"\x08\x0e" + length_delimited(4, bytes(1 << 12)): None,  # type bfloat16
     b"\x08\x63" + length_delimited(4, bytes(4)): None,  # an unknown type
-    b"\x08\x07" + length_delimited(8, b"1.5"): None,  # a text
+    b"\x08\x07" + length_delimited(8, b"1.5"): None,  # type string
     b"\x08\x09\x50" + varint((1 << 64) - 7): -7.0,
     b"\x08\x09" + length_delimited(10, varint(7) + varint(8)): None,
 }

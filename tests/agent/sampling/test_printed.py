@@ -17,7 +17,7 @@ PATTERNS = compile_all(
 
 
 def looked(one: PrintedMetrics, ended: bool = False) -> dict[str, float]:
-    """Read the new lines and return the new metrics."""
+    """Read the new lines of the log, and return the metrics that have a new value."""
     one.read_new(ended)
     return one.take_new()
 

@@ -1,4 +1,6 @@
-"""Test the samples of a run. The real sampler process observes real tasks, without a client."""
+"""Test the samples of a run (measurements of its tasks and hosts). The real sampler process
+measures real tasks, and no client is connected.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def taken(cluster: Cluster, task: str = "worker:0", host: str = "n1") -> list[di
 
 
 def known_now(cluster: Cluster) -> dict[str, Any]:
-    """Return the newest sample of each task, as `status` receives it."""
+    """Return the newest sample of each task, in the form that `status` receives."""
     said: Any = run_status.run_status(
         Call(cluster.hosts["n1"].context, {"run": "r1", "job": cluster.job})
     )["samples"]
@@ -265,7 +267,7 @@ def test_the_minder_takes_a_death_by_cpu_time_as_a_pattern_that_does_not_end(
     one._child.send_signal(signal.SIGPROF)
     pid, status = os.waitpid(one._child.pid, 0)
     one.keep(1001.0, {pid: status})
-    # The sampler is not restarted at once.
+    # A sampler that has ended is not started again at once.
     assert len(started) == 1
     one.keep(1000.0 + sampling.AGAIN_S, {})
     assert [words[-1] == "unread" for words in started] == [False, True]
@@ -276,7 +278,7 @@ def test_the_minder_takes_a_death_by_cpu_time_as_a_pattern_that_does_not_end(
 def test_gpus_by_nvidia_smi(
     hosts: NewCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A script prints the output of nvidia-smi, because this machine may have no GPU."""
+    """A script prints what nvidia-smi would print, because this machine may have no GPU."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "nvidia-smi").write_text(SMI)

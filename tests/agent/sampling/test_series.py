@@ -1,4 +1,6 @@
-"""Test which samples are kept on disk, for how long, and in how many bytes."""
+"""Test the samples of a run on disk: which of them are stored, for how long, and in how many
+bytes.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Test that the real answer of every verb has exactly the fields of its type on the control
-machine.
+"""Test that the real answer of each verb of the agent has exactly the fields that the control
+machine expects.
 """
 
 from __future__ import annotations
@@ -49,15 +49,17 @@ exec {sys.executable} -m http.server --bind 127.0.0.1 "$2"
 
 
 class Listener:
-    """Collects the items of a verb that runs in a thread, until a condition cancels the verb."""
+    """Collects the items that a verb sends while it runs in a thread, until the test cancels the
+    verb.
+    """
 
     def __init__(self) -> None:
         self.items: list[dict[str, Any]] = []
         self.cancelled = threading.Event()
 
     def cancel_once(self, *wanted: dict[str, Any]) -> None:
-        """Cancel the verb when, for each of these sets of fields, an item with the fields has
-        arrived.
+        """Cancel the verb once each of the objects `wanted` is contained in some item of the
+        verb.
         """
         wait_for(
             lambda: all(
@@ -79,7 +81,7 @@ def asked(
     listener: Listener | None = None,
     **args: Any,
 ) -> Any:
-    """Call a real verb of a host, and compare its answer with the type of the answer.
+    """Call a real verb on a host, check its answer against the type of the answer, and return it.
 
     The verb is cancelled after `enough` items.
     """
@@ -167,7 +169,7 @@ def test_a_run_that_fails(hosts: NewCluster) -> None:
     )
     asked(one, "clean.workdir", things=[["half", "none"]])
     asked(one, "unlock", job=cluster.job)
-    # The verb is refused while a minder is alive.
+    # The host refuses this verb while a minder is alive.
     with contextlib.suppress(VerbError):
         asked(two, "clean.everything", holder={"user": "me"})
 

@@ -1,5 +1,5 @@
-"""Test what `audit` reports as left on a host: each leftover, and nothing of a run that is alive or
-has ended well.
+"""Test what `audit` reports as left over on a host: each such file or process, but nothing of a run
+that is alive or has ended normally.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def test_each_thing_that_should_not_be_there_is_named(ended: Cluster) -> None:
 
 @pytest.fixture
 def marked(ended: Cluster) -> Iterator[subprocess.Popen[bytes]]:
-    """Yield a process that has the marker of the run."""
+    """Yield a process that has the marker of run r1 in its environment."""
     marks = task_processes.markers(ended.hosts["n1"].paths("r1"), "worker:0")
     process = subprocess.Popen(
         ["sleep", "1000"], env={**os.environ, **marks, "TFDEPLOY_TASK_JOB": ended.job}
@@ -147,7 +147,8 @@ def test_secrets_of_a_run_that_nobody_minds_are_named_and_go_with_the_next_commi
     assert names == {"env.json", "mesh.json"}
     cluster.prepare("r2", TASKS, secrets=SECRETS)
     cluster.each("run.start", "r2")
-    # If this launch is rolled back, the old run may continue.
+    # r2 is not committed yet. If its launch is rolled back, r1 may be resumed and needs its
+    # secrets.
     assert old_secrets.secret_files(paths)
     cluster.each("run.commit", "r2")
     assert left(cluster) == set() and old_secrets.secret_files(cluster.hosts["n1"].paths("r2"))

@@ -1,5 +1,5 @@
-"""Test a host's audit log, and what the control machine reads from it after a power cut and on a
-full disk.
+"""Test the audit log of a host, and what the control machine reads from this log after a power cut
+or on a full disk.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def test_an_entry_says_who_did_what_from_where(
 def test_a_repeated_command_has_one_entry(context: Context) -> None:
     record(context)
     record(context)
-    # The answer was lost, so a new session repeats the request.
+    # The first answer was lost, so a new session repeats the request.
     again = Context(context.workdir, context.agent_dir, "n1")
     record(again)
     assert len(shown(context).entries) == 1
@@ -161,7 +161,8 @@ def test_the_log_is_bounded(context: Context, monkeypatch: pytest.MonkeyPatch) -
         and runs(context) == [f"r{number}" for number in range(first, 20)]
     )
     assert older.stat().st_size < 3000 and log(context).stat().st_size < 3000
-    # The state after a power cut between the rename and the first entry of the new file.
+    # Now there is only the older file, as after a power cut between the rename and the first entry
+    # of the new file.
     log(context).rename(older)
     record(Context(context.workdir, "", "n1"), run="after")
     assert shown(context).faults == () and runs(context)[-2:] == ["r19", "after"]

@@ -1,5 +1,5 @@
-"""Test that a program that is bound to a session ends with the session, together with all processes
-that it has started.
+"""Test a program that is bound to a session: when the session ends, the program and all processes
+that it has started end too.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ RUN = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); from tfdeploy.agent.serve.bound import "
     "main; sys.exit(main(sys.argv[1:]))"
 )
-# The program starts a child that leaves its session and ignores TERM, prints both pids and waits.
-# Each pid is one write, because both processes share one pipe.
+# This program starts a child that leaves the session and ignores TERM. Both print their pids in one
+# write each, because they share one pipe.
 PROGRAM = """
 import os, signal, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", '''
@@ -65,7 +65,8 @@ def test_all_of_it_ends_with_its_input(tmp_path: Path, how: str) -> None:
     assert all(map(alive, pids))
     assert (folder / "trace").exists()
     if how == "terminated first":
-        # The keeper ignores TERM: it ends its program only when its input is closed.
+        # The keeper (which started the program) ignores TERM. It ends the program only when its own
+        # input is closed.
         os.killpg(keeper.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             keeper.wait(0.3)

@@ -1,5 +1,5 @@
-"""Test how hosts check whether they reach each other, with real sockets and all causes that one
-machine can produce.
+"""Test how hosts check whether they can connect to each other. The sockets are real, and all
+failures that one machine can produce are tested.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ TOKEN, KEY = "a" * 32, "b" * 32
 
 @contextmanager
 def listening(*ports: int, token: str = TOKEN, key: str = KEY) -> Iterator[dict[str, Any]]:
-    """Run a host that listens as its verb does. Yield what it reports about its ports."""
+    """Run the verb with which a host listens on these ports. Yield what the host reports about its
+    ports.
+    """
     items_sent: list[dict[str, Any]] = []
     begun, cancelled = threading.Event(), threading.Event()
 
@@ -87,7 +89,7 @@ def test_who_listens_is_reached_by_many_at_once(address: str) -> None:
     with listening(port) as items_sent:
         assert items_sent == {"ports": [port], "taken": {}}
         assert knock(*[(address, port, TOKEN)] * 300) == {}
-    # The port is free at once: no connection is in TIME_WAIT.
+    # No connection is in TIME_WAIT, so the port is free at once.
     assert host_ports.is_free(port)
 
 
@@ -139,8 +141,8 @@ def test_each_failure_has_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_answer_to_a_connection_is_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The queue of a server that never accepts is full. So the kernel drops packets, as a firewall
-    does.
+    """The server never accepts, so its queue is full and the kernel drops further packets. A client
+    gets no answer, as from a firewall that drops packets.
     """
     monkeypatch.setattr(link_knock, "CONNECT_S", 0.4)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
@@ -163,7 +165,7 @@ def test_a_connection_that_is_still_open_does_not_keep_the_port_from_a_task() ->
         client = socket.create_connection(("127.0.0.1", port))
         assert client.recv(len(TOKEN)) == TOKEN.encode()
     with client, socket.socket() as task:
-        # The bind does not set SO_REUSEADDR.
+        # The task binds the port without SO_REUSEADDR here.
         task.bind(("", port))
 
 

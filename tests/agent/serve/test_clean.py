@@ -30,21 +30,21 @@ HOLDER = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
 
 
 def asked(context: Context, verb: str, **args: Any) -> list[dict[str, Any]]:
-    """Return the items of the verb's answer."""
+    """Call the verb and return the items of its answer."""
     items: list[dict[str, Any]] = []
     find_verb(verb)(Call(context, args, b"", lambda fields, blob: items.append(dict(fields))))
     return items
 
 
 def listed(context: Context, **args: Any) -> dict[tuple[str, str], str]:
-    """Return {(kind, name): why it is kept, or ""}."""
+    """Return {(kind, name): why `clean` would not remove it, or ""}."""
     return {
         (row["kind"], row["name"]): row["stays"] for row in asked(context, "clean.list", **args)
     }
 
 
 def removed(context: Context, *things: tuple[str, str], **args: Any) -> dict[str, str]:
-    """Return {name: why it was not removed, or ""}."""
+    """Call clean.remove for these things, and return {name: why it was not removed, or ""}."""
     return {
         row["name"]: row["stays"]
         for row in asked(context, "clean.remove", job=JOB, things=things, **args)
@@ -75,7 +75,7 @@ def a_run(
     ended: float = 1.0,
     **fields: Any,
 ) -> Path:
-    """Write a run that an earlier boot of a host has left. Return its folder."""
+    """Write the files of a run on host `on`, as they are after a reboot. Return their folder."""
     folder = Path(layout.host_dir(context.workdir, JOB, run, on))
     part = wire.HostPart(
         run=run,
@@ -116,7 +116,7 @@ def test_a_live_run_stays_and_goes_on_and_once_ended_it_goes(cluster: Cluster) -
     assert row["stays"] == "" and row["bytes"] > 0 and row["ended"] > 0
     assert removed(context, ("run", "r1")) == {"r1": ""}
     assert not Path(cluster.hosts["n1"].paths("r1").run_dir).exists()
-    # The name of the removed run is free.
+    # The name r1 is free again, because the run of that name was removed.
     cluster.launch("r1", TASKS)
 
 
@@ -312,7 +312,7 @@ def test_halves_go_but_not_what_a_session_holds(host: Context) -> None:
     staging = write(Path(host.workdir, JOB, "releases/.staging-n1-c0ffee/a")).parent
     run = a_run(host, "r1")
     write(run / "gone-0123/x")
-    # A run may have this name too.
+    # A run may have a name like this, so the run must not count as a folder to remove.
     a_run(host, "gone-1", "committed")
     assert {name for kind, name in listed(host) if kind == "half"} == {
         "releases/.staging-n1-c0ffee",
@@ -441,7 +441,9 @@ def test_files_with_names_elsewhere_free_nothing(tmp_path: Path) -> None:
 def test_what_is_mounted_inside_stays_also_from_the_same_file_system(
     host: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bind mount has the st_dev of its source, so st_dev does not show the mount."""
+    """A bind mount of the same file system has the same st_dev as the folder around it. So only the
+    list of mounts shows it.
+    """
     folder = a_run(host, "r1")
     precious = write(folder / "cwd/in side/precious").parent
     row = ["/dev/sda1", str(precious), "ext4", "rw"]
@@ -458,7 +460,7 @@ def test_what_is_mounted_inside_stays_also_from_the_same_file_system(
 
 @pytest.fixture
 def full(host: Context) -> Context:
-    """Return a host whose workdir has everything that tfdeploy may write there."""
+    """Return a host whose workdir has each kind of file that tfdeploy may write there."""
     a_run(host, "r1")
     write(Path(host.workdir, JOB, "releases/r0/a"))
     write(Path(host.workdir, ".agent/0123/tfdeploy/agent/main.py"))
@@ -489,7 +491,7 @@ def test_everything_leaves_nothing(full: Context) -> None:
     }
     assert set(everything(full).values()) == {""}
     assert not os.path.exists(full.workdir) and full.closing == {}
-    # The second call stands for another host that shares the workdir.
+    # The second call has the role of another host that shares the workdir.
     assert everything(full) == {}
 
 

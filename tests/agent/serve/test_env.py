@@ -1,5 +1,5 @@
-"""Test environments on one host: they are made offline, made once, never partial, and kept while a
-job uses them.
+"""Test Python environments on a host: they are made without network, only once, never in part, and
+are not removed while a job uses them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FILES = {"requirements.txt": "-r more/base.txt\n", "more/base.txt": "alpha==1.0\
 
 
 class Host:
-    """A workdir with its verbs, and the lines that they have printed."""
+    """A workdir on which a test can call verbs, and the lines that the verbs have sent."""
 
     def __init__(self, workdir: Path) -> None:
         self.context = Context(str(workdir), "")
@@ -65,7 +65,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     monkeypatch.setattr(installed, "UV_PLACES", ("no-uv-here",))
     make_wheel(tmp_path / "elsewhere", "beta", "7.7")
     (tmp_path / "pip.conf").write_text(f"[install]\nfind-links = {tmp_path}/elsewhere\n")
-    # Settings of the host must not add wheels.
+    # The user's own settings of pip must not offer other packages.
     monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "elsewhere"))
     yield Host(tmp_path / "work")
@@ -86,7 +86,7 @@ def is_gone(pid: str) -> bool:
 
 
 def fake(host: Host, name: str, *, used_by: str = "", whole: bool = True) -> Path:
-    """Make the folder of an environment on disk, without its packages."""
+    """Make the folder of an environment on disk, without any packages in it."""
     folder = host.root / name
     (folder / "bin").mkdir(parents=True)
     if whole:
@@ -129,7 +129,7 @@ def test_it_is_made_offline_from_wheels_and_then_it_is_there(host: Host) -> None
     )
 
     os.unlink(python)
-    # The environment is complete, but its interpreter no longer runs.
+    # The environment was complete, but now its interpreter does not start.
     assert host.call("env.state")["ready"] is False
     assert host.call("env.make")["ready"]
 
@@ -141,7 +141,7 @@ def test_a_host_that_comes_later_gets_what_the_others_have(host: Host) -> None:
         "beta": "2.1"
     }
     assert host.call("env.make", "d2", files=wanted)["packages"] == {"beta": "3.0"}
-    # This version does not exist, so the pin is ignored.
+    # beta has no version 9.9, so the pin is ignored.
     assert host.call("env.make", "d3", files=wanted, pins={"beta": "9.9"})["packages"] == {
         "beta": "3.0"
     }
@@ -165,7 +165,7 @@ def test_without_a_package_index_it_says_how_to_bring_wheels(
 ) -> None:
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.delenv("PIP_FIND_LINKS")
-    # No server listens on this port.
+    # No server listens on port 9.
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_RETRIES", "1")
     with pytest.raises(VerbError) as caught:
@@ -226,9 +226,10 @@ def test_an_interpreter_that_is_not_there(host: Host) -> None:
 
 
 def test_with_an_old_pip_the_environments_own_installs(host: Host, tmp_path: Path) -> None:
-    """With an old pip, the pip of the environment installs the packages.
+    """If the pip of the interpreter is too old, the pip of the new environment installs the
+    packages.
 
-    If the environment has no pip, the error says that. Here it has none, because ensurepip takes
+    If the environment has no pip, the error says so. Here ensurepip is left out, because it takes
     seconds.
     """
     able = '=tfdeploy-able={"venv": true, "ensurepip": true, "pip": [20, 0]}'
@@ -245,7 +246,7 @@ def test_with_an_old_pip_the_environments_own_installs(host: Host, tmp_path: Pat
 def test_uv_does_it_where_there_is_one(
     host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The test checks the arguments of uv."""
+    """The test checks the arguments with which uv is called."""
     log = tmp_path / "said"
     text = (
         f'echo "$@" >> {log}; if [ "$1" = venv ]; then exec {sys.executable} -m venv '
@@ -295,8 +296,8 @@ def test_two_at_once_make_one(host: Host) -> None:
 
 
 def test_one_that_is_given_up_leaves_no_process_and_no_half(host: Host, tmp_path: Path) -> None:
-    """The call is cancelled while the installer and its child hang. Then the environment is made
-    again.
+    """The call is cancelled while the installer and its child process hang. A second call makes the
+    environment again.
     """
     pids = tmp_path / "pids"
     hangs = (

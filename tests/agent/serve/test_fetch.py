@@ -1,5 +1,5 @@
-"""Test what a host reports about the files of a fetch: consistent lists, hashes of the first bytes,
-and hashes of rotated logs.
+"""Test what a host reports about files that `fetch` copies: consistent lists, hashes of the first
+bytes, and hashes of rotated logs.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tfdeploy.agent.serve.call import Call, Context
 
 @pytest.fixture
 def ask(tmp_path: Path) -> Callable[..., tuple[list[Any], Any]]:
-    """Return ask(verb, **args), which returns (items, value) of a host whose workdir is
-    tmp_path.
+    """Return a function ask(verb, **args), which calls the verb on a host whose workdir is
+    tmp_path. It returns (items, value).
     """
 
     def call(verb: str, **args: Any) -> tuple[list[Any], Any]:
@@ -50,7 +50,9 @@ def keep(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """Return the folder of a run of one task on host n1. The release has `code.py`."""
+    """Return the folder of a run with one task on host n1. The code of the run is the file
+    `code.py`.
+    """
     host = Path(layout.host_dir(str(tmp_path), "j", "r", "n1"))
     (host / "tasks" / "worker-0").mkdir(parents=True)
     specs = [wire.TaskSpec(task="worker:0", role="worker", index=0, argv=["true"], env={})]
@@ -107,8 +109,8 @@ def test_a_record_that_is_replaced_during_the_look_is_looked_at_again(
 
     def replacing(root: str, path: str) -> Any:
         row = real_row_of(root, path)
-        # The saver runs at this moment: it writes a new checkpoint, updates the record and removes
-        # the old checkpoint.
+        # A saver in the program acts at this moment: it writes a new checkpoint, names it in the
+        # record, and removes the old one.
         if path.endswith("model-1") and not seen:
             seen.append(path)
             (keep / "model-2").write_text("2")

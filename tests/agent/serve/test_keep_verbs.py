@@ -1,5 +1,5 @@
-"""Test that a host receives files of another host's keep folders completely or not at all, the
-records last. Nothing is deleted, and no path leads out of the folder.
+"""Test that a host receives all files of another host's `keep` folders or none, with the checkpoint
+records last. No file is deleted, and no path leads out of the folder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Host:
         return find_verb(verb)(Call(self.context, dict(args, job="job")))
 
     def send(self, files: dict[str, str]) -> list[Any]:
-        """Write the files as rsync does. Return the arguments of keep.place."""
+        """Write the files where rsync would write them. Return the arguments for keep.place."""
         folder = Path(self.call("keep.begin", bytes=10)["folder"])
         rows = []
         for path, text in files.items():

@@ -1,4 +1,6 @@
-"""Test the locks of a job: one holder, whom errors name. A lock ends with its session."""
+"""Test the locks of a job: a lock has one holder, whom errors name, and it ends with the holder's
+session.
+"""
 
 from __future__ import annotations
 
@@ -116,12 +118,12 @@ def test_a_lock_of_a_life_before_this_one_goes_and_that_of_a_clone_stays(
     for name in ("n1", "n2"):
         died = serve(clone=name)
         assert died.call("lock", **lock)["value"]["held"]
-        # The name of the lock file contains the number of the namespace. While this descriptor is
-        # open, no later namespace gets the same number.
+        # The name of a lock file contains the number of the PID namespace. The open descriptor
+        # keeps this number from being used again.
         held.callback(
             os.close, os.open(f"/proc/{died.process.pid}/ns/pid_for_children", os.O_RDONLY)
         )
-        # A power cut ends the process in this way.
+        # The process is killed without a chance to clean up, as by a power cut.
         died.process.kill()
         died.process.wait(WITHIN_S)
     folder = Path(layout.locks_dir(str(tmp_path), "job"))
@@ -158,8 +160,8 @@ def test_a_lock_that_is_let_go_while_it_is_taken_is_not_taken_twice(
 
     def after_the_holder_left(fd: int, how: int) -> None:
         if how & fcntl.LOCK_EX and first.context.closing:
-            # The holder leaves between the open and the flock of the second session, so the opened
-            # file has no name any more.
+            # The holder removes the lock file after the second session has opened it and before
+            # this session calls flock. So the opened file has no name any more.
             serve_lock.release_lock(first)
         flock(fd, how)
 
@@ -189,7 +191,7 @@ def gone(client: Client) -> None:
 
 
 def writes(client: Client, fence: int | None = None, verb: str = "data.begin", **args: Any) -> Any:
-    """Return the error code that refuses a write, or None."""
+    """Return the error code with which a verb that writes is refused, or None."""
     return (
         client.call(verb, **{"job": "job", "name": "d", "fence": fence, **args})
         .get("error", {})
@@ -217,7 +219,7 @@ def test_who_lost_the_lock_to_another_is_refused_and_told_whose_it_is(
         == "the lock of job job was lost here, and has since been taken for the sync of "
         "bob@laptop (pid 9)"
     )
-    # bob continues with his own lock.
+    # bob took the lock in the meantime and still has it.
     assert writes(bob, his) is None
 
 
@@ -232,7 +234,7 @@ def test_each_verb_that_changes_files_is_refused(serve: NewClient, verb: str) ->
     args = {"part": {"job": "job"}} if verb == "run.prepare" else {}
     again = serve()
     assert writes(again, mine, verb, **args) == "lock_lost"
-    # For run.prepare, the job may be only in the part.
+    # In run.prepare, only the argument `part` may name the job.
     if verb == "run.prepare":
         assert again.call(verb, part={"job": "job"}, fence=mine)["error"]["code"] == "lock_lost"
 
@@ -281,7 +283,9 @@ def test_of_a_session_before_that_never_ends_it_is_said_who_it_is(
 
 
 def test_without_a_number_it_may_while_nobody_else_holds_the_lock(serve: NewClient) -> None:
-    """An older tfdeploy and a client that only reads send no fence."""
+    """An older version of tfdeploy sends no number of the lock (fence), and neither does a client
+    that only reads.
+    """
     ann, other = serve(), serve()
     assert writes(other) is None
     taken(ann)
@@ -290,7 +294,7 @@ def test_without_a_number_it_may_while_nobody_else_holds_the_lock(serve: NewClie
     assert other.call("run.stop", job="job", run="r1")["error"]["code"] == "unknown_run"
     assert other.call("run.abort", job="job", run="r1")["value"] == {}
     gone(ann)
-    # The file of a dead session is not a lock.
+    # The session that held the lock is dead, so its lock file does not count.
     assert writes(other) is None
 
 

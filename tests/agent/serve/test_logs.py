@@ -1,4 +1,6 @@
-"""Test the verb that sends logs: stored and new output, and when a follower has everything."""
+"""Test the verb that sends logs: stored output, new output, and how a follower learns that it has
+everything.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from tfdeploy.agent.serve.call import Call, Context
 
 
 class Host:
-    """The folder of a run as a minder and a supervisor leave it. The test holds their locks."""
+    """The folder of a run as its minder and a supervisor leave it. The test itself holds the lock
+    files of both.
+    """
 
     def __init__(self, workdir: Path, tasks: list[str]) -> None:
         self.context = Context(str(workdir), "")
@@ -116,8 +120,8 @@ def test_the_verb_sends_what_is_there_and_where_it_ended(host: Host) -> None:
 
 
 def test_times_are_sent_by_the_run_s_clock(host: Host) -> None:
-    """The host's clock is 3 s ahead. A line at 5.0 of that clock has the time 2.0 of the run, also
-    for `since`.
+    """The clock of the host is 3 s ahead of the run's clock. A line that was written at 5.0 by the
+    host's clock is sent with the time 2.0, and `since` is compared with 2.0.
     """
     part = json.loads((host.folder / "part.json").read_text())
     (host.folder / "part.json").write_text(json.dumps({**part, "ahead_s": 3.0}))

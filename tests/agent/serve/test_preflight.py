@@ -1,6 +1,6 @@
-"""Test the facts that only a preflight requests.
+"""Test the facts about a host that only a preflight requests.
 
-Files replace what this machine does not have: quotas, groups, settings of logind.
+Files stand for what this machine may lack: quotas, groups, settings of logind.
 """
 
 from __future__ import annotations

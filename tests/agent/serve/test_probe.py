@@ -1,4 +1,6 @@
-"""Test what a probe reports: programs, ports and their owners, keep folders, names, the machine."""
+"""Test what a host reports in a probe: programs, ports and the processes that use them, `keep`
+folders, names, and facts about the machine.
+"""
 
 from __future__ import annotations
 
@@ -197,7 +199,7 @@ def test_gpus(tmp_path: Path, path_with: Path) -> None:
     ]
     assert host_facts["gpus"][0]["name"] == "NVIDIA Something" and host_facts["gpu_error"] is None
     assert facts(tmp_path, gpus="none")["gpus"] == []
-    for given in (2, [1], [0, 1]):  # forms that the inventory allows
+    for given in (2, [1], [0, 1]):  # the inventory allows these forms
         assert len(facts(tmp_path, gpus=given)["gpus"]) == 2
     for text in ("echo 'Driver/library version mismatch'; exit 18\n", "echo garbage\n"):
         program(path_with, "nvidia-smi", text)
@@ -206,7 +208,8 @@ def test_gpus(tmp_path: Path, path_with: Path) -> None:
 
 
 CARDS = [
-    # Drivers of different years write these forms: index, uuid, name, memory in MiB, used memory.
+    # Drivers of different years print one of these forms: index, uuid, name, memory in MiB, used
+    # memory.
     ("GeForce GTX TITAN X, 12206, 802", ("GeForce GTX TITAN X", 12206, 802)),
     ("Tesla V100-SXM2-16GB, 16384, 5", ("Tesla V100-SXM2-16GB", 16384, 5)),
     ("NVIDIA GeForce RTX 3080, 20480, 18307", ("NVIDIA GeForce RTX 3080", 20480, 18307)),
@@ -289,8 +292,9 @@ def test_a_taken_port_is_seen_and_named(
     ],
 )
 def test_a_port_that_only_waits_out_its_last_connection(reuse: list[int], free: bool) -> None:
-    """A port in TIME_WAIT is free if the server set SO_REUSEADDR, as TensorFlow and the mesh do.
-    Otherwise the holder of a run could not bind it.
+    """If the server set SO_REUSEADDR, as TensorFlow and tfdeploy do, its port counts as free in
+    TIME_WAIT. Otherwise the port counts as taken, because tfdeploy could not bind it for the next
+    run.
     """
     with bound(socket.AF_INET, True, reuse) as server:
         port = server.getsockname()[1]
@@ -343,7 +347,7 @@ def test_keep_folders(tmp_path: Path) -> None:
     }
     assert keep_rows == [expected]
     (folder / "workertemp_1").mkdir()
-    # A worker that is not the chief wrote this record, and no program reads it.
+    # A worker other than the chief wrote this checkpoint record, which no program reads.
     (folder / "workertemp_1" / "checkpoint").write_text(text % 9999)
     assert facts(tmp_path, job="job", keep=["out/checkpoints"])["keep"] == [expected]
     for path in ("../x", "/etc", "", "a/../../b"):
@@ -425,6 +429,6 @@ def test_a_program_asked_in_vain_is_not_waited_for_by_its_children(
     question = installed.Asked(["sh", "-c", f"sleep 60 & echo $! > {pid_file}; exec sleep 60"])
     code, _, words = question.answer()
     child = int(pid_file.read_text())
-    # The child is still alive: the call did not wait for its end.
+    # The child is still alive, because the call did not wait for the end of the child.
     os.kill(child, signal.SIGKILL)
     assert code is None and "no answer within" in words

@@ -1,4 +1,6 @@
-"""Test `agent serve` as a real process with its own pipes: frames, streams, errors, silence."""
+"""Test `agent serve` as a real process that is connected by pipes: frames, streams, errors, and a
+client that is silent.
+"""
 
 from __future__ import annotations
 

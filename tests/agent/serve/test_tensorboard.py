@@ -1,5 +1,5 @@
-"""Test which interpreter TensorBoard uses if the control machine does not know it: the interpreter
-in the plan on this host.
+"""Test which Python starts TensorBoard on a host if the control machine does not say it: the one in
+the plan that the host has.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Test for which run a supervisor may start a minder."""
+"""Test that a supervisor starts a minder for its own run only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tfdeploy.agent.supervise.ensure_minder import MinderWatch
 
 @pytest.fixture
 def cluster(hosts: NewCluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    # pytest is not a supervisor and must not become a subreaper.
+    # pytest itself must not become a subreaper, as a supervisor does.
     monkeypatch.setattr(processes, "become_subreaper", lambda on=True: None)
     made = hosts("n1")
     made.prepare("r1", {"worker:0": ("n1", ["true"])})
@@ -40,8 +40,8 @@ def test_a_killed_minder_is_replaced(cluster: Cluster) -> None:
 
 
 def test_a_later_run_of_the_same_name_is_left_alone(cluster: Cluster) -> None:
-    """The minder that the later prepare starts would find its lock held, and the launch would
-    fail.
+    """If a minder ran for the earlier run, the prepare of the later run would start a second
+    minder. That minder would find its lock file locked, and the launch would fail.
     """
     paths = cluster.hosts["n1"].paths("r1")
     watch = MinderWatch(paths, paths.part())

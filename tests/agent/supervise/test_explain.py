@@ -1,5 +1,5 @@
-"""Test whether the next attempt would fail in the same way. An attempt that made steps does not
-count.
+"""Test the prediction whether the next attempt of a task would fail in the same way. An attempt
+that made training steps does not count.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Test when a task is up. This process plays the task."""
+"""Test when a task counts as up. In these tests, the test process is the task."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def test_the_socket_that_closes_its_port_is_not_its_server(tmp_path: Path) -> No
 
 
 def _listens(activity: TaskActivity, now: float) -> bool | None:
-    """Return whether the third observation reports a listening socket.
+    """Return whether the third observation of the task reports a listening socket.
 
-    Sockets are checked only if nothing else shows that the task lives.
+    An observation looks for sockets only if nothing else shows that the task lives.
     """
     collected = [
         activity.observe(

@@ -1,5 +1,5 @@
-"""Test one task and its supervisor: readiness, output, environment, the end of the task, and what a
-watcher receives.
+"""Test one task with its supervisor: readiness, output, environment, the end of the task, and what
+a client that watches the run receives.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ s.bind(("::", int(sys.argv[1])))
 s.listen(1)
 time.sleep(1000)
 """
-# A mapped file with this name is enough to look like a program that loads TensorFlow.
+# A mapped file with this name is enough to make a process look like a program that loads
+# TensorFlow.
 MAPS = """
 import mmap, sys, time
 file = open("libtensorflow.so", "r+b")
@@ -270,7 +271,7 @@ def test_a_supervisor_and_its_minder_are_small_and_idle(hosts: NewCluster) -> No
         words = dict(
             line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
         )
-        # In kB. The goal is 20 MB with the bare interpreter of a host.
+        # VmRSS is in kB. On a host, whose interpreter loads less, the goal is 20 MB.
         assert int(words["VmRSS"].split()[0]) < 40_000
 
 
@@ -325,7 +326,7 @@ def test_watch_ends_when_nobody_is_left(hosts: NewCluster) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Any:
-    """Mount a file system of 2 MB at the future workdir of n1."""
+    """Mount a file system of 2 MB at the path that becomes the workdir of n1."""
     place = tmp_path / "n1"
     place.mkdir()
     require("mounts")

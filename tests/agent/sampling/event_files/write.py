@@ -1,5 +1,5 @@
-"""Write event files with TensorFlow to the folder of the first argument, then print TensorFlow's
-CRCs of some texts.
+"""Write event files with TensorFlow to the folder that the first argument names, then print the
+CRCs that TensorFlow computes for some texts.
 
 Usage: python write.py FOLDER
 """

@@ -1,5 +1,5 @@
-"""Test which files of a release and of `keep` a broadcast may write on a host, and which files the
-host already has.
+"""Test which files of a release (the code on a host) and of `keep` folders a broadcast may write,
+and which of these files the host already has.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def test_empty_files_are_made_and_what_changed_in_part_lies_in_the_newest_releas
     host: Host,
 ) -> None:
     begun = host.begin("r2", CHANGED)
-    # The empty file is not missing, because the host creates it.
+    # The host itself creates the empty file, so the answer does not list it as missing.
     assert sorted(begun["missing"]) == ["new/full", "train.py"]
     files = of_release(host, begun["staging"], ["new/full", 4, NS], ["train.py", 9, NS])
     assert (files.old, files.new) == (str(host.releases / "r1"), begun["staging"])

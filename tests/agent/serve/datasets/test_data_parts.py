@@ -1,5 +1,5 @@
-"""Test a data set in parts on one host: what the host reports and records, and which folders the
-tasks of a run get.
+"""Test a data set that is divided among hosts: which files a host reports and records as its own,
+and in which folders the tasks of a run find them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def source(tmp_path: Path) -> Path:
 
 
 def bring(host: Host, source: Path, owners: list[int], mine: set[int]) -> None:
-    """Store the files of these parts on the host. They are copied from the source."""
+    """Copy the files of the parts `mine` from the source to the host, as a sync does. `owners`
+    gives the part of each file.
+    """
     listed = read_data(source)
     parts = row_owners(listed.rows, owners)
     files = bytearray(len(listed.rows))

@@ -1,5 +1,5 @@
-"""Test a data set that arrives by a broadcast: which pieces a host lacks, where it stages them, and
-how it installs the data set. Files that a run reads do not change.
+"""Test a data set that arrives by a broadcast: which pieces a host lacks, where it stores them at
+first, and how it installs the data set. Files that a run reads do not change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ OLD_NS = 1_400_000_000_123_456_789
 
 
 class Host:
-    """A host without a session. The test plays the control machine."""
+    """A host whose verbs the test calls directly, without a session. The test takes the role of the
+    control machine.
+    """
 
     def __init__(self, context: Context, job: str = "job") -> None:
         self.context, self.job = context, job
@@ -45,7 +47,7 @@ class Host:
         return [os.fsdecode(self.rows.path(row)) for row in self.lacking]
 
     def bring(self, most: int = 1 << 30) -> int:
-        """Send the pieces that the host lacks. Return how many were sent."""
+        """Send the pieces that the host lacks. Return how many pieces were sent."""
         moved = [row for row in self.lacking if self.rows.size(row)]
         cut = pieces.Pieces([self.rows.size(row) for row in moved])
         texts = [(self.root / os.fsdecode(self.rows.path(row))).read_bytes() for row in moved]
@@ -129,7 +131,9 @@ def source(tmp_path: Path) -> Path:
 
 
 def same(source: Path, folder: Path) -> bool:
-    """Return whether two folders are equal in content and in everything that rsync -aH compares."""
+    """Return whether two folders have the same content, and are equal in everything else that rsync
+    -aH compares.
+    """
     one, other = (listing.walk(str(each)) for each in (source, folder))
     rows = [[row._replace(allocated=0) for row in each if row.path] for each in (one, other)]
     texts = [
@@ -206,7 +210,7 @@ def test_a_sync_that_ended_half_way_goes_on(host: Host, source: Path) -> None:
     host.lack(source)
     assert host.bring(most=5) == 5
     assert not host.commit()
-    # The old data set is still complete.
+    # The host still has the old data set, and it is complete.
     assert host.call("data.state")["digest"] == digest
     host.lack(source)
     assert host.bring() == 12 - 5
@@ -237,7 +241,7 @@ def test_a_commit_that_was_killed_goes_on(
 
     def killed(*names: Any) -> None:
         calls.append(names)
-        # The first call writes the record, which does not count.
+        # The first call only writes the record of the data set.
         if len(calls) == 3:
             raise KeyboardInterrupt
         replace(*names)

@@ -1,5 +1,5 @@
-"""Test data sets on a host: they are complete only after their commit, and never in a folder that
-is not ours.
+"""Test data sets on a host: a data set counts as complete only after its commit, and a folder that
+tfdeploy has not created is never used for one.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ def test_how_many_files_a_sync_would_delete(tmp_path: Path) -> None:
         return answer.get("files"), answer.get("losing")
 
     coming = wire.name_key("link") + wire.name_key("new")
-    assert losses(coming) == (None, None)  # the first sync
+    assert losses(coming) == (None, None)  # the host has no data set yet
     data.call("data.begin", bytes=3)
     digest = data.fill()
-    assert losses(coming) == (2, 1)  # also after a sync that was cut off
+    assert losses(coming) == (2, 1)  # the same after a sync that was interrupted
     data.call("data.commit", digest=digest)
     assert losses(b"") == (2, 0)
-    assert losses(coming, digest) == (None, None)  # the data set does not change
+    assert losses(coming, digest) == (None, None)  # a sync of the same data set deletes nothing
     assert data.call("data.state")["digest"] == digest
 
 
@@ -136,7 +136,7 @@ def data_of(cluster: Cluster, text: str = "old") -> Path:
 
 
 def refusal(cluster: Cluster, name: str = "digits", **args: Any) -> str | None:
-    """Return why the data set must not be changed, or None."""
+    """Return the reason for which the host refuses to change the data set, or None."""
     try:
         find_verb("data.begin")(
             Call(
@@ -163,7 +163,7 @@ def test_data_is_not_changed_while_a_run_reads_it(hosts: NewCluster) -> None:
     folder = data_of(cluster)
     assert refusal(cluster) is None
     cluster.prepare("r1", FOREVER)
-    # The run is about to start.
+    # The run r1 is prepared and may start at any moment, so the data set must not change.
     assert refusal(cluster) == WORDS
     cluster.each("run.start", "r1")
     cluster.each("run.commit", "r1")

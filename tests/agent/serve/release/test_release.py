@@ -1,4 +1,6 @@
-"""Test releases on a host: which files are requested, linked, refused or kept."""
+"""Test releases (the code of a job) on a host: which files the host requests, links to an older
+release, or refuses.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ def test_an_interrupted_sync_goes_on(host: Host) -> None:
     assert again["missing"] == ["train.py"] and partial.exists()
     assert (Path(begun["staging"]) / layout.PARTIAL / "train.py").read_bytes() == b"half"
     assert not (Path(begun["staging"]) / ".train.py.Ab12Cd").exists()
-    # The longer partial file is resumed.
+    # Of two partial files of train.py, the longer one is kept to be resumed.
     for written, kept in ((b"ha", b"half"), (b"half and more", b"half and more")):
         (Path(begun["staging"]) / ".train.py.x1Y2z3").write_bytes(written)
         again = host.begin("r1", TREE)
@@ -85,7 +87,8 @@ def test_a_staging_of_code_that_has_changed_since_is_taken_over(host: Host) -> N
     second = {"lent.py": ("exec", b"lent"), "same.py": b"same", "new.py": b"22"}
     begun = host.begin("b", second)
     assert begun["missing"] == ["lent.py", "new.py"]
-    # As rsync does, the test writes a new file under the old name.
+    # The test removes the file and creates it again, as rsync does. So a hard link is not written
+    # through.
     for path in begun["missing"]:
         Path(begun["staging"], path).unlink(missing_ok=True)
     host.send(begun, second)

@@ -1,5 +1,5 @@
-"""Test the contents of small files in the call that commits a release: all of them are written, or
-none.
+"""Test the call that commits a release and also carries the contents of its small files: all of
+these files are written, or none.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ def test_what_has_the_name_already_is_replaced_and_never_written_into(host: Host
 
 
 def test_a_shared_file_at_a_missing_path_is_removed_first(host: Host) -> None:
-    """Otherwise rsync would set the mode of the file in the older release too."""
+    """A file that is shared with an older release is removed first. Otherwise rsync would also set
+    its mode in the older release.
+    """
     deliver(host, "r1", TREE)
     begun = host.begin("r2", TREE)
     after = {**TREE, "lib/same.py": ("exec", b"x")}
@@ -129,7 +131,7 @@ def test_a_disk_that_fills_up_on_the_way_is_gone_on_with(
 def test_where_another_host_of_a_shared_workdir_is_first_nothing_is_left(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other host installs its release between the two renames."""
+    """Another host that shares the workdir installs its release between the two renames."""
     rename = os.rename
 
     def renamed(source: str, target: str) -> None:

@@ -1,5 +1,5 @@
-"""Test that a damaged release, or a release that others may write to, is detected and repaired or
-refused.
+"""Test that a damaged release is detected and repaired, and that a release that other accounts may
+write to is refused.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def test_what_is_not_what_the_manifest_says_is_asked_for_again(host: Host, spoil
 
 
 def test_what_a_broken_sync_left_counts_by_its_content(host: Host) -> None:
-    """A power cut may leave a file with the right size and wrong content."""
+    """After a power cut, a file may have the right size but wrong content."""
     begun = host.begin("r1", TREE)
     host.send(begun, TREE)
     (Path(begun["staging"]) / "train.py").write_bytes(b"print(9)\n")
@@ -56,7 +56,7 @@ def test_what_a_broken_sync_left_counts_by_its_content(host: Host) -> None:
 
 
 def rewritten(path: Path) -> None:
-    """Replace the content by other content of the same size, with another time."""
+    """Replace the content of the file by zeros, and change its time. The size stays the same."""
     path.write_bytes(bytes(len(path.read_bytes())))
     os.utime(path, ns=(1, 1))
 
@@ -94,7 +94,7 @@ def test_a_damaged_release_is_noticed_and_mended(host: Host, damage: Any) -> Non
     damage(host.releases / "r1")
     assert host.call("release.state", "r1")["present"] is False
     begun = host.sync("r1", TREE)
-    # The other files are not sent again.
+    # Only the damaged file is sent again, unless the whole release is gone.
     assert len(begun["missing"]) <= 1 or damage is shutil.rmtree
     assert host.tree("r1") == TREE and host.call("release.state", "r1") == {"present": True}
     assert damage is shutil.rmtree or (host.releases / "r1/lib/same.py").stat().st_ino == before
@@ -111,7 +111,7 @@ def test_new_times_alone_damage_nothing_and_are_looked_at_once(
     monkeypatch.setattr(
         "tfdeploy.agent.serve.release.state.of_first",
         lambda path, size, whole: None,
-        # If a file were read again now, it would count as damaged.
+        # A file that is read again would count as damaged here.
     )
     assert host.call("release.state", "r1") == {"present": True}
 

@@ -1,4 +1,6 @@
-"""Test that old releases are removed, except releases in use."""
+"""Test that old releases (the code of earlier syncs) are removed from a host, except releases that
+a run uses.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def test_old_releases_go_but_not_those_in_use(host: Host) -> None:
     part_of_a_run(host, "over", "r1", "ended")
     stale = host.begin("r8", {"a": b"8"})["staging"]
     other = str(host.releases / ".staging-elsewhere-r8")
-    # An older agent left this file.
+    # An agent of an older version left this file.
     Path(stale + ".json").write_text("{}")
     for end in ("", ".json"):
         os.rename(stale + end, other + end)

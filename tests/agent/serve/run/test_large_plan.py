@@ -1,5 +1,5 @@
-"""Test a plan of a thousand hosts: `make_plan` makes it, and the real verbs prepare it on one host
-over real frames.
+"""Test a plan for a thousand hosts. `make_plan` makes the plan, and the real verbs prepare it on
+one host, over real frames.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ KNOWN |= {"cores": 2, "free_disk_bytes": 1 << 40, "free_inodes": 1_000_000, "rsy
 
 def large_plan(workdir: str, ports: tuple[int, ...]) -> Plan:
     hosts = [Host(name="n1", address="127.0.0.1", ports=(ports[0], ports[-1]))]
-    # All loopback addresses share this machine's ports, so no port of tests/support/ports.py may be
-    # used.
+    # All addresses of loopback share the ports of this machine, so these ports must not be ports of
+    # tests/support/ports.py.
     for number in range(2, HOSTS + 1):
         hosts.append(
             Host(

@@ -1,4 +1,4 @@
-"""Test what a host of a prepared run reports about the ports of the other hosts."""
+"""Test what a host of a prepared run reports about the ports of the other hosts in the run."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_host_where_the_run_has_ended_says_that_and_blames_no_way(hosts: NewCl
         cluster.wait_until(
             lambda: shut(cluster.hosts["n1"], "r1", cluster.job) is None, what="n1 has heard of it"
         )
-    # The code is unknown_run if the minder has removed the run, perhaps while the verb ran.
+    # The minder may have removed the run before or during the call. Then the code is unknown_run.
     assert failure_answer(caught.value)["code"] in ("ended", "unknown_run")
 
 
@@ -74,7 +74,8 @@ def test_a_name_that_leads_to_another_host_is_found(hosts: NewCluster) -> None:
     with socket.create_server(("127.0.0.1", 0)) as web:
 
         def serve() -> None:
-            # One connection checks the port, and one asks for the identity of the host.
+            # The host makes two connections: one checks the port, and one asks which host answers
+            # there.
             for _ in range(2):
                 connection = web.accept()[0]
                 with connection, contextlib.suppress(OSError):

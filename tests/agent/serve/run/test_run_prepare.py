@@ -1,5 +1,5 @@
-"""Test run.prepare: it prepares completely or not at all, and only once, and a refusal has the
-right error.
+"""Test run.prepare: it prepares a run completely or not at all, and only once. If it refuses, the
+error names the cause.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def test_the_same_asked_again_waits_for_the_first_however_slow(
     threads[0].start()
     assert begun.wait(120)
     threads[1].start()
-    # The wait for the prepare of another launch is shorter.
+    # A prepare for another run waits for less time than a second prepare for the same run.
     assert refused(cluster, "r2").code == "locked"
     assert threads[1].is_alive()
     go_on.set()
@@ -322,7 +322,7 @@ def test_the_minder_holds_nothing_of_ours_open(hosts: NewCluster) -> None:
     os.set_inheritable(writing, True)
     cluster.launch("r1", TASKS)
     os.close(writing)
-    # The read would block forever if the minder had the pipe open.
+    # This read would block forever if the minder had inherited the other end of the pipe.
     assert os.read(reading, 1) == b""
     os.close(reading)
     minder = cluster.state("r1", "n1").minder_pid
@@ -356,7 +356,7 @@ def test_a_keep_folder_that_another_user_made_is_not_used(
     cluster = hosts("n1")
     keep = Path(layout.keep_dir(cluster.hosts["n1"].context.workdir, cluster.job, "checkpoints"))
     keep.mkdir(parents=True)
-    # A program may set this mode.
+    # A program may have given its `keep` folder this mode.
     keep.chmod(0o777)
     cluster.prepare("r1", TASKS, keep=["checkpoints"])
     cluster.hosts["n1"].call("run.abort", run="r1", job=cluster.job, reason="x", purge=True)

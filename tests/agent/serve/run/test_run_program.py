@@ -1,5 +1,5 @@
-"""Test whether the program of a command is found on the task's PATH or in its code, and is
-executable.
+"""Test that the program of a command must be executable, and must be found on the task's PATH or in
+the code of the job.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tfdeploy.model.advice import next_of
 
 @pytest.fixture
 def wrong(tmp_path: Path) -> Callable[..., str | None]:
-    """Return wrong(word, ..., env=...), which returns the problem of a command.
+    """Return a function wrong(word, ..., env=...), which returns what is wrong with a command.
 
-    The folders bin/ and env/bin have one program each.
+    bin/ and env/bin have one program each.
     """
     for path in ("bin/there", "env/bin/python", "code/run.sh", "code/bin/train"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)

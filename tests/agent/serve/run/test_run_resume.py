@@ -1,5 +1,5 @@
-"""Test that a host that lost all processes of a run, for example by a reboot, resumes the run on
-request. A run that has ended on the other hosts is not resumed.
+"""Test that a host resumes a run on request, after it has lost all processes of the run, for
+example by a reboot. A run that has ended on the other hosts is not resumed.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ QUICKLY: dict[str, Any] = {"restart_backoff_s": [0.1, 0.4]}
 
 
 def power_cut(cluster: Cluster, run: str, host: str) -> None:
-    """End all processes of the run on that host, and change its files as if an earlier boot had
-    written them.
+    """End all processes of the run on this host. Then change the run's files as if they had been
+    written before a reboot.
     """
     paths = cluster.hosts[host].paths(run)
     tasks = [spec.task for spec in paths.part().tasks]
@@ -48,7 +48,8 @@ def power_cut(cluster: Cluster, run: str, host: str) -> None:
         for pid in ours | task_processes.members(paths, tasks)[0]
         if (who := processes.identity(pid))
     ]
-    # All are stopped before the kills, so that no process can react to the end of another.
+    # All processes are stopped before they are killed, so that none of them can react to the end of
+    # another.
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for who in everyone:
             processes.send(who, number)
@@ -106,10 +107,10 @@ def test_a_gang_starts_again_together(hosts: NewCluster) -> None:
     for task in tasks:
         cluster.wait_state("r1", task, "running")
     power_cut(cluster, "r1", "n3")
-    # In a real run, the loss of worker:2 also ends its peers.
+    # A real program would also end on the other hosts when worker:2 is lost.
     os.kill(cluster.status("r1", "worker:0").pid, signal.SIGKILL)
     cluster.wait_until(lambda: cluster.state("r1", "n2").again)
-    # No task restarts before n3 is back.
+    # worker:1 must still be in its first attempt, because no task restarts before n3 is back.
     assert stands(cluster, "r1", "worker:1")[0] == 1
     resumed(cluster, "r1", "n3")
     for task in tasks:
@@ -170,7 +171,7 @@ def test_what_was_stopped_meanwhile_does_not_start_again(hosts: NewCluster) -> N
     power_cut(cluster, "r1", "n2")
     cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=5.0)
     cluster.wait_until(lambda: not is_locked(cluster.hosts["n1"].paths("r1").file("minder.lock")))
-    # No live minder can inform n2 about the stop.
+    # Here n2 does not learn of the stop, because no other minder is alive.
     resumed(cluster, "r1", "n2")
     cluster.wait_until(
         lambda: "once another host" in cluster.state("r1", "n2").again.get("worker:0", "")
@@ -217,7 +218,7 @@ def test_a_run_that_came_later_is_not_disturbed(hosts: NewCluster) -> None:
         assert (refused.value.code, told) == ("superseded", "tfdeploy status r2")
         Path(cluster.hosts["n1"].paths("r2").cwd, "go").touch()
         cluster.wait_ended("r2")
-    # The recorded status stays as it was.
+    # A resume that is refused does not change the status of the task.
     assert stands(cluster, "r1", "worker:0") == (1, "running")
 
 
@@ -255,7 +256,7 @@ def test_a_host_that_was_up_for_long_starts_with_a_fresh_count(hosts: NewCluster
         )
         paths = cluster.hosts["n1"].paths("r1")
         if number == 1:
-            # This death uses up the only restart.
+            # The death by this kill uses up the only restart that is allowed.
             os.kill(paths.status("worker:0").pid, signal.SIGKILL)
     power_cut(cluster, "r1", "n1")
     status = paths.status("worker:0")

@@ -1,4 +1,4 @@
-"""Test what a host reports about its runs, whichever of their processes are dead."""
+"""Test what a host reports about its runs, even if some or all processes of a run are dead."""
 
 from __future__ import annotations
 
@@ -68,12 +68,13 @@ def died(attempt: int, of_round: int) -> dict[str, Any]:
     [
         (True, 1, 1, {}, None),
         (False, 2, 1, died(1, 1), ALONE),
-        (False, 3, 1, died(1, 1), None),  # the death of an older attempt
+        (False, 3, 1, died(1, 1), None),  # only an older attempt has a recorded death
         (True, 3, 3, died(1, 1), TOGETHER),
-        (True, 3, 3, died(2, 2), TOGETHER),  # this death began the round
-        (True, 4, 3, died(3, 3), ALONE),  # the task died after the round began
-        (False, 3, 3, died(2, 2), ALONE),  # the gang began its round without this task
-        (True, 2, 2, {}, None),  # a round that has ended
+        (True, 3, 3, died(2, 2), TOGETHER),  # the new round began because of this death
+        (True, 4, 3, died(3, 3), ALONE),  # the task died after the new round had begun
+        # here the task does not belong to the gang that began a new round
+        (False, 3, 3, died(2, 2), ALONE),
+        (True, 2, 2, {}, None),  # round 2 is not the newest round, so its cause is no longer known
     ],
 )
 def test_why_there_is_another_attempt(
@@ -153,8 +154,8 @@ def test_a_task_that_starts_again_while_it_is_looked_at_did_not_die_twice(
 
     def then(read: Callable[..., Any]) -> Callable[..., Any]:
         def status_of_new_attempt(*words: Any) -> Any:
-            # Between the first and the second read, the new attempt begins and the minder records
-            # it.
+            # Between the two reads of the host, the task begins a new attempt, and the minder
+            # records the attempt.
             if looks:
                 begun = wire.TaskStatus(
                     run="run", task="worker:0", host="n1", attempt=2, state="starting"
@@ -192,7 +193,9 @@ def test_runs_of_all_jobs_newest_first_and_their_plans(serve: NewClient, tmp_pat
 
 
 def test_an_answer_about_very_many_past_runs_stays_small(tmp_path: Path) -> None:
-    """Each run has 1,000 tasks. Without a limit, 185 such runs exceeded the size of one answer."""
+    """Each of these runs has 1,000 tasks. Without a limit, 185 such runs would not fit into one
+    answer.
+    """
     ended = {
         f"worker:{number}": {"outcome": "succeeded", "time": 1.0, "host": "n1", "attempt": 1}
         for number in range(1000)
@@ -259,14 +262,15 @@ def _state(workdir: Path, host: str, **said: Any) -> None:
 
 
 def test_clones_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None:
-    """The clones have the same hostname and machine id. Before a reboot, the boot id identifies a
-    host's part; after a reboot, the host's name in the inventory of the session does.
+    """Two clones with the same hostname and machine id share a workdir. Before a reboot, each finds
+    its own files of a run by the boot id. After a reboot, it finds them by its name in the
+    inventory.
     """
     own_origin = find.origin()
     _state(tmp_path, "n1", **{**own_origin, "boot_id": "b1", "place": "p1"})
     _state(tmp_path, "n2", **own_origin)
     assert find.own_host(str(tmp_path), "job", "run") == "n2"
-    # The boot id overrides the name in the inventory.
+    # The boot id decides, even if the session gives the name of the other host.
     assert find.own_host(str(tmp_path), "job", "run", "n1") == "n2"
     _state(tmp_path, "n2", **{**own_origin, "boot_id": "b2", "place": "p2"})
     assert find.own_host(str(tmp_path), "job", "run", "n2") == "n2"
@@ -274,7 +278,7 @@ def test_clones_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None
     _state(tmp_path, "n1", **{**own_origin, "place": "another container"})
     assert find.own_host(str(tmp_path), "job", "run", "as others call it") == "n2"
     _state(tmp_path, "n1", **own_origin)
-    _state(tmp_path, "n2", **own_origin)  # one machine has two names
+    _state(tmp_path, "n2", **own_origin)  # one machine has two names in the inventory
     assert find.own_host(str(tmp_path), "job", "run", "n2") == "n2"
 
 

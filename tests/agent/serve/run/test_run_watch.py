@@ -1,4 +1,6 @@
-"""Test the ends of attempts that a watcher receives in addition to the statuses."""
+"""Test the ends of attempts that a watcher of a run receives, in addition to the statuses of the
+tasks.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from tfdeploy.agent.serve.run.watch import AttemptEnds
 
 
 def lines(*attempts: tuple[int, float | None]) -> str:
-    """Return the journal of attempts, given as (number, end). An attempt begins at ten times its
-    number.
+    """Return the lines of a journal with these attempts, given as (number, time of the end or
+    None). An attempt begins at ten times its number.
     """
     sent_lines: list[dict[str, Any]] = []
     for number, ended in attempts:
@@ -41,7 +43,7 @@ def test_each_end_is_told_once_also_where_no_status_showed_it(tmp_path: Path) ->
     journal.write_text(lines((1, None)))
     assert new(1, "running") == []
     journal.write_text(lines((1, 12.0)))
-    assert new(1, "ended") == []  # the status has this end
+    assert new(1, "ended") == []  # the status itself shows this end
     assert new(1, "pending") == [(1, 12.0, "killed")]
     assert new(1, "pending") == []
     journal.write_text(lines((1, 12.0), (2, 21.0), (3, 31.0), (4, None)))

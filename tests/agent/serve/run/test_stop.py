@@ -1,5 +1,5 @@
-"""Test stop (TERM, grace period, KILL, verification) with programs that resist it. No other process
-is affected.
+"""Test how a run is stopped (TERM, grace period, KILL, check that all processes are gone), with
+programs that resist. No other process is affected.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ time.sleep(1000)
 
 @pytest.fixture
 def bystander() -> Iterator[Any]:
-    """Yield a process of the same user that does not belong to tfdeploy."""
+    """Yield a process of the same user that has nothing to do with tfdeploy."""
     one = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     yield one
     one.kill()
@@ -53,7 +53,7 @@ def bystander() -> Iterator[Any]:
 
 
 def launch_stubborn(cluster: Cluster, run: str = "r1") -> int:
-    """Launch a program that resists TERM. Return the pid of its supervisor."""
+    """Launch run r1 with a program that ignores TERM. Return the pid of its supervisor."""
     cluster.write("stubborn.py", STUBBORN)
     cluster.launch(run, {"worker:0": ("n1", [sys.executable, "stubborn.py"])})
     cluster.wait_until(lambda: "ready" in cluster.log(run, "worker:0"))
@@ -135,7 +135,8 @@ def test_stop_works_with_its_helpers_dead(
         }
         processes.send(supervisor, signal.SIGKILL)
         everyone = [who for who in everyone if who.pid not in hidden]
-        # Without supervisor, minder and marker, nothing identifies these processes.
+        # With the supervisor, the minder and the marker gone, nothing shows that these processes
+        # belong to the run.
         for pid in hidden:
             who = processes.identity(pid)
             assert who is not None and processes.send(who, signal.SIGKILL)
@@ -170,7 +171,9 @@ def test_a_stop_ends_what_stayed_of_a_dead_task_whose_supervisor_is_frozen(
 
 
 def stop_at_once(cluster: Cluster) -> list[int]:
-    """Stop r1 and return the pids of its processes that are still alive."""
+    """Stop r1 with a grace period of 0.2 s, and return those pids of its processes that are still
+    alive.
+    """
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
     assert answer["survivors"] == [] and not liveness.is_live(cluster.hosts["n1"].paths("r1"))
     return list(cluster.alive("r1"))
@@ -179,7 +182,9 @@ def stop_at_once(cluster: Cluster) -> list[int]:
 def test_what_is_seen_while_it_ends_is_no_survivor(
     hosts: NewCluster, bystander: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process frees its memory before it disappears, which takes time on a busy host."""
+    """A killed process is still visible while the kernel frees its memory, which takes time on a
+    busy host. It must not count as a survivor.
+    """
     cluster = hosts("n1")
     launch_stubborn(cluster)
     members, looks = task_processes.members, [0]
@@ -212,8 +217,8 @@ def test_what_a_killed_supervisor_left_to_the_minder_is_ended(
 
 
 def remove_run(cluster: Cluster) -> None:
-    """Remove the folder of r1. Its supervisor may still write to the folder, so the removal is
-    repeated.
+    """Remove the folder of r1. The removal is repeated, because the supervisor may still write to
+    the folder.
     """
     cluster.wait_until(lambda: remove(cluster.hosts["n1"].paths("r1").run_dir))
 
@@ -261,8 +266,8 @@ def test_another_run_on_the_same_host_is_untouched(
 
 
 def test_an_identity_that_is_not_ours_is_not_touched(hosts: NewCluster, bystander: Any) -> None:
-    """The status names a live pid with another start time, as after a reboot or when the pid is
-    used again.
+    """The recorded pid belongs to another process now, as after a reboot or after the pid was used
+    again. That process has another start time.
     """
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"])})
@@ -323,21 +328,21 @@ def test_what_a_supervisor_had_half_written_goes_with_it(hosts: NewCluster) -> N
         path.write_text("{")
     os.kill(task_processes.supervisor(paths, "worker:0").pid, signal.SIGKILL)
     cluster.wait_ended("r1")
-    # Another process may be writing the other file now.
+    # The other file may belong to a write that another process has not finished.
     assert not partial.exists() and other.exists()
 
 
 def test_a_supervisor_that_is_being_started_is_no_orphan(
     hosts: NewCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """During exec a process shows no command line for a moment, and another control machine may
-    write the path of the workdir in another way.
+    """A process has no command line for a moment during exec. Also, another control machine may
+    spell the path of the workdir differently. The supervisor must be recognised all the same.
     """
     cluster = hosts("n1")
     launch_stubborn(cluster)
     paths = cluster.hosts["n1"].paths("r1")
     supervisor = task_processes.supervisor(paths, "worker:0").pid
-    # The supervisor has not written its status yet.
+    # The supervisor cannot be found by its status, as before it has written one.
     monkeypatch.setattr(task_processes, "supervisor", lambda *_: None)
     real, looks = processes.command_line, []
 
