@@ -1,4 +1,4 @@
-"""Decides who may reach the ports of the run: the level of each host, refusals, and notes. Pure."""
+"""Decides which level of protection (`protect`) guards the ports of each host, and describes it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.nexts import install_on, on_host
 from tfdeploy.planning.cluster.addresses import is_loopback, is_public
 
-LONGEST_FILTER = 4096  # instructions; every kernel accepts this length
+LONGEST_FILTER = 4096  # instructions; Linux accepts no longer packet filter (BPF_MAXINSNS)
 _NEEDS: dict[Level, tuple[Level, ...]] = {
     "firewall": ("firewall", "peers"),
     "peers": ("peers",),
@@ -25,9 +25,9 @@ _NEEDS: dict[Level, tuple[Level, ...]] = {
 
 
 def decide(job: Job, facts: Mapping[str, HostFacts], hosts: Iterable[HostPlan]) -> Protection:
-    """Return the level of each host.
+    """Return the level of protection of each host.
 
-    Raises Refused if a host cannot do the level that the job names.
+    Raises Refused if the job names a level that one of the hosts cannot provide.
     """
     hosts = tuple(hosts)
 
@@ -56,9 +56,9 @@ def decide(job: Job, facts: Mapping[str, HostFacts], hosts: Iterable[HostPlan]) 
 def hindered(
     facts: Mapping[str, HostFacts], addresses: Iterable[str]
 ) -> dict[Level, dict[str, str]]:
-    """Return level -> host -> why the host cannot do this level.
+    """Return level of protection -> host -> why the host cannot provide it.
 
-    `addresses`: the addresses of all hosts of the run.
+    Hosts that can provide a level are left out. `addresses`: those of all hosts of the run.
     """
     length = len(peer_filter.program(addresses, 1, 0))
     return {
@@ -72,8 +72,10 @@ def hindered(
 
 
 def open_hosts(plan: Plan) -> tuple[str, ...]:
-    """Return the hosts that `auto` could not protect and whose tasks listen where others may
-    connect."""
+    """Return the hosts that `protect: auto` leaves open, although tasks listen there.
+
+    Hosts with a loopback address are left out.
+    """
     if plan.protect.asked != "auto" or rules(plan.mode).single or rules(plan.mode).ranks:
         return ()
     listening = {task.host for task in plan.tasks if task.port is not None}
@@ -106,9 +108,9 @@ def refuse_open(plan: Plan, facts: Mapping[str, HostFacts]) -> None:
 
 
 def cure(host: str, facts: HostFacts, level: Level) -> str:
-    """Return the command or the advice after which the host can do this level.
+    """Return what the user must do so that the host can provide this level of protection.
 
-    The command is typed on this machine.
+    It is a command for this machine, or an advice.
     """
     own, sudo = facts.protect, () if facts.user == "root" else ("sudo",)
     if level == "firewall" and own.firewall:
@@ -150,7 +152,7 @@ def refuse_public(
 def notes(
     job: Job, protection: Protection, hosts: Iterable[HostPlan], tasks: Iterable[TaskPlan]
 ) -> tuple[str, ...]:
-    """Return notes on which ports are open to whom."""
+    """Return notes on which ports can be reached by whom."""
     mode, tasks = rules(job.mode), tuple(tasks)
     if mode.single:
         return ()
@@ -188,11 +190,11 @@ def _level_note(
     hosts: tuple[HostPlan, ...],
     tasks: tuple[TaskPlan, ...],
 ) -> str:
-    """Return one line for the hosts of one level: who can connect to which ports, and a remedy.
+    """Return a line on the hosts with this level: who can connect to which ports, and a remedy.
 
-    The line omits the hosts' names if all hosts have this level. `tasks`: the tasks that the level
-    covers. A firewall also covers the mesh; without one, the mesh still requires the run's
-    certificates.
+    The line does not name the hosts if all hosts have this level. `tasks`: the tasks whose ports
+    the level protects. The level firewall also protects the port of the agent (the mesh), which
+    requires the run's certificates at every level.
     """
     warning = "warning: " if level == "none" and protection.asked == "auto" else ""
     covered = {
@@ -225,9 +227,9 @@ def _remedy(level: Level) -> str:
 
 
 def _who_connects(protection: Protection, level: Level) -> str:
-    """Return who can connect to the ports of a host of this level.
+    """Return a text on who can connect to the ports of a host with this level of protection.
 
-    A firewall keeps other users of its host away from the ports of all hosts.
+    A host with level firewall stops its other users from connecting to any host of the run.
     """
     if level == "none":
         return "every machine that reaches them"
@@ -240,7 +242,7 @@ def _who_connects(protection: Protection, level: Level) -> str:
 
 
 def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str]:
-    """Return one line for each level with hosts that have public addresses."""
+    """Return a line on hosts with public addresses, for each level of protection among them."""
     public_addresses = {
         host.host: public
         for host in hosts
@@ -264,9 +266,9 @@ def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str
 
 
 def _hindrance(level: Level, facts: HostFacts, length: int) -> str:
-    """Return why a host cannot do this level; "" if it can.
+    """Return why a host cannot provide this level of protection; "" if it can.
 
-    `length`: the number of instructions in the filter.
+    `length`: number of instructions in the packet filter that the run needs.
     """
     whys = [facts.protect.hindrance(needed) for needed in _NEEDS[level]]
     if "peers" in _NEEDS[level] and length > facts.protect.most_instructions:
@@ -298,7 +300,7 @@ def _ports(host: str, tasks: tuple[TaskPlan, ...]) -> list[int]:
 
 
 def _folded(ports: list[int]) -> str:
-    """Return the ports with consecutive ones as ranges: "2222-2224,2230"."""
+    """Return the ports as a text with ranges: "2222-2224,2230"."""
     ranges: list[list[int]] = []
     for port in sorted(ports):
         if ranges and port == ranges[-1][1] + 1:

@@ -1,5 +1,4 @@
-"""Finds the roles that a launch requests, the hosts that it probes, and where the tasks would
-go."""
+"""Finds the roles that a launch requests, the hosts to probe, and where its tasks would go."""
 
 from __future__ import annotations
 
@@ -23,9 +22,9 @@ from tfdeploy.planning.options import Options
 
 
 def requested_roles(inventory: Inventory, job: Job, options: Options) -> dict[str, RoleRequest]:
-    """Return role -> its request, before any probe.
+    """Return role -> the hosts, tasks and GPUs that are requested for it. Needs no probe.
 
-    Raises UsageError and ConfigError for a mode or roles that do not make a cluster.
+    Raises UsageError if there is no mode, and ConfigError for roles that make no cluster.
     """
     inventory = with_default_roles(inventory, rules(checks.mode(job)))
     requested = role_requests(inventory, job, options)
@@ -36,7 +35,7 @@ def requested_roles(inventory: Inventory, job: Job, options: Options) -> dict[st
 def seats_of(inventory: Inventory, job: Job, facts: Mapping[str, HostFacts]) -> tuple[Seat, ...]:
     """Return where a launch without options would place the tasks if all GPUs were free.
 
-    Raises what `make_plan` raises for the placement.
+    Raises the same errors as a launch that cannot place its tasks.
     """
     datasets.check_splits(job)
     requested = requested_roles(inventory, job, Options())

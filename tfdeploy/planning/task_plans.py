@@ -1,4 +1,4 @@
-"""Makes the plan's entry for each task and each host, once the layout is decided."""
+"""Makes the plan's entry for each task and each host, once addresses and ports are decided."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tfdeploy.planning.program.task_identity import TaskIdentity
 
 @dataclass(frozen=True)
 class Shared:
-    """Values that are the same for all tasks of the run.
+    """Values that all tasks of the run have in common.
 
-    `programs`: role -> its program, for roles that run one. `own_addresses`: tasks listen at the
-    program's addresses, not on the plan's ports. `chosen`: variables that were chosen for this
-    program. `identity`: how the program learns which task it is. `own`: role -> values that differ
-    for the program's flags.
+    `programs`: role -> its program; roles whose tasks run only a server are left out. `chosen`:
+    environment variables that this program needs. `own_addresses`: the tasks listen at addresses
+    that are written into the program. `identity`: from where the program learns which task it is.
+    `own`: role -> placeholder values that use the program's own names for the roles.
     """
 
     job: Job
@@ -83,7 +83,7 @@ def host_plan(
 ) -> HostPlan:
     """Return the plan of one host.
 
-    `resolved`: the IP addresses of the host's name in the cluster.
+    `resolved`: the IP addresses of the name that the host has in the cluster.
     """
     return HostPlan(
         host=host.name,

@@ -1,6 +1,6 @@
-"""Builds the argv of one task: the interpreter, the filled placeholders and the appended flags.
+"""Builds the command of each task: the job's command with placeholders filled and flags appended.
 
-From here to the host a command is a tuple of arguments, without shell quotes.
+The command is a tuple of arguments. No shell reads it on the way to the host, so it has no quotes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from tfdeploy.planning.source.entry_point import PYTHON, own_end
 
 
 def values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[str, str]:
-    """Return the values of the placeholders that describe a task.
+    """Return placeholder -> value for those placeholders that describe a task and its cluster.
 
-    Several hosts are joined by commas.
-
-    Modes with ranks have no TensorFlow cluster, so they have other placeholders.
+    A list of hosts is joined by commas. Modes with ranks have no TensorFlow cluster, so they have
+    other placeholders.
     """
     mode_rules, cluster = rules(job.mode), layout.cluster
     name = (job.roles[seat.role].called if seat.role in job.roles else "") or seat.role
@@ -52,9 +51,10 @@ def values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[str, str]:
 
 
 def own_values(layout: Layout, names: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return role -> the placeholder values that differ for the program's own flags.
+    """Return role -> placeholder values that use the program's own names for the roles.
 
-    `names`: role -> the program's own name for the job; empty: nothing differs.
+    Only flags that the program defines get them. `names`: role -> the program's name for it; if it
+    is empty, no value differs and the result is empty.
     """
     if not names:
         return {}
@@ -71,7 +71,8 @@ def argv(
 ) -> tuple[str, ...]:
     """Return the command of one task on one host. Raises UsageError for an unknown placeholder.
 
-    `own`: the placeholder values that differ for the program's own flags.
+    `given`: placeholder -> value. `added`: the flags to append. `own`: placeholder -> value where
+    these flags need another value than the rest of the command.
     """
     first, *rest = (placeholders.fill(word, given) for word in job.command)
     if first in PYTHON:
@@ -79,7 +80,7 @@ def argv(
     elif first.startswith("~/"):
         first = posixpath.join(facts.home, first[2:])
     filled_command = (first, *rest)
-    # After a `--` the program would read appended flags as positional arguments.
+    # A program reads everything after a `--` as positional arguments, so flags go before it.
     end = own_end(job.command)
     return (
         *filled_command[:end],

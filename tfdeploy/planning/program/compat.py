@@ -1,7 +1,7 @@
-"""Decides whether a program runs as TensorFlow 1, and which of its names and clusters are replaced.
+"""Decides whether `import tensorflow` gives a program TensorFlow 1 although hosts have version 2.
 
-Also collects what is refused. Reads syntax trees and the hosts' facts; the runtime carries the
-choice out.
+Also finds what then cannot work, so that the launch is refused, and clusters that are written into
+the program. Uses syntax trees and the hosts' facts. The runtime on the hosts does the replacing.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Compat:
-    """The choice, its reason, and what the program cannot do.
+    """Whether the program runs as TensorFlow 1, why, and what cannot work on the hosts.
 
-    `choice`: the value of TFDEPLOY_TASK_COMPAT for every task. `refusals`: (where, what,
-    replacement). `hardcoded`: the clusters that are written into the program.
+    `choice`: the value of TFDEPLOY_TASK_COMPAT for every task. `refusals`: (where it is used, what
+    is missing, what to do instead). `hardcoded`: the clusters that are written into the program.
     """
 
     choice: Literal["v1", "none"]
@@ -47,7 +47,7 @@ class Compat:
 
 
 def decide(job: Job, program: Program, facts: Mapping[str, HostFacts] | None = None) -> Compat:
-    """Return the compatibility choice for a job.
+    """Decide whether the job's program runs as TensorFlow 1, and find what cannot work.
 
     `facts`: the facts of the hosts that run the job. Without facts, TensorFlow 2 and Python 3 are
     assumed.
@@ -88,9 +88,9 @@ def decide(job: Job, program: Program, facts: Mapping[str, HostFacts] | None = N
 
 
 def check(compat: Compat, program: Program) -> None:
-    """Raise Refused if a name cannot be supplied.
+    """Raise Refused if the program surely uses something that its hosts lack.
 
-    The error lists names with their place and their replacement; only the first few are shown.
+    The error shows the first few such uses, with their places and what to write instead.
     """
     if not compat.refusals:
         return
@@ -109,10 +109,10 @@ def check(compat: Compat, program: Program) -> None:
 
 
 def notes(job: Job, compat: Compat, cluster: Cluster) -> tuple[str, ...]:
-    """Return the plan's notes.
+    """Return the notes on compatibility.
 
-    They give the choice with its reason, and say for each cluster that is written into the program
-    whether the plan replaces it.
+    They say why the program runs as TensorFlow 1 or not, and for each cluster that is written into
+    the program, whether the plan replaces it.
     """
     texts = [f"compat {compat.choice}: {compat.why}"] if compat.why else []
     for each in compat.hardcoded if cluster else ():
@@ -127,8 +127,10 @@ def notes(job: Job, compat: Compat, cluster: Cluster) -> tuple[str, ...]:
 
 
 def keeps_addresses(job: Job, compat: Compat) -> bool:
-    """Return whether the tasks listen at the program's own addresses instead of the plan's
-    ports."""
+    """Return whether the tasks listen at addresses that are written into the program.
+
+    Otherwise they listen on the ports of the plan.
+    """
     return job.cluster == "program" and bool(compat.hardcoded)
 
 
@@ -169,10 +171,10 @@ def _choice(
 
 
 def _of_version1(use: Use, run: Reached, *, migrated: bool) -> bool:
-    """Return whether the name shows that the program is written for TensorFlow 1.
+    """Return whether this use of a name shows that the program is written for TensorFlow 1.
 
-    `migrated`: the program imports compat.v1 itself. Then a removed name counts only if the program
-    surely reaches it.
+    `migrated`: the program uses compat.v1 itself. In that case, a name that TensorFlow 2 lacks is a
+    sign only if every run of the program reaches it.
     """
     absent = removed_names.replacement(use.name) is not None or removed_names.is_of_version0(
         use.name
@@ -183,7 +185,10 @@ def _of_version1(use: Use, run: Reached, *, migrated: bool) -> bool:
 
 
 def _has_fallback(program: Program) -> bool:
-    """Return whether the program handles missing names: by a `try`, a version test or compat.v1."""
+    """Return whether the program has code for other TensorFlow versions.
+
+    Signs are a name of TensorFlow in a `try` or after a version test, and the use of compat.v1.
+    """
     return any(
         use.guarded or use.name.startswith("compat.")
         for use in tf_names_used.of_tensorflow(program)
@@ -207,7 +212,7 @@ def _without_keras_2(sure: Iterable[Use], hosts: Mapping[str, HostFacts]) -> Ite
 def _python2(
     program: Program, run: Reached, hosts: Mapping[str, HostFacts]
 ) -> tuple[tuple[Refusal, ...], tuple[str, ...]]:
-    """Return (refusals, notes) for syntax and builtins that the hosts' Python 3 lacks."""
+    """Return (refusals, notes) for syntax and built-in functions of Python 2 in the program."""
     if hosts and all((each.python_version or "3").startswith("2") for each in hosts.values()):
         return (), ()
     places = [(where, syntax, where.rpartition(":")[0]) for where, syntax in program.python2]

@@ -1,9 +1,8 @@
-"""Writes notes on data that a program expects but that neither its code nor the job's `data`
-contains.
+"""Writes notes on data sets that a program loads but that its code folder does not contain.
 
-Programs of the MNIST tutorial name a folder, and TensorFlow 1 downloaded the files into it on each
-host. tfdeploy's reader (runtime/supplied/examples) does not download. Keras downloads into
-~/.keras, which needs network access.
+In programs of the MNIST tutorial, TensorFlow 1 downloaded the files on each host. The replacement
+that tfdeploy supplies (runtime/supplied/examples) downloads nothing. Keras downloads data sets into
+~/.keras, for which each host needs access to the internet.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ _OF_TUTORIAL = ("examples.tutorials.mnist", "contrib.learn")
 
 
 def notes(job: Job, program: Program, files: Collection[str]) -> tuple[str, ...]:
-    """Return the notes; none if the job has `data`.
+    """Return notes on data that the program may lack; none if the job names any data set.
 
-    `files`: the paths of the code; empty: not known.
+    `files`: the paths of the code; empty if they are not known.
     """
     if job.data:
         return ()
@@ -61,8 +60,10 @@ def _folder(call: ast.Call) -> ast.expr | None:
 
 
 def _flag_values(command: tuple[str, ...], program: Program) -> dict[str, str]:
-    """Return a flag's attribute -> its value in the command, else its default if that is a literal
-    text."""
+    """Return attribute name of each flag -> its value in the command, else its default.
+
+    Flags are left out if neither is known.
+    """
     definitions = flag_definitions.definitions(program)
     values = {flag.dest: flag.default for flag in definitions if flag.default}
     dests = {each.lstrip("-"): flag.dest for flag in definitions for each in flag.spellings}
@@ -80,9 +81,9 @@ def _is_in(folder: str, files: Collection[str]) -> bool:
 
 
 def _mnist_note(where: str, folder: str) -> str:
-    """Return the note.
+    """Return the note on MNIST files that the program expects in this folder.
 
-    It suggests `data`, because tfdeploy finds a data set under any folder name.
+    The name of the data set in the suggested `data` does not matter: tfdeploy finds the files.
     """
     data = "`data: {mnist: FOLDER}`"
     remote = folder.startswith(("/", "~"))

@@ -1,9 +1,8 @@
-"""Sets the environment variables by which other launchers describe the cluster: CLUSTER_SPEC,
-PS_HOSTS, JOB_NAME, TASK_INDEX.
+"""Sets environment variables such as CLUSTER_SPEC, PS_HOSTS, JOB_NAME and TASK_INDEX.
 
-Launchers for YARN and Kubernetes set these variables. Without them the program fails with a
-KeyError, or each task acts as the first task and trains alone. Sets only variables that the program
-reads and that neither the program nor the job file sets.
+Launchers for YARN and Kubernetes describe the cluster by these variables. Without them, a program
+that reads them fails with a KeyError, or each task acts as the first task and trains alone. Only
+variables are set that the program reads, and that neither the program nor the job file sets.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from tfdeploy.model.modes import rules
 from tfdeploy.planning.source.expressions import last_name, text
 from tfdeploy.planning.source.source import Program
 
-# Variable name in capitals -> what the variable holds.
+# Variable name in capital letters -> what the value of the variable is.
 _KINDS = {
     "CLUSTER_SPEC": "cluster",
     "PS_HOSTS": "ps hosts",
@@ -37,7 +36,8 @@ _KINDS = {
     "WORKER_COUNT": "worker count",
     "WORKER_CNT": "worker count",
 }
-# One of these is enough. Of the others a program must read two different kinds.
+# A program that reads one of these variables gets all that it reads. Otherwise it must read two
+# variables of different kinds.
 _CERTAIN = ("CLUSTER_SPEC", "PS_HOSTS", "WORKER_HOSTS", "TASK_INDEX")
 _OF_PLATFORMS = (
     "POD_NAME",
@@ -52,21 +52,24 @@ _PARSERS = ("loads", "literal_eval")
 
 @dataclass(frozen=True)
 class ClusterVariables:
-    """The variables to set, as name -> where the program reads it.
+    """The environment variables that describe the cluster to a program.
 
-    `as_json`: the variables whose hosts the program parses as a JSON list, not as text with commas.
-    `with_task`: CLUSTER_SPEC holds cluster and task, as TF_CONFIG does. `unknown`: variables that
-    only another platform could set.
+    `as_json`: those whose hosts the program parses as a JSON list; the others have commas.
+    `with_task`: CLUSTER_SPEC also contains the task, as TF_CONFIG does. `unknown`: name -> place,
+    for variables that tfdeploy cannot set because only another platform knows their values.
     """
 
-    # Variable name -> the place that reads it, "train.py:12".
+    # The variables to set: name -> where the program reads it, "train.py:12".
     names: Mapping[str, str] = field(default_factory=dict)
     as_json: Collection[str] = ()
     with_task: bool = False
     unknown: Mapping[str, str] = field(default_factory=dict)
 
     def values(self, cluster: Cluster, role: str, index: int) -> dict[str, str]:
-        """Return the variables of one task; `cluster` and `role` use the program's own names."""
+        """Return variable -> value for one task.
+
+        `cluster` and `role` must already have the program's own names for the roles.
+        """
         return {name: self._value(name, cluster, role, index) for name in self.names}
 
     @property
@@ -125,16 +128,20 @@ def reads_cluster(program: Program) -> bool:
 
 
 def _expects_task(program: Program) -> bool:
-    """Return whether CLUSTER_SPEC has Google's form, in which "cluster" is one entry.
+    """Return whether the program expects CLUSTER_SPEC in the form that has an entry "cluster".
 
-    A program that reads TF_CONFIG contains the word "cluster" too, so it does not count.
+    The sign is the text "cluster" in the program. A program that reads TF_CONFIG contains that text
+    anyway, so there it is no sign.
     """
     return program.has_text("cluster") and not program.has_text("TF_CONFIG")
 
 
 def _reads(program: Program) -> tuple[dict[str, str], set[str]]:
-    """Return (variable -> where it is first read, the variables that are parsed as JSON or a
-    literal)."""
+    """Return the environment variables that the program reads, and those that it parses.
+
+    The first value is variable -> "train.py:12" of its first read. The second contains the
+    variables that the program parses as JSON or as a Python literal.
+    """
     first: dict[str, str] = {}
     for path, node in program.find(ast.Subscript, ast.Compare, ast.Call):
         name, is_set = _variable(node)
@@ -145,7 +152,7 @@ def _reads(program: Program) -> tuple[dict[str, str], set[str]]:
 
 
 def _written(program: Program) -> Iterator[str]:
-    """Yield the variables that the program sets itself."""
+    """Yield the environment variables that the program sets itself."""
     uses = (_variable(node) for _, node in program.find(ast.Subscript, ast.Call))
     yield from (name for name, is_set in uses if is_set)
 

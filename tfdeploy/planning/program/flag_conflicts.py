@@ -1,7 +1,8 @@
-"""Refuses programs whose flag has the name of a cluster flag but cannot take the flag's value.
+"""Refuses a launch if the program's definition of a flag does not accept the value to be passed.
 
-The refusal comes before anything is sent, and names the place of the definition. A flag that can
-take the value but may mean something else gets a note.
+For example, the program may have a flag --task_index with another meaning. The error comes before
+anything is sent, and names the place of the definition. If the flag accepts the value but may mean
+something else, there is a note.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from tfdeploy.planning.flags.appended_flags import Appended
 from tfdeploy.planning.flags.flag_definitions import Flag
 from tfdeploy.planning.source.source import Program
 
-# Task -> placeholder name -> the value for this task.
+# Task -> placeholder -> value for this task.
 Values = Mapping[str, Mapping[str, str]]
 
 
 def check(job: Job, program: Program, added: Appended, values: Values) -> None:
-    """Raise Refused if a flag cannot take its value.
+    """Raise Refused if the program does not accept the value of a flag that its tasks get.
 
-    `values`: those of the tasks that run the program.
+    `values`: task -> placeholder -> value, for the tasks that run the program.
     """
     defined = flag_definitions.definitions(program)
     for flag in added.flags:
@@ -36,8 +37,10 @@ def check(job: Job, program: Program, added: Appended, values: Values) -> None:
 
 
 def notes(added: Appended) -> tuple[str, ...]:
-    """Return a note if the default of --job_name is not a role, because the flag may mean something
-    else."""
+    """Return a note if the program's default for --job_name is not a role.
+
+    The program's flag may then have another meaning.
+    """
     return tuple(
         f"{flag.spelling} ({flag.where}) gets the task's role, and its default {flag.default!r} "
         "is none: "
@@ -48,9 +51,10 @@ def notes(added: Appended) -> tuple[str, ...]:
 
 
 def _same(definition: Flag, flag: Flag) -> bool:
-    """Return whether `definition` defines the flag.
+    """Return whether `definition` is the program's definition of this flag.
 
-    The classic flags have no place, so a definition in any spelling of theirs counts.
+    A flag of the TensorFlow tutorials is not read from the program (`where` is empty), so any
+    definition with that name counts, with dashes or underscores.
     """
     if flag.where or flag.form == "position":
         return flag.spelling in definition.spellings and flag.dest == definition.dest
@@ -58,9 +62,9 @@ def _same(definition: Flag, flag: Flag) -> bool:
 
 
 def _check_takes(flag: Flag, definitions: list[Flag], values: Values) -> None:
-    """Raise Refused unless every definition in one file takes the value.
+    """Raise Refused unless every definition of the flag in its file accepts the value.
 
-    It is not known which of several definitions the program uses.
+    If there are several definitions, it is not known which of them the program uses.
     """
     competing_definitions = [
         each for each in definitions if not flag.where or _file(each) == _file(flag)
@@ -91,10 +95,10 @@ def _type_refusal(flag: Flag, value: str) -> str | None:
 
 
 def _check_abbreviation(flag: Flag, program: Program) -> None:
-    """Raise Refused if argparse would read a classic flag as an abbreviation of a longer flag.
+    """Raise Refused if argparse would read an appended flag as an abbreviation of a longer one.
 
-    For example, --worker_hosts is read as --worker_hosts_file if the program does not define
-    --worker_hosts.
+    For example, argparse reads --worker_hosts as --worker_hosts_file if the program defines only
+    the latter.
     """
     longer = dict(flags.abbreviated(program, flag.name))
     if longer and flag.spelling not in longer:
@@ -107,8 +111,10 @@ def _check_abbreviation(flag: Flag, program: Program) -> None:
 
 
 def _check_own(flag: Flag, job: Job, values: Values) -> None:
-    """Raise Refused if the command gives a role or an index, because every task would get the same
-    one."""
+    """Raise Refused if the command contains a fixed role or task index.
+
+    Every task would get the same one.
+    """
     if flag.form == "position":
         return
     given = flag_definitions.given_in(job.command).get(flag.spelling.lstrip("-"), "")

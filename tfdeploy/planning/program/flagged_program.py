@@ -1,4 +1,4 @@
-"""Joins the program of some roles with all flags of its tasks: cluster flags and required flags."""
+"""Decides all flags that the tasks of a program get: those about the cluster and required ones."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ OwnValues = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True)
 class FlaggedProgram:
-    """The program of some roles with all flags that its tasks get.
+    """A program, the roles that run it, and all flags that its tasks get.
 
-    `added`: the cluster flags among them.
+    `added`: those of the flags that describe the cluster.
     """
 
     of: RoleProgram
@@ -29,16 +29,17 @@ class FlaggedProgram:
 
     @property
     def of_cluster(self) -> tuple[Flag, ...]:
-        """Return the cluster flags that the tasks have, including those that the command gives."""
+        """Return the flags about the cluster: those appended and those already in the command."""
         return (*self.added.flags, *self.added.own)
 
 
 def add_flags(
     of: RoleProgram, roles: tuple[str, ...], layout: Layout, own: OwnValues, run: str
 ) -> FlaggedProgram:
-    """Return the program of some roles with its flags. Raises Refused.
+    """Return the program with all flags that its tasks get. Raises Refused if a flag cannot work.
 
-    `roles`: the roles of the whole run. `own`: see `command_line.own_values`.
+    `roles`: the roles of the whole run. `own`: role -> placeholder values that use the program's
+    own names for the roles.
     """
     added = appended_flags.choose(of.job, of.program, roles)
     seats = [seat for seat in layout.seats if seat.role in of.roles]

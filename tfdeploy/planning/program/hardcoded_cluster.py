@@ -1,7 +1,7 @@
-"""Finds clusters that are written into a program: dictionaries from jobs to literal addresses.
+"""Finds clusters that are written into a program: dictionaries from job names to literal addresses.
 
-Reads syntax trees. The task itself finds a cluster that the program builds at run time
-(runtime/planned_cluster).
+Only the program's syntax trees are read. A cluster that the program builds at run time is found by
+the runtime in each task (runtime/planned_cluster).
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _ADDRESS = re.compile(r"(grpc://)?[A-Za-z0-9_.\-\[\]:]+:(\d{1,5})")
 
 @dataclass(frozen=True)
 class HardcodedCluster:
-    """One cluster at one place, "train.py:12". `counts`: job -> number of tasks."""
+    """A cluster that is written into the program, `where` is "train.py:12".
+
+    `counts`: job name -> number of tasks.
+    """
 
     where: str
     counts: Mapping[str, int]
@@ -42,9 +45,9 @@ class HardcodedCluster:
 
 @lru_cache(maxsize=4)
 def clusters(program: Program) -> tuple[HardcodedCluster, ...]:
-    """Return every literal cluster of the program, in the order of files and lines.
+    """Return every cluster that is written into the program, in the order of files and lines.
 
-    Addresses with port 0 do not count.
+    A dictionary is no cluster if one of its addresses has port 0.
     """
     literal: list[HardcodedCluster] = []
     for module in program.modules:
@@ -56,9 +59,10 @@ def clusters(program: Program) -> tuple[HardcodedCluster, ...]:
 
 
 def written_jobs(program: Program) -> tuple[HardcodedCluster, ...]:
-    """Return the literal clusters, and those of which only the job names are literal.
+    """Return the clusters whose job names are written into the program.
 
-    The latter have 0 tasks for each job: `ClusterSpec({"ps": ps_hosts, "work": work_hosts})`.
+    If the addresses are not literal, as in `ClusterSpec({"ps": ps_hosts, "work": work_hosts})`,
+    each job counts 0 tasks.
     """
     written = list(clusters(program))
     for path, node in program.find(ast.Call):
@@ -74,10 +78,10 @@ def written_jobs(program: Program) -> tuple[HardcodedCluster, ...]:
 
 
 def finds_role_itself(program: Program) -> bool:
-    """Return whether the program finds its role by its host name or address, or reads a cluster
-    file.
+    """Return whether the program finds its role without flags and variables.
 
-    A cluster file is recognised by a call such as `json.load`.
+    It does so if it makes a cluster, and asks for its host name or address or reads a file with a
+    call such as `json.load`.
     """
     called = [node.func for _, node in program.find(ast.Call)]
     names = {last_name(each) for each in called}
@@ -89,7 +93,7 @@ def finds_role_itself(program: Program) -> bool:
 
 
 def differences(written: HardcodedCluster, plan: Cluster) -> tuple[str, ...]:
-    """Describe how the plan differs from the cluster in the program."""
+    """Return texts on how the plan's cluster differs from a cluster written into the program."""
     roles = counterparts(written.counts, plan)
     if not roles:
         return (f"its jobs {', '.join(written.counts)} are none of the plan's, so it stands",)
@@ -109,9 +113,9 @@ def differences(written: HardcodedCluster, plan: Cluster) -> tuple[str, ...]:
 
 
 def _counts(node: ast.Dict, lists: Mapping[str, int]) -> dict[str, int] | None:
-    """Return job -> number of tasks.
+    """Return job name -> number of addresses, for a dictionary that describes a cluster.
 
-    None unless every key is a text and every value an address list.
+    None unless every key is a text and every value a list of addresses.
     """
     counts: dict[str, int] = {}
     for key, value in zip(node.keys, node.values, strict=True):
@@ -133,7 +137,7 @@ def _lists(module: ParsedFile) -> dict[str, int]:
 
 
 def _count_addresses(node: ast.expr) -> int | None:
-    """Return how many addresses with a port a literal list has; None for anything else."""
+    """Return the length of a literal list of addresses "host:port"; None for anything else."""
     matches = [_ADDRESS.fullmatch(each.strip()) for each in literal_texts(node)]
     return len(matches) if matches and all(match and match[2] != "0" for match in matches) else None
 

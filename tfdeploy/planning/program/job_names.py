@@ -1,9 +1,8 @@
-"""Finds the program's own names for the roles: `master` for the chief, `work` for the workers.
+"""Finds the program's own names for the roles, such as `master` for the chief.
 
-Reads syntax trees. A program compares `--job_name` or the task type of TF_CONFIG with its own job
-names, and names devices by them (`/job:work`). TensorFlow 1 programs for Cloud ML or tf-operator
-know the chief only as `master`. If no task has that name, no task creates the model and all tasks
-wait for it.
+A program compares `--job_name`, or the task type of TF_CONFIG, with its own job names, and places
+operations by them (`/job:work`). TensorFlow 1 programs for Cloud ML or tf-operator know the chief
+only as `master`. If no task has that name, no task creates the model, and all tasks wait for it.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ _INDEX = re.compile(r"index|task_?id|rank", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class JobNames:
-    """The program's own names for the roles.
+    """The program's own names for the roles, as TF_CONFIG and other variables use them.
 
-    `names`: role -> its name in TF_CONFIG and other variables, if it differs. `leader`: the name of
-    worker:0 in these variables, if the program knows a chief and the plan has none.
+    `names`: role -> its name, if it differs. `leader`: the name of worker:0 if the program needs a
+    chief and the plan has none; "" otherwise.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -40,7 +39,7 @@ class JobNames:
     notes: tuple[str, ...] = ()
 
     def cluster(self, planned: Cluster) -> Cluster:
-        """Return the plan's cluster with the program's names."""
+        """Return the plan's cluster with the program's own names for the roles."""
         renamed = {self.names.get(role, role): endpoints for role, endpoints in planned.items()}
         if not self.leader:
             return renamed
@@ -48,23 +47,25 @@ class JobNames:
         return {**renamed, self.leader: (first,), self.names.get("worker", "worker"): tuple(others)}
 
     def task(self, role: str, index: int) -> tuple[str, int]:
-        """Return (type, index) of a task in the program's names."""
+        """Return (type, index) by which the program knows a task, as in TF_CONFIG."""
         if self.leader and role == "worker":
             return (self.names.get(role, role), index - 1) if index else (self.leader, 0)
         return self.names.get(role, role), index
 
 
 def role_names(job: Job, program: Program) -> dict[str, str]:
-    """Return role -> its name: from the job file, else from clusters that are written into the
-    program."""
+    """Return role -> the program's own name for it, for roles with such a name.
+
+    The name comes from the job file, else from a cluster that is written into the program.
+    """
     return {**_written(program, rules(job.mode)), **_given(job)}
 
 
 def decide(job: Job, program: Program, planned: Cluster) -> JobNames:
-    """Return the names for TF_CONFIG, from the job file and from the program.
+    """Return the names of the roles for TF_CONFIG.
 
-    The chief is called `master` if the program looks for `master` in TF_CONFIG and never for a
-    chief.
+    The job file may state them. The chief is called `master` if the program asks TF_CONFIG for
+    `master` and contains no "chief".
     """
     mode, names = rules(job.mode), _given(job)
     if "one_client" in mode.traits:
@@ -93,7 +94,10 @@ def _given(job: Job) -> dict[str, str]:
 
 
 def _written(program: Program, mode: Rules) -> dict[str, str]:
-    """Return role -> its name in the program's clusters, if all clusters agree."""
+    """Return role -> its name in the clusters written into the program, if it differs.
+
+    A role is left out if these clusters have different names for it.
+    """
     if not mode.takes_flags:
         return {}
     by_role: dict[str, set[str]] = {}
@@ -105,20 +109,20 @@ def _written(program: Program, mode: Rules) -> dict[str, str]:
 
 
 def _program_jobs(program: Program, mode: Rules) -> Iterator[tuple[str, str, str]]:
-    """Yield (job, its role, where the cluster is written) for the program's clusters."""
+    """Yield (job name, role, "train.py:12") for each job of a cluster written into the program."""
     for written in hardcoded_cluster.written_jobs(program):
         for name, role in counterparts(written.counts, mode.takes).items():
             yield name, role, written.where
 
 
 def _no_chief(program: Program, mode: Rules, planned: Cluster) -> tuple[str, ...]:
-    """Return a note if the program knows a chief but the plan has none.
+    """Return a note if the program expects a chief but the plan has none.
 
-    Then perhaps no task creates the model.
+    Without a chief, perhaps no task creates the model.
     """
     if "chief" in planned:
         return ()
-    # TensorFlow 2's idiom: the chief creates the model, or worker 0 if there is no chief.
+    # Usual in TensorFlow 2: the chief creates the model; if there is no chief, worker 0 does.
     either = program.has_text("chief") and _leads_by_index(program)
     signs = [
         (f"the program's cluster has a job {name}", where)
@@ -140,7 +144,7 @@ def _no_chief(program: Program, mode: Rules, planned: Cluster) -> tuple[str, ...
 
 
 def _asks_for(name: str, program: Program) -> str:
-    """Return where the program compares with `name` or looks it up, "train.py:12".
+    """Return "train.py:12" where the program compares something with `name` or looks it up.
 
     "" if there is no such place, or if the program does not read TF_CONFIG.
     """
@@ -159,9 +163,9 @@ def _asks_for(name: str, program: Program) -> str:
 
 
 def _leads_by_index(program: Program) -> bool:
-    """Return whether the program's chief is the first worker: `is_chief = index == 0`.
+    """Return whether the program takes the first worker as its chief: `is_chief = index == 0`.
 
-    `kind == "master" and index == 0` does not count.
+    A test that also asks for the role, `kind == "master" and index == 0`, does not count.
     """
     return any(
         _INDEX.search(ast.unparse(side))
@@ -173,7 +177,7 @@ def _leads_by_index(program: Program) -> bool:
 
 
 def _is_of_chief(node: ast.AST, module: ParsedFile) -> bool:
-    """Return True for `kind == "master" and ...`."""
+    """Return True for an `and` that also tests the role: `kind == "master" and ...`."""
     conjunction = isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)
     return conjunction and any(
         isinstance(each, ast.Constant) and each.value in _CHIEFS for each in module.within(node)
@@ -181,9 +185,9 @@ def _is_of_chief(node: ast.AST, module: ParsedFile) -> bool:
 
 
 def _compared_with_zero(node: ast.AST) -> tuple[ast.AST, ...]:
-    """Return the other side of a comparison with 0 or 1; () for anything else.
+    """Return `index` for a test such as `index == 0`, `index < 1`, `not index` or `index != 0`.
 
-    Examples: `index == 0`, `index < 1`, `not index`, `index != 0`.
+    () for any other expression.
     """
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return (node.operand,)
@@ -193,9 +197,9 @@ def _compared_with_zero(node: ast.AST) -> tuple[ast.AST, ...]:
 
 
 def _looked_up(node: ast.AST) -> Iterator[ast.expr]:
-    """Yield the expressions that a node compares, looks up or defines as a constant.
+    """Yield the expressions in this node with which the program may ask for a name.
 
-    These are the sides of a comparison, the key of a subscript or `.get`, and the value of a
+    They are both sides of a comparison, the key in `x[key]` and `x.get(key)`, and the value of a
     constant (`MASTER = "master"`).
     """
     if isinstance(node, ast.Compare):

@@ -1,8 +1,8 @@
 """Handles programs that find their role by host name: `worker_hosts.index(socket.gethostname())`.
 
-Reads syntax trees. Such a program contains the host names or addresses of its author, and fails if
-its own host is not in the list. So each task sees the corresponding entry of the list in place of
-its real host name (runtime/own_host).
+Such a program contains the host names or addresses of its author's machines, and fails on a host
+that is not in its list. So each task is told that its host name is the entry of the list at the
+task's own index (runtime/own_host).
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _HOST = re.compile(r"(?:grpc://)?(?=[^:]*[A-Za-z.])([A-Za-z0-9_.-]+)(?::\d+)?")
 
 @dataclass(frozen=True)
 class OwnHosts:
-    """The host name that each task sees. `hosts`: task -> its entry in the program's lists."""
+    """The host names that tasks see in place of the real ones.
+
+    `hosts`: task -> the entry for this task in the lists that are written into the program.
+    """
 
     hosts: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -37,10 +40,10 @@ class OwnHosts:
 
 
 def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) -> OwnHosts:
-    """Return the host names for a program that finds its role by its host.
+    """Return the host names that tasks see, if the program finds its role by its host name.
 
-    The result is empty for any other program. `knows_role`: flags, TF_CONFIG or variables give the
-    program its role, so it does not need its host name for that.
+    For any other program the result is empty. `knows_role`: the program learns its role from
+    flags, TF_CONFIG or other variables, so its host name does not matter.
     """
     where = _asks_for_host(program)
     if knows_role or not where or not rules(job.mode).takes_flags or job.cluster != "planned":
@@ -70,9 +73,9 @@ def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) ->
 
 
 def _asks_for_host(program: Program) -> str:
-    """Return where a program that makes a cluster asks for its host name or address, "train.py:12".
+    """Return "train.py:12" where the program asks for the name or address of its host.
 
-    "" if it does not.
+    "" if it does not ask, or does not make a cluster.
     """
     if not hardcoded_cluster.finds_role_itself(program):
         return ""
@@ -83,9 +86,9 @@ def _asks_for_host(program: Program) -> str:
 
 
 def _lists(program: Program, planned: Cluster) -> dict[str, list[str]]:
-    """Return role -> the hosts of the first literal list that is named after the role.
+    """Return role -> the hosts in the program's first list of hosts for this role.
 
-    Examples: `ps_hosts = [...]`, `{"worker": [...]}`.
+    The name of the list shows the role: `ps_hosts = [...]`, `{"worker": [...]}`.
     """
     lists: dict[str, list[str]] = {}
     for name, entries in _named_lists(program):

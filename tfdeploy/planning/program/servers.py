@@ -1,7 +1,6 @@
-"""Decides which tasks run tfdeploy's own server, because the program is only the client or the
-chief.
+"""Decides which tasks run a TensorFlow server that tfdeploy provides, instead of the program.
 
-Reads syntax trees.
+Such tasks exist if the program is only the client or the chief, and starts no servers itself.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tfdeploy.planning.source.expressions import argument, last_name, text
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
 
-# The module is in tfdeploy/runtime/site, which is on PYTHONPATH of every task.
+# `python -m MODULE` starts the server. It is in tfdeploy/runtime/site, on every task's PYTHONPATH.
 MODULE = "tfdeploy_server"
 _SERVERS = ("distribute.Server", "train.Server")
 _JOB = re.compile(r"/job:([A-Za-z]\w*)")
@@ -29,9 +28,9 @@ _JOB = re.compile(r"/job:([A-Za-z]\w*)")
 
 @dataclass(frozen=True)
 class ServerRoles:
-    """The roles whose tasks run a plain server instead of the program, and the note that says why.
+    """The roles whose tasks run a plain server instead of the program, and a note with the reason.
 
-    `job`: the program's own name for the workers' job; "" if it has none.
+    `job`: the program's own name for the job of the workers; "" if it has none.
     """
 
     roles: Collection[str] = ()
@@ -40,10 +39,10 @@ class ServerRoles:
 
 
 def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
-    """Return the roles that run servers. `roles`: the roles that have tasks.
+    """Return the roles whose tasks run a server of tfdeploy.
 
-    In mode ingraph these are all server roles. In mode coordinator they are the same, but only if
-    the program never starts a server.
+    In mode ingraph, these are all roles that serve. In mode coordinator, they are the same roles,
+    unless the program starts servers itself. `roles`: the roles that have tasks.
     """
     mode = rules(job.mode)
     if mode.lead is None:
@@ -78,9 +77,9 @@ def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
 
 
 def own_job(program: Program) -> str:
-    """Return the program's own name for the workers' job, such as "local" in /job:local.
+    """Return the program's own name for the job of the workers, such as "local" in /job:local.
 
-    "" if the name is "worker". The servers must use the program's name, because the client places
+    "" if it uses "worker". The servers must have the program's name, because the client places
     operations on devices by job name.
     """
     named = _named(program)
@@ -89,11 +88,11 @@ def own_job(program: Program) -> str:
 
 
 def client_job(program: Program) -> str:
-    """Return the job of the server that an in-graph client starts for its own session.
+    """Return the job name of the server that an in-graph client itself starts for its session.
 
-    "" if it starts none. The job has one task and is neither ps nor worker: `Server(cluster,
-    job_name="host", task_index=0)`. The other servers must know its address, because they send the
-    inputs of the client's own operations to it.
+    "" if it starts none. The job has a single task and is neither ps nor worker, as in
+    `Server(cluster, job_name="host", task_index=0)`. The other servers must know the address of
+    this server, because some operations may run on it.
     """
     named = _named(program)
     jobs = {_served_job(node) for _, node in program.find(ast.Call)} - {""}
@@ -108,8 +107,7 @@ def client_job(program: Program) -> str:
 
 
 def _named(program: Program) -> set[str]:
-    """Return the jobs that the program names in devices (`/job:local`) and in its literal
-    clusters."""
+    """Return the job names in the program's device names (`/job:local`) and literal clusters."""
     named = {
         name for _, node in program.find(ast.Constant) for name in _JOB.findall(text(node) or "")
     }
@@ -117,7 +115,11 @@ def _named(program: Program) -> set[str]:
 
 
 def rules_of(job: Job, program: Program) -> Rules:
-    """Return the mode's rules, with a port for an in-graph client that starts its own server."""
+    """Return the rules of the job's mode.
+
+    If an in-graph client starts a server of its own, they are changed so that the client gets a
+    port.
+    """
     mode = rules(job.mode)
     if "one_client" not in mode.traits or not client_job(program):
         return mode
@@ -125,16 +127,16 @@ def rules_of(job: Job, program: Program) -> Rules:
 
 
 def _served_job(call: ast.Call) -> str:
-    """Return the literal job of `Server(cluster, "host", 0)`; "" for any other call."""
+    """Return "host" for `Server(cluster, "host", 0)`; "" for any other call."""
     if last_name(call.func) != "Server":
         return ""
     return text(argument(call, "job_name", 1)) or ""
 
 
 def _note_on_index(program: Program) -> str:
-    """Return a note if the client takes --task_index; "" otherwise.
+    """Return a note if the in-graph client has a flag for the task index; "" otherwise.
 
-    Such a program may expect to be started once for each worker.
+    A program with such a flag may expect to be started once for each worker.
     """
     flag = next(
         (flag for flag in flags.of_cluster(program).flags if flag.name == "task_index"), None
@@ -148,9 +150,9 @@ def _note_on_index(program: Program) -> str:
 
 
 def argv(python: str, facts: HostFacts, served: ServerRoles) -> tuple[str, ...]:
-    """Return the command of a server.
+    """Return the command that starts a server of tfdeploy.
 
-    `python`: the first word of the program's own command on the host.
+    `python`: the first word of the program's command. If it is no Python, the host's is used.
     """
     own = python.rpartition("/")[2].startswith("python")
     return (

@@ -1,6 +1,6 @@
-"""Decides how a program learns which task it is, apart from flags.
+"""Decides how a program learns which task it is, if not by flags.
 
-The sources are TF_CONFIG, variables of other launchers, and the task's host name.
+It can learn this from TF_CONFIG, from variables that other launchers set, or from its host name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _READERS = """
 
 @dataclass(frozen=True)
 class TaskIdentity:
-    """The sources, apart from flags, by which the tasks learn which task they are."""
+    """From where, apart from flags, a program learns which task it is."""
 
     job_names: JobNames
     cluster_variables: ClusterVariables
@@ -37,7 +37,7 @@ class TaskIdentity:
         return (*self.job_names.notes, *self.cluster_variables.notes, *self.own_hosts.notes)
 
     def variables(self, planned: Cluster, role: str, index: int) -> dict[str, str]:
-        """Return the variables of one task, apart from TF_CONFIG."""
+        """Return the environment variables, without TF_CONFIG, that tell a task which one it is."""
         values = self.cluster_variables.values(
             self.job_names.cluster(planned), *self.job_names.task(role, index)
         )
@@ -45,9 +45,9 @@ class TaskIdentity:
 
 
 def decide(job: Job, program: Program, planned: Cluster, *, by_flag: bool) -> TaskIdentity:
-    """Return how the tasks learn their identity.
+    """Decide from where, apart from flags, the program learns which task it is.
 
-    `by_flag`: a flag gives the program its task index.
+    `by_flag`: a flag tells the program its task index.
     """
     variables = env_variables.decide(job, program)
     knows_role = by_flag or bool(variables.names) or reads_tf_config(program)
@@ -56,9 +56,9 @@ def decide(job: Job, program: Program, planned: Cluster, *, by_flag: bool) -> Ta
 
 
 def alone(job: Job, program: Program, added: Appended, workers: int) -> str | None:
-    """Return a note if nothing describes the cluster to the program; None otherwise.
+    """Return a note if nothing tells the program about its cluster; None otherwise.
 
-    Then each worker trains by itself, and no error shows it.
+    Each worker of such a program would train alone, and no error would show that.
     """
     mode_rules = rules(job.mode)
     clustered = job.flags in (None, "auto") and not (
@@ -86,10 +86,10 @@ def alone(job: Job, program: Program, added: Appended, workers: int) -> str | No
 
 
 def _knows_otherwise(program: Program) -> bool:
-    """Return whether the program gets its cluster without flags.
+    """Return whether the program knows its cluster without flags.
 
-    The cluster can come from the environment, a file or the host name, or be written into the
-    program.
+    It may read the cluster from the environment or a file, derive it from the host name, or contain
+    it.
     """
     by_itself = hardcoded_cluster.finds_role_itself(program) or bool(
         hardcoded_cluster.clusters(program)
