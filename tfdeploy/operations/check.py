@@ -79,7 +79,7 @@ def _try_or_collect(make: Callable[[], V], refused: list[Refused]) -> V | None:
 def _prepare_questions(
     hosts: tuple[Host, ...], launch: Launch | None, refused: list[Refused]
 ) -> tuple[Shipment | None, ProbeQuestions]:
-    """Return what a launch would send (None: unknown), and the questions for every host."""
+    """Return what a launch would send (None: unknown), and the questions to every host."""
     if launch is None:
         return None, ProbeQuestions.for_hosts(hosts, preflight=True)
     recipe = _try_or_collect(lambda: recipe_of(launch.job, launch.cache), refused)
@@ -95,7 +95,7 @@ def _needs(
     seen: Mapping[str, Seen],
     refused: list[Refused],
 ) -> Needs:
-    """Return what the job needs of each host, with its plan if one can be made."""
+    """Return what the job needs of each host, with the plan of a launch if one can be made."""
     if launch is None or shipment is None:
         return Needs()
     needs = _try_or_collect(lambda: launch_needs(launch, shipment), refused) or Needs()
@@ -111,7 +111,7 @@ def _needs(
 def _all_checks(
     checks: tuple[Check, ...], error: TfdeployError | None, taken: Mapping[int, str] | None
 ) -> tuple[Check, ...]:
-    """Return all checks of a host: those of its session, `checks`, and that of its ports.
+    """Return all checks of a host: of its connection, the given `checks`, and of its ports.
 
     `taken` maps a port to the reason why the host could not listen on it.
     """
@@ -126,8 +126,8 @@ def _all_checks(
 def _facts_for_plan(launch: Launch, seen: Mapping[str, Seen]) -> dict[str, HostFacts] | None:
     """Return the facts for a plan; None if no plan can be made.
 
-    A plan needs a mode, a command and the facts of every host. Another check reports a live run of
-    the job, so live runs are removed from these facts.
+    A plan needs a mode, a command and the facts of every host. Live runs of the job are left out of
+    the facts, because another check reports them.
     """
     job = launch.job
     if job.mode is None or not job.command:

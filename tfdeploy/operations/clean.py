@@ -35,9 +35,9 @@ from tfdeploy.transport.protocols import Fleet, Session, Stream
 MOST_ITEMS = 1_000_000  # limit for the items of one host
 SILENCE_S = 600.0  # limit for measuring or removing one large folder
 _GONE_ALREADY = "it is gone already"
-# These reasons are no failure: another operator has removed the item, or needs it again.
+# An item that stays for one of these reasons is no failure: it is gone, or is in use again.
 _NO_FAULT = (_GONE_ALREADY, "it is needed again")
-Items = Mapping[str, tuple[CleanItem, ...]]  # by host
+Items = Mapping[str, tuple[CleanItem, ...]]  # {host: its items}
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,10 @@ def find_candidates(
 
 
 def find_everything(fleet: Fleet, hosts: tuple[Host, ...]) -> Candidates:
-    """Return all items that tfdeploy put on the hosts. Live runs and files of others stay."""
+    """Return all items that tfdeploy put on the hosts.
+
+    Items that cannot be removed, such as those of a live run, are listed as staying.
+    """
     listed, errors, shared = _list_items(fleet, hosts, {"everything": True})
     return Candidates(
         _filter_items(listed, lambda item: not item.stays),
@@ -219,11 +222,11 @@ class _Removal:
 
 @dataclass(frozen=True)
 class LocalRuns:
-    """This machine's records of runs that no host keeps.
+    """This machine's records of runs, sorted by whether they may be removed.
 
     `going` are the records that may be removed: {run: (job, bytes)}. The other records stay.
-    `unended` runs are on no host, but this machine did not see their end. `elsewhere` runs have a
-    host that was not asked or did not answer.
+    `unended` are runs that are on no host, but whose end this machine has not seen. `elsewhere` are
+    runs with a host that was not asked or did not answer.
     """
 
     going: Mapping[str, tuple[str, int]] = field(default_factory=dict)
@@ -235,7 +238,7 @@ class LocalRuns:
         return {run: size for run, (_, size) in self.going.items()}
 
     def without(self, runs: Collection[tuple[str, str]]) -> dict[str, int]:
-        """Return {run: bytes} of `going`, without `runs`, which are (job, run)."""
+        """Return {run: bytes} of `going`, except for `runs`, which are pairs (job, run)."""
         return {run: size for run, (job, size) in self.going.items() if (job, run) not in runs}
 
 
@@ -247,14 +250,14 @@ def local_runs(
     rules: Rules,
     now: float,
 ) -> LocalRuns:
-    """Return this machine's records of runs of `jobs` (None: all), split by whether they may go.
+    """Return this machine's records of runs of `jobs` (None: of all jobs).
 
-    Hosts are compared by their connections and not by their names, because many inventories have a
-    host n1.
+    Hosts are compared by their connections and not by their names, because hosts of different
+    inventories may have the same name.
     """
     answered = {_connection(host) for host in hosts if host.name not in candidates.errors}
     going, staying = _runs_in(candidates.going.values()), _runs_in(candidates.staying.values())
-    created: dict[tuple[str, str], float] = {}  # runs whose record may be removed
+    created: dict[tuple[str, str], float] = {}  # {(job, run) whose record may be removed: created}
     unended, elsewhere = [], []
     for plan in store.plans():
         key = plan.job, plan.run

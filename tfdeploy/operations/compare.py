@@ -79,7 +79,7 @@ def _find_contents(fleet: Fleet, run: ComparedRun, paths: Iterable[str]) -> dict
 
 
 def _read(session: Session, plan: Plan, files: Mapping[str, CodeFile]) -> dict[str, bytes]:
-    """Return the contents, by path, of files that the host has unchanged since the launch."""
+    """Return the contents, by path, of those files that have not changed on the host."""
     release_folder = layout.release_dir(session.agent().hello.workdir, plan.job, plan.release)
     names, total = [os.fsencode(path) for path in files], sum(each.size for each in files.values())
     with (

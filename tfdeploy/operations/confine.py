@@ -15,7 +15,8 @@ from tfdeploy.transport.protocols import Session
 def check_requested_paths(ours: Collection[str], named: list[str], host: str) -> list[str]:
     """Return `named`, the paths that a host requests.
 
-    Raises BadAnswer if a path is not in `ours`, or is requested twice.
+    Raises BadAnswer if a path is not in `ours` (the files that are being sent), or is requested
+    twice.
     """
     seen: set[str] = set()
     for path in named:

@@ -25,7 +25,7 @@ def begin_connecting(
     outcomes: dict[str, AgentChannel | TfdeployError] = {}
 
     def connect() -> None:
-        # An unexpected error occurs again, and is then raised, at the next call of the hosts.
+        # Ignore an unexpected error: the next call of the hosts will meet it again, and raise it.
         with contextlib.suppress(Exception):
             outcomes.update(fleet.each(hosts, lambda session: session.agent()))
 

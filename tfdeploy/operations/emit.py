@@ -25,7 +25,7 @@ def emit_note(
 
 
 def notices_to(emit: Emit) -> Callable[[str, str], None]:
-    """Return a function that emits a fleet's notices (why a host must wait) as notes."""
+    """Return a function that emits, as a warning, why a host of a fleet must wait."""
     return lambda host, text: emit_note(emit, text, level="warning", host=host)
 
 
@@ -43,7 +43,7 @@ def emit_transfer(
 ) -> None:
     """Emit the progress, in bytes, of the transfer of `what` to or from one host.
 
-    `done` replaces the word "sent" at the end.
+    `done` is the word that is shown at the end instead of "sent".
     """
     data: TransferFields = {"what": what, "state": state, "sent_bytes": sent, "total_bytes": total}
     if done is not None:
@@ -52,7 +52,7 @@ def emit_transfer(
 
 
 def transfer_events(emit: Emit, host: str, what: str, total: int) -> AbstractContextManager[None]:
-    """Return a context that emits begin, and then done or failed, of a transfer to a host."""
+    """Return a context that emits "begin", then "done" or "failed", for a transfer to a host."""
     return _emit_around(
         lambda state: emit_transfer(emit, host, what, state, total if state == "done" else 0, total)
     )
@@ -63,7 +63,7 @@ def emit_broadcast(emit: Emit, fields: BroadcastFields) -> None:
 
 
 def step(emit: Emit, name: str, run: str | None = None) -> AbstractContextManager[None]:
-    """Return a context that emits begin, and then done or failed, of a step of a verb."""
+    """Return a context that emits "begin", then "done" or "failed", for a step of a verb."""
 
     def emit_state(state: str) -> None:
         data: StepFields = {"step": name, "state": state}

@@ -34,7 +34,7 @@ CLOCK_S = 2.0  # largest error of a comparison between the clocks of two hosts
 
 @dataclass(frozen=True)
 class FetchOptions:
-    """Options of a fetch: the parts to fetch, and the local folder `to`.
+    """The options of a fetch: what to fetch (`parts`), and into which local folder (`to`).
 
     `only` limits the hosts (None: all hosts of the run). `most_bytes` limits what one host may
     send.
@@ -49,7 +49,7 @@ class FetchOptions:
 
 @dataclass
 class Fetched:
-    """Every host's outcome, and the host that `keep` came from (None: no host has kept files)."""
+    """Every host's outcome, and the host whose keep folders were fetched (None: none has any)."""
 
     hosts: dict[str, HostFetch | TfdeployError]
     keep_from: str | None = None

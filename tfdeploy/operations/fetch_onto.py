@@ -1,8 +1,8 @@
-"""Copy the newest keep of a job to one host, for `tfdeploy fetch --keep --onto HOST`.
+"""Copy a job's newest keep folders to one host, for `tfdeploy fetch --keep --onto HOST`.
 
-A launch on that host then continues from the copy. A launch chooses the newest keep by the same
-rule. Nothing is copied while a run is live on one of the two hosts, because a live run writes to
-its keep.
+A launch on that host then continues from the copied checkpoints. They are chosen by the same rule
+as in a launch. Nothing is copied while a run is live on one of the two hosts, because a live run
+writes to its keep folders.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tfdeploy.transport.protocols import Fleet
 def copy_onto(
     fleet: Fleet, inventory: Inventory, job: Job, host: str, holder: LockHolder, emit: Emit
 ) -> HostKeep:
-    """Copy the newest keep of the job to `host`, and return where it was copied from.
+    """Copy the job's newest keep folder to `host`, and return which folder was the source.
 
-    The source is `host` itself if it has the newest keep already. Raises UsageError (no such host,
-    the job has no keep), Refused (a live run, no host has a keep), and the errors of hosts.
+    Copies nothing if `host` has the newest folder already. Raises UsageError (no such host, the job
+    has no `keep`), Refused (a live run, no host has a keep folder), and the errors of hosts.
     """
     if host not in {each.name for each in inventory.hosts}:
         names = ", ".join(each.name for each in inventory.hosts[:12])

@@ -65,15 +65,15 @@ from tfdeploy.tree import Recipe
 
 PING_S = 10.0  # timeout of the last call before the start
 PREPARE_S = 300.0
-TRIES = 3  # attempts; a port that is taken or a file that changes after the probe causes the next
+TRIES = 3  # attempts; another one follows if a port was taken or a file changed after the probe
 
 
 @dataclass(frozen=True)
 class Launch:
     """The request for one launch.
 
-    `now` is in UTC seconds, and `run` is the run id. `holder` is shown to operators that wait for
-    the lock.
+    `now` is in UTC seconds, and `run` is the run id. `holder` says who holds the job's lock, for
+    operators that wait for it.
     """
 
     inventory: Inventory
@@ -211,7 +211,8 @@ class Steps:
     def probe(self, shipment: Shipment) -> dict[str, HostFacts]:
         """Probe the hosts, and return their facts by host name.
 
-        Unused hosts are probed only if their `keep` matters.
+        Hosts that the mode does not use are probed only if the run may continue from their
+        checkpoints.
         """
         request, hosts = self.request, self.request.inventory.hosts
         unused = self.unused if request.job.keep and not request.options.ignore_keep else ()
@@ -232,7 +233,7 @@ class Steps:
     def plan(self, shipment: Shipment, facts: dict[str, HostFacts]) -> tuple[Plan, Shipment]:
         """Make the plan, check it, and emit it with its notes.
 
-        Returns the plan, and the shipment with the data sets split as the plan says.
+        Returns the plan, and the shipment (code and data to send), with data sets split as planned.
         """
         with step(self.emit, "plan", self.request.run):
             plan = plan_launch(self.request, shipment, facts)
@@ -287,7 +288,7 @@ class Steps:
             values_or_error("sync", sync(self.fleet, hosts_of(plan), shipment, self.emit))
 
     def prepare(self, plan: Plan, undo: ExitStack) -> Prepared:
-        """Prepare the run on all hosts or on none, and renew it until the commit.
+        """Prepare the run on all hosts or on none, and keep it prepared until the commit.
 
         Raises PortTaken if a new plan may help.
         """
@@ -316,7 +317,7 @@ class Steps:
             values_or_error("start", ask_all(self.fleet, plan, PING, timeout_s=PING_S))
             prepared.step_begun = "start"
             if ended := self._call_all(plan, RUN_START, "started"):
-                # A host that has ended the run knows the cause.
+                # If a host has ended the run, that host's state tells the cause.
                 if any(has_code(error, "ended") for error in ended.values()):
                     check_succeeded(self.fleet, plan, self.emit)
                 raise lapsed_error(ended, len(plan.hosts))
@@ -337,9 +338,10 @@ class Steps:
             copy_keep(self.fleet, copy, hosts_of(plan), self.emit)
 
     def _call_all(self, plan: Plan, verb: Verb[Any], state: str) -> dict[str, TfdeployError]:
-        """Call the verb on all hosts, and return the errors of hosts on which the run has lapsed.
+        """Call the verb on all hosts, and return the errors of hosts that no longer have the run.
 
-        They have ended the run or no longer know it. Raises one error for all other failures.
+        Such a host has ended the run or does not know it. All other failures are raised as one
+        error.
         """
         good, bad = split_outcomes(ask_all(self.fleet, plan, verb))
         self._emit_hosts(good, state, plan)
@@ -375,7 +377,7 @@ def probe_questions(
 def _required_protection(job: Job) -> AskedLevel:
     """Return the protection that hosts must support.
 
-    In a mode for one host, no task listens on a port, so none is needed.
+    In a mode for one host, no task listens on a port, so no protection is needed.
     """
     return "none" if job.mode and rules(job.mode).single else job.protect
 

@@ -38,7 +38,7 @@ def locked(
 
     Raises one error for all hosts that cannot be locked. Waits until another operation, such as a
     sync, releases the lock. Only a launch does not wait for another launch: it raises Refused. A
-    lock ends with its session, so nothing stays locked if tfdeploy is killed.
+    host releases the lock when the session ends, so nothing stays locked if tfdeploy is killed.
     """
     lock = HostLocks(fleet, hosts, job, operation, holder, emit)
     values_or_error("reaching all hosts", lock.connect())
@@ -73,16 +73,16 @@ def locked_where_possible(
 
 
 class JobLock:
-    """The job's lock on all hosts of a verb, held until the verb ends (a launch: until its commit).
+    """A job's lock on hosts that is held until the end of an operation.
 
-    The methods of this class do nothing. HostLocks overrides them to release locks early.
+    The methods of this class do nothing. HostLocks overrides them to release a host's lock early.
     """
 
     def release_host(self, session: Session) -> None:
         """Release the lock of a host that has received everything."""
 
     def reacquire(self) -> dict[str, TfdeployError]:
-        """Acquire the locks again that were released early, and return the errors by host."""
+        """Acquire again the locks that were released early, and return the errors by host."""
         return {}
 
 
@@ -90,8 +90,8 @@ class JobLock:
 class HostLocks(JobLock):
     """The job's lock on each of `hosts`, released host by host.
 
-    So the lock of a host is free as soon as that host is done. Locks are acquired in the order of
-    host names, so two operators cannot deadlock.
+    So a host is free for other operations as soon as this operation has finished there. Locks are
+    acquired in the order of host names, so two operators cannot deadlock.
     """
 
     fleet: Fleet
@@ -121,10 +121,10 @@ class HostLocks(JobLock):
     def acquire_all(
         self, hosts: tuple[Host, ...], *, all_or_none: bool
     ) -> dict[str, TfdeployError | None]:
-        """Acquire the first lock, then all others at once. Return each host's error, or None.
+        """Acquire the first lock, then all others at once. Return {host: its error, or None}.
 
-        If another operation holds a lock, the locks from that host on are acquired one by one
-        instead. `all_or_none`: stop at the first error.
+        If another operation holds one of the locks, that lock and the later ones (by host name) are
+        acquired one by one. `all_or_none`: stop at the first error.
         """
         hosts = tuple(sorted(hosts, key=lambda host: host.name))
         outcomes = self.fleet.each(hosts[:1], lambda session: self._acquire(session, 0.0))
@@ -178,7 +178,7 @@ class HostLocks(JobLock):
         session.agent().call(UNLOCK, {"job": self.job}, timeout_s=UNLOCK_S)
 
     def _request(self, session: Session, wait_s: float = 0.0) -> None:
-        """Request the lock of one host, which waits at most `wait_s` seconds for it."""
+        """Request the lock from one host, which waits up to `wait_s` seconds until it is free."""
         args = {
             "job": self.job,
             "operation": self.operation,
@@ -228,5 +228,5 @@ def _describe_holder(holder: Mapping[str, object]) -> str:
 
 
 def _safe_word(value: object) -> str:
-    """Return a name or number of a host's answer as text; "?" for any other value."""
+    """Return `value` as text if it is a plain name or number, else "?"."""
     return str(value) if isinstance(value, str | int) and _SAFE_WORD.match(str(value)) else "?"

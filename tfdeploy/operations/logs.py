@@ -18,7 +18,7 @@ from tfdeploy.operations.tasklogs.task_log import LogQuery, TaskLog
 from tfdeploy.operations.watch.follow_logs import Follower
 from tfdeploy.transport.protocols import Fleet
 
-QUEUE_BATCHES = 16  # batches that wait for the reader; a full queue pauses the followers
+QUEUE_BATCHES = 16  # batches of lines that wait for the reader; a full queue pauses the followers
 # With --until: if no line arrives for this time, all lines up to --until have arrived.
 QUIET_S = 1.0
 
@@ -38,7 +38,7 @@ def followed_lines(
     begun: dict[str, TaskLog] = {}
     if query.drops and query.last is not None:
         yield from _last_stored(fleet, plan, query, filters, begun)
-    lines: Queue[list[LogLine] | None] = Queue(QUEUE_BATCHES)  # None: the end
+    lines: Queue[list[LogLine] | None] = Queue(QUEUE_BATCHES)  # None marks the end
     stop = threading.Event()
     until = query.until
 
@@ -87,8 +87,8 @@ def _last_stored(
 ) -> Iterator[LogLine]:
     """Yield the last matching lines that are stored, merged by time.
 
-    `begun` receives the logs, so that they can be followed from that offset. Hosts without an
-    answer are skipped, because the follower asks them again.
+    `begun` receives {task: its log}, so that the log can be followed from where these lines end.
+    Hosts without an answer are skipped, because the follower asks them again.
     """
     tasks = [task for task in plan.tasks if task.task in query.tasks]
     sessions = fleet.connect(hosts_of(plan, {task.host for task in tasks}))

@@ -1,4 +1,4 @@
-"""Split the results of a fan-out, and combine the errors of hosts into one error."""
+"""Split the results of a call to many hosts, and combine the errors of hosts into one error."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def report(
 ) -> tuple[RunReport, Status]:
     """Return the report of a run, and the status that it contains.
 
-    The status has the errors of hosts without an answer. `only`: ask these hosts alone.
+    The status has the errors of hosts without an answer. `only`: ask only these hosts.
     """
     run_status = status(fleet, plan, only)
     sampled = samples(fleet, plan, only)

@@ -1,6 +1,7 @@
 """List runs, for `tfdeploy runs`.
 
-The list has the runs that hosts hold, and runs of the store with a host that did not answer.
+The list has the runs that hosts report. If a host does not answer, the list also has the runs on
+that host that this machine remembers.
 """
 
 from __future__ import annotations
@@ -54,10 +55,10 @@ def list_runs(
 
 
 def newest_first(rows: list[RunRow]) -> list[RunRow]:
-    """Sort rows by `started`; rows without it come last.
+    """Return the rows sorted by `started`, newest first. Rows without it come last.
 
-    "Z" is removed first. Otherwise a time without a fraction would sort after the same second with
-    a fraction.
+    Times are compared without their final "Z". Otherwise a time without a fraction would sort after
+    the same second with a fraction.
     """
     return sorted(rows, key=lambda row: (row["started"] or "").rstrip("Z"), reverse=True)
 

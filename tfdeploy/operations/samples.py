@@ -1,4 +1,7 @@
-"""Read the samples of a run's tasks and hosts, and the metrics that its tasks printed."""
+"""Read the samples (measured CPU, memory, GPUs and so on) of a run's tasks and hosts.
+
+The metrics that the tasks printed are read too.
+"""
 
 from __future__ import annotations
 
@@ -72,8 +75,8 @@ def _read_host_samples(
 def _decode_samples(content: bytes, kind: type[S]) -> Iterator[S]:
     """Yield the samples in the order of time.
 
-    Skips invalid lines, because a full disk may have cut one. Skips samples that are earlier than
-    the sample before them.
+    Skips invalid lines, because a full disk may have cut a line. Skips samples that are earlier
+    than the sample before them.
     """
     last = float("-inf")
     for line in content.splitlines():

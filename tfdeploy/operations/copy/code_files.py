@@ -1,8 +1,8 @@
-"""Pack the code for sending: its manifest, and the contents of files, once for all hosts.
+"""Pack the code once for all hosts: its list of files (the manifest), and the contents of files.
 
-A file that was sent must still have the stat that it had when it was hashed. Packed contents are
-also hashed again, because a file that is written twice within one tick of the kernel's clock keeps
-its stat.
+A file has changed if its stat (size, times, inode) differs from that at the time of hashing. Packed
+contents are also hashed again, because a file that is written twice within one tick of the kernel's
+clock keeps its stat.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class CodeFiles:
 
     @cached_property
     def manifest(self) -> bytes:
-        """Return the blob of release.begin.
+        """Return the bytes that are sent with the verb release.begin.
 
-        It is zlib of JSON rows [path, kind, bytes, sha256, target].
+        The bytes are JSON rows [path, kind, bytes, sha256, target], compressed by zlib.
         """
         rows = [
             [each.path, each.kind, each.size, each.sha256, each.target]
@@ -69,9 +69,10 @@ class CodeFiles:
         return self._entries[path].stamp[_MTIME]
 
     def contents(self, paths: tuple[str, ...]) -> bytes:
-        """Return the blob of release.commit for files that the host lacks.
+        """Return the bytes that are sent with the verb release.commit: the files that a host lacks.
 
-        It is zlib of a JSON list of mtimes, a newline, and the contents. Raises TreeChanged.
+        The bytes are a JSON list of mtimes, a newline, and the contents, compressed by zlib. Raises
+        TreeChanged.
         """
         with self._lock:
             if self._packed is None or self._packed[0] != paths:

@@ -1,6 +1,7 @@
-"""Move checked files from a staging folder to their destination, checkpoint records last.
+"""Move checked files from a staging folder to their destination.
 
-No link is followed. A local file that is newer is replaced only if the caller requests it.
+Checkpoint records (files named `checkpoint`, by which TensorFlow finds the newest checkpoint) are
+moved last. No link is followed. A newer local file is replaced only if the caller requests it.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def put_in_place(
 ) -> Placed:
     """Move `paths` from `staging` to `destination`, and make the links among `files`.
 
-    A checkpoint record is not moved while a file of its folder is `missing`. Raises OSError, and
-    Refused if a link or a folder is in the way.
+    A checkpoint record is not moved while another file of the same folder is `missing`. Raises
+    OSError, and Refused if a link or a folder is in the way.
     """
     placed = Placed()
     for path in sorted(

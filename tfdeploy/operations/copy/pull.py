@@ -3,9 +3,10 @@
 The host lists the folder, and rsync pulls the files into a staging folder. The files are compared
 with the host's hashes and then put in place.
 
-The program may write at the same time. A file that has changed is fetched again, and a file that
-has only grown is accepted as it was. A checkpoint record is put in place last, after all files that
-it names. No file of this machine is deleted, and no newer file is overwritten.
+The program may write at the same time. A file that has changed is fetched again. A file that has
+only grown is accepted without its new bytes. A checkpoint record (a file named `checkpoint`) is put
+in place last, because it names other files. No local file is deleted, and a newer local file is
+overwritten only on request.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from tfdeploy.transport.rsync.transfer import pull
 TRIES = 20  # attempts for a folder that changes
 SUMS_PER_REQUEST = 500  # files in one request for hashes
 SILENCE_S = 600.0  # limit for reading a folder or hashing one large file on the host
-LIST_S = 1800.0  # time limit for a whole list
-LEAST_BYTES_S = 4096  # bytes per second; a pull may take SILENCE_S longer than at this rate
+LIST_S = 1800.0  # time limit for a whole list of files
+LEAST_BYTES_S = 4096  # bytes per second; a pull may take SILENCE_S plus the time at this rate
 SLACK_BYTES = 256 << 20  # allowance for files that grow while they are pulled
 
 Stamp = tuple[int, int]  # size, mtime_ns
@@ -43,7 +44,11 @@ Stamp = tuple[int, int]  # size, mtime_ns
 
 @dataclass(frozen=True)
 class Source:
-    """The files to fetch from a host. `what` is "keep" or "files"."""
+    """The files to fetch from a host.
+
+    `what` is "keep" (files in the job's keep folders) or "files" (other files that the program
+    wrote).
+    """
 
     what: str
     job: str
@@ -52,7 +57,7 @@ class Source:
 
     @property
     def args(self) -> Args:
-        """Return the arguments for fetch.list and fetch.sums."""
+        """Return the arguments for the verbs fetch.list and fetch.sums."""
         run = {"run": self.run} if self.run else {}
         keep = {"keep": list(self.keep)} if self.what == "keep" else {}
         return {"what": self.what, "job": self.job, **run, **keep}
@@ -182,8 +187,8 @@ def fetch_folder(
 class _FolderFetch:
     """One fetch of a folder.
 
-    `checked` maps each file in `staging` whose hash equals the host's to its stamp. `received`
-    counts bytes.
+    `checked` is {path: size and mtime} of those files in `staging` whose hash equals the host's.
+    `received` is the number of received bytes.
     """
 
     session: Session
@@ -229,10 +234,10 @@ class _FolderFetch:
         return [one for one in wanted_files if not self._is_here(one)]
 
     def _is_here(self, one: FoundFile) -> bool:
-        """Return whether this machine has the file: checked in `staging`, or in place as listed.
+        """Return whether this machine has the file, in `staging` or at its destination.
 
-        A checked file counts even if it differs from the list, because it is complete. But a
-        checkpoint record must be as listed.
+        A file in `staging` whose hash was equal to the host's counts even if the file has a new
+        size or time on the host by now. Only a checkpoint record must be as the host lists it.
         """
         listed = (one.size, one.mtime_ns)
         if one.path in self.checked:

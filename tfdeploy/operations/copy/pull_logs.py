@@ -1,9 +1,9 @@
-"""Fetch the whole log of each task: `worker-0@n3.log`, the raw bytes of both streams.
+"""Fetch the whole log of each task, the raw bytes of both streams, as `worker-0@n3.log`.
 
 A later fetch appends the new bytes. If bytes were rotated away before they were fetched, the bytes
 after them are in `worker-0@n3.from-OFFSET.log`. Offsets count from the beginning of the run, and no
-byte is stored twice. The local bytes are compared with the host's hash of the same bytes.
-`worker-0@n3.times` has the times at which they were written: see tasklogs/log_times.py.
+byte is stored twice. The local bytes are compared with the host's hash of the same bytes. The file
+`worker-0@n3.times` tells when the bytes were written: see tasklogs/log_times.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tfdeploy.transport.protocols import AgentChannel, Session
 SUM_S = 600.0  # timeout while the host hashes a whole log
 SILENCE_S = 60.0  # longest pause while a log is read without following it
 SLACK_BYTES = 64 << 20  # allowance for a log that rotates while it is read
-ITEM_BYTES = 100  # overhead that is counted for each piece
+ITEM_BYTES = 100  # bytes that are counted for each piece in addition to its content
 MOST_GAPS = 16  # limit for gaps by rotation in one fetch; each gap begins a new local file
 LEAST_BYTES_S = 4096  # bytes per second; a slower host counts as unreachable
 
@@ -112,7 +112,7 @@ class _Progress:
     received: int = 0
 
     def report(self, state: str, more: int = 0) -> None:
-        """Emit the progress after `more` received bytes."""
+        """Count `more` received bytes, and emit the progress."""
         self.received += more
         emit_transfer(
             self.emit,
@@ -182,7 +182,7 @@ def _append_new(
             if offset > end:
                 name = f"{task.replace(':', '-')}@{progress.host}.from-{offset}.log"
             _append(folder, name, blob)
-            # A host may send far more time records than its bytes need.
+            # Limit the time records, because a host may send far more of them than its bytes need.
             if times_bytes < plan.logs_max_bytes + SLACK_BYTES:
                 times = pack_records(offset, item.records, len(blob))
                 _append(folder, times_name(task, progress.host), times)

@@ -1,4 +1,4 @@
-"""Emit notes about this machine's rsync: its known security flaws, and missing confinement."""
+"""Warn of known security flaws of this machine's rsync, and note if it cannot be confined."""
 
 from __future__ import annotations
 

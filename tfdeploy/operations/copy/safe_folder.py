@@ -22,10 +22,10 @@ _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: opening a FIFO
 
 
 class SafeFolder:
-    """An open folder, created if missing. Paths are relative, with `/`.
+    """An open folder, which is created if missing.
 
-    All methods raise OSError. They raise Refused if a link or a folder is in the way, or if a path
-    leads out of the folder.
+    Methods take paths relative to the folder, with `/`. They raise OSError, and Refused if a link
+    or a folder is in the way, or if a path leads out of the folder.
     """
 
     def __init__(self, path: Path, fd: int | None = None) -> None:

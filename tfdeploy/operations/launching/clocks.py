@@ -1,4 +1,4 @@
-"""Measure how far each host's clock is ahead of the run's clock, which the hosts share.
+"""Measure how far each host's clock is ahead of the run's clock, the median of the hosts' clocks.
 
 See agent/run/clock.py.
 """
@@ -20,14 +20,21 @@ READINGS = 3  # readings per host; the reading with the shortest round trip coun
 
 
 class Reading(NamedTuple):
-    """Seconds ahead of this machine's clock, and the largest error: half the round-trip time."""
+    """One reading of a host's clock.
+
+    `ahead_s` is how far the clock is ahead of this machine's clock. `error_s` is the largest error
+    of `ahead_s`: half the round-trip time.
+    """
 
     ahead_s: float
     error_s: float
 
 
 def compare_clocks(fleet: Fleet, plan: Plan) -> dict[str, float]:
-    """Return each host's seconds ahead of the run's clock. Hosts without an answer are left out."""
+    """Return {host: how many seconds its clock is ahead of the run's clock}.
+
+    Hosts without an answer are left out.
+    """
     readings: dict[str, Reading | TfdeployError] = fleet.each(hosts_of(plan), read_clock)
     return ahead_of_median(split_outcomes(readings)[0])
 

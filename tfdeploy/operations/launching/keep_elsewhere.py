@@ -1,7 +1,7 @@
-"""Set `keep` aside on the hosts without a task of the run, after its commit (`launch --fresh`).
+"""Set checkpoints (`keep`) aside on the hosts that a run does not use (`launch --fresh`).
 
-Otherwise a later launch could continue from the checkpoints on these hosts. Nothing changes on them
-before the commit, so a failed launch has nothing to undo there.
+Otherwise a later launch could continue from these checkpoints. This is done after the run's commit,
+so a failed launch has nothing to undo on these hosts.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tfdeploy.transport.protocols import Fleet, Session
 def set_aside_elsewhere(
     fleet: Fleet, plan: Plan, hosts: tuple[Host, ...], holder: LockHolder, emit: Emit
 ) -> dict[str, TfdeployError]:
-    """Set `keep` aside on those of `hosts` that are not in the plan, and return the errors by host.
+    """Set the keep folders aside on those of `hosts` that are not in the plan.
 
-    Emits a warning for each host that failed.
+    Returns the errors by host, and emits a warning for each host that failed.
     """
     used = {host.host for host in plan.hosts}
     others = tuple(host for host in hosts if host.name not in used)

@@ -1,6 +1,6 @@
-"""Check the facts that a launch has probed: the fast part of the preflight.
+"""Check the facts that a launch has probed: the fast part of the checks before a launch.
 
-Problems that the plan itself refuses or notes are not checked again.
+Problems that the planning itself refuses or notes are not checked again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tfdeploy.operations.outcomes import combine_errors
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import BEYOND_PLAN, Probed, Seen, errors_only, judge
 
-# The plan emits the warnings of these checks itself, so only their errors are reported here.
+# The plan's own notes contain the warnings of these checks, so only errors are reported here.
 NOTED = ("inodes", "logout")
 FORCE = "correct it (`tfdeploy check` shows all problems), or ignore it with --force"
 

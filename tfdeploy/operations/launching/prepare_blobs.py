@@ -1,7 +1,7 @@
-"""Make the blob of `run.prepare` for each host.
+"""Make the bytes that are sent to each host with the verb `run.prepare`.
 
-The blob contains the host's own part of the plan, the secrets, the host's certificate, and the plan
-that all hosts share.
+These are the host's own part of the plan, the secrets, the host's certificate, and the plan that
+all hosts share.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tfdeploy.planning.host_parts import host_parts, shared_part
 def prepare_blobs(
     plan: Plan, secrets: Mapping[str, Secret], ahead_s: Mapping[str, float]
 ) -> Callable[[str], bytes]:
-    """Return a function from a host's name to its blob.
+    """Return a function that takes the name of a host and returns the bytes for that host.
 
     The function raises Refused if the plan is longer than a host accepts. `ahead_s` tells how many
     seconds each host's clock is ahead of the run's clock.

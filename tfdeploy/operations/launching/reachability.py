@@ -23,7 +23,8 @@ from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet
 
 WITHIN_S = 120.0  # timeout of the check on each host
-# Timeout of a connection from this machine. A firewall that drops packets delays a launch by it.
+# Timeout of a connection from this machine. It is short, because a firewall that drops packets
+# delays every launch by this time.
 FROM_HERE_S = 0.5
 FROM_HERE = 16  # hosts that this machine tries to reach; the note needs no more
 MOST_LINES = 10  # pairs in one error message
@@ -42,7 +43,7 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
     refuse_lapsed(link_answers)
     answers = values_or_error("links", link_answers)
     if any(answer.shut for answer in answers.values()):
-        # A port is also closed if the run has ended there. That error is the better explanation.
+        # A port is also closed if the run has ended on the host. If so, report that end instead.
         refuse_lapsed(renew(fleet, plan))
         asked = Counter(to for answer in answers.values() for to in answer.asked)
         raise unreachable_error(
@@ -92,8 +93,8 @@ def unreachable_error(
 ) -> Refused:
     """Return the error for hosts that do not reach each other.
 
-    It has one line for each host that no other host reaches, and one line for each other pair.
-    `shut`: the ports that each host does not reach. `asked`: how many hosts tried each host.
+    It has one line for each host that no other host reaches, and one line for each other pair of
+    hosts. `shut`: the ports that each host does not reach. `asked`: how many hosts tried each host.
     """
     pairs: dict[tuple[str, str], list[ShutPort]] = {}
     for seen_from, ports in shut.items():

@@ -70,8 +70,8 @@ def _is_ending(watch: Watch) -> bool:
 def _is_up(watch: Watch, task: str) -> bool:
     """Return whether the task counts as up.
 
-    A stopped task counts as up once the deciding tasks have succeeded. If it was stopped before, an
-    abort has stopped it.
+    A stopped task counts as up if the run has succeeded, that is, its deciding tasks have. If the
+    run has not succeeded, an abort of the run has stopped the task.
     """
     status = watch.tasks.get(task)
     decided = any("decided" in state.marks for state in watch.known_states)
@@ -79,7 +79,7 @@ def _is_up(watch: Watch, task: str) -> bool:
 
 
 def first_death_error(fleet: Fleet, plan: Plan, watch: Watch) -> RunFailed:
-    """Return the error of the run's first death, with that task's last lines."""
+    """Return an error about the task that died first, with the last lines that it printed."""
     view = watch.view()
     task = view.first_death
     if task is None:

@@ -14,9 +14,9 @@ REFUSED = ("live_run", "exists", "refused", "no_release", "no_program", "disk")
 def prepare_error(bad: Mapping[str, TfdeployError], total: int) -> TfdeployError:
     """Return one error for the hosts that could not prepare the run.
 
-    It is PortTaken if every host reports a taken port, so that a new plan may help. It is Refused
-    if all other errors are refusals. Else it combines the errors of all hosts. `bad` is not empty.
-    `total` is the number of hosts of the run.
+    The error is PortTaken if all of them report a taken port, so that a new plan may help. It is
+    Refused if all other errors are refusals. Else it combines the errors of all hosts. `bad` has
+    the error of each such host. `total` is the number of hosts of the run.
     """
     errors = {host: _as_refused(host, error) for host, error in bad.items()}
     other = [error for error in errors.values() if not isinstance(error, PortTaken)]

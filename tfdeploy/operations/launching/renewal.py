@@ -43,7 +43,7 @@ def renewed(fleet: Fleet, plan: Plan) -> Iterator[None]:
 def renew(
     fleet: Fleet, plan: Plan, *, timeout_s: float = 60.0, retry: bool = True
 ) -> dict[str, Nothing | TfdeployError]:
-    """Renew the run once on all hosts. Return Nothing, or an error, by host name."""
+    """Renew the run once on all hosts. Return {host: Nothing, or the host's error}."""
     return ask_all(
         fleet, plan, RUN_RENEW, {"plan_digest": plan.digest}, retry=retry, timeout_s=timeout_s
     )
@@ -62,14 +62,14 @@ def lapsed_error(ended: Mapping[str, TfdeployError], total: int) -> TfdeployErro
 
 
 def refuse_lapsed(answers: Mapping[str, Any | TfdeployError]) -> None:
-    """Raise one error for the hosts where the run has lapsed."""
+    """Raise one error for the hosts that have ended the run or no longer know it, if any."""
     _, bad = split_outcomes(answers)
     if ended := {host: error for host, error in bad.items() if has_lapsed(error)}:
         raise lapsed_error(ended, len(answers))
 
 
 def _explain_unknown_run(error: TfdeployError) -> TfdeployError:
-    """Return an error that explains why a host has removed the run; other errors unchanged."""
+    """If the host no longer knows the run, return an error that says why; else return `error`."""
     if has_code(error, "unknown_run"):
         return HostFailed(
             "the prepared run has ended: this host received no renewal from the launch for a minute",

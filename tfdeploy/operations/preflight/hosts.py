@@ -13,7 +13,7 @@ from tfdeploy.operations.probe import ProbeQuestions, probe_host
 from tfdeploy.planning.preflight.judge import Seen
 from tfdeploy.transport.protocols import Fleet, Session
 
-# A clock is read again if the error or the offset of its first reading is larger than this.
+# A clock is read again if its first reading has an error or an offset of more seconds than this.
 EXACT_S = 1.0
 
 

@@ -29,8 +29,8 @@ STAY_S, STAY_PAIR_S = 180.0, 25.0
 class Reached:
     """The results of a test of all connections.
 
-    `errors`: the errors of hosts that could not take part. `taken`: for each host, the ports on
-    which it could not listen, with the reason.
+    `errors`: the errors of hosts that could not take part. `taken`: for each host, {port on which
+    the host could not listen: the reason}.
     """
 
     links: tuple[Link, ...] = ()

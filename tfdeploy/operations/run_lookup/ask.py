@@ -31,9 +31,10 @@ def ask_all(
 ) -> dict[str, V | TfdeployError]:
     """Return each host's value or error, by host name.
 
-    `args` are the arguments besides the run. `blob` returns the bytes for a host name. `only`
-    limits the hosts. The verb must be idempotent, because an unreachable host is called once more
-    (unless `retry` is false). With `patience_s`, it is called again as in `each_with_retries`.
+    `args` are the arguments besides the run. `blob` takes a host's name and returns the bytes to
+    send to that host. `only` limits the hosts. The verb must be idempotent, because an unreachable
+    host is called once more (unless `retry` is false). With `patience_s`, the call is repeated as
+    in `each_with_retries`.
     """
 
     def ask(session: Session) -> V:

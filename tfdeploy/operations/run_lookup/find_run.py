@@ -36,7 +36,7 @@ CLOCK_TOLERANCE_S = 300.0  # a start that is further in the future than this cou
 class FoundRun:
     """One run as the hosts of the inventory report it.
 
-    `starts` has the start that each host reports, in UTC seconds.
+    `starts` is {host: when the run started according to that host, in UTC seconds}.
     """
 
     run: str
@@ -76,7 +76,7 @@ class FoundRun:
     def started(self) -> float | None:
         """Return the median of `starts` (of two, the earlier one).
 
-        Then a false start needs false reports of most hosts.
+        The median is false only if at least half of the hosts report a false start.
         """
         return sorted(self.starts.values())[(len(self.starts) - 1) // 2] if self.starts else None
 
@@ -97,7 +97,7 @@ class FoundRun:
 def find_runs(
     fleet: Fleet, hosts: tuple[Host, ...], job: str | None
 ) -> tuple[list[FoundRun], dict[str, TfdeployError]]:
-    """Return all runs of the job (None: of all jobs) on hosts, and the errors of silent hosts."""
+    """Return all runs of the job (None: of all jobs), and the errors of hosts without an answer."""
     answers, silent = split_outcomes(
         fleet.each(hosts, lambda session: session.agent().call(RUNS, {"job": job}))
     )
@@ -115,8 +115,8 @@ def find_runs(
 def newest_first(runs: Iterable[FoundRun], store: RunStore) -> list[FoundRun]:
     """Sort runs by their start, newest first.
 
-    The start is that of this machine's record, if it launched the run, else that of the hosts'
-    reports. Runs that start in the future come last.
+    If this machine launched a run, its own record tells the start, else the hosts' reports do. Runs
+    that start in the future come last.
     """
     now = time.time()
 
@@ -156,10 +156,10 @@ def find_run(
 ) -> Plan:
     """Return the plan of the wanted run (`wanted` None: the newest).
 
-    `live_first`: prefer a live run, for stop; hosts without an answer are then added to the plan.
+    `live_first`: prefer a live run (for stop), and add hosts without an answer to the plan.
     `metrics` are those of this machine's job file, for a plan that is read from hosts. `refused`
-    receives, for each host, why its plan could not be used. `warnings` receives a sentence for each
-    run whose start counts as wrong.
+    receives {host: why its plan could not be used}. `warnings` receives a sentence for each run
+    whose start counts as wrong.
 
     Raises UsageError if the run is unknown or ambiguous, or the hosts' errors.
     """

@@ -24,7 +24,7 @@ from tfdeploy.transport.protocols import Fleet, Session
 
 MOST_BYTES = 96 << 20  # limit for a plan's text; older plans of 1,000 hosts have 65 MiB
 SILENCE_S = 20.0
-FIRST = 3  # number of holders that are asked one by one, before all others are asked at once
+FIRST = 3  # hosts with the run that are asked one by one, before all others are asked at once
 # Plans are unpacked one at a time, because they may be large.
 _one_at_a_time = threading.Lock()
 
@@ -57,9 +57,10 @@ class HeldPlan:
 
 
 def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, dict[str, TfdeployError]]:
-    """Return the plan that all holders have, and {host: why its plan could not be read}.
+    """Return the plan that the hosts of the run hold, and {host: why its plan could not be read}.
 
-    Raises DifferentPlans if two holders differ, and the holders' errors if no plan can be read.
+    Raises DifferentPlans if two hosts hold different plans, and the hosts' errors if no plan can be
+    read.
     """
     held, errors = _read_plans(fleet, request)
     if not held:
@@ -72,8 +73,9 @@ def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, dict[str, Tfde
 def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: tuple[Host, ...] = ()) -> Plan:
     """Return a plan for stopping a run. It names every host that may hold the run.
 
-    These are the holders and the hosts that a holder's plan names. The `silent` hosts are added
-    too, unless at least two holders have a readable plan and all these plans are equal.
+    These are the hosts that report the run, and the hosts that their plans name. The `silent` hosts
+    (without an answer) are added too, unless at least two hosts hold a readable plan and all these
+    plans are equal.
     """
     groups = _groups(_read_plans(fleet, request)[0])
     named = {each.host: each for plan, _ in groups for each in plan.hosts}
@@ -83,7 +85,7 @@ def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: tuple[Host, ...] = 
 
 
 def with_hosts(plan: Plan, hosts: Iterable[Host]) -> Plan:
-    """Return the plan with each of `hosts` added that it does not name yet."""
+    """Return the plan, with those of `hosts` added that the plan does not name yet."""
     named = {each.host for each in plan.hosts}
     more = (
         HostPlan(host.name, "", 0, "", "", ssh=connection_settings(host))
@@ -96,11 +98,11 @@ def with_hosts(plan: Plan, hosts: Iterable[Host]) -> Plan:
 def _read_plans(
     fleet: Fleet, request: PlanRequest
 ) -> tuple[dict[str, HeldPlan], dict[str, TfdeployError]]:
-    """Read the holders' plans, and return them with the errors of hosts.
+    """Read the plans of the hosts that hold the run, and return them with the errors of hosts.
 
-    One holder sends its plan, and this machine computes the sha256. Another holder sends its plan
-    only if that has another sha256. If the first FIRST holders have no readable plan, all others
-    send theirs.
+    One host sends its plan, and this machine computes the plan's sha256. Each other host sends its
+    plan only if the sha256 of that plan differs. If none of the first FIRST hosts has a readable
+    plan, all others send theirs.
     """
     outcomes: dict[str, HeldPlan | TfdeployError] = {}
     known = None

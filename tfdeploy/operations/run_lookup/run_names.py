@@ -1,4 +1,7 @@
-"""Refuse a name for a new run that exists on its hosts already, as `run.prepare` would do."""
+"""Refuse the name of a new run if its hosts already have a run of that name.
+
+The verb `run.prepare` would refuse the name too, but later.
+"""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.text.folding import fold_equal, fold_names
 
 A_FEW = 5  # number of files that may be deleted without a question
-# Limit for the file names of a data set that are compared with a host's files. A data set with
-# longer lists of names is sent without a question.
+# Limit for the total length of a data set's file names. If they are longer, they are not compared
+# with a host's files, and the data set is sent without a question.
 MOST_NAMES_BYTES = 32 << 20
 
 Confirm = Callable[[str], bool]  # asks a question, and returns whether the answer is yes
@@ -51,7 +51,7 @@ def refuse_losses(losing: Losses, confirm: Confirm) -> None:
 
 
 def loss_notes(losing: Losses) -> list[str]:
-    """Return one line for each data set and each group of hosts that lose the same number."""
+    """Return one line for each data set and each group of hosts with the same loss."""
     lines = []
     for name, hosts in losing.items():
         for same, (lost, total) in fold_equal(hosts):

@@ -1,4 +1,4 @@
-"""Predict what a sync would send to each host, and which host would feed which (`sync --dry-run`).
+"""Predict what a sync would send to each host, and which host sends to which (`sync --dry-run`).
 
 Locks nothing, and sends nothing but the agent.
 """
@@ -29,14 +29,15 @@ from tfdeploy.operations.sending.shipment import Shipment, whole_shipment
 from tfdeploy.planning.broadcast.first_plan import first_plan
 from tfdeploy.transport.protocols import Fleet, Session
 
-A_PORT = 1  # placeholder: no host listens yet, but the planner needs members that would listen
+A_PORT = 1  # placeholder port: the planner needs members that listen, but no host listens yet
 
 
 @dataclass
 class Expected:
-    """The data that one host would receive. `sent` has bytes by name, such as "code".
+    """The data that one host would receive.
 
-    `source` is the host that would send the last of them ("" and None: this machine).
+    `sent` is {what, such as "code": bytes}. `source` is the host that would send the last data
+    ("" and None: this machine).
     """
 
     release: str
@@ -78,9 +79,10 @@ def forecast(
 
 @dataclass(frozen=True)
 class _MissingRows:
-    """The rows of the whole data set that a host lacks.
+    """The files of a data set that a host lacks, as row numbers of the whole data set.
 
-    `wanting` are all rows that the host should have. Hosts with equal `folder` share their data.
+    `wanting` are all rows that the host should have. Hosts with the same `folder` store the data
+    set in one shared folder.
     """
 
     rows: NamedRows
@@ -99,7 +101,7 @@ class _Forecast:
         self.broadcasts: list[ExpectedRow] = []
 
     def add_code(self, hosts: tuple[Host, ...], shipment: Shipment) -> None:
-        """Add the code. A broadcast is added only for large code."""
+        """Add what hosts would receive of the code, and a broadcast if that is large."""
 
         def ask(session: Session) -> tuple[Session, Expected]:
             return session, _expected_code(session, shipment)
@@ -113,7 +115,10 @@ class _Forecast:
             self._add_broadcast("code", large, max(large.values()), "")
 
     def add_data(self, name: str, data: DataSet, *, by_rsync: bool = False) -> None:
-        """Add a data set. Only one of the hosts that share a folder receives the data."""
+        """Add what hosts would receive of a data set.
+
+        Of several hosts that share a folder, only one receives the data.
+        """
         what, sizes = f"data {name}", data.listing.rows.sizes
         hosts = tuple(
             self._sessions[host].host for host in self.expected if data.wanted(host) is not None
@@ -131,7 +136,7 @@ class _Forecast:
             if lack is not None:
                 by_folder.setdefault(lack.folder, (host, lack))
         lacks = dict(by_folder.values())
-        # The origin copies what it lacks from its own disk.
+        # A host that the data comes from receives nothing, because it copies its own files.
         origin = data.origin.name if data.origin else None
         rows = {host: lack.rows for host, lack in lacks.items() if host != origin}
         for host, each in rows.items():

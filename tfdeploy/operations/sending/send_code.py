@@ -1,7 +1,8 @@
-"""Send the code to every host as a release: ask which files it lacks, send them, and commit.
+"""Send the code to every host: ask which files the host lacks, send them, and commit them.
 
-Up to MOST_BYTES are sent in the call that commits, and more by rsync. Files of at least LEAST_BYTES
-that several hosts lack are sent by a broadcast.
+The code becomes a release, a folder that is named by its content. Up to MOST_BYTES are sent in the
+call that commits, and more by rsync. If several hosts lack the same files, and these have at least
+LEAST_BYTES in all, the files are sent by a broadcast.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tfdeploy.operations.sending.shipment import Shipment
 from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.transport.rsync.messages import rsync_missing
 
-KEEP_RELEASES = 5  # newest releases of a job that a host keeps
+KEEP_RELEASES = 5  # number of releases (versions of the code) that a host keeps of a job
 CALL_S = 600.0
 
 

@@ -35,7 +35,7 @@ class Shipment:
 
     `data` has the listing of each data set. `origins` has the host that a data set comes from.
     `splits` tells which host gets which files of a split data set. `by_rsync` names the data sets
-    that rsync sends. All are by the name of the data set.
+    that rsync sends. The keys of these mappings are names of data sets.
     """
 
     job: str
@@ -90,8 +90,8 @@ def read_shipment(
 
     `hosts` are all hosts of the inventory. Their private keys are never sent. `allow_secrets`:
     accept other private keys in the code. Raises ConfigError if code or data is missing, or if a
-    withheld file is in a data set or tracked by git. Raises Refused if code or data is empty, if
-    git is not installed, or if the code holds a private key.
+    file that must not be sent is in a data set or tracked by git. Raises Refused if code or data is
+    empty, if git is not installed, or if the code holds a private key.
     """
     withhold = withheld_files(job, hosts)
     local_sources = {name: source for name, source in job.data.items() if source.from_host is None}

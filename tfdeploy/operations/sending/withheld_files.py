@@ -83,7 +83,7 @@ def _linked(code: str, withhold: WithheldFiles) -> Iterator[str]:
 
 
 def _is_plain(path: str) -> bool:
-    """Return whether the path is allowed in a host's answer."""
+    """Return whether a host may name the path in an answer: it is short and printable."""
     return path.isprintable() and len(path) < 1000
 
 
