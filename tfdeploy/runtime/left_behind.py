@@ -21,7 +21,8 @@ from . import no_more_tokens, task
 
 
 def install() -> None:
-    """Install an excepthook that checks each uncaught exception before the previous hook gets it."""
+    """Install an excepthook that checks each uncaught exception before the previous hook gets the
+    exception."""
     before = sys.excepthook
 
     def hook(kind: Any, error: Any, trace: Any) -> None:

@@ -1,4 +1,4 @@
-"""Format bytes, durations and numbers for people. Pure."""
+"""Format bytes, durations and numbers for people. The functions are pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["count", "figure", "in_bytes", "in_seconds", "listed", "roughly", "tr
 
 
 def transferred(totals: Totals, after: str = "") -> str:
-    """Return the progress of a transfer, '12 MB of 60 MB, 5.0 MB/s, 9.6 s left'. `after`: text
-    after the bytes."""
+    """Return the progress of a transfer as text: '12 MB of 60 MB, 5.0 MB/s, 9.6 s left'. `after`: a
+    text to insert after the total number of bytes."""
     parts = [f"{in_bytes(totals.sent)} of {in_bytes(totals.total)}{after}"]
     parts += [f"{in_bytes(totals.rate)}/s"] if totals.rate else []
     parts += [f"{in_seconds(totals.left_s)} left"] if totals.left_s is not None else []
@@ -23,7 +23,7 @@ def transferred(totals: Totals, after: str = "") -> str:
 
 
 def in_seconds(seconds: float) -> str:
-    """Return a duration: '0.3 s', '42 s', '3:05', '2:03:05', '4 d 2 h'."""
+    """Return a duration as text: '0.3 s', '42 s', '3:05', '2:03:05', '4 d 2 h'."""
     if seconds < 9.95:
         return f"{max(0.0, seconds):.1f} s"
     whole = round(seconds)
@@ -37,8 +37,8 @@ def in_seconds(seconds: float) -> str:
 
 
 def figure(value: float | None, digits: int = 4) -> str:
-    """Return a number with up to `digits` significant digits: '0.3112', '12,000', '3.1e-07', 'nan';
-    '' for None."""
+    """Return a number as text with up to `digits` significant digits: '0.3112', '12,000',
+    '3.1e-07', 'nan'. For None, return ''."""
     if value is None:
         return ""
     if not isfinite(value):

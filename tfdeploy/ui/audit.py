@@ -1,5 +1,5 @@
-"""Show the result of `tfdeploy audit`: tables of log entries, ports, secrets, versions, and what
-runs have left behind. The input is its JSON."""
+"""Show the result of `tfdeploy audit`: tables of log entries, ports, secrets, versions, and of what
+runs have left behind. The input is the JSON of this verb."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows
 from tfdeploy.ui.terminal import Terminal
 
-# Characters of a fingerprint that are shown. --json has the whole fingerprint.
+# How many characters of a key's fingerprint are shown. --json has the whole fingerprint.
 _KEY = len("SHA256:") + 12
 Rows = Sequence[Mapping[str, Any]]
 
@@ -55,8 +55,8 @@ def show_audit(terminal: Terminal, answer: Mapping[str, Any]) -> None:
 
 
 def _show_entries(terminal: Terminal, entries: Rows) -> None:
-    """Write the entries, folded. A command has an entry on each of its hosts, and becomes one row
-    with all these hosts."""
+    """Write the entries of the hosts' audit logs. A command has an entry on each of its hosts.
+    These entries become one row with all these hosts."""
     folded: dict[tuple[object, ...], list[str]] = {}
     for row in entries:
         by = (

@@ -1,4 +1,5 @@
-"""Build rows of styled text of exact width. They are values only; rich draws them."""
+"""Build rows of styled text, each with an exact width. The rows are only values; the package rich
+draws them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tfdeploy.ui.terminal import TASK_COLORS, task_color
 
 
 class Span(NamedTuple):
-    """Sanitised text and its style, as rich names it; "" for no style."""
+    """A sanitised text and its style, by the names that the package rich uses; "" for no style."""
 
     text: str
     style: str = ""
@@ -52,7 +53,7 @@ def task_style(task: str) -> str:
 
 
 def joined(chars: Iterable[Span]) -> Row:
-    """Return the spans as a row, with neighbours of the same style joined."""
+    """Return the spans as a row in which neighbours of the same style are one span."""
     groups = groupby(chars, key=attrgetter("style"))
     return [Span("".join(char.text for char in same), style) for style, same in groups]
 
@@ -66,8 +67,8 @@ def _crop(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int, *, indent: int = 0) -> list[str]:
-    """Return `text` in pieces of at most `width` columns. It may be cut within a word. All pieces
-    but the first begin with `indent` blanks."""
+    """Split `text` into pieces of at most `width` columns, if necessary within a word. All pieces
+    except the first begin with `indent` blanks."""
     pieces: list[str] = []
     room = width
     while cells(text) > room:

@@ -1,5 +1,5 @@
-"""Show the result of `tfdeploy check`: each problem and how to correct it, with all hosts that have
-the same problem."""
+"""Show the result of `tfdeploy check`: each problem, all hosts that have this problem, and how to
+correct it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tfdeploy.ui.amounts import count
 from tfdeploy.ui.reports import without_place, write_wrapped
 from tfdeploy.ui.terminal import Terminal
 
-# Most groups of links that are shown. --json has all links.
+# The maximum number of groups of links that are shown. --json has all links.
 MOST_GROUPS = 30
-# The placeholder for the host's own name in a text.
+# A placeholder in a text, for the name of the host that the text is about.
 _HOST = "\0"
 _BOUND = re.compile(f"(--(?:limit|exclude) ){_HOST}")
 
 
 class _Problem(NamedTuple):
-    """A failed check of one or more hosts. `detail`: with a placeholder for the host's name, and
-    without its address, so that hosts with the same problem can be grouped."""
+    """A failed check of one or more hosts. `detail`: a text with a placeholder for the host's name,
+    and without its address, so that hosts with the same problem can be grouped."""
 
     check: str
     level: str
@@ -39,8 +39,8 @@ def show_checks(
     *,
     quiet: bool = False,
 ) -> None:
-    """Write errors, warnings, links, and a line that sums them up. `quiet`: write nothing if there
-    is no problem."""
+    """Write errors, warnings, problems of links, and a line that sums them up. `quiet`: write
+    nothing if there is no problem."""
     problems = _by_problem(hosts)
     for problem, checks_by_host in sorted(problems.items(), key=lambda each: each[0].level):
         detail = (
@@ -67,7 +67,8 @@ def show_checks(
 
 
 def _by_problem(hosts: Sequence[CheckedHostRow]) -> dict[_Problem, dict[str, CheckRow]]:
-    """Group failed checks: return problem -> host -> its failed check, in order of appearance."""
+    """Group failed checks by their problem. Return problem -> host -> the failed check of this
+    host, in order of appearance."""
     rows_by_problem: dict[_Problem, dict[str, CheckRow]] = {}
     for host in hosts:
         for each in host["checks"]:
@@ -84,8 +85,9 @@ def _own_name(host: str) -> re.Pattern[str]:
 
 
 def _fixes(rows_by_host: Mapping[str, CheckRow]) -> list[str]:
-    """Return the lines that correct the problem: one line if the hosts' fixes differ only by the
-    host's name, else a line for each group of equal fixes."""
+    """Return the lines that say how to correct the problem. If the advice for the hosts differs
+    only by the host's name, that is one line, else one line for each group of hosts with equal
+    advice."""
     fixes = {host: each["fix"] or "" for host, each in rows_by_host.items()}
     texts = {_own_name(host).sub(_HOST, fix) for host, fix in fixes.items()}
     if len(texts) > 1:

@@ -12,15 +12,15 @@ from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows
 from tfdeploy.ui.terminal import Terminal
 
-# Most runs that a line names.
+# The maximum number of runs that a line names.
 MOST_NAMES = 10
 
 
 def show_things(
     terminal: Terminal, things: Mapping[str, Iterable[CleanItem]], local: Mapping[str, int]
 ) -> None:
-    """Write the table. `things`: host -> items. `local`: run -> bytes of its record on this
-    machine."""
+    """Write a table of the items. `things`: host -> items. `local`: run -> bytes of the run's
+    record on this machine."""
     folded: dict[tuple[str, str, str], dict[str, int]] = {}
     for host, items in things.items():
         for item in items:
@@ -37,7 +37,8 @@ def show_things(
 
 
 def staying_words(things: Mapping[str, Iterable[CleanItem]]) -> list[str]:
-    """Return a line for each item that is not removed, with the reason. `things`: host -> items."""
+    """Return a line for each item that is not removed, with the reason. `things`: host -> its items
+    that are not removed."""
     folded: dict[tuple[str, str, str], list[str]] = {}
     for host, items in things.items():
         for item in items:
@@ -49,10 +50,10 @@ def staying_words(things: Mapping[str, Iterable[CleanItem]]) -> list[str]:
 
 
 def record_words(unended: Sequence[str], elsewhere: Sequence[str], store: str) -> list[str]:
-    """Return the lines that say which records of this machine are not removed, and why.
+    """Return the lines that say which records of runs on this machine are not removed, and why.
 
-    `unended`: runs without a recorded end that no host has. `elsewhere`: runs with a host that did
-    not answer or was not asked. `store`: the folder of the records."""
+    `unended`: runs that no host has and whose end is not recorded. `elsewhere`: runs with a host
+    that did not answer or was not asked. `store`: the folder of the records."""
     lines = []
     if unended:
         names = listed([*map(clean, unended)], MOST_NAMES)

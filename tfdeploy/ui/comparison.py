@@ -12,9 +12,9 @@ from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows
 from tfdeploy.ui.terminal import Terminal
 
-# Most files of the code in the table.
+# The maximum number of files of the code in the table.
 MOST_FILES = 20
-# Most lines of all diffs together. --to and --json have more.
+# The maximum number of lines of all diffs together. With --to or --json, more lines are written.
 MOST_LINES = 200
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 

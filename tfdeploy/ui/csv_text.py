@@ -1,8 +1,8 @@
-"""Write a table as CSV (RFC 4180) for spreadsheets. Pure.
+"""Write a table as CSV (RFC 4180) for spreadsheets. The functions are pure.
 
-Spreadsheets evaluate a cell that begins with one of `=+-@`, and texts come from programs and hosts.
-So a `'` is inserted before such a text. It is also inserted after a semicolon, because spreadsheets
-in countries with a decimal comma split cells there.
+Spreadsheets evaluate a cell that begins with one of `=+-@`, and the text of a cell may come from a
+program or a host. So a `'` is inserted before such a text. A `'` is also inserted after a
+semicolon, because spreadsheets in countries with a decimal comma split cells at semicolons.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from collections.abc import Iterable, Sequence
 
 from tfdeploy.ui.sanitise import clean
 
-# The start of a formula: one of `=+-@`, or its full-width form.
+# Where a formula can begin: before one of `=+-@` or its full-width form, at the start of the text
+# or after a semicolon.
 _FORMULA = re.compile('(^|;)(?=[\\s"]*[-=+@\uff1d\uff0b\uff0d\uff20])')
 
 
 def csv_text(headers: Sequence[str], rows: Iterable[Sequence[str | float | None]]) -> str:
-    """Return the table, ending in a line break. None becomes an empty cell. Numbers are written as
-    in Python, whole numbers without a point."""
+    """Return the table as text that ends with a line break. None becomes an empty cell. Numbers are
+    written as Python writes them, but whole numbers without a point."""
     return "".join(",".join(map(_cell, row)) + "\r\n" for row in (headers, *rows))
 
 

@@ -1,4 +1,4 @@
-"""Show the result of `tfdeploy setup`: the environment or the error of each host, and the
+"""Show the result of `tfdeploy setup`: the Python environment or the error of each host, and the
 differences between hosts.
 
 The input is the rows of the JSON, so that text and JSON always agree.
@@ -18,8 +18,8 @@ from tfdeploy.ui.terminal import Terminal
 
 
 def show_setup(terminal: Terminal, hosts: Sequence[SetupRow], differences: Iterable[str]) -> None:
-    """Write a row for each host whose environment was made. Then write a line for all hosts that
-    had the same environment already, a line for all hosts with the same error, and the
+    """Write a row for each host whose environment was created. Then write one line for all hosts
+    that already had the same environment, one line for all hosts with the same error, and the
     differences."""
     made = [host for host in hosts if host["ok"] and host["made"]]
     rows = [

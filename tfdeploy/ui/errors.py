@@ -1,4 +1,4 @@
-"""Show an error: what happened, where, and what to type next; or the same as JSON. Never show a
+"""Show an error as text (what happened, where, and what to type next) or as JSON. Never show a
 traceback."""
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def show_error(
     stream: TextIO | None = None,
     color: Color = "auto",
 ) -> None:
-    """Write the error to `stream`. Default: stderr; for JSON stdout, where programs read results.
-    Line breaks within a part of the error are kept."""
+    """Write the error to `stream`. The default is stderr, but for JSON it is stdout, where programs
+    read results. Line breaks within a part of the error are kept."""
     if as_json:
         terminal_of(stream or sys.stdout, "never").write(json.dumps(error.as_json()) + "\n")
         return

@@ -1,8 +1,8 @@
-"""Draw the tree of a broadcast in a few lines of text: "here > n1 > n2", with a branch for each
-further child. Pure.
+"""Draw the tree of a broadcast (which host sends to which) in a few lines of text: "here > n1 >
+n2", with a branch for each further child of a host. The functions are pure.
 
 Hosts that do not fit are only counted: "(14 hosts)". Hosts in `named` are shown as long as there is
-room for all of these.
+room for all of them.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cells
 
 ARROW = " > "
-# Most columns of the name of a host.
+# The maximum width of a host's name, in columns.
 NAME_CELLS = 24
 
 
 def feed_tree(
     feeds: Iterable[tuple[str, str]], *, width: int, most: int, named: Collection[str] = ()
 ) -> list[str]:
-    """Return at most `most` lines of at most `width` columns. `feeds`: (parent, child) of one
-    stripe; the parent "" is this machine."""
+    """Return at most `most` lines of at most `width` columns. `feeds`: (parent, child) for each
+    transfer in one stripe of the broadcast; the parent "" is this machine."""
     tree = _Tree(feeds)
     levels = max(tree.depth.values(), default=0) + 1
     lines: list[str] = []
-    # If even the named hosts do not fit, the second pass may leave them out too.
+    # The second pass is needed if even the named hosts do not fit: it may leave out named hosts
+    # too.
     for shown, least in ((named, 1), ((), 0)):
         above = tree.with_all_above(shown)
         for depth in range(levels, least - 1, -1):
@@ -43,8 +44,8 @@ def feed_tree(
 
 
 class _Tree:
-    """The tree of one stripe. `depth`: host -> its distance from the root. `size`: host -> how many
-    hosts its subtree has, itself included."""
+    """The tree of one stripe of a broadcast. `depth`: host -> its distance from the root. `size`:
+    host -> how many hosts its subtree has, including the host itself."""
 
     def __init__(self, feeds: Iterable[tuple[str, str]]) -> None:
         self.children: dict[str, list[str]] = {}
@@ -55,7 +56,7 @@ class _Tree:
         self.tops = [parent for parent in self.children if parent not in self.parents]
         self.depth = dict.fromkeys(self.tops, 0)
         order = list(self.tops)
-        # The loop appends to `order`, so each host comes after its parent.
+        # The loop appends to the list that it reads, so each host comes after its parent.
         for host in order:
             below = self.children.get(host, ())
             self.depth.update(dict.fromkeys(below, self.depth[host] + 1))
@@ -75,8 +76,9 @@ class _Tree:
     def lines(
         self, top: str, drawn: Collection[str], named: Collection[str], width: int
     ) -> list[str]:
-        """Return the lines of the subtree of `top`: a line with the chain of single children, then
-        the lines of each branch. Hosts that are not in `drawn` are only counted."""
+        """Return the lines of the subtree of `top`: first a line with the chain of hosts that have
+        a single child, then the lines of each branch. Hosts that are not in `drawn` are only
+        counted."""
         row, hidden = [top], 0
         while True:
             below = self.children.get(row[-1], ())
@@ -95,7 +97,7 @@ class _Tree:
 
 def _one_line(row: list[str], end: list[str], width: int, named: Collection[str]) -> str:
     """Return a chain of hosts as one line of at most `width` columns. If the chain is too long,
-    hosts in its middle are only counted. `end`: texts after the last host."""
+    hosts in the middle of the chain are only counted. `end`: texts after the last host."""
     shown_names = [clean(name, NAME_CELLS) if name else "here" for name in row]
     last = len(shown_names) - 1
     if last < 2 or cells(ARROW.join(shown_names + end)) <= width:

@@ -1,5 +1,5 @@
-"""Describe the broadcasts in progress: the feeds as small trees, the parents of a host, and which
-hosts are slow or stuck."""
+"""Describe the broadcasts in progress: small trees that show which host sends to which, the parents
+of a host, and which hosts are slow or stuck."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfdeploy.ui.sanitise import clean
 
 
 class Feeding:
-    """The feeds of all broadcasts in progress, at one moment."""
+    """Which host sends to which in all broadcasts in progress, at one moment."""
 
     def __init__(self, progress: RunProgress) -> None:
         moving = {each.what for host in progress.hosts.values() for each in host.moving}
@@ -35,7 +35,7 @@ class Feeding:
             yield clean(parent, NAME_CELLS) if parent else "here"
 
     def order(self, host: str) -> int:
-        """Return a number that sorts hosts in the order of the feeds."""
+        """Return a number that sorts hosts in the order in which they get the data."""
         return self._order.get(host, len(self._order))
 
     def marks(self, host: str) -> list[str]:
@@ -48,8 +48,8 @@ class Feeding:
 
 
 def _trees(fields: BroadcastFields, width: int, most: int) -> Iterator[str]:
-    """Return the tree of each stripe, at most `most` lines each. If there are several stripes, the
-    number of the stripe stands before its first line."""
+    """Return the lines of a broadcast's trees, at most `most` lines for each stripe. If there are
+    several stripes, the number of the stripe stands before the first line of its tree."""
     named = {*fields["slow"], *fields["stuck"]}
     for stripe in range(fields["stripes"]):
         label = f"{stripe + 1}/{fields['stripes']} " if fields["stripes"] > 1 else ""

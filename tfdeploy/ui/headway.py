@@ -1,5 +1,5 @@
-"""Show how many hosts have finished a verb: on a terminal one line that is overwritten, elsewhere a
-line every 10 s."""
+"""Show how many hosts have finished a verb. On a terminal, one line is overwritten; elsewhere, a
+line is written every 10 s."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tfdeploy.ui.amounts import count
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import Terminal
 
-# Seconds before the first line. A verb that takes less time prints nothing.
+# Seconds before the first line. If all hosts finish in less time, no line is written.
 FIRST_S = 2.0
-# Seconds between two lines, and between two updates of the line on a terminal.
+# Seconds between two lines, and below, between two updates of the line on a terminal.
 EVERY_S = 10.0
 EVERY_ON_TERMINAL_S = 0.2
 
 
 class Headway:
-    """The progress of a verb over `total` hosts. `verb`: its past participle, "stopped" for
-    "stopped 160 of 200 hosts ..."."""
+    """The progress of a verb over `total` hosts. `verb`: the past participle of the verb, such as
+    "stopped" in "stopped 160 of 200 hosts ..."."""
 
     def __init__(
         self, terminal: Terminal, verb: str, total: int, clock: Callable[[], float] = time.monotonic
@@ -38,14 +38,14 @@ class Headway:
         self._write(f"{self.text} ...", stays=self._terminal.width is None)
 
     def again(self, hosts: dict[str, str]) -> None:
-        """Write that these hosts are asked once more, with the reason of the first host. `hosts`:
-        host -> reason."""
+        """Write that these hosts are asked once more. The line has only the reason of the first
+        host. `hosts`: host -> reason."""
         first, why = next(iter(hosts.items()))
         others = f" and {count(len(hosts) - 1, 'more host')}" if len(hosts) > 1 else ""
         self._write(f"{self.text}; {first}{others} once more: {clean(why)}", stays=True)
 
     def end(self) -> None:
-        """Erase the line from the terminal."""
+        """Erase the line about the progress from the terminal."""
         if self._shown:
             self._terminal.write("\r\x1b[K")
         self._shown = False

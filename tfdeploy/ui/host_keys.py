@@ -1,5 +1,5 @@
 """Format host keys: the key that a host presents, and the keys on record. A fingerprint is never
-cut, because a part of it proves nothing."""
+cut, because a part of a fingerprint proves nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from tfdeploy.ui.sanitise import clean
 
 
 def describe_state(row: TrustRow) -> str:
-    """Return the remark beside the fingerprint in the table; "" if there is nothing to say."""
+    """Return the remark that the table shows beside the fingerprint of a host; "" if there is
+    nothing to say."""
     if row["error"]:
         return row["error"]
     places = ", ".join(each["place"] for each in own_keys(row))
@@ -34,13 +35,14 @@ def change(row: TrustRow) -> str:
 
 
 def own_keys(row: TrustRow) -> list[KnownKeyRow]:
-    """Return the keys on record of the host itself, without revoked keys and authorities."""
+    """Return the keys on record that are of the host itself. Revoked keys and certificate
+    authorities are left out."""
     return [each for each in row["on_record"] if each["marker"] is None]
 
 
 def staying(row: TrustRow) -> list[str]:
-    """Return the locations of the old keys that a renewal does not remove, because tfdeploy does
-    not write those files."""
+    """Return the locations of the old keys that remain after a renewal, because tfdeploy does not
+    write the files that contain them."""
     return [
         each["place"]
         for each in own_keys(row)
@@ -49,8 +51,8 @@ def staying(row: TrustRow) -> list[str]:
 
 
 def renewal_lines(row: TrustRow) -> list[str]:
-    """Return the lines about a renewal: the result, the old and new fingerprints one below the
-    other, and the files that keep an old key."""
+    """Return the lines about the renewal of a host's key: the result, the old and new fingerprints
+    one below the other, and the files that keep an old key."""
     pairs = [
         ("on record", each["keytype"], each["fingerprint"], f"  {each['place']}")
         for each in own_keys(row)

@@ -2,8 +2,8 @@
 two steps.
 
 If the file is a FIFO, the writer waits until the reader has read the whole line with its newline.
-So a reader that does not read the newline stops tfdeploy exactly there. When the reader closes the
-FIFO, no more events are written and the run continues.
+So a reader that does not read the newline stops tfdeploy at exactly this event. When the reader
+closes the FIFO, no more events are written and the run continues.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from tfdeploy.errors import UsageError
 from tfdeploy.model.events import Event, LineFields, event_to_json
 from tfdeploy.model.loglines import LogLine
 
-# Most seconds between two checks whether the reader has read a line.
+# The maximum number of seconds between two checks of whether the reader has read a line.
 _LONGEST_WAIT_S = 0.01
 
 
 class EventsFile:
-    """A file of events. Any thread may call it with an Event, which it appends as one line."""
+    """A file of events. Any thread may call the object with an Event, which is appended as one
+    line."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file. Opening a FIFO waits for its reader. Raises UsageError if the file cannot
-        be opened."""
+        """Open the file. If the file is a FIFO, wait for its reader. Raises UsageError if the file
+        cannot be opened."""
         try:
             fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -47,7 +48,7 @@ class EventsFile:
         self._lock = threading.Lock()
 
     def take_lines(self, run: str, batch: list[LogLine]) -> None:
-        """Append each line as an event, from any thread."""
+        """Append each line of a task as an event. Any thread may call this method."""
         for line in batch:
             data: LineFields = {
                 "stream": line.stream,

@@ -1,9 +1,9 @@
 """Write events as plain lines, for pipes, logs of CI jobs, and terminals without the dashboard.
 
-Messages go to one stream ("[n2] code 1.2 MB sent"), task output to another ("worker:0@n2 | text").
-Text of programs and hosts is sanitised. Any thread may pass events; lines are never mixed. After a
-failed write (the reader has closed the pipe, the disk is full) nothing more is written to that
-stream, and the operation continues.
+Messages go to one stream ("[n2] code 1.2 MB sent"), and the output of tasks to another
+("worker:0@n2 | text"). Text of programs and hosts is sanitised. Any thread may pass events; lines
+are never mixed. If a write fails (the reader has closed the pipe, the disk is full), nothing more
+is written to that stream, and the operation continues.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STATE_STYLE = {
 
 
 class PlainView:
-    """Writes events and lines of tasks. Call it with an Event, and `take_lines` with lines.
+    """Writes events and lines of tasks. Call the object with an Event, and `take_lines` with lines.
 
     `lines`: the stream for the tasks' output; None: the output is not shown. `quiet`: write only
     warnings and errors."""
@@ -76,7 +76,7 @@ class PlainView:
                 self._failed.append(terminal.stream)
 
     def take_lines(self, batch: list[LogLine]) -> None:
-        """Write lines of one task and time, from any thread."""
+        """Write lines of one task that have the same time. Any thread may call this method."""
         if self.lines is None:
             return
         task = clean(batch[0].task, 80)
@@ -90,8 +90,8 @@ class PlainView:
             self._write(self.lines, "".join(f"{label} | {text}\n" for text in texts))
 
     def _text_and_style(self, event: Event) -> tuple[str, str]:
-        """Return the text to print and its style; ("", "") if the event is not shown, or repeats
-        the last text about the same task or host."""
+        """Return the text to print for the event, and its style. Return ("", "") if the event is
+        not shown, or if it repeats the last text about the same task or host."""
         text, style = event_words(event, verbose=self.verbose)
         key = f"{event.kind} {event.host} {event.task} {event.data.get('what', '')}"
         if not text or (event.kind != "note" and self._last_text.get(key) == text):
@@ -103,8 +103,8 @@ class PlainView:
 
 
 def event_words(event: Event, *, verbose: bool = False) -> tuple[str, str]:
-    """Return a sanitised line for the event, and its style; ("", "") for an event that is not
-    shown."""
+    """Return a sanitised line that describes the event, and its style; ("", "") for an event that
+    is not shown."""
     where = f"[{clean(event.host, 80)}] " if event.host and event.kind != "task" else ""
     text, style = (
         _FORMATTERS[event.kind](event, event.data, verbose)
@@ -215,7 +215,7 @@ def _note_line(event: Event, data: NoteFields, verbose: bool) -> tuple[str, str]
     return (text if level == "info" else f"{level}: {text}"), _LEVEL_STYLE.get(level, "")
 
 
-# Any: each formatter takes the data of its own kind of event.
+# The argument of type Any is the event's data, whose type depends on the kind of event.
 _Formatter = Callable[[Event, Any, bool], tuple[str, str]]
 _FORMATTERS: dict[str, _Formatter] = {
     "step": _step,

@@ -1,5 +1,5 @@
-"""Draw curves with characters: a small bar chart for a table cell, and plots with axes, of braille
-dots. Pure."""
+"""Draw curves with characters: small bar charts for the cells of a table, and plots with axes, made
+of braille dots. The functions are pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _ASCII_BARS = "_.-=+*%#"
 # The bits of a braille character, by row and column of its dots.
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
-# Columns of the labels at the left of a plot.
+# The width, in columns, of the labels at the left of a plot.
 _LABEL = 9
 
 
@@ -76,9 +76,8 @@ def plot(
     """Return a plot of `height` rows and at most `width` columns, with the values at the left and
     the time below.
 
-    `unit`: of the values: "", "bytes", "%", "cores", "/s". The time axis begins at the earliest
-    point and ends at the latest, or at `until` if that is later.
-    """
+    `unit`: the unit of the values: "", "bytes", "%", "cores", "/s". The time axis begins at the
+    earliest point and ends at the latest, or at `until` if that is later."""
     points = [point for curve in curves for point in curve.points]
     rows, columns = height - 1, width - _LABEL - 1
     if len(points) < 2 or rows < 1 or columns < 2:
@@ -94,7 +93,7 @@ def plot(
         high = max(100.0, high)
     if high <= low:
         spread = abs(low) / 2 or 1
-        # A value with a unit is never negative.
+        # A value with a unit is never negative, so the axis begins at 0 if all values are 0.
         low, high = (low - spread if low or not unit else 0.0), high + spread
     grid = _Grid(columns, rows, unicode)
     for curve in curves:
@@ -118,8 +117,8 @@ def plot(
 
 
 class _Grid:
-    """A grid of cells of 2 x 4 dots (1 x 1 without unicode). A cell has the style of its newest
-    dot."""
+    """A grid of character cells, each with 2 x 4 dots (one dot without unicode). A cell has the
+    style of its newest dot."""
 
     def __init__(self, columns: int, rows: int, unicode: bool) -> None:
         self.wide, self.high = (2, 4) if unicode else (1, 1)
@@ -128,7 +127,7 @@ class _Grid:
         self._styles = [[""] * columns for _ in range(rows)]
 
     def draw(self, points: Sequence[tuple[float, float]], style: str) -> None:
-        """Draw the points and the lines between them. `points`: x and y from 0 to 1."""
+        """Draw the points and the lines between them. `points`: (x, y), both from 0 to 1."""
         most_x, most_y = self.columns * self.wide - 1, self.rows * self.high - 1
         last: tuple[int, int] | None = None
         for x, y in points:

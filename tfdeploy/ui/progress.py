@@ -1,9 +1,9 @@
-"""Show the progress of a sync. On a terminal: the feeds, a bar for each host, and a bar for all
-hosts. Elsewhere: a line every 20 s.
+"""Show the progress of a sync. On a terminal: which host sends to which, a bar for each host, and a
+bar for all hosts together. Elsewhere: a line every 20 s.
 
-Any thread may pass events; only rich's refresh thread draws, at most 4 times a second. If there are
-more hosts than rows, failed, stuck and slow hosts are shown first, and the last row counts the
-hosts that are left out.
+Any thread may pass events; only the refresh thread of the package rich draws, at most 4 times a
+second. If there are more hosts than rows, failed, stuck and slow hosts are shown first, and one row
+counts the hosts that are left out.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.live import Live
 
-# Columns of a bar.
+# The width of a bar, in columns.
 _BAR = 24
-# Seconds between two plain lines.
+# Seconds between two lines if the output is not a terminal.
 _PLAIN_S = 20.0
-# The errors of a closed terminal. rich raises SystemExit for a broken pipe.
+# The errors of a closed terminal. The package rich raises SystemExit for a broken pipe.
 _GONE = (OSError, SystemExit)
 
 
@@ -67,8 +67,8 @@ class SyncView:
                 self._bars.print_line(text, style)
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """Return at most `height` rows: the feeds, a row for each host, a row that counts the hosts
-        that do not fit, and the sum."""
+        """Return at most `height` rows: which host sends to which, a row for each host, a row that
+        counts the hosts that do not fit, and a row that sums up all hosts."""
         with self._lock:
             hosts = [host for host in self.progress.hosts.values() if host.transfers]
             done = sum(host.synced for host in self.progress.hosts.values())
@@ -98,8 +98,8 @@ class SyncView:
             return rows
 
     def _make_summary_note_if_due(self, event: Event) -> Event | None:
-        """Return a note about the progress of all hosts, or None if the last note is less than
-        _PLAIN_S old."""
+        """Return a note about the progress of all hosts. Return None if the last note is younger
+        than _PLAIN_S seconds."""
         if event.kind != "transfer" or event.data.get("state") != "moving":
             self._noted_at = self._noted_at or event.time
             return None
@@ -114,7 +114,7 @@ class SyncView:
 
     def _summary(self, what: str) -> Iterator[str]:
         """Yield the parts of the note about the transfer `what`: 'data digits: 1.2 GB of 4.1 GB on
-        16 hosts, 91 MB/s, 32 s left', 'slow: n3'."""
+        16 hosts, 91 MB/s, 32 s left', then 'slow: n3'."""
         hosts = [host for host in self.progress.hosts.values() if what in host.transfers]
         totals = all_of(host.transfers[what] for host in hosts)
         on_hosts = f" on {count(len(hosts), 'host')}"
@@ -142,8 +142,8 @@ class SyncView:
 
 
 class _Bars:
-    """Draws the rows of a SyncView with rich's Live. Lines that arrive during a pause are printed
-    at the end of the pause."""
+    """Draws the rows of a SyncView with the class Live of the package rich. Lines that arrive
+    during a pause are printed at the end of the pause."""
 
     def __init__(self, view: SyncView) -> None:
         from rich.console import Console
@@ -160,7 +160,8 @@ class _Bars:
     def resume(self) -> None:
         from rich.live import Live
 
-        # A new Live each time: a used one first erases as many rows as it drew last.
+        # A new Live is needed each time, because a used Live would first erase as many rows as it
+        # drew last.
         live = Live(
             self,
             console=self.console,
@@ -233,8 +234,8 @@ def _host_row(host: HostProgress, width: int, feeding: Feeding) -> Row:
 
 
 def _counted_row(hosts: list[HostProgress], width: int) -> Row:
-    """Return the row that counts hosts without a row of their own: '9 more 3 done, 40 MB to 44 MB,
-    5.6 MB/s to 5.9 MB/s'."""
+    """Return the row that stands for all hosts without their own row: '9 more 3 done, 40 MB to 44
+    MB, 5.6 MB/s to 5.9 MB/s'."""
     active = [all_of(host.moving) for host in hosts if host.moving]
     done = len(hosts) - len(active)
     parts = [f"{done} done"] if done else []

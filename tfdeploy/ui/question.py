@@ -1,4 +1,5 @@
-"""Ask the operator a question on the terminal. Displays that draw on it pause until the answer."""
+"""Ask the operator a question on the terminal. Displays that draw on the terminal pause until the
+answer."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Protocol
 
 
 class Display(Protocol):
-    """A view that redraws a part of the terminal, and would overwrite a question."""
+    """A view that redraws a part of the terminal, and that would therefore overwrite a question."""
 
     def pause(self) -> None:
         """Erase the view, and write nothing until `resume`."""
@@ -48,7 +49,8 @@ def ask(question: str) -> str | None:
         try:
             answer = _read_line()
         finally:
-            # After Ctrl-C or Ctrl-D the cursor is still in the line of the question.
+            # After Ctrl-C or Ctrl-D the cursor is still in the line of the question, so a line
+            # break is written.
             if asks and not answer.endswith("\n"):
                 with suppress(OSError):
                     print(file=sys.stderr, flush=True)

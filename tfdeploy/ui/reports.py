@@ -26,16 +26,17 @@ if TYPE_CHECKING:
     from tfdeploy.model.status.run_status import RunView
     from tfdeploy.model.status.task_status import TaskView
 
-# The address before an error, "192.0.2.11:22: ".
+# Matches the address at the start of an error: "192.0.2.11:22: ".
 _PLACE = re.compile(r"^\S+:\d+:? ")
-# The results of a stop on a host.
+# What the result of `tfdeploy stop` says about a host.
 STOPPED = "stopped"
 HAD_ENDED = "had ended before"
-# Most lines of the tree of one stripe.
+# The maximum number of lines for the tree of one stripe of a broadcast.
 MOST_FEED_LINES = 12
-# Most paths that are listed of one host.
+# The maximum number of paths that are listed for one host.
 _MOST_PATHS = 5
-# Least columns of the text beside a label. If there are fewer, the text is indented by 2.
+# The minimum width, in columns, of the text beside a label. If there is less room, the text is
+# indented by 2.
 _NARROWEST = 20
 
 
@@ -50,8 +51,9 @@ def show_status(
     """Write the state of a run: a heading, a row for each task, the cause, unreachable hosts, and
     what to type next.
 
-    `now`: UTC seconds. `typed`: adds the operator's own options to a command, so that it can be
-    typed as it is. `last_lines`: of the task that died first; `as_of`: how old they are."""
+    `now`: UTC seconds. `typed`: adds the operator's own options to a command, so that the operator
+    can type the result. `last_lines`: the last lines of the task that died first. `as_of`: how old
+    these lines are."""
     lasted = in_seconds(run_seconds(view.started, view.ended, now))
     duration = f"for {lasted}" if not view.final else f"after {lasted}"
     _write_line(
@@ -86,8 +88,8 @@ def show_status(
 
 
 def _show_protection(terminal: Terminal, view: RunView) -> None:
-    """Write how ports are protected, if hosts differ or a port is open, and which callers the hosts
-    admitted or rejected."""
+    """Write how ports are protected, if the hosts differ in that or if a port is open. Also write
+    which callers the hosts admitted or rejected."""
     levels = view.protect.by_level()
     is_open = (
         view.protect.asked == "auto"
@@ -107,7 +109,8 @@ def _show_protection(terminal: Terminal, view: RunView) -> None:
 
 
 def _next_of(view: RunView) -> list[str]:
-    """Return the commands to type next for a run that has failed or was lost; else none."""
+    """Return the commands to type next for a run that has failed or was lost; [] for any other
+    run."""
     if view.state == "failed":
         return [
             "tfdeploy logs "
@@ -119,8 +122,9 @@ def _next_of(view: RunView) -> list[str]:
 
 
 def _show_tasks(terminal: Terminal, view: RunView) -> None:
-    """Write the table of tasks. A reason that is part of the cause is not repeated. If tasks share
-    a reason, or the table would be too wide, all reasons are written below the table."""
+    """Write the table of tasks. If the cause of the run already contains the reason for a task's
+    state, the reason is not repeated. If several tasks share a reason, or if the table would be too
+    wide, all reasons are written below the table."""
     headers = [
         "task",
         "host",
@@ -158,23 +162,23 @@ def _show_tasks(terminal: Terminal, view: RunView) -> None:
 
 
 def _own_reason(view: RunView, task: TaskView) -> str | None:
-    """Return the reason of a task that the cause does not contain; None if there is none. For a
-    task that was stopped with the run, this is why its last attempt began."""
+    """Return the reason for the state of a task; None if there is none, or if the cause of the run
+    contains it. If a task was stopped with the run, return why its last attempt began instead."""
     if not _cause_has(view, task):
         return task.reason
     return task.began_again if task.outcome == "stopped" else None
 
 
 def _cause_has(view: RunView, task: TaskView) -> bool:
-    """Return True if the cause of the run contains the task's reason: the task died first, or it
-    was ended because of the cause."""
+    """Return True if the cause of the run contains the task's reason, because the task died first
+    or was ended for the same cause."""
     cause = view.cause or ""
     return task.reason == cause or (task.task == view.first_death and (task.reason or "") in cause)
 
 
 def task_state(task: TaskView) -> str:
-    """Return the health of a task, else its outcome, else its state: 'unreachable', 'failed: 1',
-    'killed: 9', 'running'."""
+    """Return the health of a task if it has one, else its outcome if it has one, else its state:
+    'unreachable', 'failed: 1', 'killed: 9', 'running'."""
     if task.health:
         return task.health
     return outcome_words(task.outcome, task.exit_code, task.signal) if task.outcome else task.state
@@ -183,9 +187,9 @@ def task_state(task: TaskView) -> str:
 def show_left_files(
     terminal: Terminal, files_by_host: Mapping[str, Sequence[str]], cwd: str = ""
 ) -> None:
-    """Write the files that the program left outside `keep`, and the line for the job file that
-    keeps them. `files_by_host`: host -> paths. `cwd`: the folder of the code in which the program
-    started."""
+    """Write the files that the program left outside the `keep` folders, and the line for the job
+    file that would keep these files. `files_by_host`: host -> paths. `cwd`: the folder of the code
+    in which the program started."""
     for host, paths in files_by_host.items():
         shown = listed([clean(path, 60) for path in paths], _MOST_PATHS)
         _write_line(terminal, f"left on {clean(host)}: ", shown, "")
@@ -199,8 +203,7 @@ def show_left_files(
 
 
 def _top(path: str, cwd: str) -> str:
-    """Return the outermost folder of a path, not counting the folders of `cwd`; "" for a path
-    without a folder."""
+    """Return `path` down to its first folder below `cwd`; "" if the file is in no such folder."""
     inside = f"{cwd}/" if cwd and path.startswith(f"{cwd}/") else ""
     folder, below, _ = path.removeprefix(inside).partition("/")
     return inside + folder if below else ""
@@ -249,8 +252,8 @@ def show_forecast(
     broadcasts: Sequence[ExpectedRow],
     sent: Mapping[str, Mapping[str, int]],
 ) -> None:
-    """Write what a sync would send: a row for each host, then the feeds. `sent`: host -> name of
-    the code or data set -> bytes."""
+    """Write what a sync would send: a row for each host, then which host would send to which.
+    `sent`: host -> name of the code or data set -> bytes."""
     same = [h["host"] for h in hosts if h["ok"] and not h["bytes_sent"]]
     rows = [
         (
@@ -280,8 +283,8 @@ def show_forecast(
 
 
 def _parts(sent: Mapping[str, int]) -> str:
-    """Return what a host would receive: 'code', or with several parts 'code 8.0 kB, data digits
-    3.1 MB'."""
+    """Return what a host would receive: 'code', or for several items 'code 8.0 kB, data digits 3.1
+    MB'."""
     parts = {what: bytes for what, bytes in sent.items() if bytes}
     return (
         ", ".join(parts)
@@ -291,7 +294,7 @@ def _parts(sent: Mapping[str, int]) -> str:
 
 
 def _source(name: str | None) -> str:
-    """Return the name of the parent; "" for this machine."""
+    """Return the name of the sending host; "" for this machine."""
     return "" if name in (None, "control") else str(name)
 
 
@@ -339,7 +342,8 @@ def show_stop(terminal: Terminal, hosts: Sequence[StopRow]) -> None:
 
 
 def show_exec(out: Terminal, err: Terminal, hosts: Sequence[ExecRow]) -> None:
-    """Write a heading and the sanitised output for each host; once for hosts with equal results."""
+    """Write a heading and the sanitised output for each host. Hosts with equal results have one
+    heading together."""
     errors = {h["host"]: h["error"] or "" for h in hosts}
     results = {
         h["host"]: (
@@ -368,7 +372,7 @@ def show_exec(out: Terminal, err: Terminal, hosts: Sequence[ExecRow]) -> None:
 
 
 def show_next(terminal: Terminal, texts: Iterable[str]) -> None:
-    """Write what to type next, one line for each command; see model/text/nexts.py."""
+    """Write the commands to type next, one line for each command; see model/text/nexts.py."""
     for text in texts:
         for line in text.splitlines():
             terminal.write(f"  next: {clean(line)}\n")
@@ -429,14 +433,14 @@ def _stopped(host: StopRow) -> str:
 
 
 def without_place(error: str) -> str:
-    """Return a host's error without the address, so that equal errors of several hosts fold into
-    one line."""
+    """Return the error of a host without the host's address, so that equal errors of several hosts
+    become one line."""
     return _PLACE.sub("", error)
 
 
 def write_wrapped(terminal: Terminal, label: str, text: str, style: str = "") -> None:
-    """Write the label and the whole text, wrapped to the terminal. The text is sanitised; the label
-    must be safe."""
+    """Write the label and the whole text, wrapped to the width of the terminal. The text is
+    sanitised here; the label must already be sanitised."""
     width = terminal.width or 1 << 30
     label = cut(label, width - 1)
     indent = " " * (len(label) if width - len(label) >= _NARROWEST else 2)
@@ -451,8 +455,8 @@ def write_wrapped(terminal: Terminal, label: str, text: str, style: str = "") ->
 
 
 def _write_line(terminal: Terminal, label: str, text: str, style: str, after: str = "") -> None:
-    """Write one line, cut to the terminal. `style`: of `text`. The text is sanitised; `label` and
-    `after` must be safe."""
+    """Write one line, cut to the width of the terminal. `style`: the style of `text`. `text` is
+    sanitised here; `label` and `after` must already be sanitised."""
     width = terminal.width or 1 << 30
     label = cut(label, width)
     text = cut(clean(text), width - len(label))

@@ -1,8 +1,8 @@
 """Sanitise text: turn it into one printable line of bounded length.
 
-Every text of a program, a host or a file name is sanitised here before it is written to a terminal.
-The functions never raise. Their output has no control characters, no bidi controls and no invisible
-characters.
+Every text that comes from a program, a host or a file name is sanitised here before it is written
+to a terminal. The functions never raise. Their output has no control characters, no bidi controls
+and no invisible characters.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import unicodedata
 from tfdeploy.model.loglines import more_bytes
 from tfdeploy.model.measures import last_state
 
-# Most characters of a line that are shown.
+# The maximum number of characters of a line that are shown.
 LIMIT = 4096
 _PRINTABLE = bytes(range(0x20, 0x7F))
 _PRINTABLE_LINES = _PRINTABLE + b"\n"
@@ -23,7 +23,8 @@ _SEQUENCE = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*[0-~]"
 )
-# Characters that Python calls printable, but that are invisible or change the width of others.
+# Characters that Python calls printable, but that are invisible or change the width of other
+# characters.
 _BREAKS_WIDTHS = (
     frozenset(range(0xFE00, 0xFE10))
     | frozenset(range(0xE0100, 0xE01F0))
@@ -52,8 +53,8 @@ _TABLE = _Table()
 
 
 def clean(text: str | bytes, limit: int = LIMIT) -> str:
-    """Return the text as one printable line of at most `limit` characters. Of a progress bar drawn
-    with carriage returns, only the last state remains."""
+    """Return the text as one printable line of at most `limit` characters. If the text is a
+    progress bar drawn with carriage returns, only its last state remains."""
     if isinstance(text, bytes):
         seen = text if b"\r" in text else text[: 8 * limit + 8]
         text = seen.decode("utf-8", "replace")
@@ -65,8 +66,8 @@ def clean(text: str | bytes, limit: int = LIMIT) -> str:
 
 
 def clean_line(line: str | bytes, limit: int = LIMIT) -> str:
-    """Return a line of a log like `clean`. A cut line ends with the number of bytes that are not
-    shown."""
+    """Return a line of a log as printable text, as `clean` does. If the line is cut, it ends with
+    the number of bytes that are not shown."""
     text = clean(line, max(8 * len(line), limit))
     return (
         text
@@ -76,7 +77,8 @@ def clean_line(line: str | bytes, limit: int = LIMIT) -> str:
 
 
 def is_plain(line: bytes) -> bool:
-    """Return True if the line is printable ASCII, so that `clean` could only shorten it."""
+    """Return True if the line is printable ASCII. `clean` changes such a line only if it is too
+    long."""
     return not line.translate(None, _PRINTABLE)
 
 

@@ -1,5 +1,5 @@
-"""Draw rows in rich's styles on the full screen. Only changed rows are written. The terminal is
-restored at the end."""
+"""Draw rows in the styles of the package rich on the full screen. Only changed rows are written.
+The terminal is restored at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ WHOLE_S = 5.0
 
 
 class Picture:
-    """Rows of exact width as rich's segments, so that rich can print or export them."""
+    """Rows of exact width as segments of the package rich, so that rich can print or export
+    them."""
 
     def __init__(self, rows: list[Row]) -> None:
         self.rows = rows
@@ -34,13 +35,13 @@ class Picture:
 
 class Screen:
     """The alternate screen of a terminal: `with Screen(console) as screen: screen.draw(rows)`. The
-    rows must fit `screen.size()`."""
+    rows must fit into the size that `screen.size()` returns."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        # Style -> the escape sequences before and after its text.
+        # Style -> the escape sequences before and after a text of this style.
         self._codes: dict[str, tuple[str, str]] = {}
-        # The rows on the terminal.
+        # The rows that are on the terminal now.
         self._shown: list[str] = []
         self._size = (0, 0)
         # When all rows were last written, by the monotonic clock.
@@ -89,8 +90,8 @@ class Screen:
         self._shown = lines
         if not changed:
             return
-        # \x1b[K after a row clears the rest of the row. So no blanks are written, and none are
-        # copied with the text.
+        # \x1b[K after a row clears the rest of the row. So no blanks are written, and text that is
+        # copied from the terminal has no blanks at the ends of lines.
         text = "".join(f"\x1b[{at + 1};1H{line}\x1b[K" for at, line in changed)
         stream = self.console.file
         stream.write(text.encode(self.console.encoding, "replace").decode(self.console.encoding))

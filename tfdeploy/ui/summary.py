@@ -1,5 +1,5 @@
-"""Write the summary of a run in plain lines: its state, the cause, files left outside `keep`, and
-what to type next."""
+"""Write the summary of a run in plain lines: its state, the cause of its failure, the files that it
+left outside the `keep` folders, and what to type next."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfdeploy.ui.reports import show_left_files
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import Terminal, run_style
 
-# Most last lines of the task that died first.
+# The maximum number of last lines that are shown of the task that died first.
 LAST_LINES = 12
 
 
@@ -25,11 +25,11 @@ def show_summary(
     now: float | None = None,
     typed: Callable[[str], str] = str,
 ) -> None:
-    """Write the summary; nothing for a run without an id.
+    """Write the summary of the run. Write nothing for a run without an id.
 
-    `last_lines`: of the task that died first. `now`: UTC seconds, for the duration of a run that
-    has not ended; None: the time of the last event. `typed`: adds the operator's own options to a
-    command, so that it can be typed as it is."""
+    `last_lines`: the last lines of the task that died first. `now`: UTC seconds, for the duration
+    of a run that has not ended; None: the time of the last event. `typed`: adds the operator's own
+    options to a command, so that the operator can type the result."""
     if progress.run is None:
         return
     run = clean(progress.run)

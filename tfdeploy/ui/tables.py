@@ -1,8 +1,8 @@
-"""Write tables for any width: whole columns if they fit, else cut columns, else a block of lines
-for each row.
+"""Write tables for any width: with whole columns if they fit, else with cut columns, else as a
+block of lines for each row.
 
-Cells are sanitised here. If the output is not a terminal, nothing is cut. rich is not used, because
-its import takes longer than a whole verb.
+Cells are sanitised here. If the output is not a terminal, nothing is cut. The package rich is not
+used, because its import takes longer than a whole verb.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import Terminal
 
 _GAP = "  "
-# Least columns of a cut column.
+# The minimum width of a cut column, in columns of the terminal.
 _NARROWEST = 8
 _STYLES = {
     "ok": "green",
@@ -34,7 +34,8 @@ Style = Callable[[str], str]
 
 
 def show_rows(terminal: Terminal, headers: Sequence[str], rows: Iterable[Row]) -> None:
-    """Write the table, with coloured states if colours are wanted. Without rows, write nothing."""
+    """Write the table, with coloured states if colours are wanted. Write nothing if there are no
+    rows."""
     lines = table_lines(
         headers,
         rows,
@@ -53,7 +54,8 @@ def table_lines(
     paint: Style = str,
     paint_header: Style = str,
 ) -> list[str]:
-    """Return the table as lines of at most `width` columns (None: unlimited); [] without rows."""
+    """Return the table as lines of at most `width` columns (None: unlimited); [] if there are no
+    rows."""
     body = [["" if cell is None else clean(str(cell)) for cell in row] for row in rows]
     if not body:
         return []
@@ -64,7 +66,7 @@ def table_lines(
 
 
 def cells(text: str) -> int:
-    """Return how many columns of a terminal a printable text takes."""
+    """Return how many columns of a terminal a printable text occupies."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -86,8 +88,8 @@ def cut(text: str, width: int) -> str:
 
 
 def _fit(natural: list[int], width: int | None) -> list[int] | None:
-    """Return the widths of the columns, the widest cut first; None if even cut columns do not
-    fit."""
+    """Return the widths of the columns. If the table is too wide, the widest column is cut first.
+    Return None if even cut columns do not fit."""
     widths = list(natural)
     surplus = sum(widths) + len(_GAP) * (len(widths) - 1) - (width or 0)
     while width is not None and surplus > 0:

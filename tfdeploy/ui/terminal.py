@@ -1,5 +1,5 @@
 """Find out what a stream can show (whether it is a terminal, its width, colour), and write text to
-it, also characters that its encoding lacks."""
+the stream, even if its encoding lacks some characters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _RUN_STYLES = {
     "failed": "bold red",
     "lost": "bold red",
 }
-# Word of a style -> SGR code.
+# A word of a style -> its SGR code.
 NAMED = {
     "bold": "1",
     "dim": "2",
@@ -61,8 +61,8 @@ class Terminal:
         self.stream.flush()
 
     def paint(self, text: str, style: str) -> str:
-        """Return `text` in a style whose words are in NAMED ("bold red"); unchanged if no colour is
-        wanted."""
+        """Return `text` in a style whose words are in NAMED ("bold red"). Return `text` unchanged
+        if no colours are wanted."""
         codes = ";".join(NAMED[word] for word in style.split())
         return f"\x1b[{codes}m{text}\x1b[0m" if self.color and codes and text else text
 
@@ -70,8 +70,8 @@ class Terminal:
 def terminal_of(
     stream: TextIO, color: Color = "auto", env: Mapping[str, str] = os.environ
 ) -> Terminal:
-    """Return what the stream can show. `color`: "auto" means colours on a terminal, unless TERM is
-    "dumb" or NO_COLOR is set."""
+    """Return what the stream can show. `color`: "auto" means colours if the stream is a terminal,
+    unless TERM is "dumb" or NO_COLOR is set."""
     tty = is_tty(stream)
     wanted = color == "always" or (
         color == "auto" and tty and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
@@ -88,7 +88,7 @@ def is_tty(stream: TextIO) -> bool:
 
 
 def on_terminal() -> bool:
-    """Return True if the process can draw a dashboard and read keys."""
+    """Return True if the process has a terminal on which it can draw a dashboard and read keys."""
     return os.environ.get("TERM") != "dumb" and all(
         stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)
     )
@@ -102,8 +102,8 @@ def width_of(stream: TextIO) -> int:
 
 
 def task_color(task: str) -> int:
-    """Return the colour (SGR code) of a task. It is the same in every view. Tasks with neighbouring
-    indexes have different colours."""
+    """Return the colour of a task as an SGR code. A task has the same colour in every view. Tasks
+    with neighbouring indexes have different colours."""
     role, _, index = task.partition(":")
     named = zlib.crc32(role.encode("utf-8", "replace"))
     offset = (
@@ -115,6 +115,6 @@ def task_color(task: str) -> int:
 
 
 def run_style(state: str) -> str:
-    """Return the style of a run's state. "failing": a task has died and the run has not ended
-    yet."""
+    """Return the style for the state of a run. The state "failing" means that a task has died and
+    that the run has not ended yet."""
     return _RUN_STYLES.get(state, "bold yellow")

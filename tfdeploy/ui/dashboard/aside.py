@@ -1,4 +1,5 @@
-"""Write on the ordinary screen while the dashboard is away: the log as text that can be copied."""
+"""Write the log as text that can be copied, on the ordinary screen, while the dashboard has left
+the screen."""
 
 from __future__ import annotations
 
@@ -9,13 +10,14 @@ from typing import IO
 from tfdeploy.ui.dashboard.view_state import ViewState
 from tfdeploy.ui.sanitise import clean_line
 
-# Most lines of the log that are written.
+# The maximum number of lines of the log that are written.
 MOST_LINES = 2000
 
 
 def write_lines(stream: IO[str], view: ViewState) -> None:
-    """Write the newest lines of the log that pass the filter; of a paused or scrolled log, the
-    lines down to the lower edge of the view. Lines have no label, and the terminal wraps them."""
+    """Write the newest lines of the log that pass the filter. If the log is paused or scrolled,
+    write the lines down to the lower edge of the view. The lines have no label, and the terminal
+    wraps them."""
     lines = (
         view.snapshot[: view.bottom]
         if view.snapshot is not None
@@ -28,7 +30,7 @@ def write_lines(stream: IO[str], view: ViewState) -> None:
 
 
 def wait_for_enter(stream: IO[str], fd: int) -> None:
-    """Wait until `fd` delivers a line break or its end."""
+    """Wait until `fd` delivers a line break or reaches its end."""
     stream.write("-- Enter goes back to the dashboard --\n")
     stream.flush()
     while True:

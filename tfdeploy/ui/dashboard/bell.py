@@ -1,5 +1,5 @@
-"""Wake the thread that draws, from any other thread, by a pipe. That thread waits for the pipe and
-the keyboard at once."""
+"""Wake the thread that draws the dashboard, from any other thread, by a pipe. The drawing thread
+waits for the pipe and the keyboard at the same time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 
 
 class Bell:
-    """A wake-up pipe. `fd` is readable after `ring`, until `quiet`."""
+    """A wake-up pipe. After `ring`, the descriptor `fd` is readable until `quiet` is called."""
 
     def __init__(self) -> None:
         self.fd, self._end = os.pipe()
@@ -19,12 +19,13 @@ class Bell:
     def ring(self) -> None:
         if not self._rung:
             self._rung = True
-            # The pipe is full, so `fd` is readable anyway.
+            # OSError: the pipe is full, so `fd` is readable anyway.
             with contextlib.suppress(OSError):
                 os.write(self._end, b"\0")
 
     def quiet(self) -> None:
-        """Empty the pipe. Call it before reading the queue, so that later events ring again."""
+        """Empty the pipe. Call this method before reading the queue, so that later events ring
+        again."""
         self._rung = False
         with contextlib.suppress(BlockingIOError):
             while os.read(self.fd, 4096):

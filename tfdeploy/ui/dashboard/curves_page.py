@@ -1,5 +1,5 @@
 """Compose the page of the run's curves: loss, rate and all other metrics, then the CPU, GPU and
-memory use of its tasks. Pure."""
+memory use of its tasks. The functions are pure."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from tfdeploy.ui.plots import TITLES, UNITS, Curve, plot, value_words
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cells
 
-# Most curves in one plot.
+# The maximum number of curves in one plot.
 MOST_CURVES = 8
 
 
 def curves_page(frame: Frame, height: int) -> list[Row]:
-    """Return the plots, each low enough that two fit into `height` rows. The curves of the tasks in
-    the most trouble are drawn above the others, and their names come first in the titles."""
+    """Return the plots of the page. Each plot is low enough that two plots fit into `height` rows.
+    The curves of the tasks in the most trouble are drawn above all other curves, and their names
+    come first in the titles."""
     scene = frame.scene
     rows = max(5, min(14, (height - 6) // 2 - 1))
     worst = sorted(frame.shown, key=lambda name: frame.marks[name].rank)
@@ -59,8 +60,8 @@ def _names(progress: RunProgress, trends: Trends) -> list[str]:
 
 
 def _curves(trends: Trends, shown: Sequence[str], name: str) -> tuple[list[Curve], int]:
-    """Return the curves of the metric `name`, and how many curves are left out. The rate has one
-    curve for the whole run, every other metric one for each task."""
+    """Return the curves of the metric `name`, and how many curves are left out. The metric RATE has
+    one curve for the whole run; every other metric has one curve for each task."""
     if name == RATE:
         trend = trends.trend(RUN, name)
         return (

@@ -1,7 +1,8 @@
-"""Run the dashboard: any thread may pass it events; one thread draws, at most 8 frames a second.
+"""Run the dashboard. Any thread may pass events to the dashboard, and one thread draws at most 8
+frames a second.
 
 The dashboard only shows the run: the run continues when the operator quits. The terminal is
-restored however the dashboard ends.
+restored, however the dashboard ends.
 """
 
 from __future__ import annotations
@@ -42,21 +43,22 @@ from tfdeploy.ui.terminal import Terminal, terminal_of
 if TYPE_CHECKING:
     from tfdeploy.model.progress.samples import Samples
 
-# Seconds between two frames, at least.
+# The minimum number of seconds between two frames.
 FRAME_S = 1 / 8
 # Seconds between two checks of the clock and of the terminal's size while no event arrives.
 IDLE_S = 1 / 4
-# Seconds for which the dashboard still shows a run that has ended.
+# For this many seconds, the dashboard still shows a run that has ended.
 LINGER_S = 1.0
-# Most lines in the queue, which grows while the terminal blocks. Further lines are only counted.
+# The maximum number of lines in the queue, which grows while the terminal blocks. Further lines are
+# only counted.
 QUEUED_LINES = 20_000
-# Most characters that are kept of a line.
+# The maximum number of characters that are kept of a line.
 LINE_CHARS = 4096
 
 
 class _Lines(NamedTuple):
-    """A batch of lines of one task and time. `kept`: the newest lines. `all_`: how many lines the
-    batch had."""
+    """A batch of lines of one task that have the same time. `kept`: the newest lines of the batch.
+    `all_`: the number of lines in the batch."""
 
     kept: list[LogLine]
     all_: int
@@ -70,8 +72,8 @@ class _DashboardEnded(BaseException):
 class Dashboard:
     """A full-screen view of a run.
 
-    Any thread may call it with an Event, and `take_lines` with lines. `run` draws until the run
-    ends, `close` is called, or the operator quits."""
+    Any thread may call the dashboard with an Event, and `take_lines` with lines. `run` draws until
+    the run ends, `close` is called, or the operator quits."""
 
     def __init__(
         self,
@@ -91,8 +93,9 @@ class Dashboard:
         `in_fd`: the descriptor to read keys from (default: standard input). `console`: the terminal
         to draw on (default: stderr). `summary`: the stream for the summary at the end (default:
         stderr). `clock`: monotonic seconds. `now`: UTC seconds. `typed`: adds the operator's own
-        options to a command, so that it can be typed as it is. `command`: runs a verb of tfdeploy,
-        given as its arguments, on the terminal; None: the keys that need a verb do nothing."""
+        options to a command, so that the operator can type the result. `command`: runs a verb of
+        tfdeploy, given as its arguments, on the terminal; if None, the keys that need a verb do
+        nothing."""
         self.progress = RunProgress(plan)
         self.ring = LogBuffer()
         self.view = ViewState(self.ring, self.progress)
@@ -111,16 +114,17 @@ class Dashboard:
         self._clock = clock
         self._now = now
         self._queue: deque[Event | _Lines] = deque()
-        # Lines in the queue.
+        # How many lines are in the queue.
         self._waiting = 0
-        # Lines that arrived while the queue was full.
+        # How many lines have arrived while the queue was full.
         self._skipped = 0
         self._lines_lock = threading.Lock()
         self._closed = threading.Event()
         self._bell = Bell()
-        # Set while `drawn_beside` draws in a thread of its own.
+        # Set while `drawn_beside` draws in its own thread.
         self._may_draw_in_thread = threading.Event()
-        # Task -> the number of its lines and steps, and the time of `clock` when it last changed.
+        # Task -> (the number of its lines and steps, the time of `clock` when this number last
+        # changed).
         self._last_signs: dict[str, tuple[int, float]] = {}
         # Notes about metrics that are no longer read. Each note is shown once.
         self._unread_notes: set[str] = set()
@@ -130,8 +134,8 @@ class Dashboard:
         self._bell.ring()
 
     def take_lines(self, batch: list[LogLine]) -> None:
-        """Queue lines of one task and time. Any thread may call it. Lines that the buffer would not
-        keep are only counted."""
+        """Queue lines of one task that have the same time. Any thread may call this method. Lines
+        that the buffer would not keep are only counted."""
         kept = batch[-PER_TASK:]
         with self._lines_lock:
             if self._waiting > QUEUED_LINES:
@@ -142,8 +146,8 @@ class Dashboard:
         self._bell.ring()
 
     def begin_with(self, samples: Samples) -> None:
-        """Show also what the hosts recorded before the dashboard started. Any thread may call
-        it."""
+        """Also show what the hosts recorded before the dashboard started. Any thread may call this
+        method."""
         self._before = lambda: self._take_past(samples)
 
     def _take_past(self, samples: Samples) -> None:
@@ -153,15 +157,15 @@ class Dashboard:
                 self.happenings.add_past(event_of(each, self.progress.tasks[each.task].host))
 
     def close(self) -> None:
-        """Note that no more events arrive (the launch failed, the follower ended). `run` returns
-        once it has drawn all queued events."""
+        """Record that no more events arrive, because the launch has failed or the run is no longer
+        followed. `run` returns once it has drawn all queued events."""
         self._closed.set()
         self._bell.ring()
 
     @contextmanager
     def drawn_beside(self) -> Iterator[None]:
-        """Draw in a thread of its own while the block runs. For a launch, which the operator cannot
-        leave before the commit. The block handles all signals."""
+        """Draw in a separate thread while the `with` block runs. This is for a launch, which the
+        operator cannot leave before the commit. The block handles all signals."""
         self._may_draw_in_thread.set()
         thread = threading.Thread(target=self._show, name="dashboard", daemon=True)
         thread.start()
@@ -173,10 +177,12 @@ class Dashboard:
             thread.join()
 
     def run(self) -> Literal["left", "ended"]:
-        """Draw until the run ends ("ended") or the operator quits ("left"; the run continues).
+        """Draw until the run ends (return "ended") or the operator quits (return "left"; the run
+        continues).
 
-        Call it in the main thread. After the commit, Ctrl-C also means "left". Before the commit,
-        Ctrl-C raises KeyboardInterrupt, so that the caller can roll back."""
+        Call this method in the main thread. After the launch is committed, Ctrl-C also returns
+        "left". Before that, Ctrl-C raises KeyboardInterrupt, so that the caller can roll back the
+        launch."""
         how: Literal["left", "ended"] = "ended"
         try:
             with _handled(_leave, signal.SIGTERM, signal.SIGHUP):
@@ -220,7 +226,8 @@ class Dashboard:
 
     def _apply(self, event: Event) -> None:
         if event.kind == "note" and event.data["text"] in self._unread_notes:
-            # The task's host reports the same metric.
+            # The task's host has reported a metric for which this machine has already added the
+            # same note.
             return
         self.progress.apply(event)
         text, style = self.happenings.add(event)
@@ -228,8 +235,8 @@ class Dashboard:
             self.ring.add(OURS, "", text, style or "bold", event.task or "")
 
     def _note_unread_metrics(self) -> None:
-        """Add a note for each metric that this machine has stopped reading: see
-        agent/metric_reader.py."""
+        """Add a note for each metric that this machine has stopped reading (see
+        agent/metric_reader.py)."""
         for name, task in self.progress.tasks.items():
             if stopped := task.measures.stopped:
                 text = f"{name}: {unread_words(stopped)}"
@@ -271,7 +278,8 @@ class Dashboard:
                 self._step_aside(asked, in_fd)
 
     def _step_aside(self, asked: Question, in_fd: int) -> None:
-        """Write the log as plain text, or run a verb of tfdeploy, on the ordinary screen."""
+        """Leave the dashboard for the ordinary screen, and write the log there as plain text or run
+        a verb of tfdeploy."""
         run = self.progress.run or ""
         if asked.aside == "copy":
             write_lines(self._console.file, self.view)
@@ -308,7 +316,8 @@ class Dashboard:
                 fresh = True
             if self.view.quit or keyboard.gone:
                 return "left"
-            # The block of `drawn_beside` has ended. `run` draws next and gets the unread keys.
+            # The block of `drawn_beside` has ended. From now on `run` draws, so `run` gets the
+            # unread keys.
             if in_own_thread and not self._may_draw_in_thread.is_set():
                 for key in keyboard.hand_over():
                     self.view.key(key)
@@ -323,7 +332,8 @@ class Dashboard:
         screen.draw(compose(self.scene, width, height, self._now()))
 
     def _measure_silence(self) -> None:
-        """Update for how long each task has been silent, by this machine's clock."""
+        """Update for how many seconds each task has written no line and no step, by this machine's
+        clock."""
         clock = self._clock()
         for name, task in self.progress.tasks.items():
             signs = task.lines + task.written_steps
@@ -333,8 +343,8 @@ class Dashboard:
             self.scene.quiet[name] = clock - since if signs == before else 0.0
 
     def _write_summary(self) -> None:
-        """Write the summary. Write nothing for a launch that failed: the caller's error says
-        more."""
+        """Write the summary of the run. Write nothing for a launch that failed, because the error
+        that the caller shows says more."""
         self.apply_events()
         if self._launching and not self.view.quit:
             return
@@ -355,7 +365,7 @@ class Dashboard:
 def _text(line: bytes) -> str:
     if len(line) > LINE_CHARS:
         line = line.rstrip(b"\r\x08")
-        # A character has at most four bytes.
+        # A character has at most four bytes in UTF-8.
         line = line[line.rfind(b"\r") + 1 :][: 4 * LINE_CHARS]
     return line.decode("utf-8", "surrogateescape")[:LINE_CHARS]
 
@@ -365,15 +375,15 @@ def _pass_by(signum: int, frame: FrameType | None) -> None:
 
 
 def _leave(signum: int, frame: FrameType | None) -> None:
-    """End the block at SIGTERM or SIGHUP, so that the terminal is restored before the process
+    """Raise an exception at SIGTERM or SIGHUP, so that the terminal is restored before the process
     ends."""
     raise _DashboardEnded(signum)
 
 
 @contextmanager
 def _handled(handler: Callable[[int, FrameType | None], None], *signals: int) -> Iterator[None]:
-    """Handle the signals with `handler` while the block runs. Do nothing outside the main thread,
-    where Python cannot set handlers."""
+    """Handle the signals with `handler` while the `with` block runs. Do nothing outside the main
+    thread, where Python cannot set signal handlers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

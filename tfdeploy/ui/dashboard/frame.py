@@ -24,7 +24,7 @@ from tfdeploy.ui.dashboard.timeline_page import happening_row, timeline_page
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cells
 
-# Rows that the table leaves to the log.
+# The minimum number of rows that the table of tasks leaves to the log.
 LOG_LEAST = 6
 _KEYS = (
     "q leave",
@@ -52,8 +52,8 @@ _PAGE_KEYS = (
 
 
 def compose(scene: Scene, width: int, height: int, now: float) -> list[Row]:
-    """Return the frame: exactly `height` rows of `width` columns. `now`: UTC seconds, for elapsed
-    times. Record in the view what was drawn."""
+    """Return one frame of the dashboard: exactly `height` rows of `width` columns. Also record in
+    the view what was drawn. `now`: UTC seconds, for elapsed times."""
     task_marks = marks(scene.progress, slow_tasks(scene.progress, scene.trends), now)
     frame = Frame(scene, task_marks, _take_filter(scene, task_marks), width, height, now)
     head = _head(frame)
@@ -66,7 +66,7 @@ def compose(scene: Scene, width: int, height: int, now: float) -> list[Row]:
 
 
 def _take_filter(scene: Scene, task_marks: Mapping[str, Mark]) -> list[str]:
-    """Apply the filter to the log and return the tasks that pass it."""
+    """Apply the filter to the log, and return the tasks that pass the filter."""
     progress, view, ring = scene.progress, scene.view, scene.ring
     states = (
         {name: states_of(mark, progress, name) for name, mark in task_marks.items()}
@@ -110,8 +110,8 @@ def _run_page(frame: Frame, free_rows: int) -> list[Row]:
 
 
 def _table(frame: Frame, most: int, titled: bool) -> list[Row]:
-    """Return a row for each task, or for each host while there are no tasks: at most `most` rows,
-    plus the headings if `titled`."""
+    """Return a row for each task, or for each host while there are no tasks. Return at most `most`
+    rows, and one more for the headings if `titled`."""
     scene, width = frame.scene, frame.width
     progress, view, table = scene.progress, scene.view, Table(scene)
     if not progress.tasks:
@@ -153,7 +153,8 @@ def _more(left_out: list[Item]) -> Row:
 
 
 def _strip(frame: Frame, rows: int) -> list[Row]:
-    """Return at most `rows` rows: the cause, then the newest events."""
+    """Return at most `rows` rows of the history: the cause of the run's failure, then the newest
+    events."""
     passing = frame.scene.passing if rows else []
     causes = [each for each in passing if each.first]
     newest = [each for each in passing if not each.first][len(causes) - rows :]
@@ -162,7 +163,8 @@ def _strip(frame: Frame, rows: int) -> list[Row]:
 
 
 def _other_page(frame: Frame, free_rows: int) -> list[Row]:
-    """Return the `free_rows` visible rows of the page, which may be longer."""
+    """Return the visible rows of a page other than the first one. The page may be longer than
+    `free_rows` rows."""
     progress, view = frame.scene.progress, frame.scene.view
     name = view.selected if view.selected in progress.tasks else next(iter(progress.tasks), None)
     if view.page == "curves":
@@ -227,8 +229,8 @@ def _label(line: BufferedLine) -> str:
 
 
 def _log_rows(line: BufferedLine, label: int, width: int | None) -> list[Row]:
-    """Return the rows of a line of the log: as many as the text needs in `width` columns; one row
-    if `width` is None. `label`: columns of the label."""
+    """Return a line of the log as rows: as many rows as the text needs in `width` columns, or one
+    row if `width` is None. `label`: the width of the label, in columns."""
     name = clean(_label(line), 64).ljust(label)[: max(label, 1)]
     style = line.style or ""
     head = Span(name, style or task_style(line.task))

@@ -1,5 +1,5 @@
 """Compose the first rows of every page: a row that sums up the run, then the cause of its failure
-or the steps of its launch. Pure."""
+or the steps of its launch. The functions are pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tfdeploy.ui.tables import cells
 from tfdeploy.ui.terminal import run_style
 
 _STEP_STYLES = {"done": "green", "begin": "bold yellow", "failed": "bold red"}
-# The remaining time is estimated from the progress of the last so many seconds.
+# The remaining time of the run is estimated from its progress in this many last seconds.
 _LEFT_OVER_S = 300.0
 _AWAY = ("unreachable", "failed")
 
@@ -28,8 +28,8 @@ _AWAY = ("unreachable", "failed")
 def head_row(frame: Frame) -> Row:
     """Return the row that sums up the run, with as many parts as fit.
 
-    The number of a part says when it is dropped: the highest number first. State and duration are
-    always shown."""
+    A part with a higher number is dropped earlier. The state and the duration of the run are never
+    dropped."""
     progress, marks = frame.scene.progress, frame.marks
     lasted = run_seconds(progress.started, progress.ended, frame.now)
     state = "failing" if progress.cause and not progress.final else progress.state
@@ -61,8 +61,8 @@ def head_row(frame: Frame) -> Row:
 
 
 def cause_rows(frame: Frame) -> list[Row]:
-    """Return the cause in red with the last line of the task that died first, and the command that
-    shows that task's log."""
+    """Return the rows about the run's failure. The first row has, in red, the cause and the last
+    line of the task that died first. The second row has the command that shows that task's log."""
     progress = frame.scene.progress
     death = progress.first_death
     row = [Span(clean(progress.cause or ""), "bold red")]
@@ -76,7 +76,7 @@ def cause_rows(frame: Frame) -> list[Row]:
 
 
 def steps_row(progress: RunProgress) -> Row:
-    """Return the steps of a launch, and the progress of its transfers."""
+    """Return a row with the steps of a launch and the progress of its transfers."""
     row: Row = []
     for name in STEPS:
         state = progress.steps.get(name, "")
@@ -88,7 +88,7 @@ def steps_row(progress: RunProgress) -> Row:
 
 
 def _counts(marks: Mapping[str, Mark]) -> str:
-    """Return how many tasks are in which state, '6/8 running, 1 stalled, 1 slow'; "" without
+    """Return how many tasks are in each state: '6/8 running, 1 stalled, 1 slow'; "" if there are no
     tasks."""
     if not marks:
         return ""
@@ -117,8 +117,8 @@ def _hosts(progress: RunProgress) -> str:
 
 
 def _rate(progress: RunProgress, silent: Collection[str]) -> str:
-    """Return the rate of the run: of the step counter if all tasks share one, which no row of a
-    task can show; else of the leading task."""
+    """Return the rate of the run as text. If all tasks share one step counter, the rate is that of
+    the counter, which no row of a task can show; else the rate is that of the leading task."""
     rate = None if progress.final else progress.run_rate(silent)
     return (
         ""

@@ -1,4 +1,4 @@
-"""Compose the page that explains the keys, the filter and the colours. Pure."""
+"""Compose the page that explains the keys, the filter and the colours. The functions are pure."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _HELP = (
         "others came after it",
     ),
 )
-# Columns of a key or term, before its explanation.
+# The width, in columns, of a key or term before its explanation.
 _LABEL = 16
 
 

@@ -45,8 +45,8 @@ class KeyParser:
 
     @property
     def waiting(self) -> bool:
-        """Return True if the bytes so far end within an escape sequence. The next bytes complete
-        it; without them, `pause` takes it for the Esc key."""
+        """Return True if the bytes so far end within an escape sequence. If no more bytes follow,
+        `pause` treats this beginning of a sequence as the Esc key."""
         return bool(self._rest)
 
     def feed(self, data: bytes) -> list[str]:
@@ -70,7 +70,8 @@ class KeyParser:
         return keys
 
     def pause(self) -> list[str]:
-        """Return the Esc key if an escape sequence has begun: no bytes have followed in time."""
+        """Return the Esc key if an escape sequence has begun. Call this method when no more bytes
+        have followed in time."""
         begun, self._rest = self._rest, b""
         return ["esc"] if begun else []
 
@@ -83,14 +84,14 @@ class KeyParser:
 
 class Keyboard:
     """A terminal in the mode that delivers each key at once, without echo. The former mode is
-    restored at the end.
+    restored at the end of the `with` block.
 
     Ctrl-C remains a signal; Ctrl-Z has no effect. A descriptor that is not a terminal delivers no
-    keys. At the end, unread keys are discarded, so that the shell does not get them, except after
-    `hand_over`.
-    """
+    keys. At the end, unread keys are discarded, so that the shell does not get them. After
+    `hand_over`, they are not discarded."""
 
-    # Seconds to wait for the rest of an escape sequence. After that, it was the Esc key.
+    # Seconds to wait for the rest of an escape sequence. If no more bytes arrive in that time, the
+    # key was Esc.
     ESCAPE_S = 0.05
 
     def __init__(self, fd: int | None) -> None:
@@ -128,8 +129,8 @@ class Keyboard:
                 self.gone = True
 
     def hand_over(self) -> list[str]:
-        """Leave unread keys for the next Keyboard of this terminal. Return the keys whose bytes
-        have begun to arrive."""
+        """Leave unread keys for the next Keyboard of this terminal. Return the keys whose first
+        bytes have already been read."""
         self._drops_unread = False
         keys: list[str] = []
         while self._parser.waiting and not self.gone:
@@ -137,8 +138,8 @@ class Keyboard:
         return keys
 
     def read(self, timeout_s: float, wake: int | None = None) -> list[str]:
-        """Return the keys that arrive within `timeout_s` seconds. Return early at the first key, or
-        once the descriptor `wake` is readable."""
+        """Wait for keys for at most `timeout_s` seconds, and return them. Return as soon as a key
+        arrives or the descriptor `wake` is readable."""
         wait_s = min(timeout_s, self.ESCAPE_S) if self._parser.waiting else timeout_s
         others = [] if wake is None else [wake]
         if self._fd is None or self.gone:

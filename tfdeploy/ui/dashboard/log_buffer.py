@@ -12,17 +12,18 @@ from typing import NamedTuple
 
 from tfdeploy.model.measures import KEPT_CHARS, last_state
 
-# Most lines that are kept of a task.
+# The maximum number of lines that are kept of a task.
 PER_TASK = 1000
-# The name that tfdeploy's own messages have in place of a task.
+# In the log, tfdeploy's own messages have this name in place of a task's name.
 OURS = "tfdeploy"
-# A task with a line in the last so many seconds gets its share of the log's rows.
+# A task gets its share of the log's rows if it has written a line in this many last seconds.
 RECENT_S = 10.0
 
 
 class BufferedLine(NamedTuple):
-    """A line. `number`: its position among all lines, by arrival. `style`, `about`: the style of
-    one of tfdeploy's own messages, and the task that it concerns."""
+    """A line of the log. `number`: the position of the line among all lines, in the order of
+    arrival. `style` and `about` are only for tfdeploy's own messages: the style, and the task that
+    the message concerns."""
 
     number: int
     task: str
@@ -33,19 +34,20 @@ class BufferedLine(NamedTuple):
 
 
 class LogBuffer:
-    """The newest lines of every task. Not thread-safe: the dashboard's thread adds and reads."""
+    """The newest lines of every task. Not thread-safe: only the dashboard's thread adds and reads
+    lines."""
 
     def __init__(self, per_task: int = PER_TASK) -> None:
-        # All lines that have arrived, kept or not.
+        # How many lines have arrived, whether they are still kept or not.
         self.count = 0
-        # The test of the filter; None: every line passes.
+        # Tests whether a text passes the filter. If None, every line passes.
         self._matches: Callable[[str], object] | None = None
         self._per_task = per_task
         self._all: dict[str, deque[BufferedLine]] = {}
         self._matching: dict[str, deque[BufferedLine]] = self._all
         self._ticks: deque[tuple[float, int]] = deque()
         self._filter = "", True
-        # The tasks whose lines are shown; None: all.
+        # The tasks whose lines are shown; None: all tasks.
         self.chosen: frozenset[str] | None = None
 
     def add(self, task: str, host: str, text: str, style: str = "", about: str = "") -> None:
@@ -61,7 +63,8 @@ class LogBuffer:
             self._matching.setdefault(task, deque(maxlen=self._per_task)).append(line)
 
     def add_many(self, task: str, host: str, texts: Sequence[str], count: int) -> None:
-        """Add `count` lines of a task. Only the last of them, `texts`, can be kept."""
+        """Add `count` lines of a task. `texts`: the last of these lines, which are the only ones
+        that can be kept."""
         self.count += count - len(texts)
         for text in texts:
             self.add(task, host, text)
@@ -69,12 +72,11 @@ class LogBuffer:
     def filter(
         self, text: str, finds: Callable[[str], object] | None, chosen: frozenset[str] | None
     ) -> bool:
-        """Show only lines of the tasks `chosen` (None: all) that the test `finds` passes (None:
-        all).
+        """Show only the lines of the tasks `chosen` (None: all tasks) that pass the test `finds`
+        (None: all lines).
 
-        `text`: the filter as typed. If it has changed, all kept lines are filtered again. Return
-        True if anything has changed.
-        """
+        `text`: the filter as typed. If the text has changed, all kept lines are filtered again.
+        Return True if the filter or the chosen tasks have changed."""
         key = text, finds is None
         if (key, chosen) == (self._filter, self.chosen):
             return False
@@ -90,15 +92,15 @@ class LogBuffer:
         return True
 
     def tick(self, clock: float) -> None:
-        """Record how many lines there are at `clock` (seconds). `tail` and `lines_per_s` need
-        it."""
+        """Record how many lines have arrived up to the time `clock` (seconds). `tail` and
+        `lines_per_s` use these records."""
         self._ticks.append((clock, self.count))
         while clock - self._ticks[0][0] > RECENT_S:
             self._ticks.popleft()
 
     @property
     def lines_per_s(self) -> float:
-        """Return the lines per second over the last RECENT_S of ticks."""
+        """Return how many lines per second have arrived in the last RECENT_S seconds."""
         if len(self._ticks) < 2:
             return 0.0
         (first, low), (last, high) = self._ticks[0], self._ticks[-1]
@@ -106,12 +108,13 @@ class LogBuffer:
 
     @property
     def dropped(self) -> int:
-        """Return how many lines are no longer kept."""
+        """Return how many lines have arrived and are no longer kept."""
         return self.count - self.kept()
 
     def tail(self, rows: int, task: str | None = None) -> list[BufferedLine]:
-        """Return the newest lines, oldest first, of one task or of all. For all: each task with a
-        line in the last RECENT_S gets its share of the rows, however much other tasks write."""
+        """Return the newest lines of `task` (None: of all tasks), the oldest first. If `task` is
+        None, each task with a line in the last RECENT_S seconds gets its share of the rows, however
+        much other tasks write."""
         rings = self._rings(task)
         newest = [list(_last(ring, rows)) for ring in rings]
         if task is None:
@@ -125,16 +128,17 @@ class LogBuffer:
         return newest[0] if newest else []
 
     def everything(self, task: str | None = None) -> list[BufferedLine]:
-        """Return all kept lines that pass the filter, of one task or of all, oldest first."""
+        """Return all kept lines of `task` (None: of all tasks) that pass the filter, the oldest
+        first."""
         return sorted(line for ring in self._rings(task) for line in ring)
 
     def kept(self, task: str | None = None) -> int:
-        """Return how many lines of one task or of all are kept, with or without passing the
-        filter."""
+        """Return how many lines of `task` (None: of all tasks) are kept, whether they pass the
+        filter or not."""
         return sum(len(ring) for name, ring in self._all.items() if task in (None, name))
 
     def last_of(self, task: str, rows: int) -> list[str]:
-        """Return the last lines of a task, with or without passing the filter."""
+        """Return the last lines of a task, whether they pass the filter or not."""
         return [line.text for line in _last(self._all.get(task, deque()), rows)]
 
     def _rings(self, task: str | None) -> list[deque[BufferedLine]]:

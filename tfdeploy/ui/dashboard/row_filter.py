@@ -1,9 +1,10 @@
 """Parse the filter of the dashboard, which selects rows, lines of the log and events.
 
-A filter is a list of terms separated by spaces; all of them must match. `worker` and `worker:[0-2]`
+A filter is a list of terms separated by spaces; all terms must match. `worker` and `worker:[0-2]`
 select tasks; `@n[3-5]` and `n3` select the tasks of hosts; `stalled` selects the tasks in that
 state, if there are any. Any other word, or a "quoted phrase", is searched for in the log and the
-events, as a regular expression if it is a valid one. `!` before a term negates it.
+events. If the word is a valid regular expression, it is searched for as one. `!` before a term
+negates the term.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ Finder = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Term:
-    """One term. Exactly one of `tasks`, `state` and `finds` is set. `without`: the term is
-    negated."""
+    """One term of the filter. Exactly one of `tasks`, `state` and `finds` is set. `without`: True
+    if the term is negated."""
 
     without: bool = False
     tasks: frozenset[str] | None = None
@@ -57,11 +58,12 @@ class Filter:
 
     @property
     def of_tasks(self) -> bool:
-        """Return True if any term selects tasks. If none does, all rows are shown."""
+        """Return True if any term selects tasks. If no term does, all rows are shown."""
         return any(term.finds is None for term in self.terms)
 
     def passes(self, task: str, states: frozenset[str]) -> bool:
-        """Return True if a task in these states matches all terms that select tasks."""
+        """Return True if a task in these states matches all terms of the filter that select
+        tasks."""
         for term in self.terms:
             if term.finds is None:
                 hit = task in term.tasks if term.tasks is not None else term.state in states
@@ -71,8 +73,8 @@ class Filter:
 
     @property
     def finds(self) -> Finder | None:
-        """Return a test whether a text matches all terms that search text; None if there is no such
-        term."""
+        """Return a function that tests whether a text matches all terms that search text; None if
+        there is no such term."""
         wanted = [(term.finds, term.without) for term in self.terms if term.finds is not None]
         if not wanted:
             return None
@@ -80,8 +82,8 @@ class Filter:
 
 
 def parse(text: str, progress: RunProgress, held: Collection[str] = STATES) -> Filter:
-    """Return the filter. `held`: the states that any task has now. A state that no task has is
-    searched for as text, and so is an invalid pattern. Never raises."""
+    """Parse the filter in `text`. `held`: the states that any task has now. A state that no task
+    has is searched for as text, and so is an invalid regular expression. Never raises."""
     return Filter(
         tuple(
             _term(match, progress, held) for match in _TERM.finditer(text) if match[2] or match[3]
@@ -90,7 +92,7 @@ def parse(text: str, progress: RunProgress, held: Collection[str] = STATES) -> F
 
 
 def states_of(mark: Mark, progress: RunProgress, name: str) -> frozenset[str]:
-    """Return the states of a task, as the filter names them."""
+    """Return the states of a task, by the words that the filter uses for them."""
     task = progress.tasks[name]
     states = {task.state, progress.health(task) or "", task.outcome or ""}
     states |= {"slow"} if mark.rank == SLOW else {"restarted"} if mark.rank == AGAIN else set()
@@ -125,8 +127,8 @@ def _names(word: str, names: Mapping[str, object], groups: Mapping[str, list[str
 
 
 def _finder(text: str) -> Finder:
-    """Return a search for `text` that ignores case: as a regular expression, or literally if it is
-    not a valid one (yet)."""
+    """Return a function that searches for `text`, ignoring case. The function uses `text` as a
+    regular expression, or literally if `text` is not a valid expression (yet)."""
     try:
         return compiled(text, re.IGNORECASE).search
     except ValueError:

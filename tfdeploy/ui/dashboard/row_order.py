@@ -1,5 +1,5 @@
 """Choose the rows of the table: sort and filter the tasks, and fold equal tasks into one row if
-there is no room. Pure."""
+there is no room for all. The functions are pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tfdeploy.model.progress.task_progress import TaskProgress
 from tfdeploy.model.progress.trouble import FIRST, SLOW, STARTING, Mark
 from tfdeploy.model.text.folding import fold_names
 
-# Most characters of the name of a folded row.
+# The maximum number of characters in the name of a folded row.
 LONGEST = 24
-# The orders of rows. The first is the default.
+# The orders of the table's rows. The first is the default.
 SORTS = ("trouble", "task", "host", "pace")
 
 
@@ -42,11 +42,12 @@ def items(
     fold: bool | None,
     open_: str | None,
 ) -> list[Item]:
-    """Return the rows, more than `rows` if folding is not enough.
+    """Return the rows of the table; more than `rows` if folding is not enough.
 
     `shown`: the tasks that pass the filter, in the plan's order. `sort`: one of SORTS. `fold`:
-    whether to fold; None: only if there are more tasks than `rows`. `open_`: a role that is never
-    folded. Tasks in trouble are folded only if folding the others is not enough."""
+    whether equal tasks are folded into one row; None: only if there are more tasks than `rows`.
+    `open_`: a role whose tasks are never folded. Tasks in trouble are folded only if folding the
+    other tasks is not enough."""
     key = _key(progress, marks, sort)
     tasks = sorted(shown, key=key) if key else list(shown)
     if fold is None:
@@ -67,8 +68,9 @@ def _folded(
     can_fold: Callable[[Mark], bool],
     open_: str | None,
 ) -> list[Item]:
-    """Return the rows, with a folded row for the tasks of one role and state. The row stands at the
-    position of its first task. `can_fold`: whether a task with this mark may be folded."""
+    """Return the rows of the table. Tasks of the same role and state become one folded row, at the
+    position of the first of these tasks. `can_fold`: whether a task with this mark may be folded.
+    """
     groups: dict[tuple[str, str], list[str]] = {}
     for task in tasks:
         mark, role = marks[task], task.partition(":")[0]
@@ -92,11 +94,11 @@ def _kind(mark: Mark) -> str:
 def _key(
     progress: RunProgress, marks: Mapping[str, Mark], sort: str
 ) -> Callable[[str], Any] | None:
-    """Return the sort key of a task; None for the plan's order. Tasks with equal keys keep the
-    plan's order."""
+    """Return the function that gives the sort key of a task; None for the plan's order. Tasks with
+    equal keys keep the plan's order."""
     if sort == "trouble":
-        # Healthy tasks keep the plan's order, except that the tasks that wait for another task come
-        # after those that do not.
+        # Healthy tasks keep the plan's order, except that tasks that wait for another task come
+        # after the other healthy tasks.
         return lambda task: (
             min(marks[task].rank, STARTING),
             marks[task].why.startswith("waits for "),

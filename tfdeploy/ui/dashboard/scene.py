@@ -13,15 +13,15 @@ from tfdeploy.ui.dashboard.happenings import Happening, Happenings
 from tfdeploy.ui.dashboard.log_buffer import LogBuffer
 from tfdeploy.ui.dashboard.view_state import ViewState
 
-# A running task without a line or step for so many seconds counts as silent.
+# A running task counts as silent if it has written no line and no step for this many seconds.
 QUIET_S = 60.0
 
 
 @dataclass
 class Scene:
-    """The data that a frame shows. `quiet`: task -> seconds since its last line or step, by this
-    machine's clock. `typed`: adds the operator's own options to a command, so that it can be typed
-    as it is."""
+    """The data that a frame of the dashboard shows. `quiet`: task -> seconds since its last line or
+    step, by this machine's clock. `typed`: adds the operator's own options to a command, so that
+    the operator can type the result."""
 
     progress: RunProgress
     ring: LogBuffer
@@ -34,7 +34,8 @@ class Scene:
 
     @property
     def silent(self) -> dict[str, float]:
-        """Return the running tasks that have been quiet for more than QUIET_S."""
+        """Return silent task -> seconds since its last line or step. A running task is silent after
+        QUIET_S."""
         tasks = self.progress.tasks
         return {
             name: quiet
@@ -44,8 +45,8 @@ class Scene:
 
     @property
     def passing(self) -> list[Happening]:
-        """Return the entries of the history that pass the filter: the cause, then all others, the
-        newest last."""
+        """Return the entries of the history that pass the filter: the cause of the run's failure,
+        then all other entries, the newest last."""
         finds, chosen = self.view.parsed.finds, self.ring.chosen
         return [
             each

@@ -1,5 +1,5 @@
 """Compose the page of one task: its trouble, attempts, last lines, curves, plan and environment.
-Pure."""
+The functions are pure."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tfdeploy.ui.dashboard.scene import Frame, Scene
 from tfdeploy.ui.plots import TITLES, UNITS, Curve, plot
 from tfdeploy.ui.sanitise import clean
 
-# Lines of the task's log.
+# How many lines of the task's log are shown.
 LOG_ROWS = 10
 _MOST_ATTEMPTS = 8
-# Most rows of one text.
+# The maximum number of rows for one text.
 _MOST_ROWS = 3
 _PLOT_ROWS = 7
-# Least columns of a screen that shows two plots side by side.
+# The minimum width of a screen, in columns, to show two plots side by side.
 _BESIDE = 100
 _NOTHING: list[Any] = []
 _SECRET = re.compile(r"(?i)token|secret|passw|credential|api_?key|private")
@@ -106,7 +106,7 @@ def _facts(frame: Frame, task: TaskProgress, mark: Mark) -> list[Row]:
 
 
 def _lines(text: str, width: int, style: str = "") -> list[Row]:
-    """Return the text, wrapped, in at most _MOST_ROWS rows."""
+    """Return the text, wrapped to `width` columns, in at most _MOST_ROWS rows."""
     pieces = wrap(text, max(20, width), indent=2)
     pieces = (
         pieces
@@ -163,8 +163,8 @@ def _plot(name: str, trend: Trend, style: str, unicode: bool, width: int) -> lis
 
 
 def side_by_side(boxes: Sequence[Callable[[int], list[Row]]], width: int) -> list[Row]:
-    """Return the boxes in two columns if there is room, else in one. A box draws itself for a given
-    width."""
+    """Draw the boxes in two columns if there is room, else in one. Each box is a function that
+    returns its rows for a given width."""
     if width < _BESIDE:
         return [row for box in boxes for row in box(width)]
     column_width = (width - 2) // 2

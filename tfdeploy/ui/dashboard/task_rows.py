@@ -1,5 +1,5 @@
 """Compose the table of the dashboard: a row for each task, or for each host while there are no
-tasks yet, with as many columns as fit. Pure."""
+tasks yet, with as many columns as fit. The functions are pure."""
 
 from __future__ import annotations
 
@@ -34,18 +34,19 @@ from tfdeploy.ui.sanitise import clean
 
 LAST_LINE = "last line"
 METRICS = "metrics"
-# The column with the curve of the loss.
+# The name of the column with the curve of the loss.
 TREND = "trend"
-# Least width of the column of last lines, in terminal columns, as all widths below.
+# The minimum width of the column of last lines. This width and all widths below are in terminal
+# columns.
 _LAST_LINE_WIDTH = 20
-# Least width of the column of metrics.
+# The minimum width of the column of metrics.
 _METRICS_WIDTH = 26
-# Width of one value of a metric with its separators.
+# The width of one value of a metric, with its separators.
 _FIGURE_WIDTH = 9
-# Width of a curve.
+# The width of a curve in the table.
 _SPARK = 8
 _NAMES = ("task", "state", "host")
-# The columns that stay if the reason of a restart replaces the others.
+# The columns that remain when the reason of a restart replaces the other columns.
 _WITH_WHY = (*_NAMES, "gpu", "cpu", "step", "steps/s", "loss")
 # The columns that are aligned to the right.
 _RIGHT = frozenset(
@@ -106,8 +107,8 @@ class Column(NamedTuple):
 
 
 class Table:
-    """The data that the rows need besides their tasks. `quiet`: silent task -> seconds since its
-    last line or step. `metrics`: the names in the column of metrics."""
+    """The data that the table's rows need in addition to their tasks. `quiet`: silent task ->
+    seconds since its last line or step. `metrics`: the names in the column of metrics."""
 
     def __init__(self, scene: Scene) -> None:
         self.progress, self.trends, self.unicode = scene.progress, scene.trends, scene.unicode
@@ -122,8 +123,8 @@ class Table:
         ]
 
     def _shows_rate(self, name: str, rated: bool) -> bool:
-        """Return True if the metric `name`, a rate, is shown. `rated`: the column steps/s has
-        values. That column already shows global_step/sec."""
+        """Return True if the column of metrics shows the rate `name`. `rated`: whether the column
+        steps/s has values; if so, that column already shows global_step/sec."""
         if rated and name.endswith(PRINTED_RATE):
             return False
         values = (task.measures.values().get(name) for task in self.progress.tasks.values())
@@ -133,16 +134,16 @@ class Table:
 
 
 class _Figure(NamedTuple):
-    """A column of numbers. `value`: returns the number of a task; None if it is not known.
-    `format_value`: formats the number. `of_several`: returns the number of a folded row."""
+    """A column of numbers. `value`: returns the number of a task; None if the number is not known.
+    `format_value`: formats the number. `of_several`: returns the number for a folded row."""
 
     value: Callable[[RunProgress, TaskProgress], float | None]
     format_value: Callable[[float], str]
     of_several: Callable[[list[float]], float] = median
 
     def text(self, progress: RunProgress, tasks: Sequence[TaskProgress]) -> str:
-        """Return the text for one task, or for several tasks by their finite values; "" without a
-        value."""
+        """Return the text of the cell: the number of one task, or one number for several tasks,
+        from their finite values; "" if there is no value."""
         known = [value for task in tasks if (value := self.value(progress, task)) is not None]
         if len(tasks) > 1:
             finite = list(filter(isfinite, known))
@@ -155,7 +156,7 @@ def _percent(value: float) -> str:
 
 
 _FIGURES = {
-    # 100% is one core.
+    # The use of one whole core is 100%.
     "cpu": _Figure(lambda _, task: task.cpu, lambda cores: _percent(100 * cores)),
     "memory": _Figure(lambda _, task: task.memory, in_bytes),
     "step": _Figure(lambda _, task: task.step, partial(figure, digits=7), max),
@@ -172,8 +173,8 @@ _GPU = (
 
 
 def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:
-    """Return the columns that fit, in their order. Metrics and last line share the remaining
-    width."""
+    """Return the columns that fit, in their order. The columns of metrics and of last lines share
+    the remaining width."""
     progress, metric_names = table.progress, table.metrics
     hosts = [_host(progress, item.tasks) for item in items] or progress.hosts
     need = sum(len(table_metrics.label(name)) + _FIGURE_WIDTH + _SPARK for name in metric_names)
@@ -252,8 +253,8 @@ def item_row(
 
 
 def host_row(host: HostProgress, shown: Sequence[Column]) -> Row:
-    """Return the row of a host: its connection and its transfers. For the time before the run has a
-    plan."""
+    """Return the row of a host, with its connection and its transfers. Such rows are shown before
+    the run has a plan."""
     last_line = _transfer_words(host) or clean(host.text or "")
     texts = {
         "task": "-",
@@ -265,8 +266,8 @@ def host_row(host: HostProgress, shown: Sequence[Column]) -> Row:
 
 
 def _transfer_words(host: HostProgress) -> str:
-    """Return the running transfers, 'code, 12 MB of 60 MB, 5.0 MB/s, 9.6 s left'; without one, 'all
-    sent' or ''."""
+    """Return the running transfers of a host, 'code, 12 MB of 60 MB, 5.0 MB/s, 9.6 s left'. If no
+    transfer is running, return 'all sent' or ''."""
     if not host.moving:
         return "all sent" if host.synced else ""
     names = [clean(transfer.what, 40) for transfer in host.moving]
@@ -334,8 +335,8 @@ def _state_style(mark: Mark) -> str:
 
 
 def _metrics(table: Table, task: TaskProgress, room: int) -> str:
-    """Return 'accuracy 0.91 ▁▃▆█, lr 0.001 █▆▃▁': as many metrics as fit into `room` columns, at
-    least one."""
+    """Return the metrics of a task, 'accuracy 0.91 ▁▃▆█, lr 0.001 █▆▃▁': as many metrics as fit
+    into `room` columns, but at least one."""
     shown, values = "", task.measures.values()
     for name in table.metrics if room else ():
         if table_metrics.is_shown(name, values.get(name), table.progress.job_metrics):
@@ -362,9 +363,8 @@ def _why_row(
 ) -> Row:
     """Return the row of a task in trouble, for a table without the column of last lines.
 
-    The reason replaces the numbers. A restarted task that runs again keeps its numbers; the reason
-    follows them if there is room.
-    """
+    The reason of the trouble replaces the numbers. If the task was restarted and runs again, its
+    numbers stay, and the reason follows them if there is room."""
     runs_again = mark.state == RESTARTED
     head = [each for each in shown if each.name in (_WITH_WHY if runs_again else _NAMES)]
     left = width - sum(each.width + 1 for each in head)
@@ -399,7 +399,7 @@ def _last_words(table: Table, task: TaskProgress, mark: Mark) -> str:
 
 
 def _age(seconds: float) -> str:
-    """Return 'now', '12s', '5m', '3h'."""
+    """Return a number of seconds as text: 'now', '12s', '5m', '3h'."""
     if seconds < 2:
         return "now"
     return (

@@ -1,5 +1,5 @@
 """Compose the page of the timeline: a bar for the attempts of each task, then the history of the
-run, the cause first. Pure."""
+run, with the cause of its failure first. The functions are pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfdeploy.ui.dashboard.row_order import items
 from tfdeploy.ui.dashboard.scene import Frame
 from tfdeploy.ui.sanitise import clean
 
-# Columns of the name beside a bar.
+# The width, in columns, of the name before a bar.
 _NAME = 18
 
 
@@ -64,7 +64,7 @@ def _bar(
     stalled: float | None,
 ) -> Row:
     """Return the bar of a task, from `began` to `until` (UTC seconds). `stalled`: when the task
-    stalled or its host became unreachable (UTC seconds); None: neither."""
+    stalled or its host became unreachable (UTC seconds); None if neither has happened."""
     width = max(1, width)
     cells = [Span(" ")] * width
     deaths: list[int] = []
@@ -85,7 +85,7 @@ def _bar(
         if stalled is not None and each.ended is None:
             since = max(first, cell_of(stalled))
             cells[since : last + 1] = [Span("▒" if unicode else "-", "yellow")] * (last + 1 - since)
-    # The marks of deaths come last, because the next attempt may begin in the same cell.
+    # The marks of deaths are drawn last, because the next attempt may begin in the same cell.
     for at in deaths:
         cells[at] = Span("x", "bold red")
     return joined(cells)

@@ -1,5 +1,5 @@
 """Hold what the operator has selected in the dashboard (page, row, lines, filter, order), and
-define what each key changes."""
+define what each key does."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tfdeploy.ui.dashboard.row_filter import Filter
 from tfdeploy.ui.dashboard.row_order import SORTS, Item
 
 Page = Literal["run", "task", "curves", "timeline", "help"]
-# An action for which the dashboard leaves the screen.
+# An action for which the dashboard leaves the full screen.
 Aside = Literal["stop", "shell", "fetch", "copy"]
-# Screens to scroll to reach either end of the log.
+# Scrolling by this many screens reaches either end of the log.
 _FAR = 1 << 20
-# Fields that `go_on_from` copies.
+# The fields that `go_on_from` copies.
 _CHOICES = (
     "page",
     "offset",
@@ -35,7 +35,7 @@ _CHOICES = (
 @dataclass(frozen=True)
 class Question:
     """An action that starts once the operator answers y. `text`: the question. `host`: the host of
-    the chosen row."""
+    the selected row."""
 
     aside: Aside
     text: str = ""
@@ -44,14 +44,15 @@ class Question:
 
 @dataclass(eq=False)
 class ViewState:
-    """What the operator has selected. Keys change it; `compose` records what it has drawn."""
+    """What the operator has selected. Keys change these values; `compose` records here what it has
+    drawn."""
 
     ring: LogBuffer
     progress: RunProgress
     page: Page = "run"
-    # The rows of the table in the last frame.
+    # The rows of the table that the last frame has drawn.
     items: Sequence[Item] = ()
-    # The task of the chosen row; None: no row is chosen.
+    # The task of the selected row; None: no row is selected.
     selected: str | None = None
     # The task whose log alone is shown; None: the log of all tasks.
     followed: str | None = None
@@ -60,7 +61,7 @@ class ViewState:
     # The filter, parsed for the tasks of the last frame.
     parsed: Filter = field(default_factory=Filter)
     sort: str = SORTS[0]
-    # None: rows are folded if there is no room for all.
+    # Whether equal rows are folded. None: rows are folded if there is no room for all.
     fold: bool | None = None
     # The role whose tasks are never folded; None: no role.
     open: str | None = None
@@ -70,17 +71,17 @@ class ViewState:
     # How many lines the log had received when the snapshot was taken.
     snapshot_count: int = 0
     paused: bool = False
-    # How many lines of the snapshot are above the lower edge of the log.
+    # How many lines of the snapshot end at or above the lower edge of the log.
     bottom: int = 0
-    # Rows of the log in the last frame.
+    # How many rows the log had in the last frame.
     log_rows: int = 1
     # The first visible row of a page that is longer than the screen.
     offset: int = 0
-    # Rows of the page in the last frame.
+    # How many rows the page had in the last frame.
     page_rows: int = 1
     # The question that waits for an answer.
     question: Question | None = None
-    # The action to do next, confirmed by the operator.
+    # The action that the dashboard does next.
     aside: Question | None = None
     # True if the dashboard can run verbs of tfdeploy.
     can_run_commands: bool = False
@@ -104,7 +105,7 @@ class ViewState:
             _KEYS[name](self)
 
     def visible(self, rows: int) -> list[BufferedLine]:
-        """Return the lines of the log to be drawn in `rows` rows."""
+        """Return the lines of the log to draw in `rows` rows."""
         self.log_rows = max(1, rows)
         if self.snapshot is None:
             return self.ring.tail(rows, self.followed)
@@ -112,17 +113,17 @@ class ViewState:
 
     @property
     def unseen(self) -> int:
-        """Return how many lines have arrived since the snapshot."""
+        """Return how many lines have arrived since the snapshot was taken."""
         return self.ring.count - self.snapshot_count
 
     @property
     def chosen(self) -> Item | None:
-        """Return the row that has the selected task."""
+        """Return the row of the table that contains the selected task; None if no row does."""
         return next((item for item in self.items if self.selected in item.tasks), None)
 
     def _scroll(self, lines: int) -> None:
-        """Scroll up (negative) or down. At the lower end the log shows the newest lines again,
-        unless it is paused."""
+        """Scroll the log by `lines`, up if negative. At the lower end, the newest lines are shown
+        again, unless the log is paused."""
         if self.snapshot is None and lines >= 0:
             return
         shown = self._take_snapshot() if self.snapshot is None else self.snapshot
@@ -132,8 +133,8 @@ class ViewState:
             self.snapshot = None
 
     def refresh(self) -> None:
-        """Apply a change of the filter or of the followed task to the log: take a new snapshot if
-        the log is paused, else show the newest lines."""
+        """Apply a change of the filter or of the followed task to the log. If the log is paused,
+        take a new snapshot, else show the newest lines."""
         if self.paused:
             self._take_snapshot()
         else:
@@ -192,7 +193,8 @@ class ViewState:
         self.refresh()
 
     def _enter(self) -> None:
-        """Open the page of the chosen task, or a folded row."""
+        """Open the page of the selected task. If the selected row is folded, unfold the tasks of
+        its role."""
         if not self.items:
             return
         item = self.chosen or self.items[0]
@@ -206,18 +208,19 @@ class ViewState:
         self.page, self.offset = page, 0
 
     def _shift(self, rows: int) -> None:
-        # The frame limits the offset to the length of the page.
+        # The next frame limits the offset to the length of the page.
         self.offset = max(0, self.offset + rows)
 
     def _step(self, rows: int) -> None:
-        """Choose another row of the table, or scroll a page."""
+        """On the first page, select another row of the table; on any other page, scroll the
+        page."""
         if self.page == "run":
             self._move(rows)
         else:
             self._shift(rows)
 
     def _turn(self, screens: int) -> None:
-        """Scroll the log, or a page."""
+        """On the first page, scroll the log; on any other page, scroll the page."""
         if self.page == "run":
             self._scroll(screens * self.log_rows)
         else:

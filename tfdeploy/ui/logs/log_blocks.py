@@ -1,7 +1,8 @@
 """Keep the lines of a Python traceback together. They are held back until the traceback ends;
 meanwhile, lines of other tasks are passed on.
 
-A traceback is held for at most HOLD_S and up to a size, so that delay and memory are bounded.
+A traceback is held back for at most HOLD_S seconds and up to a maximum size, so that delay and
+memory are bounded.
 """
 
 from __future__ import annotations
@@ -9,33 +10,34 @@ from __future__ import annotations
 from tfdeploy.model.loglines import LogLine
 
 HEAD = b"Traceback (most recent call last):"
-# Most seconds for which a traceback is held back.
+# The maximum number of seconds for which a traceback is held back.
 HOLD_S = 0.4
-# Most lines and bytes of a block, the lines in `others` included.
+# The maximum number of lines and bytes of a block. The lines in `others` count too.
 MOST_LINES = 1000
 MOST_BYTES = 256 << 10
-# The lines that connect two tracebacks.
+# The beginnings of the lines that connect two tracebacks.
 _LINKS = (b"During handling of the above exception", b"The above exception was the direct cause")
 _BLANKS = (b" ", b"\t")
 
 
 class _Block:
     """A traceback. `others`: lines of the same task from the other stream, which are passed on
-    after the traceback. `at`: when its first line arrived, in seconds."""
+    after the traceback. `at`: when the first line of the traceback arrived, in seconds."""
 
     def __init__(self, head: LogLine, at: float) -> None:
         self.lines = [head]
         self.others: list[LogLine] = []
         self.since = at
         self._bytes = len(head.line)
-        # A prefix, for example of a logger. The following lines may have it too.
+        # The text before the traceback's first words, for example the prefix of a logger. The
+        # following lines may have the same prefix.
         self._before = head.line[: head.line.index(HEAD)]
-        # Whether the line that names the exception has arrived.
+        # True once the line that names the exception has arrived.
         self._raised = False
 
     def takes(self, line: LogLine) -> bool:
-        """Add a line of the task. Return False, without adding it, if the traceback ended before
-        it."""
+        """Add a line of the same task to the block. Return False, without adding the line, if the
+        traceback ended before the line."""
         head = self.lines[0]
         if line.attempt != head.attempt:
             return False
@@ -64,7 +66,7 @@ class _Block:
 class TracebackBlocks:
     """Reorders lines so that each traceback is one block.
 
-    `now` in its methods: seconds of any clock; None: use the time in the lines."""
+    The argument `now` of the methods: seconds of any clock; None: use the times of the lines."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], _Block] = {}

@@ -11,20 +11,20 @@ from collections import deque
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.text.folding import fold_names
 
-# Most seconds for which a line is held back.
+# The maximum number of seconds for which a line is held back.
 WINDOW_S = 0.5
-# Most waiting lines, and most bytes of them.
+# The maximum number of waiting lines, and below, of their bytes.
 MOST_LINES = 5000
 MOST_BYTES = 4 << 20
 
 
 class _Group:
-    """Equal lines, one of each task. `number`: the position of the group among all groups. `at`:
-    when its first line arrived, in seconds."""
+    """Equal lines, at most one of each task. `number`: the position of the group among all groups.
+    `at`: when the first line of the group arrived, in seconds."""
 
     def __init__(self, number: int, line: LogLine, at: float) -> None:
         self.number, self.line, self.since = number, line, at
-        # Task -> its host.
+        # Task that has written the line -> its host.
         self.hosts: dict[str, str] = {}
 
     def folded(self) -> LogLine:
@@ -34,15 +34,15 @@ class _Group:
 
 
 class Folds:
-    """Folds equal lines. `tasks`: how many tasks print lines; a group with a line of each task is
-    passed on at once. `now` in its methods: as in TracebackBlocks."""
+    """Folds equal lines. `tasks`: how many tasks write lines. A group that has a line of each task
+    is passed on at once. The argument `now` of the methods is as in TracebackBlocks."""
 
     def __init__(self, tasks: int) -> None:
         self._tasks = tasks
         self._groups: deque[_Group] = deque()
-        # Line -> its newest group.
+        # Line -> the newest group of this line.
         self._open: dict[bytes, _Group] = {}
-        # Task -> the number of the group of its last line.
+        # Task -> the number of the group that contains the task's last line.
         self._latest: dict[str, int] = {}
         self._bytes = self._count = 0
 

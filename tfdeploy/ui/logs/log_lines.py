@@ -1,7 +1,8 @@
 """Write stored lines of tasks as text, JSON or raw bytes, in big batches, for `tfdeploy logs`.
 
-In text, every line is sanitised. Nearly all batches are printable ASCII, which one check of the
-whole batch finds. When the reader closes the pipe, printing ends without an error.
+In text, every line is sanitised. Nearly all batches are printable ASCII and need no change; a
+single check of the whole batch finds this. When the reader closes the pipe, printing ends without
+an error.
 """
 
 from __future__ import annotations
@@ -26,22 +27,23 @@ from tfdeploy.ui.sanitise import are_plain, clean, clean_line, is_plain
 from tfdeploy.ui.terminal import task_color
 
 Output = Literal["text", "json", "raw"]
-# Most characters of a line that are shown. Longer lines arrive in pieces of so many bytes: see
-# operations/tasklogs/split_lines.py.
+# The maximum number of characters of a line that are shown. A longer line arrives in pieces of this
+# many bytes: see operations/tasklogs/split_lines.py.
 LINE_CHARS = 1 << 20
-# Most prefixes ("task@host | ") that are kept.
+# The maximum number of prefixes ("task@host | ") that are cached.
 _MOST_PREFIXES = 4096
-# Pending lines and bytes from which on a batch is formatted. A line may have a megabyte.
+# The pending lines are formatted as one batch once there are this many lines or (below) bytes. A
+# single line may have a megabyte.
 _BATCH_LINES = 1000
 _BATCH_BYTES = 4 << 20
-# Formatted bytes from which on they are written.
+# Formatted text is written once it has this many bytes.
 _READY_BYTES = 1 << 18
-# Lines between two checks of how many bytes are pending.
+# The number of pending bytes is checked after this many lines.
 _FEW_LINES = 16
-# Seconds between two flushes while following.
+# Seconds between two flushes, while new lines are followed.
 _FLUSH_S = 0.03
 _BYTES = attrgetter("line")
-# The escape sequences before and after a match.
+# The escape sequences before and after a highlighted match.
 _PAINT = "\x1b[1;31m"
 _UNPAINT = "\x1b[0m"
 
@@ -55,9 +57,10 @@ class _Painted(LogLine):
 class LinePrinter:
     """Writes LogLines to a file descriptor.
 
-    `labels`: the expected "task@host", so that prefixes are aligned from the start. `encoding`: of
-    the text. For text only: `highlight` colours the matches of these expressions, if `color` is
-    set; `fold` prints equal lines of several tasks as one."""
+    `labels`: the expected labels "task@host", so that prefixes are aligned from the first line on.
+    `encoding`: the encoding of the text. Only text output uses the other two: `highlight` colours
+    the matches of these expressions, if `color` is set; `fold` prints equal lines of several tasks
+    as one."""
 
     def __init__(
         self,
@@ -92,9 +95,10 @@ class LinePrinter:
         self._follow = False
         self._stamp = (-1.0, "")
         self._pending: deque[LogLine] = deque()
-        # Bytes of the pending lines.
+        # The number of bytes in the pending lines.
         self._waiting = 0
-        # Formatted text that is not written yet, and the bytes of the whole blocks among it.
+        # Formatted text that is not written yet, and below, the number of bytes of the whole blocks
+        # in it.
         self._ready: list[bytes] = []
         self._ready_bytes = 0
         self._writing = threading.Lock()
@@ -104,7 +108,7 @@ class LinePrinter:
     def write(self, batches: Iterable[Batch], *, follow: bool = False) -> bool:
         """Write all batches. Return False if the reader closed the pipe before the end.
 
-        `follow`: write each line within 30 ms, even if the batch is small. Raises OSError."""
+        `follow`: write each line within 30 ms, even if few lines are pending. Raises OSError."""
         self._follow = follow
         stop = threading.Event()
         flusher = threading.Thread(
@@ -155,7 +159,7 @@ class LinePrinter:
 
     def _block(self, block: LineBlock) -> bytes | None:
         """Return the formatted block if its lines need only their label; None if each line must be
-        examined."""
+        examined separately."""
         content = block.content
         if not self._is_text or self._highlight or self._folds is not None or self._holding:
             return content if self._is_raw else None
@@ -184,8 +188,8 @@ class LinePrinter:
             self._write()
 
     def _write(self) -> None:
-        """Write the formatted text. After an error other than a closed pipe, `write` raises it at
-        the end."""
+        """Write the formatted text. If writing fails, but not because of a closed pipe, `write`
+        raises the error at the end."""
         left = memoryview(b"".join(self._ready))
         self._ready, self._ready_bytes = [], 0
         try:
@@ -199,7 +203,7 @@ class LinePrinter:
     def _text(self, batch: list[LogLine]) -> bytes:
         bodies = [line.line for line in batch]
         joined = b"".join(bodies)
-        # HEAD contains "(". The search for one byte is ten times as fast as the search for HEAD.
+        # HEAD contains "(". Searching for this one byte is ten times as fast as searching for HEAD.
         calls = b"(" in joined and HEAD in joined
         if not calls and self._folds is None and not self._holding and len(joined) < LINE_CHARS:
             return self._rows(batch, bodies, plain=is_plain(joined))
@@ -218,15 +222,16 @@ class LinePrinter:
         )
 
     def _rest(self) -> list[LogLine]:
-        """Return the lines that are held back, once no more lines can arrive."""
+        """Return the lines that are still held back. Call this method once no more lines can
+        arrive."""
         batch = self._blocks.rest()
         if self._folds is not None:
             batch = [*self._folds.arrange(batch, None), *self._folds.rest()]
         return [*batch, *(cut.mark() for cut in self._cuts.values() if cut.more)]
 
     def _without_pieces(self, batch: list[LogLine]) -> list[LogLine]:
-        """Return the lines, of a line in pieces only the first piece and the number of further
-        bytes."""
+        """Return the lines. If a line arrives in pieces, return only its first piece and the number
+        of further bytes."""
         shown = []
         for line in batch:
             key = (line.task, line.host, line.stream)
@@ -248,10 +253,10 @@ class LinePrinter:
         return shown
 
     def _painted(self, line: LogLine) -> LogLine:
-        """Return the line with its matches coloured; the same line if there are none.
+        """Return the line with its matches coloured; the same line if there are no matches.
 
-        It runs in the main thread: a match that takes very long blocks all threads, and Ctrl-C can
-        end it only in the main thread."""
+        This method must run in the main thread: a match that takes very long blocks all threads,
+        and Ctrl-C can end the match only in the main thread."""
         text = clean_line(line.line, LINE_CHARS)
         spans = interruptible(len(text), lambda: self._spans(text))
         if not spans or not line.stream:
@@ -288,7 +293,7 @@ class LinePrinter:
         parts = []
         task, host, prefix = "", "", b""
         for line, body in zip(batch, bodies, strict=True):
-            # Most lines follow a line of the same task.
+            # Most lines follow a line of the same task and host, so the prefix is already known.
             if line.task is not task or line.host is not host:
                 task, host = line.task, line.host
                 prefix = self._prefixes.get((task, host)) or self._prefix(task, host)
@@ -316,7 +321,7 @@ class LinePrinter:
 
     def _iso(self, time: float) -> str:
         """Return UTC seconds as text in ISO 8601, always with milliseconds. The last result is
-        kept, because many lines have the same time."""
+        cached, because many lines have the same time."""
         if time != self._stamp[0]:
             text = iso_z(time) or ""
             self._stamp = time, text if "." in text else text[:-1] + ".000Z"
@@ -336,8 +341,8 @@ class LinePrinter:
 
 
 class _Cut(NamedTuple):
-    """A line in pieces, of which only the first is shown. `last`: the last piece so far. `more`:
-    the number of bytes after the first piece."""
+    """A line that arrives in pieces, of which only the first piece is shown. `last`: the last piece
+    so far. `more`: the number of bytes after the first piece."""
 
     last: LogLine
     more: int

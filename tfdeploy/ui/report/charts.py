@@ -17,39 +17,39 @@ from tfdeploy.model.text.words import outcome_words
 from tfdeploy.ui.amounts import figure, in_seconds
 from tfdeploy.ui.sanitise import clean
 
-# Size of a chart in units of its viewBox, as all sizes below.
+# The width of a chart. This size and all sizes below are in units of the chart's viewBox.
 WIDTH = 720
 HEIGHT = 240
-# Width of the timeline.
+# The width of the timeline.
 WIDE = 1130
-# Margins.
+# The margins of a chart.
 LEFT = 64
 RIGHT = 12
 TOP = 10
 BOTTOM = 24
-# Most points of one piece of a curve.
+# The maximum number of points in one piece of a curve.
 MOST_POINTS = 400
-# Most curves of one chart.
+# The maximum number of curves in one chart.
 MOST_LINES = 256
-# Most tasks of the timeline.
+# The maximum number of tasks in the timeline.
 MOST_ROWS = 256
-# Number of colours of the style sheet.
+# The number of colours for curves in the style sheet.
 COLOURS = 8
 # Values are limited to this magnitude, so that the arithmetic cannot overflow.
 _MOST = 1e100
-# Height of a row of the timeline.
+# The height of a row of the timeline.
 _ROW = 18
-# Outcome of an attempt -> class of its bar. None: it is still running.
+# Outcome of an attempt -> CSS class of its bar. None: the attempt is still running.
 _KINDS = {"succeeded": "good", "stopped": "still", None: "going"}
 Amount = Callable[[float], str]
 
 
 def chart(curves: Curves, length: float) -> str:
-    """Return a chart of the curves with axes and a legend; "" without points. `length`: seconds
-    that the run has taken.
+    """Return a chart of the curves with axes and a legend; "" if there are no points. `length`: the
+    duration of the run, in seconds.
 
-    If there are more curves than COLOURS, all have the same colour and the legend does not name
-    them. Each curve shows its name under the pointer."""
+    If there are more curves than COLOURS, all curves have the same colour, and the legend does not
+    name them. Each curve shows its name under the pointer."""
     lines = curves.lines[:MOST_LINES]
     points = [
         (time, _bounded(value)) for line in lines for piece in line.pieces for time, value in piece
@@ -102,8 +102,8 @@ def legend(lines: Sequence[Line], amount: Amount) -> str:
 
 
 def timeline(attempts: Sequence[Attempt], began: float, until: float) -> str:
-    """Return the timeline: a row for each task, with a bar for each attempt; "" without attempts.
-    `began`, `until`: the time axis, in UTC seconds."""
+    """Return the timeline: a row for each task, with a bar for each attempt; "" if there are no
+    attempts. `began`, `until`: both ends of the time axis, in UTC seconds."""
     tasks = list(dict.fromkeys(each.task for each in attempts))[:MOST_ROWS]
     if not tasks:
         return ""
@@ -158,8 +158,8 @@ def _bar(each: Attempt, top: int, across: Callable[[float], float], until: float
 
 
 def thinned(piece: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """Yield at most MOST_POINTS points: the lowest and the highest of each stretch, so that no peak
-    is lost."""
+    """Yield at most MOST_POINTS points of the piece: the lowest and the highest point of each
+    stretch, so that no peak is lost."""
     if len(piece) <= MOST_POINTS:
         yield from piece
         return
@@ -174,8 +174,8 @@ def thinned(piece: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
-    """Return round numbers from `low` to `high`, about `most` of them or fewer; none if `low` and
-    `high` are nearly equal."""
+    """Return round numbers from `low` to `high`, at most about `most`. Return no numbers if `low`
+    and `high` are nearly equal."""
     raw = (high - low) / max(1, most)
     if raw <= 1e-12 * max(abs(low), abs(high)):
         return []

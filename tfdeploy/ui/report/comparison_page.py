@@ -1,5 +1,5 @@
 """Write a comparison of runs as one HTML page: the differences, the final values, and for each
-metric a chart with the curves of all runs. Pure."""
+metric a chart with the curves of all runs. The functions are pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Write the report of a run as one HTML page. Pure.
+"""Write the report of a run as one HTML page. The functions are pure.
 
-The page has no script and loads nothing; its content security policy forbids both. It is light or
-dark as the reader's browser asks. All text of programs and hosts is sanitised and escaped.
+The page has no script and loads nothing; its content security policy forbids both. The page is
+light or dark, as the reader's browser asks. All text of programs and hosts is sanitised and
+escaped.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tfdeploy.ui.plain import event_words
 from tfdeploy.ui.report.charts import chart, timeline
 from tfdeploy.ui.sanitise import clean
 
-# Most events of the page. Older events are only counted.
+# The maximum number of events on the page. Older events are only counted.
 MOST_EVENTS = 2000
 # Seconds after which a live page reloads.
 REFRESH_S = 10
@@ -63,8 +64,8 @@ _STATES = {
 
 
 def page(report: RunReport, *, live: bool = False) -> str:
-    """Return the whole document. `live`: the page reloads every REFRESH_S until the run has
-    ended."""
+    """Return the report as a whole HTML document. `live`: the page reloads every REFRESH_S seconds
+    until the run has ended."""
     view, plan = report.view, report.plan
     refresh = (
         f'<meta http-equiv="refresh" content="{REFRESH_S}">' if live and not view.final else ""
@@ -85,7 +86,8 @@ def page(report: RunReport, *, live: bool = False) -> str:
 
 
 def document(title: str, body: str, head: str = "") -> str:
-    """Return a whole page with this body. `head`: further elements for its head."""
+    """Return a whole HTML page with this body. `head`: further elements for the head of the
+    page."""
     return (
         f'{PAGE}<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">{head}'
@@ -96,7 +98,7 @@ def document(title: str, body: str, head: str = "") -> str:
 
 
 def again(report: RunReport) -> str:
-    """Return the command line that launches the same program again."""
+    """Return the command line that launches the program of the run again."""
     plan = report.plan
     command = shlex.join(clean(word, 8192) for word in plan.command)
     return f"tfdeploy launch --mode {plan.mode}" + (f" -- {command}" if command else "")
@@ -204,8 +206,8 @@ def _curves(report: RunReport) -> str:
 
 
 def charts(drawn: Iterable[Curves], length: float) -> str:
-    """Return a chart for each metric; "" without a metric. `length`: seconds that the run has
-    taken."""
+    """Return a chart for each metric; "" if there are no metrics. `length`: the duration of the
+    run, in seconds."""
     boxes = "".join(
         f'<div class="chart"><h3>{text_of(each.name)}</h3>{chart(each, length)}</div>'
         for each in drawn
