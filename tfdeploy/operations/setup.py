@@ -36,20 +36,20 @@ from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
 MAKE_S = 12 * 3600.0  # time limit: pip may compile for hours, or wait for another setup
 MAX_OUTPUT_BYTES = 64 << 20  # limit for the output of uv or pip on one host
-ITEM_BYTES = 100  # overhead that is counted for each line of output
+ITEM_BYTES = 100  # bytes that are counted for each line of output in addition to its content
 
 
 @dataclass(frozen=True)
 class Environment:
     """The environment of one host.
 
-    `made`: this setup has made it. `seconds` and `bytes_sent` are the time and the data that this
-    setup needed on the host.
+    `made` is True if this setup has made the environment. `seconds` and `bytes_sent` are the time
+    and the data that this setup needed on the host.
     """
 
     folder: str
     python_version: str
-    by: str  # uv or pip
+    by: str  # the installer that made it: uv or pip
     packages: dict[str, str] = field(default_factory=dict)
     made: bool = False
     seconds: float = 0.0
@@ -57,7 +57,7 @@ class Environment:
 
 
 def recipe_of(job: Job, cache: Path | None, withhold: WithheldFiles = NONE) -> Recipe | None:
-    """Return the recipe of the job's environment; None for a job without an environment.
+    """Return the recipe (files and digest) of the job's environment; None if the job has none.
 
     `withhold` are files that must not be sent. Raises ConfigError, Refused.
     """
@@ -124,14 +124,14 @@ class _Setup:
     ) -> dict[str, Environment | TfdeployError]:
         """Make the environment on the locked hosts.
 
-        `pins` are the package versions that the environment must have, by Python version.
+        `pins` is {Python version: {package: the version that the environment must have}}.
         """
         began = time.monotonic()
         sent, lost = split_outcomes(self._send_wheels(lock.hosts))
 
         def make_on_host(session: Session) -> Environment:
             state = self._state(session)
-            # Another setup may have made it while this setup waited for the lock.
+            # Another setup may have made the environment while this setup waited for the lock.
             made = not state.ready
             if made:
                 state = self._install(session, pins.get(state.python_version, {}))
@@ -212,12 +212,12 @@ def common_versions(environments: Iterable[Environment]) -> dict[str, dict[str, 
     return versions
 
 
-# {package or "Python": {version: hosts}}; the version "" stands for hosts without it
+# {package or "Python": {version: hosts}}; the version "" stands for hosts without the package
 Differences = dict[str, dict[str, list[str]]]
 
 
 def differences(environments: Mapping[str, Environment]) -> Differences:
-    """Return the differences between hosts: first that of Python, then packages by name."""
+    """Return what differs between hosts: first the version of Python, then packages by name."""
     versions_of = {
         host: {"Python": each.python_version, **each.packages}
         for host, each in environments.items()

@@ -21,7 +21,7 @@ from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
 TAIL_LINES = 40  # log lines of a task that are searched for metrics
-SETTLE_S = 2.0  # time for the minders to inform each other of the end
+SETTLE_S = 2.0  # seconds in which the hosts may tell each other that the run has ended
 DEATH_LINES = 8  # log lines that are shown of the task that died first
 
 
@@ -31,9 +31,11 @@ class Status:
 
     view: RunView
     errors: dict[str, TfdeployError] = field(default_factory=dict)
-    # Hosts whose minder is gone before the end, as after a reboot: see watch/resume.py.
+    # Hosts on which the process that watches the run (the minder) is gone before the run has ended,
+    # for example after a reboot: see watch/resume.py.
     abandoned: tuple[str, ...] = ()
-    # (host that knows the run's end, hosts that do not): see watch/relay.py.
+    # (a host that knows that the run has ended, the hosts that do not know it); None if there are
+    # no such hosts: see watch/relay.py.
     unheard: tuple[str, tuple[str, ...]] | None = None
 
 
@@ -74,10 +76,9 @@ def lines_of_first_death(
 
 
 def _find_uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
-    """Return `uninformed` of the hosts.
+    """Return a host that knows that the run has ended, and the hosts that do not know it, if any.
 
-    The hosts are compared twice, SETTLE_S apart, because the minders may be about to inform each
-    other.
+    The hosts are compared twice, SETTLE_S apart, because they may be about to tell each other.
     """
     uninformed_hosts = _uninformed(watch)
     if uninformed_hosts is not None:
@@ -88,7 +89,10 @@ def _find_uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
 
 
 def _uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
-    """Return `uninformed` of the hosts that answer and have a minder of the run."""
+    """Return `uninformed` for the states that are known now.
+
+    Hosts that do not answer, and hosts that lost their processes of the run, are left out.
+    """
     return uninformed(
         {
             host: state
@@ -99,9 +103,9 @@ def _uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
 
 
 def measure(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, Measures]:
-    """Return all metrics that hosts know, by task.
+    """Return {task: all its metrics that its host knows}.
 
-    For a run of tfdeploy 0.1.0, the last lines of its logs are searched too.
+    For a run of tfdeploy 0.1.0, the last lines of the logs are searched too.
     """
     patterns = patterns_of(plan)
     measures = {task.task: Measures(patterns) for task in plan.tasks}
@@ -120,7 +124,7 @@ def measure(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, Measures]:
 
 
 def _sorted_values(measures: Measures, first: Iterable[str]) -> dict[str, float]:
-    """Return the values, beginning with those of `first`.
+    """Return {metric: value}, beginning with the metrics in `first`.
 
     Counters that are used only for rates are left out.
     """

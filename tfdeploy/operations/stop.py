@@ -13,7 +13,7 @@ from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet, Session
 
-SLACK_S = 60.0  # time that a host has for its answer after the grace period
+SLACK_S = 60.0  # seconds, after the grace period, in which a host must answer
 Outcome = RunEnded | TfdeployError | None  # None: the host does not know the run
 
 
@@ -51,7 +51,7 @@ def stop(
 
 
 def earlier_end(fleet: Fleet, plan: Plan, results: Mapping[str, Outcome]) -> str | None:
-    """Return how the run had ended before the stop.
+    """Return how the run had ended before it was stopped.
 
     None if the run was alive, or if a host did not answer.
     """

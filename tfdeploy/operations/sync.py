@@ -1,7 +1,7 @@
 """Send code and data sets to all hosts at once (`tfdeploy sync`).
 
-The code becomes a release on each host. Digests are compared first, so a host that has the release
-and the data receives nothing.
+On each host, the code becomes a release: a folder that is named by its content. Digests are
+compared first, so a host that has all code and data already receives nothing.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def sync_job(
 def _complete_hosts(
     fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit
 ) -> dict[str, Synced | TfdeployError]:
-    """Return the outcomes of hosts that need no lock: they have everything already, or failed.
+    """Return the outcomes of hosts that need no lock: they have all code already, or failed.
 
     Returns {} if the shipment has data sets.
     """
@@ -180,7 +180,10 @@ def _complete_hosts(
 def _refusals_by_host(
     fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, confirm: Confirm, emit: Emit
 ) -> dict[str, Synced | TfdeployError]:
-    """Return `data_refusals`. A deletion that is not confirmed becomes the error of every host."""
+    """Return the result of `data_refusals`.
+
+    If the operator does not confirm a deletion, that is the error of every host.
+    """
     try:
         return data_refusals(fleet, hosts, shipment, confirm, emit)
     except Refused as error:

@@ -32,7 +32,7 @@ class ScanResult:
 
     @property
     def state(self) -> str:
-        """Return known, new, changed, revoked or unreachable."""
+        """Return "known", "new", "changed", "revoked" or "unreachable"."""
         return self.outcome.state if isinstance(self.outcome, HostKey) else "unreachable"
 
 
@@ -93,7 +93,7 @@ def _scan_by_distance(
 
 
 def _for_host(scans: dict[Target, Outcome], name: str, target: Target | TfdeployError) -> Outcome:
-    """Return the outcome of the host's machine, with the name and target of the host.
+    """Return the outcome of scanning the host's machine, with the host's own name and target.
 
     Several hosts of the inventory may be one machine.
     """

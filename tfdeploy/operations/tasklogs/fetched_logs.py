@@ -1,6 +1,6 @@
 """Read logs that `tfdeploy fetch` has stored on this machine.
 
-They replace the logs of hosts that do not answer or no longer have the run.
+They are read if a host does not answer, or no longer has the run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BLOCK_BYTES = 256 << 10
 class FetchedLogs:
     """The fetched logs of one run in `folder`, as fetch_logs stores them.
 
-    `used` receives, for each host whose fetched logs are read, the error of the host.
+    `used` receives {host whose fetched logs are read: the error of that host}.
     """
 
     folder: Path
@@ -32,8 +32,8 @@ class FetchedLogs:
     def read_instead(self, task: str, host: str, error: TfdeployError) -> Iterator[Batch] | None:
         """Return the fetched lines of a task whose host gave `error` instead of its log.
 
-        None if nothing was fetched, or if the error is not that the host is unreachable or does not
-        know the run.
+        Returns None if nothing was fetched. Also returns None if the host answers and knows the
+        run, because then the error has another cause.
         """
         if not (isinstance(error, HostUnreachable) or has_code(error, "unknown_run")):
             return None
@@ -62,7 +62,8 @@ class FetchedLogs:
         times = _Times(self.folder / times_name(task, host))
         for base, path in files:
             with path.open("rb") as log:
-                # Bytes without a time get the time of the file: an older version fetched no times.
+                # Bytes without a time get the time of the file, because an older tfdeploy fetched
+                # no times.
                 written = path.stat().st_mtime
                 at = base
                 while block := log.read(_BLOCK_BYTES):
@@ -80,7 +81,7 @@ class _Times:
     def __init__(self, path: Path) -> None:
         self._records = read_records(path)
         self._next = next(self._records, None)
-        self._before: Record | None = None  # the last record before the position
+        self._before: Record | None = None  # the last record before the bytes that are read next
 
     def records_between(self, at: int, end: int, otherwise: float) -> list[Record]:
         """Return the records of the bytes from `at` to `end`, with offsets relative to `at`.

@@ -39,7 +39,7 @@ def filter_batches(
 class LineFilter:
     """Selects the wanted lines of one task, batch after batch.
 
-    All lines of a batch have one time, attempt and stream.
+    All lines of a batch have the same time, attempt and stream.
     """
 
     def __init__(self, query: LogQuery, task: str) -> None:

@@ -1,7 +1,8 @@
 """Store when, on which stream and in which attempt the bytes of a fetched log were written.
 
-The file is `worker-0@n3.times` next to the log. A record is !QdBxH, as on hosts
-(agent/log/format.py): offset of the first byte, UTC seconds by the run's clock, stream, attempt.
+The file is `worker-0@n3.times` next to the log. A record has the format !QdBxH of `struct`, as on
+hosts (agent/log/format.py): offset of the first byte, UTC seconds by the run's clock, stream,
+attempt.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def times_name(task: str, host: str) -> str:
 
 
 def pack_records(offset: int, records: Iterable[Record], length: int) -> bytes:
-    """Pack the time records of a piece of a log, which has `length` bytes from `offset` on.
+    """Pack the time records of a piece of a log. The piece has `length` bytes from `offset` on.
 
     At most one record is packed for each byte, whatever the host sends.
     """
@@ -40,7 +41,7 @@ def pack_records(offset: int, records: Iterable[Record], length: int) -> bytes:
 def _is_sound(record: Record) -> bool:
     """Return whether the record is valid.
 
-    A full disk may have cut a record, so that all later records are read at wrong offsets.
+    If a full disk has cut a record, all later records are read at wrong offsets and are invalid.
     """
     _, time, stream, _ = record
     return 0 <= time < _MOST_TIME and stream in (0, 1)

@@ -23,7 +23,7 @@ class LineSplitter:
     def __init__(self, task: str, host: str) -> None:
         self.task = task
         self.host = host
-        # {stream: (time, attempt, offset, bytes so far)}
+        # The unfinished line of each stream: {stream: (time, attempt, offset, bytes so far)}.
         self._open: dict[int, tuple[float, int, int, bytearray]] = {}
 
     def feed(self, offset: int, records: Sequence[Record], blob: bytes) -> Iterator[Batch]:

@@ -20,7 +20,7 @@ from tfdeploy.operations.tasklogs.task_log import PULL_BYTES, LogQuery, TaskLog
 from tfdeploy.transport.protocols import Fleet, Session
 
 SLACK_BYTES = 64 << 20  # allowance for a log that rotates or grows while it is read
-# {"task@host": bytes of its log that were rotated away before they could be read}
+# {"task@host": how many bytes of its log were rotated away before they could be read}
 Gone = dict[str, int]
 
 
@@ -48,9 +48,9 @@ def stored_batches(
 ) -> Iterator[Batch]:
     """Yield all lines that the hosts have stored, merged by time.
 
-    Adds hosts without an answer to `lost`, and rotated bytes to `gone`. Hosts in `lost` are not
-    asked. If a host gives no log, its `fetched` log is read instead, and the host is removed from
-    `lost`.
+    Adds hosts without an answer to `lost`, and the numbers of bytes that were rotated away to
+    `gone`. Hosts in `lost` are not asked. If a host gives no log, its `fetched` log is read
+    instead, and the host is removed from `lost`.
     """
     tasks = [task for task in plan.tasks if task.task in query.tasks]
     sessions = {
@@ -66,7 +66,10 @@ def stored_batches(
 
 
 def _ordered_batches(log: TaskLog, batches: Iterator[Batch], gone: Gone) -> Iterator[Batch]:
-    """Yield one task's wanted lines. If time goes back, lines get the latest time before them."""
+    """Yield one task's wanted lines, in the order of time.
+
+    If the clock was set back, a line gets the latest time of the lines before it.
+    """
     query, wanted = log.query, batches
     if query.drops or query.since is not None or query.last is not None:
         lists = filter_batches(query, log.task, map(lines_of, batches))
@@ -86,7 +89,7 @@ def count_rotated_bytes(log: TaskLog, gone: Gone) -> None:
 
 
 def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLine]]:
-    """Return the last `count` lines. Keeps at most one more batch in memory."""
+    """Return the last `count` lines. Holds at most one batch more than these in memory."""
     kept: deque[list[LogLine]] = deque()
     held = 0
     for batch in batches:
@@ -99,7 +102,7 @@ def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLin
     if kept:
         kept[0] = kept[0][max(0, held - count) :]
         if kept[0] and not kept[0][0].stream:
-            # A GAP before the first group separates nothing.
+            # A separator that has become the first line separates nothing.
             del kept[0][0]
     return list(kept)
 
@@ -136,9 +139,10 @@ def _whole_log(
 
 
 def stored_pieces(log: TaskLog, session: Session) -> Iterator[Batch]:
-    """Yield the lines that were stored at the first request.
+    """Yield the lines that were stored when the first piece was requested.
 
-    The next piece is requested before the lines of a piece are yielded. Raises TfdeployError.
+    The host is asked for the next piece before the lines of a piece are yielded. Raises
+    TfdeployError.
     """
     agent = session.agent()
     stream, end, read = log.ask(agent, follow=False), None, 0

@@ -1,6 +1,7 @@
 """Pull the log of one task from its host, piece by piece.
 
-Between two pieces, only the offset where the last piece ended is kept.
+The host keeps no state between two pieces: each request has the offset where the last piece
+ended.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tfdeploy.operations.tasklogs.split_lines import LineSplitter
 from tfdeploy.transport.protocols import AgentChannel, Stream
 
 PULL_BYTES = 1 << 20  # size of one piece
-ITEM_BYTES = 100  # overhead that is counted for each part
+ITEM_BYTES = 100  # bytes that are counted for each part in addition to its content
 SILENCE_S = 60.0  # longest pause while a log is read without following it
 PIECE_S = 240.0  # time limit for one piece
 Part = tuple[LogPiece, bytes]
@@ -30,9 +31,9 @@ LogStream = Stream[LogPiece, LogEnd]
 class LogQuery:
     """The lines that a reader wants.
 
-    `since` and `until` are UTC seconds, both included. `last`: the number of last wanted lines of
-    each task (None: all). `within_s`: the time limit for one task's log. `attempts`: the wanted
-    attempt of each task.
+    `since` and `until` are UTC seconds, both included. `last`: only the last so many wanted lines
+    of each task (None: all). `within_s`: the time limit for one task's log. `attempts`: the wanted
+    attempt of each task (None: all).
 
     `grep`: only lines that any of these patterns matches, and `context` lines before and after each
     match. `gaps`: separate two groups of such lines by a line. `exclude`: no lines that any of
@@ -53,9 +54,10 @@ class LogQuery:
 
     @property
     def drops(self) -> bool:
-        """Return whether lines after the first wanted line may be dropped.
+        """Return whether this machine may drop lines after the first wanted line.
 
-        If so, the host cannot count the `last` lines, because it does not know which are dropped.
+        If so, the host cannot count the `last` lines, because it does not know which lines are
+        dropped.
         """
         return (
             bool(self.grep or self.exclude or self.stream)
@@ -72,7 +74,7 @@ class TaskLog:
         self.splitter = LineSplitter(task, host)
         self.cursor: int | None = None  # offset of the next byte; None: nothing is read yet
         self.ended = False
-        self.abandoned = False  # True if the host has no minder of the run: see watch/resume.py
+        self.abandoned = False  # True if the host lost the run's processes: see watch/resume.py
         self.gone_bytes = 0
         self.followed = False  # whether the last request follows the log
         self._give_up: float | None = None
@@ -100,8 +102,8 @@ class TaskLog:
     def receive(self, stream: LogStream) -> Iterator[Part]:
         """Yield the parts of the requested piece as they arrive.
 
-        The next piece may be requested after the last part. Raises BadAnswer for an invalid part,
-        and HostUnreachable for a slow host.
+        The next piece may be requested only after the last part was received. Raises BadAnswer for
+        an invalid part, and HostUnreachable for a slow host.
         """
         received, began = 0, time.monotonic()
         try:
@@ -140,8 +142,8 @@ class TaskLog:
     def pull(self, agent: AgentChannel) -> Iterator[list[LogLine]]:
         """Yield the lines of the next piece of a log that may still grow.
 
-        Sets `ended` once the whole log is read and cannot grow. Sets `abandoned` if the host has no
-        minder of the run.
+        Sets `ended` once the whole log is read and cannot grow. Sets `abandoned` if the process
+        that watches the run on the host (the minder) is gone.
         """
         stream = self.ask(agent, follow=True)
         moved = self.abandoned = False

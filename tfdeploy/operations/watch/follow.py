@@ -19,8 +19,8 @@ from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
 POLL_S = 0.2
-SILENT_S = 90.0  # wait for an unreachable host after all other hosts have ended
-LINES_S = 20.0  # wait for the last lines after the end
+SILENT_S = 90.0  # seconds to wait for an unreachable host after all other hosts have ended
+LINES_S = 20.0  # seconds to wait for the last lines after the end of the run
 
 
 def follow(
@@ -35,10 +35,10 @@ def follow(
 ) -> RunView:
     """Return once the run has ended everywhere, or `stop` is set.
 
-    Changes of the state are emitted as events. A host that does not know of the end is informed.
-    `take_lines` is called, from several threads, with lines that have one task and one time (None:
-    do not follow lines). `last`: the number of stored lines of each task to begin with (None: all).
-    `only`: ask these hosts alone.
+    Changes of the state are emitted as events. If a host does not know that the run has ended, the
+    host is told. `take_lines` is called, from several threads, with lines that have one task and
+    one time (None: do not follow lines). `last`: how many stored lines of each task come first
+    (None: all). `only`: ask only these hosts.
     """
     watch = Watch(fleet, plan, emit, only)
     follower = None
@@ -57,7 +57,7 @@ def follow(
         end_relay.relay_if_due()
         view = watch.view()
         if view.final and not watch.all_settled():
-            # A host may still resume the run.
+            # The run may still be resumed on a host.
             continue
         if view.final and follower is not None and not watch.errors:
             follower.join(LINES_S)

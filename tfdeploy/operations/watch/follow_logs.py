@@ -25,8 +25,8 @@ class Follower:
     """Passes live lines of many tasks to `deliver`, in lists with one task and one time.
 
     The lines are not filtered: lines that the query would drop are passed too. Each task has one
-    thread, which calls `deliver`. After a reconnect it continues from the last offset. `begun` has
-    the logs of tasks that the caller has already read up to some offset.
+    thread, which calls `deliver`. After a reconnect, the thread continues from the last offset.
+    `begun` has the logs of tasks that the caller has already read up to some offset.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Follower:
                 count_rotated_bytes(log, self.gone)
             except TfdeployError as error:
                 self.lost[host.name] = error
-                # A host that was reached before may only be busy or booting.
+                # An unreachable host may only be busy or booting, so it is tried again.
                 reached = reached or isinstance(error, HostUnreachable)
                 if isinstance(error, (AgentError, BadAnswer)) or not reached or not host.address:
                     return

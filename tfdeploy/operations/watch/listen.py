@@ -1,4 +1,4 @@
-"""Receive `run.watch` from every host of a run.
+"""Receive the reports of every host of a run, by the verb `run.watch`.
 
 Each host has its own thread, so that a slow host does not delay the others.
 """
@@ -23,7 +23,7 @@ AGAIN_S = 0.5
 
 
 def listen(watch: Watch, stop: threading.Event) -> None:
-    """Start one thread per host. It feeds the watch until the run ends there or `stop` is set."""
+    """Start a thread per host. It passes reports to `watch` until the run ends or `stop` is set."""
     for host in hosts_of(watch.plan, watch.asked):
         threading.Thread(
             target=_listen_to, args=(watch, host, stop), name=f"watch {host.name}", daemon=True
@@ -52,9 +52,9 @@ def _listen_to(watch: Watch, host: Host, stop: threading.Event) -> None:
 
 
 def _try_resume(watch: Watch, host: str, stop: threading.Event) -> bool:
-    """Try to resume the run on a host whose minder is gone. Return whether it was resumed.
+    """Try to resume the run on a host that lost its processes of the run.
 
-    Raises HostUnreachable.
+    Returns whether the run was resumed. Raises HostUnreachable.
     """
 
     def report(text: str) -> None:

@@ -1,7 +1,7 @@
-"""Relay the end of a run to hosts that cannot reach a host that knows of the end.
+"""Tell hosts that a run has ended, if the hosts cannot learn it from each other.
 
-Minders inform each other within seconds. If a host does not know of the end after WAIT_S, any
-process that follows the run informs the host.
+Usually hosts tell each other within seconds. If a host does not know it after WAIT_S, any process
+of tfdeploy that follows the run tells the host.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
-WAIT_S = 10.0  # time for the minders to inform each other, and pause between two tries
+WAIT_S = 10.0  # seconds in which hosts may tell each other, and pause between two tries
 ANSWER_S = 15.0
 
 
 class Relay:
-    """Relays the end of the run that a watch follows.
+    """Tells hosts that the run which a watch follows has ended.
 
     One thread calls `relay_if_due` repeatedly.
     """
@@ -34,7 +34,7 @@ class Relay:
         self._noted: tuple[str, ...] = ()
 
     def relay_if_due(self, now: float | None = None) -> None:
-        """Relay the end, and emit a note, if a host has not known of it for WAIT_S.
+        """Tell the hosts that have not known of the end for WAIT_S, and emit a note.
 
         `now` is in monotonic seconds (None: the time now).
         """
@@ -67,7 +67,7 @@ class Relay:
 
 
 def relay_end(fleet: Fleet, plan: Plan, informed: str, hosts: tuple[str, ...]) -> None:
-    """Relay the end from the host `informed` to `hosts`.
+    """Tell `hosts` what the host `informed` knows about the end of the run.
 
     Errors are ignored, because the caller repeats the call.
     """
@@ -82,7 +82,7 @@ def relay_end(fleet: Fleet, plan: Plan, informed: str, hosts: tuple[str, ...]) -
 
 
 def describe_uninformed(informed: str, hosts: tuple[str, ...]) -> str:
-    """Return a text that says which hosts do not know of the end."""
+    """Return a text that says which hosts do not know that the run has ended."""
     return (
         f"{fold_names(hosts)} {'has' if len(hosts) == 1 else 'have'} not heard from {informed} "
         "that the run is over"

@@ -1,8 +1,8 @@
 """Resume a run on a host that lost all its processes of the run, for example by a reboot.
 
-The run is resumed only if no other host reports that it is over. The new minder then decides which
-tasks start again. If another host reports that the run was stopped or has ended, the run is stopped
-or aborted on this host too, which also deletes the run's secrets.
+The run is resumed only if no other host reports that the run is over. Which tasks start again is
+then decided on the resumed host. If another host reports that the run was stopped or has ended, the
+run is stopped or aborted on this host too, which also deletes the run's secrets.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ VERBS: dict[str, tuple[Verb[Any], dict[str, str]]] = {
 def resume(fleet: Fleet, plan: Plan, host: str) -> bool:
     """Resume, stop or abort the run on the host, depending on the state of the run.
 
-    Return whether the host has a minder of the run now. Raises TfdeployError if a later try may
-    succeed.
+    Return whether the run continues on the host. Raises TfdeployError if a later try may succeed.
     """
     state = _state_of_run(fleet, plan)
     verb, more = VERBS[state]

@@ -44,7 +44,7 @@ class Watch:
         self.stopped: dict[str, list[str]] = {}  # task -> metrics that its host no longer reads
         self.errors: dict[str, TfdeployError] = {}
         self.reached: set[str] = set()
-        # Hosts that lost their minder before the run ended: see watch/resume.py.
+        # Hosts that lost their processes of the run before the run ended: see watch/resume.py.
         self.abandoned: set[str] = set()
         self._settled: set[str] = set()
         self._emitted_ends: set[tuple[str, int]] = set()  # (task, attempt)
@@ -70,7 +70,7 @@ class Watch:
         return self.view()
 
     def emit_run(self, view: RunView) -> None:
-        """Emit the run's state if the state has changed, or if a cause emitted before is gone."""
+        """Emit the run's state if the state has changed, or if its cause does not hold any more."""
         if view.state == self._state and (self._cause is None or view.cause is not None):
             return
         self._state, self._cause = view.state, view.cause
@@ -81,7 +81,7 @@ class Watch:
         )
 
     def view(self, **figures: Any) -> RunView:
-        """Return the state of the run as one view. `figures`: see run_view."""
+        """Return the state of the run as one view. `figures` are further arguments of run_view."""
         with self._lock:
             return run_view(
                 self.plan,
@@ -102,7 +102,7 @@ class Watch:
         return all(host in self.states or host in self.errors for host in self.asked)
 
     def has_ended(self, host: str) -> bool:
-        """Return whether the host's last report says that the run has ended or is unknown there."""
+        """Return whether the host's last report says that the run has ended there or is unknown."""
         state = self.states.get(host)
         return state is None or state.phase == "ended"
 
@@ -202,7 +202,7 @@ class Watch:
     def _emit_missed_ends(
         self, status: wire.TaskStatus, before: wire.TaskStatus | None, rows: Iterable[AttemptRow]
     ) -> None:
-        """Emit the ends of attempts that no status has reported.
+        """Emit the ends of attempts that were missed, because no reported state showed them.
 
         At the first report of a task, only its two newest attempts count.
         """
