@@ -49,7 +49,8 @@ HALF_WAY_S = 300.0
 
 @dataclass(frozen=True)
 class Case:
-    """One data set that is sent to one lab. `rate_mbit`: the rate of the slowest link."""
+    """What is measured: a data set of `megabytes` that is sent to all hosts of a lab. `rate_mbit`:
+    the rate of the lab's slowest link."""
 
     place: BenchLab
     megabytes: int
@@ -191,7 +192,8 @@ def small(case: Case, rounds: int) -> None:
 
 
 def large(case: Case, rounds: int, goal: float) -> list[float]:
-    """Measure 256 MB to many hosts. Return the seconds of the chain in each round."""
+    """Measure 256 MB to many hosts, and in the same rounds a chain of plain TCP relays. Return the
+    seconds that the chain took in each round."""
 
     def chained() -> Round:
         renew(case)

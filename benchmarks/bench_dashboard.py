@@ -69,8 +69,8 @@ def main() -> None:
 
 @dataclass
 class Watched:
-    """What a watched dashboard costs. `late_s`: seconds from writing a line to its appearance on
-    the screen."""
+    """The cost of a dashboard, measured while tasks print lines. `late_s`: seconds from writing a
+    line to its appearance on the screen."""
 
     cpu_s: float
     seconds: float
@@ -109,7 +109,8 @@ def arriving(
 def watched(args: list[str], env: dict[str, str], cwd: Path, seconds: float) -> Watched:
     """Run a program on a terminal for some seconds after its start.
 
-    Return its CPU during that time, and the delays with which lines with `sent=TIME` appear.
+    Return the program's CPU time during these seconds, and the delays with which lines with
+    `sent=TIME` appear.
     """
     control, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))

@@ -90,8 +90,8 @@ def show(
 
 
 def check(bench: BenchLab, files: int, name: str, lines: int) -> None:
-    """Check that every host has the complete release that tfdeploy reports, with the last
-    change."""
+    """Check that every host has the complete code, including the last change, under the release id
+    that tfdeploy reports."""
     hosts = json.loads(bench.tfdeploy("sync", "--json").output)["hosts"]
     script = (
         f"cd tfdeploy/bench/releases/{hosts[0]['release']} && find . -type f | wc -l && wc -l < "

@@ -1,6 +1,6 @@
-"""Measure what a run used of a lab's links and of the machine, by the kernel's counters.
+"""Measure what a command used of a lab's links and of the machine, by the kernel's counters.
 
-The figures that the tools report about themselves are not used.
+Figures that tfdeploy or another tool reports about itself are not used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ IDLE = (3, 4)  # positions of idle and iowait in the "cpu" line of /proc/stat
 
 @dataclass
 class Meter:
-    """What a run used. The fields are set when the run is over."""
+    """What a measured command used. The fields are set when the command has ended."""
 
     busy: float = 0.0  # the fraction of all cores' time that any process used
     # link -> bytes. A link has the name of a host, operator, router1 or router2.

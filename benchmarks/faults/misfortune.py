@@ -46,7 +46,7 @@ def options(doc: str | None, **numbers: int) -> argparse.Namespace:
 
 @contextmanager
 def operators(hosts: int, count: int = 1) -> Iterator[list[Tfdeploy]]:
-    """Yield `count` operators of one lab. At the end, processes that they left running are
+    """Yield `count` operators of one lab. At the end, processes that the operators left running are
     stopped."""
     with open_bench_lab(hosts) as bench:
         made = [_operator(bench, number) for number in range(count)]

@@ -1,9 +1,9 @@
-"""Count how many unrelated processes a stop signals.
+"""Count how many unrelated processes receive a signal when a run is stopped.
 
     python benchmarks/faults/pids.py --reuses 200
 
-The kernel gives these processes the pids that tasks, supervisors and minders of a run had. Then
-the run is stopped.
+These processes have the pids that tasks, supervisors and minders of the run had before they died.
+Then the run is stopped.
 """
 
 from __future__ import annotations

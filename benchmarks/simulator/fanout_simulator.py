@@ -59,7 +59,7 @@ class News:
     """
 
     def __init__(self, hosts: int, dead: int, costs: Costs, seed: int) -> None:
-        random.seed(seed)  # the schedule uses the global generator
+        random.seed(seed)  # The schedule uses Python's global generator of random numbers.
         self._costs = costs
         self._hosts, self._alive = range(hosts), hosts - dead
         address = wire.MeshHost("", "", 0)

@@ -273,7 +273,8 @@ def test_a_launch_waits_for_a_sync_and_says_for_whose(
 
 
 def tfdeploy_pid(operator: Tfdeploy) -> int:
-    """Return the pid that the sync has written to the lock of n2, to which it still sends."""
+    """Return the pid of the sync that still sends to n2. The pid is read from the job's lock on
+    n2."""
     return int(json.loads(on(operator, "n2", "cat ~/tfdeploy/waits/locks/*.lock"))["pid"])
 
 

@@ -108,7 +108,7 @@ PRIVATE = {
 }
 
 
-# All rules run on one file before the next file, so one entry is enough.
+# All rules run on one file before the next file, so the cache needs only one entry.
 @lru_cache(maxsize=1)
 def tree_of(source):
     return ast.parse(source)
@@ -235,8 +235,8 @@ def rooms_of(text):
 def room_faults(source, path):
     """Return the imports that break the order of the rooms of a folder.
 
-    A room may import only lower rooms of its folder. Modules outside the rooms may import each
-    other if they are in the same list.
+    A room may import only lower rooms of its folder. Two modules that are in no room and have the
+    same height may import each other.
     """
     for folder in (folder for folder in ROOMS if path.startswith(f"tfdeploy/{folder}/")):
         yield from _room_faults_in(folder, source, path)

@@ -12,7 +12,8 @@ def copy_fields(kind: type[V], value: object = None, **given: Any) -> V:
     """Return an instance of `kind`, a TypedDict or a dataclass. Its fields keep their order, but
     `error` comes last.
 
-    A field that is not in `given` is copied from `value`. It is None if `value` is None.
+    A field that is not in `given` is copied from `value`. If `value` is None, such a field becomes
+    None.
     """
     names = sorted(kind.__annotations__, key="error".__eq__)
     others = [name for name in names if name not in given]

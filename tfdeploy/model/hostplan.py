@@ -88,7 +88,7 @@ def connection_settings(host: Host) -> dict[str, Any]:
 
 def read_shown(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -> Plan:
     """Return the trusted fields of a host's plan.json, of any version, as the plan of `run`. Raises
-    ValueError that says what is wrong with it.
+    ValueError that says what is wrong with the file.
 
     The tasks' commands and environments are left out. `metrics`, from this machine, replace the
     plan's own, because matching a hostile regular expression could take forever.

@@ -35,7 +35,7 @@ INSTALL = (
 )
 
 pytestmark = pytest.mark.isolated
-# {mode: (program, its flags, {task: its outcome})}
+# MODES is {mode: (program, its flags, {task: its outcome})}.
 WORKERS_STOPPED = {"ps:0": "stopped", "worker:0": "stopped", "worker:1": "stopped"}
 MODES: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
     "async": (

@@ -157,7 +157,7 @@ def test_a_relay_that_stands_still_holds_nobody_up(operator: Tfdeploy) -> None:
         finally:
             on_host(operator.lab, "n2", f"kill -CONT {' '.join(agent)} || true")
     code, said = done[0]
-    # The code is 4 if n2 was silent for too long.
+    # The exit code is 4 if n2 was silent for too long.
     assert code in (0, 4), said
     assert_arrived(operator, "still", "n1", "n3", "n4", "n5")
 

@@ -23,7 +23,8 @@ SET_BYTES = 24 * MIB
 # The most bytes over the slow link, as a multiple of the data set's size. They include headers,
 # retries and the rest of SSH.
 MOST_TIMES = 1.05
-# The blocks of the sparse file on a disk: two islands, with the whole pieces around them.
+# The most disk blocks of the sparse file: its two islands of data, each with the whole piece around
+# it.
 SPARSE_BLOCKS = 2 * MIB // 512
 
 

@@ -294,7 +294,7 @@ def test_who_launched_elsewhere_is_led_astray_by_no_plan(
     operator: Tfdeploy, ended: str, tmp_path: Path
 ) -> None:
     write_job(operator, JOB, "vocal.py", *WRITES, keep=["ckpt"])
-    # A machine without a record of the run.
+    # With these variables, tfdeploy runs as on a machine without a record of the run.
     elsewhere = {"XDG_STATE_HOME": str(tmp_path)}
     on_n1 = workdir(operator, "n1") / JOB / "runs" / ended / "plan.json"
     honest = on_n1.read_text()

@@ -157,7 +157,7 @@ def test_a_disk_that_fills_up_while_files_arrive(operator: Tfdeploy) -> None:
     """The disk has enough space when the sync starts. Then another process fills it."""
     code = job_file(operator, "filling")
     for number in range(2):
-        # Each file is too large for a single call.
+        # Each file is too large to be sent in a single request.
         (code / f"part{number}.bin").write_bytes(os.urandom(6 * MIB))
     set_inventory(operator, defaults={"workdir": f"{FOLDER}/tfdeploy"})
     with host_changed_by_scripts(

@@ -49,7 +49,8 @@ def said(operator: Tfdeploy, run: str, task: str) -> str:
 def wait_again(
     operator: Tfdeploy, run: str, attempt: int, tasks: Collection[str]
 ) -> dict[str, dict[str, Any]]:
-    """Wait until these tasks run in that attempt. Return the rows of all tasks."""
+    """Wait until each of these tasks runs in its attempt with this number. Return the rows of all
+    tasks."""
     glance = Glance(operator.lab, run)
 
     def again() -> dict[str, dict[str, Any]] | None:

@@ -116,8 +116,8 @@ def honest_answer(verb: str, host: str, args: dict[str, Any]) -> HonestAnswer:
 
 
 def completed(hint: Any, written: Any) -> Any:
-    """Return the written answer. Each required field that it lacks gets the smallest value of its
-    type.
+    """Return the answer as written. If it lacks a required field, the field gets the smallest value
+    of its type.
     """
     required = _required_fields(hint)
     if required is None or not isinstance(written, dict):

@@ -21,5 +21,5 @@ def sshd_knows(setting: str) -> bool:
 
 
 def without_penalties() -> tuple[str, ...]:
-    """Return lines of sshd_config for tests that sshd refuses many times by design."""
+    """Return lines of sshd_config for tests in which sshd refuses many connections on purpose."""
     return ("PerSourcePenalties no",) if sshd_knows("PerSourcePenalties no") else ()

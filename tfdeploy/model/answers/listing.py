@@ -81,7 +81,7 @@ def stays_inside(link: FoundFile) -> bool:
 
 def newest(listed_files: Iterable[FoundFile]) -> tuple[int, int]:
     """Return (mtime_ns of the newest `checkpoint` record, mtime_ns of the newest file), each 0 if
-    there is none. The greater pair is newer."""
+    there is no such file. Of two folders, the one with the greater pair is newer."""
     files = [file for file in listed_files if file.target is None]
     records = [file.mtime_ns for file in files if file.is_record]
     return max(records, default=0), max((file.mtime_ns for file in files), default=0)

@@ -81,7 +81,8 @@ def _slower(rates: Mapping[str, float], by: str) -> dict[str, Slow]:
 
 def _busy(trainers: list[TaskProgress], trends: Trends) -> dict[str, Slow]:
     """Return the tasks that compute much more than the others, by the use of their GPUs, or of
-    their CPUs if they have no GPUs. All tasks make each step together, so such a task is slow."""
+    their CPUs if they have no GPUs. All tasks make each step together, so such a task keeps the
+    others waiting."""
     for use, words in (("gpu", "GPU"), ("cpu", "CPU")):
         means = {
             task.task: mean

@@ -20,8 +20,8 @@ from tfdeploy.model.progress.task_progress import TaskProgress
 
 MOST = 256  # the most points of a series
 APART_S = 1.0  # the shortest time between two updates
-LINES = "lines"  # the number of lines that a task has written so far
-PACE = "pace"  # steps per second of the task itself
+LINES = "lines"  # the name of the trend of the number of lines that a task has written so far
+PACE = "pace"  # the name of the trend of the task's own steps per second
 USES = ("cpu", "memory", "gpu", "gpu memory")
 # DONE: the fraction of the run that is done, 0 to 1
 STEP, LOSS, RATE, DONE = "step", "loss", "steps/s", "done"
@@ -100,7 +100,7 @@ class Trends:
         self._look_at_run(progress, now)
 
     def trend(self, task: str, name: str) -> Trend | None:
-        """Return the trend of a metric by its name, of PACE, or of one of USES."""
+        """Return the task's trend with this name: a metric's name, LINES, PACE or one of USES."""
         return self.printed.get(task, {}).get(name) or self.used.get(task, {}).get(name)
 
     def begin_with(self, noted: Samples, run: RunProgress) -> None:

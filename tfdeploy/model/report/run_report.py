@@ -147,7 +147,7 @@ def _rates(rows: list[TaskSample], began: float) -> Pieces:
 def _gpus(
     report: RunReport, began: float, value: Callable[[GpuSample], float | None]
 ) -> tuple[Line, ...]:
-    """Return a line for each GPU of each task."""
+    """Return one curve for each GPU of each task."""
     return _lines(
         (
             f"{task.task} GPU {number}",
@@ -174,7 +174,7 @@ def _of_hosts(report: RunReport, began: float, name: str) -> tuple[Line, ...]:
 
 
 def _lines(named: Iterable[tuple[str, list[tuple[float, float | None]]]]) -> tuple[Line, ...]:
-    """Return a line with one piece for each name that has points."""
+    """Return one curve for each name that has points. The curve has a single piece."""
     known = [
         (name, tuple((time, float(value)) for time, value in points if value is not None))
         for name, points in named
