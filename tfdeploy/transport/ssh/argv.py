@@ -1,8 +1,8 @@
-"""Build the arguments of an OpenSSH command for a target.
+"""Build the arguments of an OpenSSH command that connects to a target.
 
-They contain `-F none`, because the target already has the values of the user's configuration. The
-only files that this module reads are known_hosts, for the order of host key algorithms. No value of
-a target can begin with `-`.
+The arguments contain `-F none`, because the target already has the values of the user's
+configuration. The only files that this module reads are known_hosts, for the order of host key
+algorithms. No value of a target can begin with `-`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tfdeploy.transport.ssh.target import Target
 _ALWAYS = (
     "BatchMode=yes",
     "StrictHostKeyChecking=yes",
-    "CheckHostIP=no",  # the default since OpenSSH 8.5
+    "CheckHostIP=no",  # this is the default since OpenSSH 8.5
     "UpdateHostKeys=no",
     "PreferredAuthentications=publickey",
     "ConnectTimeout=10",
@@ -28,18 +28,19 @@ _ALWAYS = (
     "ForwardX11=no",
     "ClearAllForwardings=yes",
     "Compression=no",
-    "IgnoreUnknown=WarnWeakCrypto",  # OpenSSH before 10.1 does not know that setting
-    # With the warning, ssh prints three lines about the key exchange before the cause of an error.
+    "IgnoreUnknown=WarnWeakCrypto",  # OpenSSH before 10.1 lacks this setting
+    # If this were yes, ssh would print three lines about the key exchange before the cause of an
+    # error.
     "WarnWeakCrypto=no",
-    # As in paramiko, the only post-quantum key exchange is the fast one, mlkem768x25519. A
-    # handshake with sntrup761 takes six times the CPU time.
+    # mlkem768x25519 stays the only post-quantum key exchange, as in paramiko. A handshake with
+    # sntrup761 takes six times as much CPU time.
     "KexAlgorithms=-sntrup761*",
     "Ciphers=^aes128-gcm@openssh.com",
 )
 
 
 def ssh_argv(target: Target, *, forwarding: bool = False) -> tuple[str, ...]:
-    """Return all arguments before the host's name. `forwarding`: the caller will add -W."""
+    """Return all arguments before the host's name. `forwarding`: True if -W will follow."""
     settings = [
         f"HostName={_percent(target.hostname)}",
         *(setting for setting in _ALWAYS if not (forwarding and setting.startswith("ClearAll"))),
@@ -66,7 +67,7 @@ def ssh_argv(target: Target, *, forwarding: bool = False) -> tuple[str, ...]:
 
 
 def shell_argv(target: Target, argv: tuple[str, ...], *, terminal: bool) -> tuple[str, ...]:
-    """Return the whole command of `tfdeploy ssh`.
+    """Return the whole ssh command of `tfdeploy ssh`.
 
     `argv`: the command to run on the host; empty: a login shell. `terminal`: True to allocate a
     terminal on the host.
@@ -80,7 +81,7 @@ def shell_argv(target: Target, argv: tuple[str, ...], *, terminal: bool) -> tupl
 
 
 def rsync_shell(words: tuple[str, ...]) -> str:
-    """Quote the words for rsync's `-e`.
+    """Return the words as one string, quoted for rsync's option `-e`.
 
     rsync knows quotes but no backslashes, so a quote inside quotes is doubled.
     """
@@ -88,21 +89,21 @@ def rsync_shell(words: tuple[str, ...]) -> str:
 
 
 def _through(jump: Target, target: Target) -> tuple[str, ...]:
-    """Return the ssh command that connects to `target` through `jump`."""
+    """Return the ssh command that connects to `target` through the jump host `jump`."""
     return (*ssh_argv(jump, forwarding=True), "-W", target.shown_address, "jump")
 
 
 def _percent(text: str) -> str:
-    """Escape `%`, which starts a token in ssh's settings."""
+    """Double each `%`, because `%` begins a token in the values of ssh's settings."""
     return text.replace("%", "%%")
 
 
 def _value(path: str) -> str:
-    """Quote a path for one of ssh's settings."""
+    """Quote a path, so that it can be the value of one of ssh's settings."""
     escaped = _percent(path).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"' if any(sign in path for sign in " \t\"'\\#") else escaped
 
 
 def _values(paths: tuple[str, ...]) -> str:
-    # Older releases of ssh read `none` as the name of a file.
+    # /dev/null is used because older releases of ssh read `none` as the name of a file.
     return " ".join(_value(path) for path in paths) or "/dev/null"

@@ -1,4 +1,4 @@
-"""Read stdout and stderr of a channel in one thread, without buffering or parsing."""
+"""Read stdout and stderr of an SSH channel in one thread. The bytes are neither kept nor parsed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ BLOCK = 1 << 20  # most bytes of one read
 
 
 class _Wake:
-    """The event that both of paramiko's pipes set.
+    """The event that the pipes of stdout and stderr in paramiko both set.
 
-    A pipe also calls `clear` when it is empty. That call is ignored, because the other pipe may
-    hold data.
+    A pipe also calls `clear` when it is empty. This call does nothing here, because the other pipe
+    may hold data.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class _Wake:
 
 
 class ChannelReader:
-    """Reads both outputs of one channel."""
+    """Reads stdout and stderr of one SSH channel."""
 
     def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel
@@ -38,7 +38,8 @@ class ChannelReader:
     def read(self, timeout_s: float | None) -> tuple[bytes, bytes] | None:
         """Return the new bytes of (stdout, stderr), or None if both streams have ended.
 
-        Both are empty if no byte came within `timeout_s` seconds. None: no time-out.
+        If no byte came within `timeout_s` seconds, both values are empty. `timeout_s` None: no
+        time-out.
         """
         out, err, ended = self._receive()
         if not out and not err and not ended:
@@ -47,13 +48,14 @@ class ChannelReader:
         return None if ended and not out and not err else (out, err)
 
     def wake(self) -> None:
-        """Make `read` return. Call this from another thread."""
+        """Make `read` return at once. Any other thread may call this."""
         self._wake.set()
 
     def _receive(self) -> tuple[bytes, bytes, bool]:
         self._wake.event.clear()
         channel = self._channel
-        # The end is checked before the pipes are read, so that no byte before the end is missed.
+        # The end is checked before the pipes are read. Otherwise bytes that come in between would
+        # be missed.
         ended = bool(channel.eof_received or channel.closed)
         out = channel.recv(BLOCK) if channel.recv_ready() else b""
         err = channel.recv_stderr(BLOCK) if channel.recv_stderr_ready() else b""

@@ -1,6 +1,6 @@
-"""Classify how sshd closes a connection before login, and define how long each case is retried.
+"""Classify how sshd closes a connection before login, and define for how long each case is retried.
 
-The table is valid for OpenSSH 9.2 to 10.5. `tests/contract/test_closings.py` checks it against the
+The cases are those of OpenSSH 9.2 to 10.5. `tests/contract/test_closings.py` compares them with the
 sshd of the machine that runs the tests.
 """
 
@@ -13,23 +13,25 @@ from dataclasses import dataclass
 class Closing:
     """One way in which sshd closes a connection before login.
 
-    `cause` and `remedy` may contain {place} (host and port), {user}, {address} (ours, as the host
-    sees it) and {login} (the arguments of ssh). `notice` may contain {patience}.
+    The texts `cause` and `remedy` may contain {place} (host and port), {user}, {address} (of this
+    machine, as the host sees it) and {login} (the arguments of ssh). `notice` may contain
+    {patience}.
     """
 
-    patience_s: float  # seconds during which to retry; 0: never, because a retry adds a penalty
+    # Seconds for which the connection is retried. 0: no retry, because each retry adds a penalty.
+    patience_s: float
     cause: str  # what happened
-    remedy: str  # what to type or to change
+    remedy: str  # what the operator should type or change
     sentence: bytes = b""  # the text that sshd sends instead of its greeting
-    notice: str = ""  # the message for the operator while tfdeploy retries
+    notice: str = ""  # message for the operator during the retries; "": none
 
 
 _RETRIES = "tfdeploy retries for up to {patience:g} s"
 
 
 # OpenSSH 9.8 and newer send the same text for PerSourcePenalties and for MaxStartups. sshd enforces
-# a penalty only when it exceeds 15 s. Six failed logins add up to 30 s, so retries for 40 s outlast
-# that penalty. A connection during a penalty does not extend it.
+# a penalty only if it exceeds 15 s. Six failed logins add up to a penalty of 30 s, so retries for
+# 40 s last longer than the penalty. A connection during a penalty does not make the penalty longer.
 HELD_OFF = Closing(
     sentence=b"Not allowed at this time",
     patience_s=40.0,
@@ -38,7 +40,7 @@ HELD_OFF = Closing(
     "10 minutes (PerSourcePenalties), or because too many connections are logging in (MaxStartups)",
     remedy="wait some minutes, or add `PerSourcePenaltyExemptList {address}` to its sshd_config",
 )
-# OpenSSH up to 9.7 sends this text.
+# OpenSSH up to 9.7 sends the sentence below.
 CROWDED = Closing(
     sentence=b"Exceeded MaxStartups",
     patience_s=20.0,
@@ -51,15 +53,15 @@ SILENT = Closing(
     cause="{place} closes connections before the handshake (MaxStartups, or its address rules)",
     remedy="ssh -v {login}",
 )
-# After its greeting, sshd counts each such connection as one without a login. Many of them lead to
-# a penalty, so the retries end soon.
+# sshd has sent its greeting, so it counts each such connection as one without a login. Many of them
+# lead to a penalty, so the retries end soon.
 INTERRUPTED = Closing(
     patience_s=0.5,
     cause="{place} ends connections during the handshake",
     remedy="ssh -v {login}",
 )
 # With `RefuseConnection yes` (OpenSSH 9.9 and newer), sshd closes the connection at the first login
-# request and adds a penalty of 10 s.
+# request, and adds a penalty of 10 s.
 UNANSWERED = Closing(
     patience_s=0.0,
     cause="{place} ends the connection of user {user} without an answer to the login "
@@ -73,7 +75,7 @@ _WITH_SENTENCE = (HELD_OFF, CROWDED)
 def before_login(greeting: bytes) -> Closing | None:
     """Return how sshd closed a connection before the key exchange was complete.
 
-    `greeting` holds the first bytes received. None means that they are not from an SSH server.
+    `greeting`: the first bytes received. The result is None if they do not come from an SSH server.
     """
     for closing in _WITH_SENTENCE:
         if closing.sentence in greeting:

@@ -1,4 +1,4 @@
-"""Start a command on an open channel."""
+"""Start a command on an open SSH channel."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ START_S = 60.0  # most seconds until sshd confirms that a command has started
 
 
 class _Request:
-    """A request on a channel that a time-out can end by closing the channel.
+    """A request on a channel. `connect_timeout` ends the request by closing the channel.
 
-    paramiko itself waits for the reply without a time-out.
+    paramiko itself would wait for the reply without a time-out.
     """
 
     received = 0
@@ -30,10 +30,10 @@ class _Request:
 
 
 def begin(channel: paramiko.Channel, line: str, host: str) -> None:
-    """Start a command on the channel. `line`: the command line. `host`: its name in errors.
+    """Start the command line `line` on the channel. `host`: the host's name in errors.
 
-    Raises HostFailed if sshd does not confirm the start within START_S seconds, and paramiko's
-    errors.
+    Raises HostFailed if sshd does not confirm the start within START_S seconds. Also raises the
+    errors of paramiko.
     """
     with connect_timeout.waiting(START_S) as wait:
         wait.link = _Request(channel)

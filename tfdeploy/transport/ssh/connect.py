@@ -1,6 +1,7 @@
-"""Open SSH connections: TCP link, handshake with our algorithms, known host key, login with a key.
+"""Open SSH connections: TCP connection, handshake, check of the host key, login with a key.
 
-All hosts behind a jump host share one connection to it. Every failure is raised as HostUnreachable.
+All hosts behind the same jump host share one connection to the jump host. Every failure is raised
+as HostUnreachable.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ from tfdeploy.transport.ssh.patience import Patience
 from tfdeploy.transport.ssh.target import Target
 from tfdeploy.transport.ssh.tcp import Link, dial
 
-CONNECT_S = 10.0  # time-out of one host, see connect_timeout
-GREETING_S = 2.0  # how long to wait for the server's greeting before a handshake slot is acquired
-HANDSHAKES = 32  # most handshakes at once
-# A host that refused is not dialled again for this many seconds. Each refused connection adds a
-# penalty of 5 s on the host, and one try in REFUSAL_S seconds never reaches the limit.
+CONNECT_S = 10.0  # seconds: time-out of one host, see connect_timeout.py
+GREETING_S = 2.0  # Seconds to wait for the server's greeting before a handshake slot is acquired.
+HANDSHAKES = 32  # at most this many handshakes at once
+# Seconds. A host that refused a login or has a wrong host key is not dialled again for this time.
+# Each refused connection adds a penalty of 5 s on the host. With one try in REFUSAL_S seconds, the
+# penalties never reach sshd's limit.
 REFUSAL_S = 30.0
-STARTS_PER_JUMP = 16  # most channels that are being opened through one jump host
+STARTS_PER_JUMP = 16  # through one jump host, at most this many channels are opened at once
 CIPHERS = (
     *("aes128-gcm@openssh.com", "aes256-gcm@openssh.com"),
     *("aes128-ctr", "aes192-ctr", "aes256-ctr"),
@@ -41,46 +43,46 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
 V = TypeVar("V")
-OnNotice = Callable[[str, str], None]  # (host, text)
+OnNotice = Callable[[str, str], None]  # parameters: host, text
 
 
 def no_notice(host: str, text: str) -> None:
-    """Drop the notice."""
+    """Drop the notice. This is the default of `on_notice`."""
 
 
 class _Packetizer(paramiko.packet.Packetizer):
-    """Starts no timer thread for a handshake, because the connect time-out covers it."""
+    """A packetizer without a timer thread for the handshake, which connect_timeout.py covers."""
 
     def start_handshake(self, timeout: float) -> None:
         pass
 
 
 class _Transport(paramiko.Transport):
-    """paramiko's transport with our settings."""
+    """paramiko's transport with the settings of tfdeploy."""
 
     login_key = ""  # fingerprint of the accepted key
-    parting = ""  # text of the server's disconnect message
-    # Seconds. By default, paramiko polls 10 times a second. Closing one of our links wakes up the
-    # thread that reads from it, so a slow poll suffices.
+    parting = ""  # text of the message with which the server disconnected
+    # Seconds between two checks of a waiting thread. By default, paramiko checks 10 times a second.
+    # When a Link is closed, the thread that reads from it wakes up, so rare checks suffice.
     _active_check_timeout = 2.0
     _preferred_ciphers = CIPHERS
 
     def _log(self, level: int, msg: str, *args: Any) -> None:
-        """Drop paramiko's log."""
+        """Drop paramiko's log message."""
 
     def _parse_debug(self, m: paramiko.Message) -> None:
-        """Drop sshd's debug messages, which paramiko would format byte by byte."""
+        """Drop a debug message of sshd, which paramiko would format byte by byte."""
 
     def _parse_disconnect(self, m: paramiko.Message) -> None:
-        m.get_int()  # the reason code
+        m.get_int()  # skips the reason code
         self.parting = errors.clean(m.get_binary())
 
 
 class Connector:
-    """Opens the connections of one fleet, with shared jump hosts and few handshakes at once.
+    """Opens the connections of one fleet. It limits the handshakes at once, and shares jump hosts.
 
-    Thread-safe. `on_notice` gets (host, text), in any thread, while tfdeploy retries a host whose
-    sshd refuses this address for some time.
+    Thread-safe. `on_notice`: called with (host, text), in any thread, while tfdeploy retries a host
+    whose sshd refuses connections from this machine for some time.
     """
 
     def __init__(self, handshakes: int = HANDSHAKES, on_notice: OnNotice = no_notice) -> None:
@@ -88,14 +90,14 @@ class Connector:
         self._on_notice = on_notice
         self._lock = threading.Lock()
         self._jumps: dict[Target, _JumpHost] = {}
-        self._refusals: dict[Target, tuple[float, HostUnreachable]] = {}  # (time, reason)
+        self._refusals: dict[Target, tuple[float, HostUnreachable]] = {}  # {target: (time, reason)}
         self._closed = threading.Event()
 
     def connect(self, host: str, target: Target) -> fabric.Connection:
-        """Return an open connection. `host` names it in errors.
+        """Return an open connection to `target`. `host`: the name of the host in errors.
 
-        Raises HostUnreachable. A host that refused is not dialled again for `REFUSAL_S` seconds:
-        until then, the same error is raised.
+        Raises HostUnreachable. If the target refused the login, or its host key was refused, it is
+        not dialled again for REFUSAL_S seconds; until then, the same error is raised.
         """
         refusal = self._refusals.get(target)
         if refusal is not None and time.monotonic() - refusal[0] < REFUSAL_S:
@@ -107,14 +109,14 @@ class Connector:
     def host_key(self, host: str, target: Target) -> paramiko.PKey:
         """Return the host key that the target presents now. Raises HostUnreachable.
 
-        sshd counts this as a connection without a login, which adds to a penalty.
+        sshd counts this as a connection without a login, which adds to a penalty for this machine.
         """
         return self._retry(host, target, self._read_host_key)
 
     def _retry(self, host: str, target: Target, connect: Callable[[errors.Attempt], V]) -> V:
         """Call `connect`, and retry while sshd closes connections before login.
 
-        The retries end when a further one would not help.
+        The retries end after the time that `closings.py` defines for the case.
         """
         patience = Patience(lambda text: self._on_notice(host, _notice(host, target, text)))
         while True:
@@ -137,7 +139,7 @@ class Connector:
                     raise cause from error
 
     def close(self) -> None:
-        """End the retries, and close the connections to jump hosts."""
+        """End all retries, and close the connections to jump hosts."""
         self._closed.set()
         with self._lock:
             jumps = list(self._jumps.values())
@@ -163,7 +165,7 @@ class Connector:
         return connection
 
     def _read_host_key(self, attempt: errors.Attempt) -> paramiko.PKey:
-        """Open one connection and return the host key, without a login."""
+        """Open one connection and return the server's host key, without a login."""
         with contextlib.closing(attempt), self._open_link(attempt) as (link, _):
             transport = attempt.transport = tuned_transport(attempt.target, link)
             transport.banner_timeout = NO_TIMEOUT_S
@@ -172,18 +174,19 @@ class Connector:
 
     @contextlib.contextmanager
     def _open_link(self, attempt: errors.Attempt) -> Iterator[tuple[Link, Wait]]:
-        """Open a link, and yield it after the server's greeting or GREETING_S seconds.
+        """Open a link to the target. Yield it after the server's greeting or GREETING_S seconds.
 
-        Nothing is sent before that. sshd may write why it closes the connection, and close it
-        without reading. Unread bytes would make sshd's kernel reset the connection, and this
-        machine would lose the text.
+        Nothing is sent before that, because sshd may write why it closes the connection, and then
+        close it without reading. If it had not read all bytes, its kernel would reset the
+        connection, and this machine would lose the text.
 
-        The time-out covers the block. If the block fails, the attempt is closed.
+        The time-out applies to the whole `with` block. If the block fails, the attempt is closed.
         """
         target = attempt.target
         jump = None if target.jump is None else self._jump_host(target.jump)
         if jump is not None:
-            # The connection to the jump host has a time-out of its own, so it is opened first.
+            # The connection to the jump host has its own time-out, so it is opened before this one
+            # begins.
             jump.transport(attempt.host)
         with connect_timeout.waiting(CONNECT_S) as wait:
             try:
@@ -202,7 +205,7 @@ class Connector:
 
 
 class _JumpHost:
-    """One jump host and the connection to it.
+    """A jump host and the connection to it.
 
     The first host that needs the connection opens it. After a loss, the next host opens it again.
     """
@@ -212,14 +215,14 @@ class _JumpHost:
         self._lock = threading.Lock()
         self._starts = Slots(STARTS_PER_JUMP)
         self._connection: fabric.Connection | None = None
-        # When the last try failed (monotonic), and why. None: no try has failed.
+        # (monotonic time, error) of the last attempt that failed. None: no attempt has failed.
         self._failure: tuple[float, TfdeployError] | None = None
 
     def transport(self, host: str) -> paramiko.Transport:
-        """Return the open transport. Raises HostUnreachable.
+        """Return the open transport to the jump host. Raises HostUnreachable.
 
-        Hosts that wait during a failing try get the error of that try. So a silent jump host costs
-        one time-out, not one for each host behind it.
+        If an attempt to connect fails, all hosts that wait for it get its error. A jump host that
+        does not answer therefore costs one time-out, and not one for each host behind it.
         """
         began = time.monotonic()
         with self._lock:
@@ -268,15 +271,15 @@ class _JumpHost:
             self._connection.close()
 
 
-# fabric would look up the name of the local user, which we do not need. If the user has no name,
-# the look-up raises OSError since Python 3.13, which fabric does not expect.
+# fabric would look up the name of the local user, which tfdeploy does not need. If the user has no
+# name, the look-up raises OSError since Python 3.13, which fabric does not expect.
 fabric.config.get_local_user = lambda: None
 
 
 class _NoConfig(paramiko.SSHConfig):
-    """An empty configuration of ssh for fabric, because `target.py` has read the real one.
+    """An empty ssh configuration for fabric, because `target.py` has read the real one.
 
-    paramiko's own `lookup` fails if this machine has no name for the local user.
+    paramiko's own `lookup` fails if the local user has no name on this machine.
     """
 
     def lookup(self, hostname: str) -> paramiko.SSHConfigDict:
@@ -284,12 +287,12 @@ class _NoConfig(paramiko.SSHConfig):
 
 
 def _connection(target: Target, host: str) -> fabric.Connection:
-    """Return a connection that is not open yet. fabric reads none of its own files."""
+    """Return a connection that is not open yet. fabric reads none of its settings files."""
     connection = fabric.Connection(
         target.hostname,
         user=target.user,
         port=target.port,
-        # Each connection changes its configuration, so each has its own.
+        # fabric changes the configuration of a connection, so each connection needs its own.
         config=fabric.Config(ssh_config=_NoConfig(), lazy=True),
         gateway=False,
     )
@@ -298,7 +301,7 @@ def _connection(target: Target, host: str) -> fabric.Connection:
 
 
 def _connect_kwargs(attempt: errors.Attempt, link: Link, offer: Offer) -> dict[str, Any]:
-    """Return the arguments of paramiko's SSHClient.connect."""
+    """Return the arguments with which fabric calls paramiko's SSHClient.connect."""
 
     def make_transport(sock: Link, **_: Any) -> paramiko.Transport:
         attempt.transport = tuned_transport(attempt.target, sock)
@@ -315,10 +318,11 @@ def _connect_kwargs(attempt: errors.Attempt, link: Link, offer: Offer) -> dict[s
 
 
 def tuned_transport(target: Target, sock: Any, **_: Any) -> paramiko.Transport:
-    """Return a transport with our algorithms, and host key types in the same order as rsync's ssh.
+    """Return a transport that requests types of host keys in the same order as rsync's ssh.
 
     SSHClient.connect passes further arguments, which differ between releases of paramiko (`gss_kex`
-    up to 4.0, `disabled_algorithms`). They are ignored, because they hold paramiko's defaults.
+    up to 4.0, `disabled_algorithms`). They are ignored, because they have paramiko's default
+    values.
     """
     transport = _Transport(sock, packetizer_class=_Packetizer)
     transport.get_security_options().key_types = accepted_keys.algorithms(target)
@@ -326,7 +330,7 @@ def tuned_transport(target: Target, sock: Any, **_: Any) -> paramiko.Transport:
 
 
 def _notice(host: str, target: Target, text: str) -> str:
-    """Return the notice about `host`.
+    """Return the notice `text`, as it is shown for `host`.
 
     If `target` is a jump host of `host`, the notice names the jump host.
     """

@@ -1,8 +1,8 @@
-"""Enforce time-outs for connections and command starts, and limit handshakes at once.
+"""Enforce time-outs for connections and command starts, and limit the handshakes at once.
 
-Only the time during which this process ran and waited for the host counts. A host fails if it is
-silent for `limit_s` seconds, or needs more than MOST_LIMITS times `limit_s` in total. One thread
-watches all attempts.
+Only the time in which this process runs and waits for the host counts. A host fails if it is silent
+for `limit_s` seconds, or if it needs more than MOST_LIMITS * `limit_s` seconds in total. One thread
+watches all hosts.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 TICK_S = 0.1  # seconds between two checks of all hosts
-MOST_LIMITS = 3  # a host that keeps sending may take this many times its `limit_s`
-SLOT_S = 1.0  # a host that is silent for this long releases its slots
+MOST_LIMITS = 3  # a host that sends something may take MOST_LIMITS * `limit_s` seconds
+SLOT_S = 1.0  # a host that is silent for this many seconds loses its slots
 
 _lock = threading.Lock()
 _running: set[Wait] = set()
@@ -23,7 +23,7 @@ _thread: threading.Thread | None = None
 
 
 class ByteLink(Protocol):
-    """A connection that counts the bytes it has received."""
+    """A connection that counts the bytes that it has received."""
 
     received: int  # number of bytes received so far
 
@@ -33,8 +33,8 @@ class ByteLink(Protocol):
 class Wait:
     """The time-out of one host.
 
-    `link`: the connection to the host, or None before there is one. `over`: True once the time-out
-    has expired. The link is then closed.
+    `link`: the connection to the host; None: there is none yet. `over`: True once the host has
+    exceeded its time-out, after which the link is closed.
     """
 
     def __init__(self, limit_s: float) -> None:
@@ -48,19 +48,19 @@ class Wait:
         self._held_slots: list[Callable[[], None]] = []
 
     def now(self) -> float:
-        """Return the seconds spent on this host so far, which its attempts use as their clock."""
+        """Return the seconds spent on this host so far, the clock of attempts to connect."""
         return self._spent_s
 
     @property
     def left_s(self) -> float:
-        """Return the seconds for which the host may still be silent."""
+        """Return for how many seconds the host may still be silent."""
         return max(0.0, self.limit_s - self._silent_s)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Count no time within the block.
+        """Count no time within the `with` block.
 
-        After the block, the count of silent seconds starts at 0 again.
+        After the block, the count of silent seconds begins again at 0.
         """
         with _lock:
             self._paused += 1
@@ -72,9 +72,9 @@ class Wait:
                 self._silent_s = 0.0
 
     def tick(self, elapsed_s: float) -> None:
-        """Count time. `elapsed_s`: seconds that this process ran since the last tick.
+        """Count the time since the last tick. `elapsed_s`: seconds for which this process ran.
 
-        The caller holds the lock.
+        The caller must hold the lock.
         """
         link = self.link
         if self._paused:
@@ -90,26 +90,26 @@ class Wait:
             self.over = True
 
     def release_slots(self) -> None:
-        """Release the host's slots. The caller holds the lock."""
+        """Release all slots of the host. The caller must hold the lock."""
         while self._held_slots:
             self._held_slots.pop()()
 
     def hold_slot(self, release: Callable[[], None]) -> None:
-        """Record a slot that this host has acquired. `release`: the function that releases it."""
+        """Store a slot that this host has acquired. `release`: releases the slot."""
         with _lock:
             self._held_slots.append(release)
 
     def return_slots(self) -> None:
-        """Release the slots that the host still holds."""
+        """Release the slots that the host still holds, if any."""
         with _lock:
             self.release_slots()
 
 
 class Slots:
-    """Lets at most `count` hosts run a block at once.
+    """Lets at most `count` hosts run a `with` block at once.
 
-    The time spent on waiting for a slot does not count. A host that is silent for SLOT_S seconds
-    loses its slot.
+    The time spent waiting for a slot does not count for the host's time-out. A host that is silent
+    for SLOT_S seconds loses its slot.
     """
 
     def __init__(self, count: int) -> None:
@@ -117,7 +117,7 @@ class Slots:
 
     @contextlib.contextmanager
     def slot(self, wait: Wait) -> Iterator[None]:
-        """Hold a slot during the block."""
+        """Acquire a slot for the `with` block, and release it at the end."""
         with wait.paused():
             self._free.acquire()
         wait.hold_slot(self._free.release)
@@ -129,7 +129,7 @@ class Slots:
 
 @contextlib.contextmanager
 def waiting(limit_s: float) -> Iterator[Wait]:
-    """Enforce a time-out of `limit_s` seconds for one host during the block."""
+    """Enforce a time-out of `limit_s` seconds for one host during the `with` block."""
     global _thread
     wait = Wait(limit_s)
     with _lock:
@@ -145,13 +145,14 @@ def waiting(limit_s: float) -> Iterator[Wait]:
 
 
 def _run() -> None:
-    """Count the time of all attempts, and close links whose time-out has expired."""
+    """Count the time of all hosts, and close the link of each host that exceeds its time-out."""
     global _thread
     before = time.monotonic()
     while True:
         time.sleep(TICK_S)
         now = time.monotonic()
-        # A longer interval means that this process was suspended or got no CPU.
+        # If the interval was longer, this process was suspended or got no CPU. That time does not
+        # count.
         elapsed_s = min(now - before, 2 * TICK_S)
         before = now
         with _lock:
@@ -163,5 +164,5 @@ def _run() -> None:
             given_up = {wait: wait.link for wait in _running if wait.over and wait.link is not None}
             _running.difference_update(given_up)
         for link in given_up.values():
-            # Closing a link waits for its proxy command, so a thread of its own does it.
+            # `close` may wait for the end of a proxy command, so another thread calls it.
             threading.Thread(target=link.close, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Count the free file descriptors of this process.
+"""Count the file descriptors that this process can still open.
 
 A session needs one descriptor. A host that is being dialled needs PER_DIAL more.
 """
@@ -12,13 +12,13 @@ import resource
 
 from tfdeploy.errors import Refused
 
-ENOUGH = 1 << 14  # most descriptors that tfdeploy asks for
-PER_DIAL = 4  # descriptors of a host that is being dialled: three sockets and the ssh-agent
-RESERVE = 8  # kept for reading files and resolving names
+ENOUGH = 1 << 14  # tfdeploy asks for at most this many descriptors
+PER_DIAL = 4  # three sockets and the ssh-agent, while a host is being dialled
+RESERVE = 8  # descriptors for reading files and resolving names
 
 
 def raise_limit() -> None:
-    """Raise the soft limit to the hard limit, but at most to ENOUGH."""
+    """Raise the soft limit of open files to the hard limit, but at most to ENOUGH."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -27,7 +27,7 @@ def raise_limit() -> None:
 
 
 def free() -> int:
-    """Return how many descriptors may still be opened, without RESERVE."""
+    """Return how many descriptors can still be opened, not counting the RESERVE."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return ENOUGH
@@ -39,7 +39,7 @@ def free() -> int:
 
 
 def limit_reached(error: BaseException) -> Refused | None:
-    """Return the error for the operator if `error` means too many open files, else None."""
+    """Return an error for the operator if `error` means that too many files are open, else None."""
     if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
         return None
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -1,8 +1,8 @@
-"""Start TCP connections before the SSH libraries are loaded.
+"""Start TCP connections before the SSH libraries are imported.
 
-Meanwhile each host's sshd starts its process for the connection. This module never waits, and
-raises no error if a connection fails. `tcp.dial` continues with a started connection and detects
-its failure.
+During the imports, each host's sshd starts its process for the connection. This module never waits,
+and raises no error if a connection fails. `tcp.dial` takes over a started connection, and detects a
+failure.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.transport.ssh import descriptors
 from tfdeploy.transport.ssh.target import resolve
 
-MOST = 128  # most connections: by default, a fleet dials this many hosts at once
+MOST = 128  # most connections; by default, a fleet dials this many hosts at once
 
 _lock = threading.Lock()
 _begun: dict[tuple[str, int], socket.socket] = {}
 
 
 def begin(hosts: Iterable[Host]) -> None:
-    """Start connections to the hosts that have an IP address and no jump host.
+    """Start connections to those hosts that have an IP address and no jump host.
 
     Call this just before the fleet connects to the hosts.
     """
@@ -36,27 +36,27 @@ def begin(hosts: Iterable[Host]) -> None:
 
 
 def take_early_connection(hostname: str, port: int) -> socket.socket | None:
-    """Return the started connection, which the caller then owns, or None if there is none.
+    """Return the started connection to this address, or None if there is none. The caller owns it.
 
-    The socket may still be connecting, be connected, or have failed.
+    The socket may be connecting or connected, or its connection may have failed.
     """
     with _lock:
         return _begun.pop((hostname, port), None)
 
 
 def forget() -> None:
-    """Close the started connections that were not used."""
+    """Close those started connections that nobody has taken."""
     with _lock:
         while _begun:
             _begun.popitem()[1].close()
 
 
 def _begin(host: Host) -> bool:
-    """Start a connection to one host. Return True if one was started."""
+    """Start a connection to one host. Return True if it was started."""
     try:
         target = resolve(host)
     except ConfigError:
-        return False  # The fleet reports the error when it connects.
+        return False  # the fleet reports the error later
     place = target.hostname, target.port
     if target.jump is not None or target.proxy_command is not None:
         return False
@@ -65,7 +65,7 @@ def _begin(host: Host) -> bool:
             *place, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
         )[0]
     except (OSError, UnicodeError):
-        return False  # The address is a name, not an IP address.
+        return False  # the address is a name, not an IP address
     with _lock:
         if place in _begun:
             return False

@@ -26,31 +26,31 @@ E = TypeVar("E", bound=TfdeployError)
 
 @dataclass
 class Attempt:
-    """One attempt to connect: which stages were reached, and how it ended."""
+    """One attempt to connect: the stages that it reached, and how it ended."""
 
-    host: str  # the inventory's name
+    host: str  # the host's name in the inventory
     target: Target
     timeout_s: float
     timed_out: bool = False
-    link: Link | None = None  # None: nothing answered yet
+    link: Link | None = None  # None: no connection yet
     transport: paramiko.Transport | None = None
     offer: Offer | None = None
     waited_s: float = 0.0  # seconds since the server first closed a connection before login
 
     def close(self) -> None:
-        """Close the link, then the transport. Closing the link wakes up the transport's thread."""
+        """Close the link, then the transport. The closed link wakes up the transport's thread."""
         for each in (self.link, self.transport):
             if each is not None:
                 each.close()
 
     @property
     def greeting(self) -> bytes:
-        """Return the first bytes received."""
+        """Return the first bytes that the server sent."""
         return self.link.greeting if self.link is not None else b""
 
     @property
     def agreed(self) -> bool:
-        """True if the key exchange is complete: the server has proved its host key."""
+        """True if the key exchange is complete. The server has then proved its host key."""
         return bool(self.transport is not None and self.transport.initial_kex_done)
 
     @property
@@ -60,7 +60,7 @@ class Attempt:
 
     @property
     def closing(self) -> Closing | None:
-        """Return how sshd closed the connection before login, or None if it did not."""
+        """Return in which way sshd closed the connection before login, or None if it did not."""
         if self.link is None or self.timed_out:
             return None
         if not self.agreed:
@@ -70,12 +70,12 @@ class Attempt:
 
     @property
     def refused(self) -> bool:
-        """True if the key exchange was complete, but the host key or our login was refused."""
+        """True if the host key or the login was refused after the key exchange."""
         return self.agreed and not self.timed_out and self.closing is None
 
 
 class HostKeyRefused(paramiko.SSHException):
-    """Raised inside the handshake of paramiko. `error` is the error for the user."""
+    """An exception that ends paramiko's handshake. `error`: the error for the operator."""
 
     def __init__(self, error: HostUnreachable) -> None:
         super().__init__(error.what)
@@ -83,9 +83,10 @@ class HostKeyRefused(paramiko.SSHException):
 
 
 class KnownOnly(paramiko.RejectPolicy):
-    """A policy that accepts only host keys in known_hosts.
+    """A policy for paramiko that accepts only host keys in known_hosts.
 
-    paramiko calls it for every host key, because paramiko's own list of known keys stays empty.
+    paramiko asks this policy about every host key, because paramiko's own list of known keys is
+    empty.
     """
 
     def __init__(self, host: str, target: Target) -> None:
@@ -107,7 +108,7 @@ def refused_key(
     key: bytes,
     judged: Judgement,
 ) -> HostUnreachable:
-    """Return the error for a host key whose state is new, changed or revoked."""
+    """Return the error for a host key whose state is "new", "changed" or "revoked"."""
     shown = f"{keytype} {known_hosts.fingerprint(key)}"
     describe = {"new": _unknown, "changed": _changed, "revoked": _revoked}[judged.state]
     what, remedy = describe(host, target, judged, shown)
@@ -116,7 +117,7 @@ def refused_key(
 
 
 def _unknown(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:
-    """Return (cause, remedy) for a key that is not in known_hosts."""
+    """Return (cause, remedy) for a host key that is not in known_hosts."""
     what = f"is not known: {shown}"
     if judged.authorities:
         source = judged.authorities[0].source
@@ -125,7 +126,7 @@ def _unknown(host: str, target: Target, judged: Judgement, shown: str) -> tuple[
 
 
 def _changed(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:
-    """Return (cause, remedy) for a host whose key differs from its keys in known_hosts."""
+    """Return (cause, remedy) for a host key that differs from the host's keys in known_hosts."""
     keytype = shown.partition(" ")[0]
     same_type = [entry for entry in judged.recorded if entry.keytype == keytype]
     entries = (same_type or list(judged.recorded))[:3]
@@ -136,7 +137,7 @@ def _changed(host: str, target: Target, judged: Judgement, shown: str) -> tuple[
 
 
 def _revoked(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:
-    """Return (cause, remedy) for a revoked key."""
+    """Return (cause, remedy) for a host key that is revoked."""
     revoked = [entry for entry in judged.entries if entry.revoked]
     source = next(entry.source for entry in revoked if entry.fingerprint == shown.split()[1])
     remedy = f"give the machine a new host key, then tfdeploy trust --renew {target.name or host}"
@@ -144,7 +145,7 @@ def _revoked(host: str, target: Target, judged: Judgement, shown: str) -> tuple[
 
 
 def explain(error: BaseException, attempt: Attempt) -> HostUnreachable:
-    """Return the error of one failed attempt, with its cause and a remedy if there is one."""
+    """Return the error of a failed attempt to connect, with the cause and perhaps a remedy."""
     target, host = attempt.target, attempt.host
     if isinstance(error, HostKeyRefused):
         return error.error
@@ -155,10 +156,10 @@ def explain(error: BaseException, attempt: Attempt) -> HostUnreachable:
 
 
 def _retries(error: BaseException, attempt: Attempt) -> int:
-    """Return how many further tries may help.
+    """Return how many more attempts may help.
 
-    A host that accepted the connection may only be slow, so it gets eight. A host that did not
-    answer used up its whole time-out, so it gets one.
+    A host that accepted the connection may only be slow, so 8. A host that did not answer has used
+    up its whole time-out, so 1.
     """
     if attempt.timed_out:
         return 8 if attempt.link is not None else 1
@@ -166,7 +167,7 @@ def _retries(error: BaseException, attempt: Attempt) -> int:
 
 
 def _cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
-    """Return (cause, remedy) of a failed attempt. None: there is no remedy."""
+    """Return (cause, remedy) of a failed attempt to connect. Remedy None: there is none."""
     target = attempt.target
     place = target.shown_address
     is_incompatible = isinstance(error, paramiko.ssh_exception.IncompatiblePeer)
@@ -197,7 +198,7 @@ def _cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
 
 
 def _timeout_cause(attempt: Attempt) -> tuple[str, str]:
-    """Return the cause of a time-out before the key exchange was complete."""
+    """Return (cause, remedy) of a time-out before the key exchange was complete."""
     target = attempt.target
     place = target.shown_address
     if attempt.link is None:
@@ -237,7 +238,7 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
         what = f"{target.where} did not finish the login within {attempt.timeout_s:g} s"
         return what, None
     offer = attempt.offer
-    assert offer is not None  # A login always has an offer.
+    assert offer is not None  # an attempt that reached the login has an offer
     if offer.wanted:
         methods = ", ".join(clean(method.encode()) for method in offer.wanted[:4])
         what = f"{target.where} took the key and wants a second factor ({methods}): "
@@ -262,7 +263,7 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
 def _copy_id(target: Target) -> str:
     """Return the command that authorises the offered key on the host.
 
-    -i is added only if the .pub file of the key exists, because ssh-copy-id needs it.
+    The option -i is added only if the key's .pub file exists, because ssh-copy-id needs this file.
     """
     public = [path if path.endswith(".pub") else f"{path}.pub" for path in target.identity_files]
     named = next((f"-i {shlex.quote(path)} " for path in public if os.path.isfile(path)), "")
@@ -271,7 +272,7 @@ def _copy_id(target: Target) -> str:
 
 
 def no_keys(host: str, target: Target, notes: list[str]) -> HostUnreachable:
-    """Return the error for a target without a usable key, which is not dialled."""
+    """Return the error for a target that has no usable key and is therefore not dialled."""
     what = "; ".join(notes)
     what = what or "there is no key to log in with: no identity file, and no ssh-agent holds one"
     what += f" (for {target.where})"
@@ -280,7 +281,7 @@ def no_keys(host: str, target: Target, notes: list[str]) -> HostUnreachable:
 
 
 def _ssh_arguments(target: Target) -> str:
-    """Return the arguments for a user to type after `ssh`."""
+    """Return the arguments that the operator can type after `ssh`."""
     port = f"-p {target.port} " if target.port != 22 else ""
     hops, hop = list[str](), target.jump
     while hop is not None:
@@ -291,31 +292,32 @@ def _ssh_arguments(target: Target) -> str:
 
 
 def clean(raw: bytes, limit: int = 300) -> str:
-    """Return foreign bytes as one printable line of at most `limit` characters."""
+    """Return bytes of a host as one line of at most `limit` printable characters."""
     text = raw[: 4 * limit].decode("utf-8", "replace")
     kept = "".join(char if char.isprintable() else " " for char in text)
     return " ".join(kept.split())[:limit]
 
 
 def unusable_jump(error: TfdeployError, jump: Target, host: str) -> TfdeployError:
-    """Return the error for `host`, whose jump host failed with `error`."""
+    """Return the error for `host`: its jump host `jump` failed with `error`."""
     copy = copied(error)
     if copy.next is not None and error.where:
-        # The error may have been made for another host behind the same jump host.
+        # The error may have been made for another host behind the same jump host. Its name is
+        # replaced.
         copy.next = re.sub(
             rf"(--(?:limit|exclude) ){re.escape(error.where)}(?!\S)", rf"\g<1>{host}", copy.next
         )
     copy.where = host
-    # The error may already name a jump host that comes earlier on the way.
+    # If the error is about an earlier jump host on the way, it already names that one.
     if not copy.what.startswith(JUMP):
         copy.what = f"{JUMP} {jump.where} cannot be used: {copy.what}"
     return copy
 
 
 def copied(error: E) -> E:
-    """Return a copy of `error`, so that each thread raises its own object.
+    """Return a copy of `error`, so that each thread raises an object of its own.
 
-    The tracebacks of several threads that raise one object would mix.
+    If several threads raised the same object, their tracebacks would mix.
     """
     copy = type(error).__new__(type(error), *error.args)
     vars(copy).update(vars(error))

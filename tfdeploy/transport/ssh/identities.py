@@ -1,8 +1,8 @@
-"""Choose the keys to offer to a host, in order: identity files, then keys of the ssh-agent.
+"""Choose the keys to offer to a host: first those of identity files, then those of the ssh-agent.
 
-If the inventory names an identity file, tfdeploy offers only that key, which the agent may hold.
-Otherwise at most six keys of the agent follow, because sshd counts each offer (MaxAuthTries).
-tfdeploy never offers a password.
+If the inventory names an identity file, tfdeploy offers only the key of this file, which the agent
+may hold. Otherwise it offers at most six keys of the agent, because sshd counts each offer
+(MaxAuthTries). tfdeploy never offers a password.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tfdeploy.transport.ssh.host_keys.known_hosts import fingerprint
 from tfdeploy.transport.ssh.ssh_agent import SshAgent
 from tfdeploy.transport.ssh.target import Target
 
-# `connect_timeout` closes the link in time, so paramiko's own time-outs must not expire first.
+# paramiko's own time-outs must not expire, because `connect_timeout` closes the link before that.
 NO_TIMEOUT_S = 3600.0
-AGENT_KEYS_MAX = 6  # most keys of the agent that are offered
+AGENT_KEYS_MAX = 6  # at most this many keys of the agent are offered
 
 
 class Offer(AuthStrategy):
-    """The keys for one connection, and the server's answers to them."""
+    """The keys to offer on one connection, and the server's answers."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(ssh_config=paramiko.SSHConfig())
@@ -44,11 +44,12 @@ class Offer(AuthStrategy):
         self.tried = 0  # number of keys offered so far
         self.answered = False  # True once the server has answered a login request
         self.accepted = ""  # fingerprint of the accepted key
-        self.wanted: tuple[str, ...] = ()  # methods that the server requires after an accepted key
-        self.notes: list[str] = []  # why some keys could not be offered
-        # A context manager that stops the host's time-out while an agent signs.
+        self.wanted: tuple[str, ...] = ()  # methods that the server requires after the key
+        self.notes: list[str] = []  # texts that say why some keys could not be offered
+        # Returns a context manager. While an agent signs, it stops the host's time-out.
         self.paused: Callable[[], AbstractContextManager[Any]] = nullcontext
-        self._locked: dict[bytes, str] = {}  # public key -> path of a file without a usable key
+        # {public key: path of a file whose private key is unusable}.
+        self._locked: dict[bytes, str] = {}
         defaults = (f"{path}-cert.pub" for path in target.identity_files)
         paths = (*target.certificates, *filter(os.path.exists, defaults))
         self._certificates = dict(pair for path in paths for pair in self._load_certificate(path))
@@ -70,7 +71,7 @@ class Offer(AuthStrategy):
         return not self._keys and not self._agent_keys
 
     def get_sources(self) -> Iterator[InMemoryPrivateKey]:
-        """Yield the keys to try until the server disconnects or requires another method."""
+        """Yield the keys to offer, until the server disconnects or requires another method."""
         for key in self._every_key():
             if self._transport is not None and not self._transport.is_active():
                 return
@@ -83,15 +84,15 @@ class Offer(AuthStrategy):
             self.tried += 1
             methods = self.wanted
             for form in self._forms(key):
-                # The bare key is not offered after the server has accepted the certificate and
-                # requires a further method.
+                # If the server has accepted the certificate and requires a further method, the key
+                # without the certificate is not offered.
                 if self.wanted == methods:
                     yield _Source(self, form)
 
     def _is_accepted(self, key: paramiko.PKey) -> bool:
-        """True if the server accepts keys of that type, or does not list the types.
+        """True if the server accepts keys of this type, or does not say which types it accepts.
 
-        OpenSSH up to 7.5 lists only RSA algorithms but accepts others as well.
+        OpenSSH up to 7.5 names only RSA algorithms, but accepts others as well.
         """
         extensions = getattr(self._transport, "server_extensions", {})
         listed = extensions.get("server-sig-algs", b"").decode("ascii", "replace").split(",")
@@ -115,7 +116,7 @@ class Offer(AuthStrategy):
             self._agent.close()
 
     def _load(self, path: str) -> list[paramiko.PKey]:
-        """Return the key of the file in a list. If it cannot be used, add a note and return []."""
+        """Return [key of the file]. If the key cannot be used, add a note and return []."""
         try:
             key, public, problem = load(path, Path(path).stat().st_mtime_ns)
         except OSError as error:
@@ -128,7 +129,7 @@ class Offer(AuthStrategy):
         return [key] if key is not None else []
 
     def _load_certificate(self, path: str) -> list[tuple[bytes, PublicBlob]]:
-        """Return [(certified public key, certificate)].
+        """Return [(public key, certificate of this key)].
 
         If no server would accept the certificate, add a note and return [].
         """
@@ -147,28 +148,29 @@ class Offer(AuthStrategy):
             return []
 
     def _forms(self, key: paramiko.PKey) -> Iterator[paramiko.PKey]:
-        """Yield the key with its certificate, if it has one, then the bare key, as ssh does."""
+        """Yield the key with its certificate, if there is one, and then without it, as ssh does."""
         blob = self._certificates.get(key.asbytes())
         if blob is not None and isinstance(key, paramiko.AgentKey):
-            # An AgentKey cannot be copied.
+            # An AgentKey cannot be copied, so the certificate is removed from it afterwards.
             key.public_blob = blob  # type: ignore[assignment]
             yield key
             key.public_blob = None
         elif blob is not None:
-            # The cached key is also used for hosts without a certificate.
+            # A copy is changed, because the cached key is also offered to hosts without a
+            # certificate.
             certified = copy.copy(key)
             certified.public_blob = blob
             yield certified
         yield key
 
     def _ask_agent(self) -> list[paramiko.AgentKey]:
-        """Return the keys of the ssh-agent to offer. The agent is asked at most once."""
+        """Return the keys of the ssh-agent that are offered. The agent is asked at most once."""
         if self._agent is not None or (self._target.identities_only and not self._locked):
             return []
         if not self._target.agent:
             return []
         self._agent = SshAgent(self._target.agent, self.notes)
-        # `self.paused` is set later, so it is read when the agent signs.
+        # The lambda reads `self.paused` when the agent signs, because it is set after this line.
         self._agent.paused = lambda: self.paused()
         keys = self._agent.keys()
         of_files = [key for key in keys if key.asbytes() in self._locked]
@@ -177,7 +179,7 @@ class Offer(AuthStrategy):
 
 
 class _Source(InMemoryPrivateKey):
-    """One login with one key. It records the server's answer in the offer."""
+    """One login with one key. The login stores the server's answer in the offer."""
 
     def __init__(self, offer: Offer, key: paramiko.PKey) -> None:
         super().__init__(offer.user, key)
@@ -196,7 +198,7 @@ class _Source(InMemoryPrivateKey):
 
 
 def _find_flaw(certificate: SSHCertificate) -> str | None:
-    """Return why no server accepts the certificate for a login, or None if it is usable."""
+    """Return why no server accepts the certificate for a login, or None if it can be used."""
     if certificate.type is not SSHCertificateType.USER:
         return "is a host certificate, not a user certificate"
     if certificate.valid_before <= time.time():
@@ -208,8 +210,9 @@ def _find_flaw(certificate: SSHCertificate) -> str | None:
 def load(path: str, mtime_ns: int) -> tuple[paramiko.PKey | None, bytes | None, str | None]:
     """Load a key file. Return (private key, public key, what is wrong). Raises OSError.
 
-    The private key is None if it cannot be used. The public key is then returned if an ssh-agent
-    may hold the private key. `mtime_ns` is only part of the cache's key.
+    The private key is None if it cannot be used. The public key is not None if the private key
+    cannot be used but an ssh-agent may hold it. `mtime_ns` is only used as a part of the cache's
+    key.
     """
     data = Path(path).read_bytes()
     if data.startswith((b"ssh-", b"ecdsa-")):
@@ -217,7 +220,8 @@ def load(path: str, mtime_ns: int) -> tuple[paramiko.PKey | None, bytes | None, 
         return None, _public_line(data), problem
     try:
         key = paramiko.PKey.from_path(path)
-        # paramiko also loads a certificate next to the key file, and does not check it.
+        # paramiko also loads a certificate next to the key file. It is dropped, because nothing
+        # checks it.
         key.public_blob = None
         return key, None, None
     # The libraries may raise any error for a file that is not a key.
@@ -233,16 +237,17 @@ def load(path: str, mtime_ns: int) -> tuple[paramiko.PKey | None, bytes | None, 
 
 
 def _is_encrypted(data: bytes) -> bool:
-    """True if a private key file needs a passphrase.
+    """True if the private key file needs a passphrase.
 
-    The content of the file decides, because releases of the libraries raise different errors.
+    The content of the file decides, not an error, because the errors differ between releases of the
+    libraries.
     """
     fields = _openssh_fields(data)
     return b"ENCRYPTED" in data or (fields is not None and fields[0] != b"none")
 
 
 def _read_public_key(path: str, data: bytes) -> bytes | None:
-    """Return the public key of a private key file, from its .pub file or the file itself."""
+    """Return the public key of a private key file, from its .pub file or from the file itself."""
     try:
         return _public_line(Path(path + ".pub").read_bytes())
     except OSError:
@@ -251,7 +256,7 @@ def _read_public_key(path: str, data: bytes) -> bytes | None:
 
 
 def _openssh_fields(data: bytes) -> tuple[bytes, bytes] | None:
-    """Return (cipher, public key) of a private key in OpenSSH's own format, else None."""
+    """Return (cipher, public key) of a key file in OpenSSH's format, None for other formats."""
     lines = [line for line in data.splitlines() if not line.startswith(b"--")]
     try:
         body = base64.b64decode(b"".join(lines))
@@ -268,7 +273,7 @@ def _openssh_fields(data: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _public_line(data: bytes) -> bytes | None:
-    """Return the public key of a line `TYPE BASE64 [COMMENT]`, else None."""
+    """Return the public key in a line `TYPE BASE64 [COMMENT]`, or None for other lines."""
     try:
         return base64.b64decode(data.split()[1])
     except (IndexError, ValueError, binascii.Error):

@@ -1,4 +1,4 @@
-"""Connect a command on a channel of an open session to three local descriptors."""
+"""Connect a command that runs on a channel of an open session to three local file descriptors."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tfdeploy.transport.protocols import Pipes
 from tfdeploy.transport.ssh.channel_reader import ChannelReader
 
 SEND_BYTES = 128 << 10  # most bytes of one read
-NOISE_BYTES = 1 << 20  # most output in which the mark is searched
-STATUS_S = 10.0  # how long to wait for the exit code after the output has ended
-LOST = 255  # the exit code of ssh after a lost connection
+NOISE_BYTES = 1 << 20  # the mark is searched in at most this much output
+STATUS_S = 10.0  # seconds to wait for the exit code after the output's end
+LOST = 255  # exit code after a lost connection, as in ssh
 _BROKEN = (paramiko.SSHException, OSError, EOFError)
 
 
 class ChannelCommand:
     """An implementation of protocols.RemoteCommand.
 
-    `channel`: a channel whose command has been started.
+    `channel`: an SSH channel on which the command has been started.
     """
 
     def __init__(self, channel: paramiko.Channel) -> None:
@@ -45,9 +45,9 @@ class ChannelCommand:
             self._channel.close()
 
     def _feed(self, source: int) -> None:
-        """Copy `source` to the command's input until `source` ends.
+        """Copy the descriptor `source` to the command's input until the end of `source`.
 
-        `source` ends when the program that writes to it ends.
+        It ends when the program that writes to it ends.
         """
         with contextlib.suppress(*_BROKEN), os.fdopen(source, "rb", buffering=0) as pipe:
             while block := pipe.read(SEND_BYTES):
@@ -55,7 +55,7 @@ class ChannelCommand:
             self._channel.shutdown_write()
 
     def _output(self, errors: int) -> Iterator[bytes]:
-        """Yield blocks of stdout. stderr is written to the descriptor `errors`."""
+        """Yield the blocks of the command's stdout. Write its stderr to the descriptor `errors`."""
         reader = ChannelReader(self._channel)
         while (got := reader.read(None)) is not None:
             write_all(errors, got[1])
@@ -63,10 +63,10 @@ class ChannelCommand:
 
 
 def copy_after(mark: bytes, blocks: Iterable[bytes], target: int) -> None:
-    """Write the bytes after `mark` to the descriptor `target`. Raises OSError.
+    """Write the bytes that come after `mark` to the descriptor `target`. Raises OSError.
 
-    A login shell may print before the command prints `mark`. If the mark does not come within
-    NOISE_BYTES bytes, these bytes are dropped and the later ones are written.
+    A login shell may print something before the command prints `mark`. If `mark` is not in the
+    first NOISE_BYTES bytes, these are dropped and all later bytes are written.
     """
     seen, after_mark = b"", not mark
     for block in blocks:
@@ -78,6 +78,6 @@ def copy_after(mark: bytes, blocks: Iterable[bytes], target: int) -> None:
 
 
 def write_all(target: int, block: bytes) -> None:
-    """Write the whole block to a pipe, which may accept only a part of it at once."""
+    """Write the whole block to a pipe, which may accept only a part of the block at once."""
     while block:
         block = block[os.write(target, block) :]

@@ -1,7 +1,8 @@
-"""Detect dead peers: send a request that the server must answer to each silent session.
+"""Detect dead connections: send a request to each silent session, which the server must answer.
 
-TCP_USER_TIMEOUT detects a dead network on our own socket. This module also detects a dead host
-behind a jump host, and a server that hangs. One thread checks all sessions of the process.
+TCP_USER_TIMEOUT detects a dead network on this machine's own socket. This module also detects a
+dead host behind a jump host, and a server that hangs. One thread checks all sessions of the
+process.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from paramiko.common import cMSG_GLOBAL_REQUEST
 from tfdeploy.transport.ssh.tcp import Link
 
 EVERY_S = 5.0  # seconds between two checks
-DEAD_AFTER_S = 15.0  # how long a request may stay unanswered
+DEAD_AFTER_S = 15.0  # a session ends if a request stays unanswered for this many seconds
 
 _lock = threading.Lock()
-# transport -> (link, when the unanswered request was sent (monotonic) or None)
+# {transport: (link, monotonic time at which the unanswered request was sent, or None)}
 _watched: dict[paramiko.Transport, tuple[Link, float | None]] = {}
 _thread: threading.Thread | None = None
 
 
 def watch(transport: paramiko.Transport, link: Link) -> None:
-    """Check the transport until it ends.
+    """Check the transport again and again until it ends.
 
-    A dead transport is closed, so that all threads that wait on it wake up.
+    A dead transport is closed, so that all threads that wait for it wake up.
     """
     global _thread
     with _lock:
@@ -43,7 +44,7 @@ def _run() -> None:
     while True:
         began = time.monotonic()
         time.sleep(EVERY_S)
-        # Requests from before a suspension of this process do not count.
+        # Unanswered requests do not count if this process was suspended.
         suspended = time.monotonic() - began > 2 * EVERY_S
         with _lock:
             for transport in [t for t in _watched if not t.is_active()]:
@@ -57,10 +58,10 @@ def _run() -> None:
 
 
 def _check(transport: paramiko.Transport, link: Link, asked: float | None) -> None:
-    """Send a request to a silent session, or close a session that did not answer."""
+    """Send a request if the session is silent. Close a session that did not answer."""
     now = time.monotonic()
     if asked is not None and link.received_at < asked:
-        # A check never starts exactly EVERY_S seconds after the one before, so allow for 1 s.
+        # The time between two checks is never exactly EVERY_S, so 1 s less is enough.
         if now - asked >= DEAD_AFTER_S - 1:
             link.close()
             threading.Thread(target=transport.close, daemon=True).start()
@@ -76,9 +77,9 @@ def _check(transport: paramiko.Transport, link: Link, asked: float | None) -> No
 
 
 def _send_request(transport: paramiko.Transport) -> None:
-    """Send a request that every server answers, at least with a failure.
+    """Send a request that every server answers, if only with a failure.
 
-    paramiko's own keepalive requests no answer.
+    paramiko's own keepalive message does not ask for an answer.
     """
     if not transport.clear_to_send.is_set():
         return

@@ -1,9 +1,9 @@
-"""Import fabric's invoke and paramiko without modules that tfdeploy does not need.
+"""Import invoke (for fabric) and paramiko without modules that tfdeploy does not need.
 
 Those modules cost a seventh of the CPU time of each verb over SSH. `unittest.mock`, which imports
-asyncio and ssl, is only needed for a class for tests. invoke's YAML reader is only needed for
+asyncio and ssl, is needed only by a class for tests. invoke's YAML reader is needed only for
 settings files, which tfdeploy does not read (see connect._connection). paramiko needs
-`importlib.metadata`, which imports email, only for its own version.
+`importlib.metadata`, which imports email, only to know its own version.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _METADATA = "importlib.metadata"
 
 
 def import_invoke() -> None:
-    """Import invoke. Other modules that import `unittest.mock` later get the real module."""
+    """Import invoke without UNUSED. Later imports of `unittest.mock` get the real module."""
     if {*UNUSED, "invoke"} & set(sys.modules):
         return
     for name in UNUSED:
@@ -34,9 +34,9 @@ def import_invoke() -> None:
 
 
 def defer_metadata() -> None:
-    """Delay the import of `importlib.metadata` until its first use.
+    """Delay the import of `importlib.metadata` until something really needs it.
 
-    The version of paramiko is found without it.
+    paramiko asks for its own version when it is imported. It gets it from `_version_of_folder`.
     """
     if _METADATA in sys.modules:
         return
@@ -57,7 +57,7 @@ def defer_metadata() -> None:
 
 
 def _version_of_folder(package: str) -> str | None:
-    """Return the version in the name of the package's `.dist-info` folder, or None without one."""
+    """Return the version in the name of the package's `.dist-info` folder, None without one."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         return None

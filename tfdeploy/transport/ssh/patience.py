@@ -1,4 +1,4 @@
-"""Compute the backoff for an sshd that closes connections before login, and notify the operator."""
+"""Compute the delays between retries if sshd closes connections before login, and send a notice."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Callable
 
 from tfdeploy.transport.ssh.closings import Closing
 
-# Seconds until the operator gets a notice. sshd admits a burst of connections in less time.
+# Seconds until the operator gets a notice. If only too many connections came at once, sshd accepts
+# them in less time.
 NOTICE_S = 2.0
-MAX_DOUBLINGS = 4  # after this many retries, the delay grows no longer
+MAX_DOUBLINGS = 4  # the delay does not grow after this many retries
 
 
 class Patience:
-    """The retries of one host. `tell` gets one notice, after NOTICE_S seconds of retries."""
+    """The retries of one host. `tell`: gets one notice for the operator, after NOTICE_S seconds."""
 
     def __init__(
         self,
@@ -22,17 +23,18 @@ class Patience:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tell, self._clock = tell, clock
-        self._first_closing: float | None = None  # when the first connection was closed
+        # Monotonic time at which the host first closed a connection.
+        self._first_closing: float | None = None
         self._tries = 0
         self._has_notified = False
 
     @property
     def waited_s(self) -> float:
-        """Return the seconds since the host first closed a connection, or 0.0 before that."""
+        """Return the seconds since the host first closed a connection; 0.0: it has closed none."""
         return 0.0 if self._first_closing is None else self._clock() - self._first_closing
 
     def delay_s(self, closing: Closing) -> float | None:
-        """Return the seconds to wait before the next try, with jitter, or None to give up."""
+        """Return the seconds to wait before the next attempt, with jitter. None: give up."""
         if self._first_closing is None:
             self._first_closing = self._clock()
         if self.waited_s >= closing.patience_s:

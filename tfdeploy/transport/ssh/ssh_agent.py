@@ -1,6 +1,6 @@
-"""Get keys and signatures from the ssh-agent on one socket.
+"""Get keys and signatures from the ssh-agent that listens on a given socket.
 
-paramiko's own class supports only SSH_AUTH_SOCK and has no time-out.
+paramiko's own class supports only the socket in SSH_AUTH_SOCK and has no time-out.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any
 import paramiko
 from paramiko.agent import AgentSSH
 
-ANSWER_S = 5.0  # seconds: time-out for the list of keys
-FAILURE = 5  # SSH_AGENT_FAILURE
-# Seconds: time-out for a signature. A person may have to touch a token, or to confirm.
+ANSWER_S = 5.0  # seconds to wait for the list of keys
+FAILURE = 5  # the answer SSH_AGENT_FAILURE
+# Seconds to wait for a signature. A person may have to touch a hardware token, or to confirm it.
 SIGN_S = 60.0
 
 
 class SshAgent(AgentSSH):
-    """The connection to one ssh-agent, which `keys` opens.
+    """The connection to one ssh-agent. It is opened by `keys`.
 
-    `notes`: gets a text for each failure. `paused`: a context manager that stops the host's
-    time-out while the agent signs.
+    `notes`: a list to which a text is added for each failure. `paused`: returns a context manager
+    that stops the host's time-out while the agent signs.
     """
 
     def __init__(self, path: str, notes: list[str]) -> None:
@@ -33,7 +33,7 @@ class SshAgent(AgentSSH):
         self.paused: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     def keys(self) -> tuple[paramiko.AgentKey, ...]:
-        """Return all keys of the agent. If it does not answer in time, add a note and return ()."""
+        """Return all keys of the agent. If the agent does not answer, add a note and return ()."""
         conn = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         conn.settimeout(self._timeout_s)
         try:
@@ -53,7 +53,7 @@ class SshAgent(AgentSSH):
         self._close()  # type: ignore[attr-defined]
 
     def _send_message(self, message: Any) -> Any:
-        """Send a message and return the answer. A failure adds a note.
+        """Send a message to the agent and return the answer. If that fails, add a note.
 
         The time until the agent answers does not count for the host's time-out.
         """

@@ -1,7 +1,7 @@
 """Read OpenSSH's configuration of a host with `ssh -G`.
 
-This module does not interpret the configuration. It searches the files for relevant keywords. Only
-if there are any, it runs `ssh -G`, one process for each host.
+This module does not interpret the configuration files. It searches them for relevant keywords. Only
+if there is one, it runs `ssh -G`, one process for each host.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tfdeploy.errors import ConfigError
 from tfdeploy.machine.ownership import find_exposure
 
 SYSTEM_CONFIG = "/etc/ssh/ssh_config"
-# Keywords that affect no value that tfdeploy uses.
+# These keywords change no value that tfdeploy uses.
 _HARMLESS_WORDS = """
     host sendenv setenv hashknownhosts gssapiauthentication gssapidelegatecredentials visualhostkey loglevel
     addkeystoagent serveraliveinterval serveralivecountmax tcpkeepalive compression forwardx11 forwardx11trusted
     forwardagent controlmaster controlpath controlpersist updatehostkeys escapechar requesttty stricthostkeychecking
     connecttimeout batchmode passwordauthentication checkhostip ciphers macs kexalgorithms
 """
-# Keywords whose values tfdeploy uses.
+# tfdeploy uses the values of these keywords.
 _TAKEN_WORDS = """
     hostname port user identityfile identitiesonly userknownhostsfile globalknownhostsfile proxyjump proxycommand
     hostkeyalias hashknownhosts identityagent certificatefile pkcs11provider revokedhostkeys
@@ -40,16 +40,16 @@ Answers = dict[str, tuple[str, ...]]
 
 
 def user_config() -> str:
-    """Return the path of the user's configuration."""
+    """Return the path of the user's ssh configuration."""
     return os.path.expanduser("~/.ssh/config")
 
 
 @lru_cache(maxsize=4096)
 def ask(address: str, port: int | None, user: str | None) -> Answers:
-    """Return {keyword in lower case: its values}, with one value for each line of the keyword.
+    """Return {keyword in lower case: its values}. Each value is one line in the output of `ssh -G`.
 
-    The result is empty if no file has a relevant keyword. Raises ConfigError with ssh's message if
-    the configuration is invalid.
+    The result is empty if no configuration file has a relevant keyword. Raises ConfigError with
+    ssh's message if the configuration is invalid.
     """
     return (
         read_answers(_asked(address, port, user)) if _matters(user_config(), SYSTEM_CONFIG) else {}
@@ -58,7 +58,7 @@ def ask(address: str, port: int | None, user: str | None) -> Answers:
 
 @lru_cache(maxsize=4096)
 def hashes_names(address: str) -> bool:
-    """True if ssh would hash the host's name in known_hosts. Raises ConfigError."""
+    """True if ssh would hash the name of this host in known_hosts. Raises ConfigError."""
     if shutil.which("ssh") is None:
         return False
     return "hashknownhosts yes" in _asked(address, None, None).splitlines()
@@ -95,7 +95,7 @@ def _asked(address: str, port: int | None, user: str | None) -> str:
 
 
 def read_answers(text: str) -> Answers:
-    """Parse the output of `ssh -G`, and return the keywords that we use. Pure."""
+    """Parse the output of `ssh -G`, and return only the keywords that tfdeploy uses. Pure."""
     answers: dict[str, list[str]] = {}
     for line in text.splitlines():
         key, _, value = line.partition(" ")
@@ -105,9 +105,9 @@ def read_answers(text: str) -> Answers:
 
 
 def named_files(keyword: str) -> list[str]:
-    """Return the existing files that the configuration names with `keyword`, for any host.
+    """Return the existing files that the ssh configuration names with `keyword`, for any host.
 
-    `keyword` is in lower case. A token such as `%h` matches any text. ssh is not started.
+    `keyword` is in lower case. A token such as `%h` matches any text. ssh is not started for this.
     """
     paths: list[str] = []
     for path in (user_config(), SYSTEM_CONFIG):
@@ -118,9 +118,9 @@ def named_files(keyword: str) -> list[str]:
 
 
 def _matching(text: str) -> list[str]:
-    """Return the existing files that match the paths in `text`, quoted or not.
+    """Return the existing files that match the paths in `text`. The paths may be quoted.
 
-    The whole text also counts as one path, which may contain blanks.
+    The whole text is also tried as one path, because a path may contain blanks.
     """
     try:
         words = shlex.split(text)
@@ -137,9 +137,9 @@ def _matching(text: str) -> list[str]:
 
 
 def in_own_home(paths: Iterable[str]) -> str:
-    """Return the paths, joined by blanks, with `~` replaced by the home folder of the passwd entry.
+    """Return the paths, joined by blanks, with `~` replaced by the home folder in the passwd entry.
 
-    ssh replaces `~` in this way. tfdeploy itself uses $HOME, which may differ.
+    ssh replaces `~` in this way. tfdeploy itself uses $HOME, which may be another folder.
     """
     try:
         home = pwd.getpwuid(os.getuid()).pw_dir
@@ -149,14 +149,14 @@ def in_own_home(paths: Iterable[str]) -> str:
 
 
 def _config_option() -> list[str]:
-    """Return ["-F", FILE] if ssh would not find the user's configuration itself, else [].
+    """Return ["-F", FILE] if ssh would not find the user's configuration by itself, else [].
 
     Raises ConfigError if another user can change the file.
     """
     mine = user_config()
     if mine == in_own_home(["~/.ssh/config"]) or not os.path.exists(mine):
         return []
-    # ssh checks the permissions of its default configuration, but not of a file that -F names.
+    # ssh checks who may write its default configuration file, but not for a file that -F names.
     exposure = find_exposure(Path(mine))
     if exposure is not None:
         raise ConfigError(
@@ -167,7 +167,7 @@ def _config_option() -> list[str]:
 
 @lru_cache(maxsize=8)
 def _matters(*paths: str) -> bool:
-    """True if ssh exists and some configuration file has a relevant keyword."""
+    """True if ssh is installed and a configuration file has a relevant keyword."""
     return shutil.which("ssh") is not None and any(_has_effect(path, 0) for path in paths)
 
 
@@ -177,9 +177,9 @@ def _has_effect(path: str, depth: int) -> bool:
 
 
 def _lines(path: str, depth: int) -> Iterator[list[str] | None]:
-    """Yield the words of each line of the file and of the files that it includes.
+    """Yield the words of each line of the file, and of the files that it includes.
 
-    Yields None for an include that is nested more than 16 levels deep.
+    Yields None for an `Include` that is nested more than 16 levels deep.
     """
     try:
         lines = Path(path).read_text(errors="replace").splitlines()
@@ -199,6 +199,6 @@ def _lines(path: str, depth: int) -> Iterator[list[str] | None]:
 
 
 def _included(word: str, path: str) -> list[str]:
-    """Return the existing files that one word of an `Include` line names."""
+    """Return the existing files that match one word of an `Include` line."""
     pattern = os.path.expanduser(word.strip('"'))
     return glob.glob(os.path.join(os.path.dirname(path), pattern))

@@ -1,4 +1,4 @@
-"""Determine address, user, keys and jump hosts of one host, for SSH sessions and rsync's ssh.
+"""Determine address, user, keys and jump hosts of one host, for SSH sessions and for rsync's ssh.
 
 The inventory has precedence over OpenSSH's configuration, which has precedence over OpenSSH's
 defaults. Every value is checked against a pattern of allowed characters, because some values become
@@ -28,11 +28,11 @@ USER_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 
 @dataclass(frozen=True)
 class Target:
-    """The settings to connect to one host. All paths are absolute.
+    """The settings that are needed to connect to one host. All paths are absolute.
 
-    `identities_only`: only keys of `identity_files` are offered, which an agent may hold.
+    `identities_only`: True to offer only keys of `identity_files`, which may be in an ssh-agent.
     `agent`: the socket of the ssh-agent. "": no agent is used.
-    `unused`: settings of ssh's configuration that have no effect in tfdeploy.
+    `unused`: settings in ssh's configuration that have no effect in tfdeploy.
     """
 
     hostname: str
@@ -40,26 +40,27 @@ class Target:
     user: str
     identity_files: tuple[str, ...] = ()
     identities_only: bool = False
-    user_known_hosts: tuple[str, ...] = ()  # new keys are recorded in the first file
+    user_known_hosts: tuple[str, ...] = ()  # new keys are recorded in the first one
     global_known_hosts: tuple[str, ...] = ()
     revoked_keys: str | None = None  # the file that RevokedHostKeys names
-    jump: Target | None = None  # the jump host directly before this host
-    proxy_command: str | None = None  # a shell command
+    jump: Target | None = None  # jump host directly before this host
+    proxy_command: str | None = None  # a command for /bin/sh
     host_key_alias: str | None = None
     agent: str = ""
     certificates: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
-    # The value of HashKnownHosts. None: ssh was not asked.
+    # True if ssh's HashKnownHosts is yes. None: `ssh -G` was not asked.
     hash_names: bool | None = field(default=None, compare=False)
-    name: str = field(default="", compare=False)  # the inventory's name, for messages
-    # The names of the two settings in messages, with file and line if they are known.
+    name: str = field(default="", compare=False)  # name in the inventory, for messages
+    # How messages name the settings of the user and of the key, with file and line if these are
+    # known.
     user_setting: str = field(default="`user:`", compare=False)
     key_setting: str = field(default="`identity_file:`", compare=False)
     bwlimit: int | None = field(default=None, compare=False)  # bytes per second, for rsync
 
     @property
     def known_name(self) -> str:
-        """Return the host's name in known_hosts: `host`, or `[host]:port`."""
+        """Return the host's name in known_hosts: the alias, or `host`, or `[host]:port`."""
         if self.host_key_alias:
             return self.host_key_alias.lower()
         name = self.hostname.lower()
@@ -67,9 +68,9 @@ class Target:
 
     @property
     def bare_name(self) -> str | None:
-        """Return the name that OpenSSH looks up if `[host]:port` has no key.
+        """Return the name that OpenSSH looks up in known_hosts if `[host]:port` has no key.
 
-        None: OpenSSH looks up no other name.
+        None: OpenSSH looks up no second name.
         """
         return None if self.host_key_alias or self.port == 22 else self.hostname.lower()
 
@@ -90,7 +91,7 @@ class Target:
 
 
 def resolve(host: Host) -> Target:
-    """Return the target of one host of the inventory.
+    """Return the settings for the connection to one host of the inventory.
 
     Raises ConfigError if an address, user or alias has characters that are not allowed.
     """
@@ -145,7 +146,7 @@ def resolve(host: Host) -> Target:
 
 
 def parse_jump(text: str) -> tuple[tuple[str | None, str, int | None], ...]:
-    """Parse jump hosts and return (user, host, port) of each, the first hop first.
+    """Parse a list of jump hosts. Return (user, host, port) of each one, the first hop first.
 
     `text`: one or more `[user@]host[:port]`, separated by commas. Raises ConfigError.
     """
@@ -167,7 +168,7 @@ def parse_jump(text: str) -> tuple[tuple[str | None, str, int | None], ...]:
 def _route(
     host: Host, answers: ssh_config.Answers, tokens: dict[str, str]
 ) -> tuple[Target | None, str | None]:
-    """Return (jump host, proxy command). At most one of them is not None."""
+    """Return (jump host, proxy command) of the host. At least one of them is None."""
     if host.jump is not None:
         return (None, None) if host.jump.lower() == "none" else (_chain(host.jump, host), None)
     through = _last_value(answers, "proxyjump", "none")
@@ -181,10 +182,11 @@ def _route(
 
 
 def _chain(text: str, host: Host) -> Target:
-    """Return the target of the last jump host in `text`. Its `jump` is the jump host before it."""
+    """Return the last jump host in `text`. Its `jump` is the jump host before it, and so on."""
     before: Target | None = None
     for user, name, port in parse_jump(text):
-        # A hop is offered the host's identity file first, then the keys that ssh would offer.
+        # A jump host is offered the identity file of `host` first, and then the keys that ssh would
+        # offer.
         hop = resolve(
             Host(
                 name=name,
@@ -205,7 +207,7 @@ def _chain(text: str, host: Host) -> Target:
 
 
 def _agent(word: str) -> str:
-    """Return the path of the socket that a value of IdentityAgent names, or "" for no agent.
+    """Return the path of the ssh-agent's socket for a value of IdentityAgent, or "" for no agent.
 
     As in ssh_config(5), the value is a path, `none`, SSH_AUTH_SOCK or `$NAME`.
     """
@@ -217,7 +219,7 @@ def _agent(word: str) -> str:
 
 
 def _expand_tokens(text: str, tokens: dict[str, str]) -> str:
-    """Replace the %-tokens of ssh_config(5), which `ssh -G` does not replace.
+    """Replace those %-tokens of ssh_config(5) that `ssh -G` leaves in its output.
 
     Raises ConfigError for an unknown token.
     """
@@ -242,9 +244,9 @@ def _expand_tokens(text: str, tokens: dict[str, str]) -> str:
 
 
 def _identities(answers: ssh_config.Answers, tokens: dict[str, str]) -> tuple[str, ...]:
-    """Return the existing identity files of the configuration, or the existing default files.
+    """Return the existing identity files that ssh's configuration names.
 
-    The default files are used if the configuration names no existing file.
+    If it names no existing file, return the existing default files.
     """
     named = _key_files(answers, "identityfile", tokens)
     defaults = map(_path, DEFAULT_IDENTITIES)
@@ -252,20 +254,20 @@ def _identities(answers: ssh_config.Answers, tokens: dict[str, str]) -> tuple[st
 
 
 def _key_files(answers: ssh_config.Answers, key: str, tokens: dict[str, str]) -> tuple[str, ...]:
-    """Return the paths of a keyword that names key files, with their tokens replaced."""
+    """Return the paths that ssh's configuration gives for `key`, with %-tokens replaced."""
     return tuple(_path(_expand_tokens(name, tokens)) for name in _named(answers, key))
 
 
 def _named(answers: ssh_config.Answers, key: str) -> list[str]:
-    """Return the values of a keyword, without `none`."""
+    """Return the values that ssh's configuration gives for `key`, without `none`."""
     return [name for name in answers.get(key, ()) if name.lower() != "none"]
 
 
 def _paths(answers: ssh_config.Answers, key: str, defaults: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the paths that the configuration names, or `defaults`.
+    """Return the paths that ssh's configuration gives for `key`, or `defaults`.
 
-    `ssh -G` replaces tokens but does not quote blanks. A blank before `/` or `~` separates two
-    paths.
+    `ssh -G` replaces tokens but does not quote blanks. A blank before `/` or `~` therefore counts
+    as the end of a path.
     """
     given = _last_value(answers, key, "")
     words = (
@@ -277,9 +279,9 @@ def _paths(answers: ssh_config.Answers, key: str, defaults: tuple[str, ...]) -> 
 
 
 def _usual_form(hostname: str) -> str:
-    """Return an IP address in the form that ssh looks up in known_hosts.
+    """Return an IP address in the form in which ssh looks it up in known_hosts.
 
-    A name is returned unchanged.
+    A host name is returned unchanged.
     """
     try:
         resolved = socket.getaddrinfo(hostname, None, flags=socket.AI_NUMERICHOST)
@@ -302,14 +304,14 @@ def _last_value(answers: ssh_config.Answers, key: str, default: str) -> str:
 
 
 def _checked(pattern: re.Pattern[str], text: str, what: str, where: str) -> str:
-    """Return the text if it matches the pattern. Raises ConfigError."""
+    """Return the text if it matches the pattern. Otherwise raise ConfigError."""
     if not pattern.match(text):
         raise ConfigError(f"{what} {text[:80]!r} holds characters that no {what} has", where=where)
     return text
 
 
 def _login() -> str:
-    """Return the name of the local user. Raises ConfigError."""
+    """Return the login name of the local user. Raises ConfigError if there is none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError) as error:

@@ -1,7 +1,7 @@
-"""Open byte links to an SSH server: over TCP, through a jump host, or with a proxy command.
+"""Open links to an SSH server: over TCP, through a jump host, or with a proxy command.
 
-paramiko gets a Link as its socket. A link acknowledges TCP segments at once, limits the bytes
-before the login, records when bytes last came, and can be closed from any thread.
+paramiko uses a Link as its socket. A Link acknowledges TCP segments at once, limits the bytes
+before the login, stores when the last bytes came, and can be closed from any thread.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tfdeploy.transport.ssh import early
 from tfdeploy.transport.ssh.connect_timeout import Wait
 from tfdeploy.transport.ssh.target import Target
 
-# A connection ends if bytes that were sent stay unacknowledged for this long.
+# Milliseconds. A connection ends if the peer does not acknowledge sent bytes for this time.
 USER_TIMEOUT_MS = 15_000
-HURRIED_TIMEOUT_MS = 4_000  # the same, after `hurry`
+HURRIED_TIMEOUT_MS = 4_000  # the same in milliseconds, after `hurry`
 _TCP_OPTIONS = {
     socket.TCP_NODELAY: 1,
     socket.TCP_KEEPIDLE: 5,
@@ -31,37 +31,39 @@ _TCP_OPTIONS = {
     socket.TCP_KEEPCNT: 3,
     socket.TCP_USER_TIMEOUT: USER_TIMEOUT_MS,
 }
-TRY_AGAIN_S = 1.0  # seconds until a further socket tries to connect
-TRIES_AT_ONCE = 3  # most sockets that try to connect to one address
+TRY_AGAIN_S = 1.0  # after this many seconds, one more socket tries to connect
+TRIES_AT_ONCE = 3  # at most this many sockets try to connect to one address
 _UNDER_WAY = (0, errno.EINPROGRESS, errno.EALREADY, errno.EISCONN)
-READ_AHEAD = 32 << 10  # bytes of one read
-HANDSHAKE_BYTES = 256 << 10  # most bytes before the login; a whole handshake is a few KiB
+READ_AHEAD = 32 << 10  # bytes that one system call reads
+HANDSHAKE_BYTES = 256 << 10  # most bytes that may come before the login; a handshake has a few KiB
 
 
 class Link:
-    """A connection to an SSH server."""
+    """A byte connection to an SSH server, which paramiko uses as its socket."""
 
     def __init__(self, under: Any, process: subprocess.Popen[bytes] | None = None) -> None:
         """Store the connection, without sending anything.
 
-        `under`: a connected socket or a paramiko channel. `process`: a proxy command.
+        `under`: a connected socket or a paramiko channel. `process`: the proxy command, if there is
+        one.
         """
         self._under = under
-        self._process = process  # ended when the link is closed
+        self._process = process  # is ended when the link is closed
         self._tcp = isinstance(under, socket.socket) and under.family in (
             socket.AF_INET,
             socket.AF_INET6,
         )
-        # This machine's address. "": the link is not a TCP connection of this process.
+        # IP address of this machine. "": the link is not a TCP connection of this process.
         self.own_address = str(under.getsockname()[0]) if self._tcp else ""
         self._closed = False
-        # Most bytes that may come before the login. None: the login is complete.
+        # Number of bytes that may come before the login. None: the login is complete.
         self.budget: int | None = HANDSHAKE_BYTES
         self.greeting = b""  # the first bytes received
         self.received_at = time.monotonic()
         self.received = 0
-        self.ended = False  # True once the other side has ended the connection
-        self._buffered, self._taken = b"", 0  # bytes read ahead; number of them already returned
+        self.ended = False  # True once the server has ended the connection
+        # Bytes read in advance, and how many of them `recv` has returned.
+        self._buffered, self._taken = b"", 0
         self.settimeout = under.settimeout
         self.send = under.send
 
@@ -78,8 +80,8 @@ class Link:
     def recv(self, count: int) -> bytes:
         """Return at most `count` bytes.
 
-        paramiko calls this twice for each packet. Bytes are read ahead, so that several small
-        packets need one system call.
+        paramiko calls this function twice for each packet. More bytes than needed are read at once,
+        so that several small packets need only one system call.
         """
         if self._taken == len(self._buffered):
             if count >= READ_AHEAD:
@@ -90,7 +92,7 @@ class Link:
         return got
 
     def _receive(self, count: int) -> bytes:
-        """Receive at most `count` bytes, and record their number and time.
+        """Receive at most `count` bytes, and store their number and time.
 
         Returns b"" at the end of the stream, or if too many bytes came before the login.
         """
@@ -105,12 +107,12 @@ class Link:
         if self.budget is not None:
             self.greeting = (self.greeting + got)[:512]
             if self.received > self.budget:
-                return b""  # for paramiko, this is the end of the stream
+                return b""  # paramiko takes this for the end of the stream
         self._set_tcp_option(socket.TCP_QUICKACK, 1)
         return got
 
     def hurry(self) -> None:
-        """End the link after 4 s of a silent network from now on, instead of 15 s."""
+        """From now on, end the link after 4 s of a silent network, instead of 15 s."""
         self._set_tcp_option(socket.TCP_USER_TIMEOUT, HURRIED_TIMEOUT_MS)
 
     def _set_tcp_option(self, option: int, value: int) -> None:
@@ -135,10 +137,10 @@ class Link:
 
 
 def dial(target: Target, wait: Wait) -> Link:
-    """Connect to the target by TCP or its proxy command, and return the link.
+    """Connect to the target by TCP or with its proxy command, and return the link.
 
-    The addresses of the name are tried one after the other, within the host's time-out. Raises
-    OSError (gaierror, TimeoutError, ...).
+    All addresses of the host's name are tried, one after the other, within the host's time-out.
+    Raises OSError (gaierror, TimeoutError, ...).
     """
     if target.proxy_command is not None:
         return _spawn(target.proxy_command)
@@ -166,21 +168,22 @@ def _connect(
     clock: Callable[[], float] = time.monotonic,
     begun: socket.socket | None = None,
 ) -> socket.socket:
-    """Connect to one address and return the socket that connects first. Raises OSError.
+    """Connect to one address, with several sockets if needed, and return the first connected one.
 
-    The kernel repeats a lost SYN at ever longer intervals. Therefore a further socket tries each
+    The kernel repeats a lost SYN at ever longer intervals. Therefore one more socket tries each
     second, so that a network that works again is used within a second. `begun`: a socket that is
-    already connecting, used as the first one.
+    already connecting, which is used as the first one. Raises OSError.
     """
     deadline = clock() + timeout_s
     tried: list[socket.socket] = []
     try:
-        # Unlike epoll, poll needs no file descriptor of its own.
+        # poll is used because, unlike epoll, it needs no file descriptor of its own.
         with selectors.PollSelector() as selector:
             while (now := clock()) < deadline:
                 if len(tried) == TRIES_AT_ONCE:
-                    # Close the second socket. The first one can still get a slow answer, and the
-                    # newest one notices when the network works again.
+                    # Close the second socket, and keep the first and the newest one. The first one
+                    # can still get a slow answer, and the newest one notices when the network works
+                    # again.
                     selector.unregister(tried[1])
                     tried.pop(1).close()
                 tried.append(begun if begun is not None and not tried else new())
@@ -203,14 +206,14 @@ def _connect(
 
 
 def _tune(sock: socket.socket) -> None:
-    """Set keepalive and the other TCP options."""
+    """Set keepalive and the options in _TCP_OPTIONS."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _TCP_OPTIONS.items():
         sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _spawn(command: str) -> Link:
-    """Run a ProxyCommand with a shell, as ssh does, and return a link to it."""
+    """Run a ProxyCommand with /bin/sh, as ssh does, and return a link to the command."""
     ours, theirs = socket.socketpair()
     try:
         with theirs:
@@ -228,7 +231,7 @@ def _spawn(command: str) -> Link:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Terminate the process, and kill it after 2 s."""
+    """Terminate the process. Kill it if it still runs after 2 s."""
     process.terminate()
     try:
         process.wait(2)

@@ -1,4 +1,4 @@
-"""Read the host key of a host without logging in.
+"""Read the host key of a host without a login.
 
 Each key is read only once, because sshd 9.8 and newer penalise clients that connect repeatedly
 without a login.
@@ -16,12 +16,12 @@ from tfdeploy.transport.ssh.host_keys import known_hosts, recording
 from tfdeploy.transport.ssh.host_keys.accepted_keys import Judgement, judge
 from tfdeploy.transport.ssh.target import Target, resolve
 
-RSA_BITS = 1024  # OpenSSH accepts no shorter RSA key
+RSA_BITS = 1024  # OpenSSH accepts no RSA key with fewer bits
 
 
 @dataclass(frozen=True)
 class HostKey:
-    """The host key that one machine presented, and its state according to known_hosts."""
+    """The host key that a target presented, and its state according to known_hosts."""
 
     target: Target
     keytype: str
@@ -30,12 +30,12 @@ class HostKey:
 
     @property
     def state(self) -> str:
-        """Return known, new, changed (known_hosts has other keys of the host) or revoked."""
+        """Return "known", "new", "changed" (the host has other keys on record) or "revoked"."""
         return self.judged.state
 
     @property
     def name(self) -> str:
-        """Return the name in known_hosts: host, or [host]:port."""
+        """Return the target's name in known_hosts: `host`, or `[host]:port`."""
         return self.target.known_name
 
     @property
@@ -44,13 +44,13 @@ class HostKey:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Return the files in which the key may be recorded. The first one is preferred."""
+        """Return the known_hosts files that may get the key, the preferred one first."""
         return tuple(path for path in self.target.user_known_hosts if recording.is_ours(path))
 
     def line(self) -> bytes:
-        """Return the line that records the key.
+        """Return the line that records the key in known_hosts.
 
-        The name is hashed if ssh's configuration says so or the file has hashed names.
+        The name is hashed if ssh's configuration says so, or if the file already has hashed names.
         """
         asked = self.target.hash_names
         hashes = ssh_config.hashes_names(self.target.hostname) if asked is None else asked
@@ -59,7 +59,7 @@ class HostKey:
 
 
 def targets(host: Host) -> tuple[Target, ...]:
-    """Return the jump hosts of a host, the first hop first, then the host itself."""
+    """Return the targets on the way to a host: its jump hosts, the first hop first, then itself."""
     chain = [resolve(host)]
     while chain[0].jump is not None:
         chain.insert(0, chain[0].jump)
@@ -69,7 +69,7 @@ def targets(host: Host) -> tuple[Target, ...]:
 def scan(host: str, target: Target, connector: Connector) -> HostKey:
     """Return the host key that the target presents now. Raises HostUnreachable.
 
-    The keys of its jump hosts must already be in known_hosts.
+    If there are jump hosts before the target, their keys must already be in known_hosts.
     """
     shown = connector.host_key(host, target)
     if shown.get_name() == "ssh-rsa" and shown.get_bits() < RSA_BITS:

@@ -1,8 +1,8 @@
-"""Forward connections from a local port, over the open session, to a port of the host's loopback.
+"""Forward connections from a local port, over the SSH session, to a port of the host's loopback.
 
-The local port is on 127.0.0.1 only, where any user of this machine may connect. Each connection
-needs two threads. At most 64 connections are open: a further one ends the connection that has been
-silent for longest. The tunnel ends with the session.
+The local port is on 127.0.0.1, where any user of this machine may connect. Each connection needs
+two threads. At most 64 connections are open: a further one ends the connection that has been silent
+for longest. The tunnel ends with the session.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BROKEN = (paramiko.SSHException, OSError, EOFError)
 
 
 class _Connection:
-    """One connection to the local port, and the channel that it is forwarded to."""
+    """One connection to the local port, and the SSH channel that carries it to the host."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -31,7 +31,7 @@ class _Connection:
         self.received_at = time.monotonic()
 
     def end(self) -> None:
-        """Wake up both threads, which close the connection."""
+        """Wake up both threads, which then close the connection."""
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
         if self.channel is not None:
@@ -40,7 +40,7 @@ class _Connection:
 
     def forward(self, dial: Callable[[], paramiko.Channel]) -> None:
         """Copy bytes in both directions until both have ended."""
-        # Closing a channel of a lost session fails.
+        # An error is ignored, also the one of `close`, which fails if the session is lost.
         with contextlib.suppress(TfdeployError, *_BROKEN), contextlib.closing(dial()) as channel:
             self.channel = channel
             back = (channel.recv, self.sock.sendall, lambda: self.sock.shutdown(socket.SHUT_WR))
@@ -55,7 +55,7 @@ class _Connection:
         write: Callable[[bytes], object],
         end: Callable[[], object],
     ) -> None:
-        """Copy one direction until it ends. The other direction may continue."""
+        """Copy bytes in one direction until it ends. The other direction may continue."""
         with contextlib.suppress(*_BROKEN):
             while block := read(_BLOCK_BYTES):
                 self.received_at = time.monotonic()
@@ -65,9 +65,9 @@ class _Connection:
 
 
 class LoopbackTunnel:
-    """An implementation of protocols.Tunnel. `dial` opens one connection on the host.
+    """An implementation of protocols.Tunnel. `dial`: opens one connection on the host.
 
-    The constructor calls `dial` once, so that an error is raised if the host cannot forward.
+    The constructor calls `dial` once, so that it raises an error if the host cannot forward.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class LoopbackTunnel:
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
-            self._server.shutdown(socket.SHUT_RDWR)  # wakes up accept
+            self._server.shutdown(socket.SHUT_RDWR)  # wakes up the thread in `accept`
         self._server.close()
         with self._lock:
             self._closed = True
@@ -110,7 +110,7 @@ class LoopbackTunnel:
                 threading.Thread(target=self._forward, args=(connection,), daemon=True).start()
 
     def _end_silent(self) -> None:
-        """End the connection that has been silent for longest."""
+        """End the connection on which no byte has come for longest."""
         with self._lock:
             silent = min(self._open, key=lambda each: each.received_at, default=None)
         if silent is not None:
@@ -119,7 +119,8 @@ class LoopbackTunnel:
     def _forward(self, connection: _Connection) -> None:
         """Forward one connection until it ends."""
         try:
-            # `close` may have copied the list of connections before this one was added.
+            # `close` does not end a connection that was added after it had copied the list of
+            # connections.
             if not self._closed:
                 connection.forward(self._dial)
         finally:
@@ -130,7 +131,7 @@ class LoopbackTunnel:
 
 
 def _listen(ports: tuple[int, ...]) -> socket.socket:
-    """Listen on the first free port. Raises Refused if none is free."""
+    """Listen on the first of `ports` that is free. Raises Refused if none is free."""
     for port in ports:
         with contextlib.suppress(OSError):
             return socket.create_server(("127.0.0.1", port), backlog=MOST_CONNECTIONS)

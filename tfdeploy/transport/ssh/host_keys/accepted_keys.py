@@ -1,7 +1,8 @@
 """Decide from known_hosts, as OpenSSH does, which host key is accepted and which types to request.
 
-A host with several keys presents a key of the first type requested. Therefore paramiko and ssh get
-the same order of types. Certificates are not requested, because paramiko cannot check them.
+A host with several keys presents a key of the first type that the client requests. Therefore
+paramiko and ssh get the same order of types. Certificates are not requested, because paramiko
+cannot check them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tfdeploy.transport.ssh.host_keys.known_hosts import KnownKey
 from tfdeploy.transport.ssh.host_keys.known_lines import REVOKED, keytype_of
 from tfdeploy.transport.ssh.target import Target
 
-# The order is OpenSSH's, without certificates and keys on tokens.
+# The order is that of OpenSSH. Certificates and keys on hardware tokens are left out.
 ALGORITHMS = (
     "ssh-ed25519",
     "ecdsa-sha2-nistp256",
@@ -27,10 +28,10 @@ ALGORITHMS = (
 
 @dataclass(frozen=True)
 class Judgement:
-    """The state of one key according to known_hosts.
+    """The state of one host key according to known_hosts.
 
-    `state`: known, new, changed (known_hosts has other keys of the host) or revoked.
-    `entries`: the lines that name this target.
+    `state`: "known", "new", "changed" (known_hosts has other keys of the host) or "revoked".
+    `entries`: the lines of known_hosts that name this target.
     """
 
     state: str
@@ -38,21 +39,21 @@ class Judgement:
 
     @property
     def recorded(self) -> tuple[KnownKey, ...]:
-        """Return the host's own keys in known_hosts."""
+        """Return the keys of the host itself that known_hosts has, without those of authorities."""
         return tuple(entry for entry in self.entries if not entry.marker)
 
     @property
     def authorities(self) -> tuple[KnownKey, ...]:
-        """Return the keys of certificate authorities for this target."""
+        """Return the keys of the certificate authorities that known_hosts has for this target."""
         return tuple(entry for entry in self.entries if entry.authority)
 
 
 def judge(target: Target, key: bytes, *, authorities: bool = True) -> Judgement:
     """Return the state of `key` according to known_hosts.
 
-    The name `[host]:port` is looked up first, then the bare name if the first has no key.
-    `authorities`: include the lines of certificate authorities, which do not change the state.
-    Raises HostUnreachable if known_hosts or RevokedHostKeys cannot be read.
+    The name `[host]:port` is looked up first. If it has no key, the bare name is looked up.
+    `authorities`: True to include lines of certificate authorities, which do not change the state.
+    Raises HostUnreachable if known_hosts or the file of RevokedHostKeys cannot be read.
     """
 
     def look_up(name: str) -> Judgement:
@@ -71,10 +72,10 @@ def judge(target: Target, key: bytes, *, authorities: bool = True) -> Judgement:
 
 
 def algorithms(target: Target) -> tuple[str, ...]:
-    """Return the host key algorithms to request, in order of preference.
+    """Return the host key algorithms to request from the target, in order of preference.
 
-    Algorithms with a key in known_hosts come first. If the first of ALGORITHMS has a key, the order
-    is that of ALGORITHMS, as in OpenSSH.
+    Algorithms for which known_hosts has a key come first. If the first of ALGORITHMS has a key, the
+    order is that of ALGORITHMS, as in OpenSSH.
     """
     kinds = _kinds(known_hosts.find(target.known_hosts, target.known_name, authorities=False))
     if ALGORITHMS[0] in kinds:
@@ -83,7 +84,7 @@ def algorithms(target: Target) -> tuple[str, ...]:
 
 
 def _state(keys: list[KnownKey], key: bytes) -> tuple[str, tuple[KnownKey, ...]]:
-    """Return the state of `key`, and the entries."""
+    """Return (state of `key`, all entries), where `keys` are the entries of known_hosts."""
     own = [entry for entry in keys if not entry.marker]
     if any(entry.revoked and entry.key == key for entry in keys):
         return "revoked", tuple(keys)
@@ -93,9 +94,9 @@ def _state(keys: list[KnownKey], key: bytes) -> tuple[str, tuple[KnownKey, ...]]
 
 
 def _kinds(keys: Iterable[KnownKey]) -> set[str]:
-    """Return the types of the keys.
+    """Return the types of these keys.
 
-    As in OpenSSH, a type is left out if its first key is revoked.
+    As in OpenSSH, a type is left out if the first key of this type is revoked.
     """
     first: dict[str, bytes] = {}
     revoked = set()
@@ -108,5 +109,5 @@ def _kinds(keys: Iterable[KnownKey]) -> set[str]:
 
 
 def _keytype(algorithm: str) -> str:
-    """Return the key type that a host key algorithm uses."""
+    """Return the type of the keys that a host key algorithm uses."""
     return "ssh-rsa" if algorithm.startswith("rsa-") else algorithm

@@ -1,7 +1,7 @@
 """Look up the keys of a name in known_hosts files, with file and line.
 
-This module parses lines in the usual form. For any other line (other markers, patterns, negations,
-garbage) it runs `ssh-keygen -F`, one process for each name. A file is read again only after it has
+This module parses lines in the usual form. For other lines (other markers, patterns, negations,
+garbage) it runs `ssh-keygen -F`, one process for each name. A file is read again only if it has
 changed. `accepted_keys.py` decides which key is accepted; `recording.py` writes the files.
 """
 
@@ -40,7 +40,7 @@ class KnownKey:
     keytype: str
     key: bytes
     file: str
-    line: int  # 0: the line is not known
+    line: int  # 0: unknown
     marker: str = ""  # "", @cert-authority, @revoked
 
     @property
@@ -53,7 +53,7 @@ class KnownKey:
 
     @property
     def authority(self) -> bool:
-        """True if the key signs host certificates and is not the key of a host."""
+        """True if the key belongs to a certificate authority and not to a host."""
         return self.marker == CERT_AUTHORITY
 
     @property
@@ -62,7 +62,7 @@ class KnownKey:
 
 
 class KnownFile:
-    """The content of one file, indexed by plain names. Line numbers begin with 1."""
+    """The content of one known_hosts file, indexed by plain names. Line numbers begin with 1."""
 
     def __init__(self, text: bytes, path: str) -> None:
         self._path = path
@@ -74,7 +74,7 @@ class KnownFile:
                 self._add(number, line)
 
     def _add(self, number: int, line: bytes) -> None:
-        """Parse one line and add its key."""
+        """Parse one line and add its key. A line in an unusual form is stored as it is."""
         match = USUAL.fullmatch(line)
         key = None if match is None else usual_key(match["keytype"], match["key"])
         if match is None or key is None:
@@ -96,8 +96,8 @@ class KnownFile:
     def find(self, name: str, authorities: bool = True) -> list[KnownKey]:
         """Return the keys of `name`, in the order of the lines.
 
-        `authorities`: include the keys of `@cert-authority` lines. Raises HostUnreachable if
-        ssh-keygen is needed but fails.
+        `authorities`: True to include the keys of `@cert-authority` lines. Raises HostUnreachable
+        if ssh-keygen is needed but fails.
         """
         keys = [*self._plain.get(name, ())]
         keys += [key for salt, digest, key in self._hashed if is_hash_of(name, salt, digest)]
@@ -137,20 +137,20 @@ def fingerprint(key: bytes) -> str:
 def find(paths: Iterable[str], name: str, *, authorities: bool = True) -> list[KnownKey]:
     """Return the keys of `name` (`host` or `[host]:port`), file by file.
 
-    `authorities`: include the keys of `@cert-authority` lines, for which ssh-keygen runs once for
-    each name. Missing and unreadable files count as empty. Raises HostUnreachable, see
-    `KnownFile.find`.
+    `authorities`: True to include the keys of `@cert-authority` lines, for which ssh-keygen runs
+    once for each name. Missing and unreadable files count as empty. Raises HostUnreachable if
+    ssh-keygen is needed but fails.
     """
     return [key for path in paths for key in _find_once(path, name, authorities, *_version(path))]
 
 
 def has_hashed(path: str) -> bool:
-    """True if some line of the file has a hashed name."""
+    """True if the file has a line with a hashed name."""
     return _load_once(path, *_version(path)).has_hashed
 
 
 def _version(path: str) -> tuple[int, ...]:
-    """Return values that change whenever the file's content changes; () if there is no file."""
+    """Return numbers that change whenever the file's content changes; () if there is no file."""
     try:
         facts = os.stat(path)
     except OSError:

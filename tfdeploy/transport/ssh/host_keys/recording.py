@@ -1,8 +1,8 @@
 """Write known_hosts files: append a new key, or replace a changed one.
 
-Every other byte of a file stays unchanged, and so do its mode, its owner and a symbolic link to it.
-To replace a key, a new file is written in the same folder and renamed. Files below /etc/ssh belong
-to the administrator and are never written.
+All other bytes of the file stay as they are, and so do its mode, its owner and a symbolic link to
+the file. To replace a key, a new file is written in the same folder and renamed. Files below
+/etc/ssh belong to the administrator and are never written.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tfdeploy.transport.ssh.host_keys.known_hosts import KnownFile, find
 _SYSTEM = "/etc/ssh"
 _LOCK_TIMEOUT_S = 60.0
 _NAMES = re.compile(rb"[ \t]*([^ \t\0]+)")
-_NEW = ".tfdeploy-new"  # suffix of the new file until it is renamed
+_NEW = ".tfdeploy-new"  # suffix of the new file until the rename
 
 
 def is_ours(path: str) -> bool:
-    """True if tfdeploy may write the file."""
+    """True if tfdeploy may write the file: it is not below /etc/ssh."""
     return not os.path.realpath(path).startswith(_SYSTEM + os.sep)
 
 
@@ -41,7 +41,7 @@ def key_line(name: str, keytype: str, key: bytes, *, hashed: bool) -> bytes:
 def append(path: str, name: str, line: bytes) -> None:
     """Append the line under a lock. A missing file (0600) and its folder (0700) are created.
 
-    Raises HostFailed (for this machine) if the file cannot be written, or another program has
+    Raises HostFailed (for this machine) if the file cannot be written, or if another program has
     added another key of `name` meanwhile.
     """
     with _failures(path), _locked(path) as handle:
@@ -54,11 +54,11 @@ def append(path: str, name: str, line: bytes) -> None:
 
 
 def replace(paths: Sequence[str], name: str, line: bytes, seen: Collection[bytes]) -> None:
-    """Put `line` in place of the first line with a key of `name`, and remove its other keys.
+    """Put `line` in place of the first line with a key of `name`. Remove all other keys of `name`.
 
-    `seen`: the keys that the user agreed to replace. Any other key of `name` is an error. The file
-    that gets `line` is written last: if a write fails, a retry still finds the key changed. Raises
-    HostFailed (for this machine).
+    `seen`: the keys that the operator agreed to replace. Any other key of `name` is an error. The
+    file that gets `line` is written last. If a write fails, a retry therefore still sees a changed
+    key. Raises HostFailed (for this machine).
     """
     real = list(dict.fromkeys(map(os.path.realpath, paths)))
     first, *others = [path for path in real if _keys_of(path, name)] or real[:1]
@@ -75,8 +75,8 @@ def replace(paths: Sequence[str], name: str, line: bytes, seen: Collection[bytes
 def replaced(text: bytes, name: str, line: bytes) -> bytes:
     """Return the text with `line` in place of the first line that has a key of `name`.
 
-    `name` is removed from the other lines. If no line has a key of `name`, `line` is added at the
-    end. `line` b"": nothing is added.
+    `name` is removed from all other lines. If no line has a key of `name`, `line` is added at the
+    end. If `line` is b"", nothing is added.
     """
     matched = {known.line for known in KnownFile(text, "").find(name) if not known.marker}
     made: list[bytes] = []
@@ -87,15 +87,15 @@ def replaced(text: bytes, name: str, line: bytes) -> bytes:
         made += [new for new in (_without_name(each, name), line.rstrip(b"\n")) if new]
         line = b""
     if line:
-        # The last element is empty if the text ends with a newline.
+        # If the text ends with a newline, the last element is empty and is dropped here.
         made[-1:] = [*filter(None, made[-1:]), line]
     return b"\n".join(made)
 
 
 def _without_name(line: bytes, name: str) -> bytes:
-    """Return the line without `name`, or b"" if it has no other names.
+    """Return the line without `name`, or b"" if the line has no other name.
 
-    If a pattern in the line still matches `name`, `!name` is added.
+    If a pattern in the line still matches `name`, `!name` is added to the line.
     """
     match = _NAMES.match(line)
     assert match is not None
@@ -117,21 +117,21 @@ def _refuse_others(path: str, name: str, seen: Collection[bytes]) -> None:
 
 
 def _keys_of(path: str, name: str) -> set[bytes]:
-    """Return the host's own keys for `name` in the file."""
+    """Return the keys that the file has for `name`, without keys of certificate authorities."""
     return {entry.key for entry in find((path,), name) if not entry.marker}
 
 
 def _rewrite(path: str, handle: int, text: bytes) -> None:
-    """Replace the file by a new one with this text. Raises OSError, HostFailed.
+    """Replace the file by a new file with this text. Raises OSError, HostFailed.
 
-    `handle`: the open, locked file.
+    `handle`: the descriptor of the old file, which is locked.
     """
     before, new = os.fstat(handle), path + _NEW
     if before.st_nlink > 1:
         what = "the file has several names (hard links), and only one would get the new key"
         raise HostFailed(what, where=path, next="replace the line in it by hand")
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(new)  # left by a tfdeploy that was killed
+        os.unlink(new)  # a tfdeploy that was killed may have left it
     try:
         with os.fdopen(
             os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb"
@@ -161,8 +161,7 @@ def _rewrite(path: str, handle: int, text: bytes) -> None:
 def _copy_facts(path: str, new: str, facts: os.stat_result) -> None:
     """Copy owner, mode and extended attributes from the old file to the new one.
 
-    The modification time is not copied, because a changed time shows readers that the file has
-    changed.
+    The modification time is not copied. A new time shows readers that the file has changed.
     """
     made = os.stat(new)
     if (made.st_uid, made.st_gid) != (facts.st_uid, facts.st_gid):
@@ -185,7 +184,7 @@ def _locked(path: str) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _failures(path: str) -> Iterator[None]:
-    """Translate an OSError of the block into HostFailed."""
+    """Turn an OSError in the `with` block into HostFailed."""
     try:
         yield
     except OSError as error:

@@ -1,6 +1,7 @@
-"""Look up keys in the file that `RevokedHostKeys` of ssh's configuration names.
+"""Look up keys in the file that the setting `RevokedHostKeys` of ssh names.
 
-The file has public keys as text, or is a list made by `ssh-keygen -k`, which only ssh-keygen reads.
+The file is a list of public keys in text form, or was made by `ssh-keygen -k`. Only ssh-keygen
+reads the second kind.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ _REMEDY = "mend it, or take the line out of ssh's configuration"
 
 
 def is_revoked(path: str, key: bytes) -> bool:
-    """True if the file holds the key. Raises HostUnreachable if the file cannot be read.
+    """True if the file has the key. Raises HostUnreachable if the file cannot be read.
 
-    If ssh cannot read the file, it accepts no key either.
+    ssh does the same: if it cannot read the file, it accepts no host key.
     """
     about = f"RevokedHostKeys {path}"
     try:

@@ -1,4 +1,4 @@
-"""Run `ssh-keygen` to let OpenSSH interpret a file."""
+"""Run `ssh-keygen`, so that OpenSSH itself interprets a file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ TIMEOUT_S = 20.0
 
 
 def ask(*words: str, stdin: bytes, about: str, remedy: str) -> tuple[bool, bytes]:
-    """Run ssh-keygen with `stdin`. Return (True for exit code 0 or False for 1, its output).
+    """Run ssh-keygen. Return (True for exit code 0 or False for exit code 1, its output).
 
-    Raises HostUnreachable if ssh-keygen fails, so that no host key is accepted. The error names the
-    file `about` and suggests `remedy`.
+    `stdin`: its standard input. Raises HostUnreachable if ssh-keygen fails, so that no host key is
+    accepted. The error names the file `about` and suggests `remedy`.
     """
     try:
         done = subprocess.run(
@@ -35,5 +35,5 @@ def ask(*words: str, stdin: bytes, about: str, remedy: str) -> tuple[bool, bytes
 
 
 def unreadable(about: str, reason: str, remedy: str) -> HostUnreachable:
-    """Return the error for an unreadable file of host keys. No host key is accepted then."""
+    """Return the error for an unreadable file of host keys. Then no host key is accepted."""
     return HostUnreachable(f"{about} cannot be read: {reason}", next=remedy, retries=0)
