@@ -1,6 +1,5 @@
-"""Provide the names of `typing` that the agent's annotations use, without loading `typing`.
-Importing `typing` on a host would add some 4 ms to the start of every process. record.py provides
-NamedTuple."""
+"""Provide the names of `typing` that the agent's annotations use. To import `typing` itself would
+add about 4 ms to the start of every process on a host. record.py provides NamedTuple."""
 
 # Type checkers treat this name as True.
 TYPE_CHECKING = False

@@ -1,7 +1,7 @@
-"""Encode a set of rows of a listing, or of pieces of a segment, as a bitmap. Each number has one
-bit; number 0 is the lowest bit of the first byte.
+"""Encode a set of numbers as a bitmap. The numbers are those of rows in a listing or of pieces in a
+segment. Each number has one bit; number 0 is the lowest bit of the first byte.
 
-Both sides use bitmaps: as packed text in JSON, and as raw bytes between hosts.
+Bitmaps are sent as packed text in JSON, and between hosts as raw bytes.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import zlib
 
 from tfdeploy.agent.annotations import Iterable, Iterator, Union
 
-MOST_BYTES = 64 << 20  # limit of an unpacked bitmap
+MOST_BYTES = 64 << 20  # limits the size of an unpacked bitmap
 
 Bitmap = Union[bytes, bytearray]
 
 
 def bitmap_of(numbers: Iterable[int], count: int) -> bytearray:
-    """Return a bitmap of `count` bits in which the bits `numbers` are set."""
+    """Return a bitmap of `count` bits. The bits whose numbers are in `numbers` are set."""
     bitmap = bytearray((count + 7) // 8)
     for number in numbers:
         mark(bitmap, number)
@@ -33,7 +33,7 @@ def is_marked(bitmap: Bitmap, number: int) -> bool:
 
 
 def numbers_of(bitmap: Bitmap) -> Iterator[int]:
-    """Yield the numbers of the bits that are set, the lowest first."""
+    """Yield the numbers of the bits that are set, in ascending order."""
     for index, byte in enumerate(bitmap):
         while byte:
             low = byte & -byte
@@ -46,8 +46,8 @@ def pack(content: Bitmap) -> str:
 
 
 def unpack(text: str) -> bytes:
-    """Return the bitmap that `pack` has encoded, without the bytes beyond MOST_BYTES. Raises
-    ValueError if the text is not a packed bitmap."""
+    """Return the bitmap that `pack` has encoded. A bitmap that is longer than MOST_BYTES is cut
+    off. Raises ValueError if the text is not a packed bitmap."""
     try:
         return zlib.decompressobj().decompress(base64.b64decode(text, validate=True), MOST_BYTES)
     except zlib.error as error:

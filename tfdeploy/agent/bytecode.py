@@ -1,8 +1,8 @@
-"""Recompile modules whose bytecode files were truncated by a full disk. Otherwise Python would fail
-on such a file at every start, even after space is free again.
+"""Recompile modules whose bytecode files are truncated because a disk was full. Without this,
+Python would fail on such a file at every start, even after space is free again.
 
-Python before 3.13 does not notice that it wrote only a part of the file. A file shorter than a disk
-block is never truncated.
+Python before 3.13 does not notice that it has written only a part of such a file. A file that is
+shorter than a disk block is never truncated.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from importlib.machinery import SourceFileLoader
 
 
 def mend_truncated() -> None:
-    """Recompile truncated bytecode of each module that this process imports from now on."""
+    """From now on, when this process imports a module whose bytecode is truncated, recompile it."""
     whole = SourceFileLoader.get_code
 
     def get_code(self, fullname):  # type: ignore[no-untyped-def]
         try:
             return whole(self, fullname)
-        except (EOFError, TypeError, ValueError):  # errors of marshal
+        # The errors that `marshal` raises for truncated bytecode.
+        except (EOFError, TypeError, ValueError):
             _remove(self.path)
             return self.source_to_code(self.get_data(self.path), self.path)
 

@@ -6,8 +6,8 @@ from tfdeploy.agent.annotations import Mapping, Optional
 
 
 class _Name:
-    """Matches a whole text against [A-Za-z0-9_][A-Za-z0-9_.-]{0,127}. Does not use `re`, because
-    loading `re` would take longer than the start of a session."""
+    """Matches a whole text against the pattern [A-Za-z0-9_][A-Za-z0-9_.-]{0,127}. It does not use
+    the module `re`, because loading `re` takes longer than the rest of the start of a session."""
 
     _first = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
     _more = _first | frozenset(".-")
@@ -20,17 +20,17 @@ NAME = _Name()
 
 
 def is_path_inside(path: object) -> bool:
-    """Return whether `path` is a relative path that cannot leave its folder. Does not check for
-    links in the folder."""
+    """Return whether `path` is a relative path that does not lead out of its folder. Links in the
+    folder are not checked."""
     if not isinstance(path, str) or "\0" in path:
         return False
     return not any(name in ("", ".", "..") for name in path.split("/"))
 
 
 class VerbError(Exception):
-    """The error of a verb. The caller receives it as {"error": {"code", "what", "where", "advice",
-    "details"}}. `advice`: the name of a line of model/advice.py. The control side fills that line
-    with `details`."""
+    """The error of a verb (a request to the agent). The caller receives it as {"error": {"code",
+    "what", "where", "advice", "details"}}. `advice`: the name of a text in model/advice.py. The
+    control machine completes that text with `details`."""
 
     def __init__(
         self,

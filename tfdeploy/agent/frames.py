@@ -17,13 +17,13 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Any, BinaryIO, List, Mappi
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
 
-# The first line of the agent. Everything before it was printed by a login shell.
+# The first line that the agent prints. Everything before this line was printed by a login shell.
 GREETING = b"=tfdeploy-agent="
 MAX_HEADER_BYTES = 1 << 20
 MAX_BLOB_BYTES = 64 << 20
-MAX_PACKED_BYTES = 64 << 20  # limit of an unpacked blob
-HEARTBEAT_S = 5.0  # the control side pings this often
-SILENCE_S = 30.0  # agent serve ends itself after this much silence
+MAX_PACKED_BYTES = 64 << 20  # limits the size of an unpacked blob
+HEARTBEAT_S = 5.0  # the control machine sends a ping after this many seconds
+SILENCE_S = 30.0  # an agent that has received nothing for this many seconds ends its session
 
 
 class WireError(Exception):
@@ -39,7 +39,7 @@ def encode_frame(header: Mapping[str, object], blob: bytes = b"") -> bytes:
 
 def frame_parts(header: Mapping[str, object], blob: bytes = b"") -> Tuple[bytes, bytes]:
     """Return one frame in two parts: everything before the blob, and the blob. The blob is not
-    copied, because many hosts may receive the same one. Raises WireError if the frame is too
+    copied, because the same blob may be sent to many hosts. Raises WireError if the frame is too
     large."""
     text = _text(header)
     if len(text) > MAX_HEADER_BYTES and not blob:
@@ -69,14 +69,14 @@ def pack(content: bytes) -> bytes:
 
 
 def unpack(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> bytes:
-    """Return the content that `pack` has compressed. Never holds more than `most_bytes` of it.
-    Raises WireError."""
+    """Return the content that `pack` has compressed. Raises WireError if the blob is invalid or its
+    content is longer than `most_bytes`; no more than that is unpacked."""
     return unpack_first(blob, most_bytes)[0]
 
 
 def unpack_first(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> Tuple[bytes, bytes]:
-    """Return (the unpacked content, the bytes of the blob that follow the packed content). Limits
-    and errors are those of `unpack`."""
+    """Return (the unpacked content, the bytes after the packed content in the blob). Limits and
+    errors are the same as for `unpack`."""
     import zlib
 
     reader = zlib.decompressobj()
@@ -93,7 +93,7 @@ def unpack_first(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> Tuple[bytes
 
 
 def read_exactly(stream: BinaryIO, count: int) -> bytes:
-    """Return `count` bytes, or fewer at the end of the stream."""
+    """Read and return `count` bytes. Return fewer if the stream ends."""
     parts: List[bytes] = []
     while count > 0:
         part = stream.read(count)
@@ -105,8 +105,8 @@ def read_exactly(stream: BinaryIO, count: int) -> bytes:
 
 
 def read_frame(stream: BinaryIO) -> Optional[Tuple[Unchecked, bytes]]:
-    """Return the header and the blob of the next frame, or None at the end of the stream. Raises
-    WireError if the bytes are not a valid frame."""
+    """Read one frame, and return its header and its blob. Return None at the end of the stream.
+    Raises WireError if the bytes are not a valid frame."""
     head = read_exactly(stream, _HEAD.size)
     if len(head) < _HEAD.size:
         return None

@@ -1,8 +1,8 @@
-"""Parse and write JSON with the C code of the interpreter. The `json` package would also load `re`
-and `enum`, which takes a third of the start of an agent's session.
+"""Parse and write JSON with C functions of the interpreter. The package `json` would also load `re`
+and `enum`, which takes a third of the time to start a session of the agent.
 
-Results and errors are those of the `json` package. If the interpreter lacks this C code, the
-package is used.
+Results and errors are the same as those of the package `json`, which is used if the interpreter
+does not have these C functions.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import sys
 
 from tfdeploy.agent.annotations import Any, Union
 
-# Stack size of each thread that reads JSON. Many stacks of the usual 8 MiB do not fit into limited
-# memory. Python 3.12 and 3.13 limit nested JSON by a fixed depth, for which a stack of 1 MiB is too
-# small: the process would die of SIGSEGV.
+# The stack size of each thread that parses JSON. Many stacks of the usual 8 MiB would not fit into
+# limited memory. But Python 3.12 and 3.13 allow nested JSON up to a fixed depth, for which a stack
+# of 1 MiB is too small; the process would be killed by SIGSEGV.
 THREAD_STACK_BYTES = (4 if sys.version_info >= (3, 12) else 1) << 20
 _BLANKS = " \t\n\r"
 
 
 class _Settings:
-    """The settings that the C scanner reads: those of json.JSONDecoder()."""
+    """The settings that the C scanner reads. They are the same as in json.JSONDecoder()."""
 
     strict = True
     object_hook = None

@@ -26,11 +26,11 @@ import os
 from tfdeploy.agent.annotations import List
 
 IN_DOUBT = ".indoubt"
-# The plan of a run. run/shown_plan.py reads and writes it.
+# The file with the plan of a run. run/shown_plan.py reads and writes it.
 PLAN = "plan.json"
-# Files of a run on one host. run/folder.py reads and writes them, except ASIDE, DECIDED and the
-# files of the processes themselves.
-ASIDE = "aside.json"  # run/keep_aside.py
+# Names of files of a run on one host. run/folder.py reads and writes these files, except ASIDE,
+# DECIDED and the files that processes write themselves.
+ASIDE = "aside.json"  # used by run/keep_aside.py
 PART, SECRETS, CERTIFICATES, STATE, KNOWN = (
     "part.json",
     "env.json",
@@ -45,26 +45,28 @@ MINDER_LOCK, MINDER_LOG, MINDER_FIFO, JOURNAL, DECIDED = (
     "journal",
     "decided",
 )
-# serve/audit_log.py
+# used by serve/audit_log.py
 AUDIT, AUDIT_LOG, AUDIT_OLD, AUDIT_LOCK = ".audit", "log.jsonl", "log.1.jsonl", "lock"
-FIREWALL_FIFO, FIREWALL_LOG = "firewall.fifo", "firewall.log"  # minder/firewall.py
-TOLD = "word.told"  # written by run.tell: mesh/told_end.py
-# Written by sampling/. Each task has its own SAMPLES too.
+FIREWALL_FIFO, FIREWALL_LOG = "firewall.fifo", "firewall.log"  # used by minder/firewall.py
+TOLD = "word.told"  # written by the verb run.tell, see mesh/told_end.py
+# Written by the modules in sampling/. Each task also has a file SAMPLES of its own.
 SAMPLES, NEWEST_SAMPLES = "samples", "samples.json"
-# Files of one task of a run on one host. A task also has a JOURNAL and the files of agent/log/.
+# Names of files of one task of a run on one host. A task also has a JOURNAL and the files of the
+# modules in agent/log/.
 STATUS, STOP, SUPERVISOR_LOCK, SUPERVISOR_LOG = (
     "status.json",
     "stop.json",
     "supervisor.lock",
     "supervisor.log",
 )
-NO_PART = "none"  # name of an empty folder: see parts_dir
-# rsync's --partial-dir: partial files, from which an interrupted sync resumes
+NO_PART = "none"  # name of an empty folder, see parts_dir
+# The folder for rsync's --partial-dir. Its files are partial; an interrupted sync continues with
+# them.
 PARTIAL = ".tfdeploy-partial"
 
 
 class NoPart(ValueError):
-    """The host has no part of the run, or no longer has one."""
+    """This host takes no part in the run, or its files of the run were removed."""
 
 
 def job_dir(workdir: str, job: str) -> str:
@@ -72,8 +74,8 @@ def job_dir(workdir: str, job: str) -> str:
 
 
 def of_job(job: str) -> List[str]:
-    """Return the folders with the releases, data sets, keep folders, locks and runs of a job,
-    relative to the workdir."""
+    """Return the paths of a job's folders for releases, data sets, `keep` folders, locks and runs.
+    The paths are relative to the workdir."""
     return [job + "/" + name for name in ("releases", "data", "keep", "locks", "runs")]
 
 
@@ -98,8 +100,8 @@ def locks_dir(workdir: str, job: str) -> str:
 
 
 def folders_lock(workdir: str, job: str) -> str:
-    """Return the path of the lock for making and removing the folders of runs. Hosts that share the
-    workdir use the same lock."""
+    """Return the path of the lock that a process must hold to create or remove folders of runs. All
+    hosts that share the workdir use the same lock."""
     return os.path.join(locks_dir(workdir, job), "folders")
 
 
@@ -120,9 +122,9 @@ def host_dir(workdir: str, job: str, run: str, host: str) -> str:
 
 
 def parts_dir(workdir: str, job: str, run: str, host: str, name: str) -> str:
-    """Return the folder with the parts of a data set that has `split`. It has an entry for each
-    part that a task of this host reads, named by the part's number, and NO_PART for the other
-    tasks."""
+    """Return the folder that contains the parts of a data set with `split`. For each part that a
+    task of this host reads, it has an entry with the part's number as its name. For tasks that read
+    no part, it has the entry NO_PART."""
     return os.path.join(host_dir(workdir, job, run, host), "parts", name)
 
 

@@ -1,23 +1,23 @@
-"""Limit rates with token buckets: how many bytes a second tfdeploy moves on a host, and how many
-handshakes a second it answers."""
+"""Limit rates with token buckets: how many bytes per second tfdeploy sends or receives on a host,
+and how many TLS handshakes per second it answers."""
 
 from __future__ import annotations
 
 import threading
 import time
 
-BURST_S = 0.25  # a Limit lets through the bytes of this many seconds at once
+BURST_S = 0.25  # how many seconds' worth of bytes may pass at once
 
 
 class TokenBucket:
-    """A bucket that gains `rate` tokens a second and holds at most `most`. `now`: monotonic
-    seconds."""
+    """A token bucket that gains `rate` tokens per second and holds at most `most`. `now`: the
+    present time in monotonic seconds."""
 
     def __init__(self, rate: float, most: float, now: float) -> None:
         self._rate, self._most, self._tokens, self._at = rate, most, most, now
 
     def try_acquire(self, now: float) -> bool:
-        """Take one token. Return False if there is none."""
+        """Take one token. Return False if the bucket is empty."""
         self._refill(now)
         if self._tokens < 1.0:
             return False
@@ -25,8 +25,8 @@ class TokenBucket:
         return True
 
     def take_on_credit(self, count: int, now: float) -> float:
-        """Take `count` tokens, even if the bucket does not hold them yet. Return the seconds until
-        it has gained them."""
+        """Take `count` tokens, even if the bucket does not contain so many. Return after how many
+        seconds it has gained the missing tokens."""
         self._refill(now)
         self._tokens -= count
         return max(0.0, -self._tokens / self._rate)
@@ -37,7 +37,8 @@ class TokenBucket:
 
 
 class Limit:
-    """A limit in bytes per second that all threads of one direction share. `rate` 0: no limit."""
+    """A limit in bytes per second for one direction. All threads that send (or receive) share it. A
+    `rate` of 0 means no limit."""
 
     def __init__(self, rate: int) -> None:
         self._rate = rate
@@ -45,7 +46,7 @@ class Limit:
         self._bucket = TokenBucket(rate, rate * BURST_S, time.monotonic())
 
     def wait_for(self, count: int) -> None:
-        """Wait until the rate allows `count` more bytes."""
+        """Wait until the limit allows that `count` more bytes pass."""
         if not self._rate:
             return
         with self._lock:

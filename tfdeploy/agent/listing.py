@@ -1,9 +1,9 @@
-"""List the contents of a folder: one row per file, link and folder, without the content of files.
-Both sides walk a folder in the same order.
+"""List the contents of a folder: one row for each file, link and folder, without the content of
+files. The control machine and the hosts walk through a folder in the same order.
 
-Rows are kept in arrays of about 30 bytes per row, besides the path, so that a million files fit in
-memory. Paths are relative, as bytes, with "/" as separator. Within a folder, names are in the order
-of their bytes.
+A row takes about 30 bytes of memory besides its path, because rows are stored in arrays; so a
+million files fit in memory. Paths are relative and are bytes, with "/" as separator. Within a
+folder, names are sorted by their bytes.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from tfdeploy.agent.layout import PARTIAL
 from tfdeploy.agent.record import NamedTuple
 
 FILE, LINK, FOLDER = "f", "l", "d"
-MOST_BYTES = 1 << 30  # limit of an unpacked listing
+MOST_BYTES = 1 << 30  # limits the size of an unpacked listing
 _HEAD = struct.Struct("!8sQQQQ")
 _MAGIC = b"listing2"
 _SECOND = 1_000_000_000
-NOT_LINKED = -1  # value of Row.same_as
-_ROW_BYTES = 27  # of an uncompressed row in `pack`, besides its path
+NOT_LINKED = -1  # a row that is no hard link to an earlier row has this value in `same_as`
+_ROW_BYTES = 27  # bytes of one row before compression, without its path, see `pack`
 
 
 class BadListing(ValueError):
-    """The received bytes are not a listing, or a row of it is invalid."""
+    """The received bytes are not a valid listing."""
 
 
 class Strange(OSError):
-    """The path `filename` is neither a file, a link nor a folder."""
+    """The path `filename` is neither a file nor a link nor a folder."""
 
 
 class Row(NamedTuple):
     path: bytes  # b"" is the folder itself
     kind: str
-    size: int  # bytes of a file; 0 for other kinds
+    size: int  # size of a file in bytes; 0 for links and folders
     mtime_ns: int
     mode: int  # permission bits
     target: bytes  # of a link; b"" for other kinds
-    # index of the earlier row that is the same file (a hard link), or NOT_LINKED
+    # index of an earlier row that is the same file (a hard link), or NOT_LINKED
     same_as: int
-    # bytes that the content occupies on the disk, at most `size`
+    # how many bytes the content occupies on the disk; not more than `size`
     allocated: int
 
 
 class Listing:
-    """A list of rows. `add` appends a row. The index of a row never changes."""
+    """A list of rows. `add` appends a row. The index of a row in the list never changes."""
 
     def __init__(self) -> None:
         self._paths, self._ends = bytearray(), array("Q")
@@ -60,7 +60,8 @@ class Listing:
         )
         self._targets: Dict[int, bytes] = {}
         self._same: Dict[int, int] = {}
-        self._allocated: Dict[int, int] = {}  # of sparse files
+        # Index of a sparse file -> bytes that it occupies on the disk.
+        self._allocated: Dict[int, int] = {}
         self.total_bytes = 0
         self.files = 0
 
@@ -94,19 +95,19 @@ class Listing:
 
     @property
     def sizes(self) -> "array[int]":
-        """Return the sizes of all rows, also of later hard links. Rows that are not files have
-        0."""
+        """The sizes of all rows. A hard link has the size of its file; links and folders have 0."""
         return self._sizes
 
     def is_content(self, index: int) -> bool:
-        """Return whether the row is a file with its own content, so not a later hard link."""
+        """Return whether the row is a file with content of its own. This is not true for a hard
+        link to a file in an earlier row."""
         return self._kinds[index] == ord(FILE) and index not in self._same
 
     def is_sparse(self, index: int) -> bool:
         return index in self._allocated
 
     def allocated(self, index: int) -> int:
-        """Return the bytes that the row's content occupies on a disk."""
+        """Return how many bytes the content of the row occupies on a disk."""
         return self._allocated.get(index, self._sizes[index])
 
     def add(self, row: Row) -> None:
@@ -128,10 +129,10 @@ class Listing:
             self.total_bytes += row.size if row.same_as == NOT_LINKED else 0
 
     def only(self, files: "bytes | bytearray") -> "Tuple[Listing, array[int]]":
-        """Return a listing with only the files of the bitmap `files`, and for each of its rows the
-        index of that row in this listing. The result has the hard links of these files too, and all
-        folders and links. A part of a data set keeps all folders, because programs take class names
-        from them."""
+        """Return (a listing of the files in the bitmap `files`, the indices that its rows have in
+        this listing). The new listing also contains the hard links to these files, and all links
+        and folders. All folders are needed in a part of a data set, because programs take the names
+        of classes from them."""
         chosen, rows, places = Listing(), array("Q"), {}
         linked = set(self._same.values())
         for index, row in enumerate(self):
@@ -145,23 +146,24 @@ class Listing:
         return chosen, rows
 
     def drop_special_modes(self) -> None:
-        """Drop the setuid, setgid and sticky bits."""
+        """Remove the setuid, setgid and sticky bits from the modes of all rows."""
         self._modes = array("H", (mode & 0o777 for mode in self._modes))
 
     def digest(self) -> str:
-        """Return a hash of the content: paths, sizes, times in whole seconds, link targets.
-        Folders, modes and hard links do not count, because not every file system keeps them."""
+        """Return a hash of the content: paths, sizes, times in whole seconds and link targets.
+        Folders, modes and hard links are left out, because some file systems do not keep them."""
         return digest(self)
 
     def attributes(self) -> str:
-        """Return a hash of the attributes that `digest` leaves out."""
+        """Return a hash of modes, times in whole seconds and hard links of all rows, folders
+        included."""
         return _sum(
             self, lambda row: b"%o %d %d" % (row.mode, row.mtime_ns // _SECOND, row.same_as)
         )
 
     def pack(self) -> bytes:
-        """Return the listing in the form that `unpack` reads: a head with the lengths of its
-        columns, then the columns, compressed by zlib."""
+        """Return the listing in the form that `unpack` reads: a head that contains the lengths of
+        the columns, then the columns, compressed by zlib."""
         import zlib
 
         links = array("q", [number for pair in self._same.items() for number in pair])
@@ -178,7 +180,7 @@ class Listing:
 
 
 def digest(rows: Iterable[Row]) -> str:
-    """Return the hash of Listing.digest for these rows."""
+    """Return the same hash as Listing.digest for these rows."""
     return _sum((row for row in rows if row.kind != FOLDER), _content_words)
 
 
@@ -196,7 +198,8 @@ def _content_words(row: Row) -> bytes:
 
 
 def _little(column: "array[int]") -> "array[int]":
-    """Convert between this machine's byte order and the packed one, which is little-endian."""
+    """Convert a column between the byte order of this machine and little-endian, which is the order
+    in packed listings."""
     import sys
 
     if sys.byteorder == "big":
@@ -206,7 +209,8 @@ def _little(column: "array[int]") -> "array[int]":
 
 
 def unpack(packed: bytes) -> Listing:
-    """Return the listing that `Listing.pack` has encoded. Raises BadListing."""
+    """Return the listing that `Listing.pack` has encoded. Raises BadListing if the bytes are
+    invalid."""
     import zlib
 
     try:
@@ -231,8 +235,8 @@ def unpack(packed: bytes) -> Listing:
 
 
 class _Body:
-    """The compressed columns of a packed listing. Each column is unpacked alone, because all of
-    them at once would need the memory of a second listing."""
+    """The compressed columns of a packed listing. The columns are unpacked one after another,
+    because all of them together would need the memory of a second listing."""
 
     def __init__(self, packed: bytes) -> None:
         import zlib
@@ -254,7 +258,8 @@ class _Body:
         return _little(values)
 
     def pairs(self, count: int) -> Dict[int, int]:
-        """Read `count` pairs of numbers, and return them as first -> second."""
+        """Read `count` pairs of numbers, and return a dict from the first number of each pair to
+        the second."""
         column = self.column("q", 2 * count)
         return dict(zip(column[::2], column[1::2]))  # noqa: B905 - 3.8 knows no strict
 
@@ -266,7 +271,7 @@ class _Body:
 
 
 def _targets(kinds: bytearray, body: bytes) -> Dict[int, bytes]:
-    """Return the targets of all links, by the index of the row."""
+    """Return index of the row -> target, for all rows that are links."""
     links = [index for index, kind in enumerate(kinds) if kind == ord(LINK)]
     targets = body.split(b"\0") if body else []
     if len(targets) != len(links):
@@ -275,8 +280,8 @@ def _targets(kinds: bytearray, body: bytes) -> Dict[int, bytes]:
 
 
 def _check(listing: Listing) -> None:
-    """Check all rows and set the totals of the listing. Raises BadListing if a path leads out of
-    the folder, or does not sort after the path before it, which also rules out repeated paths."""
+    """Check all rows, and compute the totals of the listing. Raises BadListing if a path leads out
+    of the folder or is not sorted after the path before it, so that no path occurs twice."""
     before = b""
     folders: List[bytes] = []
     for index, row in enumerate(listing):
@@ -315,7 +320,7 @@ def _check(listing: Listing) -> None:
 
 
 def key(path: bytes) -> bytes:
-    """Return the key by which `walk` sorts paths."""
+    """Return the sort key of a path. `walk` returns paths in the order of these keys."""
     return path.replace(b"/", b"\0")
 
 
@@ -324,8 +329,8 @@ Visit = Callable[[bytes, os.stat_result], None]
 
 
 def walk(folder: str, visit: Visit = lambda path, file_stat: None) -> Listing:
-    """List a folder and everything in it. The folder itself may be a link. Calls `visit` for each
-    file and link. Raises Strange, OSError."""
+    """List a folder and everything in it. The folder itself may be given as a link. `visit` is
+    called for each file and link. Raises Strange, OSError."""
     listing = Listing()
     folder_stat = os.stat(folder)
     listing.add(
@@ -351,14 +356,15 @@ def walk(folder: str, visit: Visit = lambda path, file_stat: None) -> Listing:
 
 
 def rows_in(folder: str) -> Iterator[Row]:
-    """Return the rows of `walk` without keeping them in memory. A hard link is a row like any other
-    file. Raises Strange, OSError."""
+    """Yield the rows that `walk` would list, without keeping them in memory. A hard link is a row
+    like any other file. Raises Strange, OSError."""
     top, none = os.fsencode(folder), Listing()
     return (_row(path, os.path.join(top, path), about, none, {}) for path, about in entries(top))
 
 
 def single(path: str, visit: Visit = lambda path, file_stat: None) -> Listing:
-    """Return a listing of one file, whose path is the file's own name. Raises Strange, OSError."""
+    """Return a listing that contains one file. Its path in the listing is the name of the file.
+    Raises Strange, OSError."""
     listing = Listing()
     encoded = os.fsencode(path)
     file_stat = os.lstat(encoded)
@@ -369,9 +375,9 @@ def single(path: str, visit: Visit = lambda path, file_stat: None) -> Listing:
 
 
 def entries(top: bytes) -> Iterator[Tuple[bytes, os.stat_result]]:
-    """Yield (relative path, lstat result) for all entries in a folder, in the order of `walk`.
-    Keeps only names in memory, because the entries of os.scandir would take a gigabyte for a
-    million files. Raises OSError."""
+    """Yield (relative path, lstat result) for all entries in a folder and below it, in the order of
+    `walk`. Only the names of entries are kept in memory, because os.scandir would need a gigabyte
+    for a million files. Raises OSError."""
     partial = os.fsencode(PARTIAL)
     levels = [(b"", iter(sorted(os.listdir(top))))]
     while levels:
@@ -381,7 +387,7 @@ def entries(top: bytes) -> Iterator[Tuple[bytes, os.stat_result]]:
             about = os.lstat(os.path.join(top, path))
             is_folder = stat.S_ISDIR(about.st_mode)
             if name == partial and is_folder:
-                continue  # partial files of rsync
+                continue  # the folder contains partial files of rsync
             yield path, about
             if is_folder:
                 levels.append((path + b"/", iter(sorted(os.listdir(os.path.join(top, path))))))
@@ -409,8 +415,8 @@ def _row(
 
 
 def pairs(wanted: Listing, there: Listing) -> Iterator[Tuple[Optional[int], Optional[int]]]:
-    """Yield pairs of row indices, (of `wanted`, of `there`), with the same path, in the order of
-    `walk`. None: that listing lacks the path."""
+    """Yield pairs of row indices (index in `wanted`, index in `there`) that belong to the same
+    path, in the order of `walk`. An index is None if that listing does not contain the path."""
     i = j = 0
     while i < len(wanted) or j < len(there):
         ours = key(wanted.path(i)) if i < len(wanted) else None
@@ -427,8 +433,8 @@ def pairs(wanted: Listing, there: Listing) -> Iterator[Tuple[Optional[int], Opti
 
 
 def is_same_file(one: Row, other: Row) -> bool:
-    """Return whether two rows are the same file by the criteria of rsync: equal size, and equal
-    time in whole seconds."""
+    """Return whether two rows are the same file by the criteria of rsync: both are files, and they
+    have the same size and the same time in whole seconds."""
     return (
         one.kind == other.kind == FILE
         and one.size == other.size

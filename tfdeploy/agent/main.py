@@ -1,8 +1,8 @@
 """Run the agent's command line. Its commands are `serve` for one SSH session, `bound` for a program
 that ends with its session, `minder` and `sample` for one run, and `supervise` for one task.
 
-The root `__main__.py` of the agent's folder calls `main`. Each command loads only the modules that
-it needs.
+The root `__main__.py` of the agent's folder calls `main`. Each command loads only the modules it
+needs.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ MODULES = {
 
 
 def main(argv: List[str]) -> int:
-    """Run the command `argv[0]` with the other arguments, then end the process without waiting for
-    its threads. Return 2 for an unknown command."""
+    """Run the command `argv[0]` with the other arguments. Then end the process, even if threads
+    still run. Return 2 if the command is unknown."""
     if not argv or argv[0] not in MODULES:
         sys.stderr.write("usage: (%s) ...\n" % "|".join(MODULES))
         return 2
-    # File names are bytes for the agent. The encoding of an old locale would change them.
+    # To the agent, file names are bytes. With the encoding of an old locale, they would be changed.
     if sys.getfilesystemencoding() != "utf-8":
         os.execv(sys.executable, [sys.executable, "-X", "utf8", "-S", "-E", AGENT_DIR, *argv])
-    # The modules that are imported above are too short to be truncated.
+    # Truncated bytecode can be handled only from here on. The modules that were imported before are
+    # too short to be truncated.
     mend_truncated()
     from tfdeploy.agent.ownership import NotOurs, explain
 
@@ -47,5 +48,5 @@ def main(argv: List[str]) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
-        # A normal exit of the interpreter would take longer than many verbs.
+        # The normal exit of the interpreter takes longer than many verbs.
         os._exit(int(code))

@@ -1,7 +1,8 @@
-"""Describe a problem that ownership.py has found, and choose the advice that helps.
+"""Describe a problem with the owner or mode of a file that ownership.py has found, and choose an
+advice to the user.
 
-The source of this module also runs on a host without an agent, so it imports nothing of tfdeploy
-except names for annotations.
+The source of this module is also run on hosts that have no agent yet, so it imports nothing from
+tfdeploy except names for annotations.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ _OWN_WORKDIR: Tuple[str, Dict[str, object]] = ("own_workdir", {})
 def describe_problem(
     why: str, path: str, workdir: str, about: Optional[os.stat_result]
 ) -> Tuple[str, str, Dict[str, object]]:
-    """Return a description of the problem, the name of a line in model/advice.py, and the details
-    of that line. `why`: NotOurs.why."""
+    """Return (description of the problem, name of a text in model/advice.py, details for that
+    text). `why`: the attribute `why` of the error NotOurs."""
     if about is None:
         return "%s is not the agent that was put there" % path, "install_agent_again", {}
     if why == "mapped" or (why == "owner" and _is_mapped(about.st_uid)):
@@ -57,7 +58,8 @@ def _mend(about: os.stat_result, path: str, workdir: str) -> Tuple[str, Dict[str
     own = about.st_uid == os.geteuid()
     within = path[len(workdir) :].split("/")[1:3]
     if within[:1] == [_AGENTS]:
-        agent = "/".join([workdir] + within)  # the next session installs the agent again
+        # After the user has removed this folder, the next session installs the agent again.
+        agent = "/".join([workdir] + within)
         return ("remove_agent", {"agent": agent}) if own else _set_aside(agent)
     if stat.S_ISDIR(about.st_mode) and own:
         return "close_folder", {"path": path}
@@ -73,8 +75,8 @@ def _set_aside(path: str) -> Tuple[str, Dict[str, object]]:
 
 
 def _is_mapped(uid: int) -> bool:
-    """Return whether the mount may show our own files with that uid: our home has this uid, or the
-    uid stands for unknown owners."""
+    """Return whether the file server may show the user's own files with this uid. This is so if the
+    user's home has this uid, or if the uid stands for unknown owners."""
     try:
         return uid in _UNKNOWN or uid == os.stat(os.path.expanduser("~")).st_uid
     except OSError:

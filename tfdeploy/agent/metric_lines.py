@@ -1,9 +1,9 @@
-"""Read metrics from a program's output, by the job's regular expressions and in the forms that
-Keras prints. Pure. Hosts and the control machine use the same code.
+"""Read metrics from the output of a program, by the regular expressions of the job and in the forms
+that Keras prints. Pure. The hosts and the control machine use the same code.
 
-Messages of TensorFlow's C++ code are recognised by their prefix and ignored: "Step
-65783289095256262 cancelled" names a random id. Messages of Python's logging belong to the program.
-(absl writes the same prefix, but with a .py file in it.)
+Messages of TensorFlow's C++ code are recognised by their prefix and ignored, because a line such as
+"Step 65783289095256262 cancelled" contains a random id. Messages of Python's logging belong to the
+program. (The library absl writes them with the same prefix, but with the name of a .py file.)
 """
 
 from __future__ import annotations
@@ -23,29 +23,32 @@ from tfdeploy.agent.annotations import (
 from tfdeploy.agent.metric_patterns import search
 
 if TYPE_CHECKING:
-    Patterns = Mapping[str, "re.Pattern[str]"]  # metric -> pattern whose first group is the number
-    # metric -> (number of the line, 0 if a pattern of the job found the value or 1 if Keras printed
-    # it, value)
+    # Metric -> pattern; the first group of a match is the number.
+    Patterns = Mapping[str, "re.Pattern[str]"]
+    # metric -> (number of the line, 0 or 1, value). The second number is 0 if a pattern of the job
+    # has found the value, and 1 if Keras has printed it.
     Found = Dict[str, Tuple[int, int, float]]
 
-LARGEST = 1e308  # readers of samples refuse larger numbers
-MOST_STEPS = 10**13  # largest step: a million steps a second for four months
-MOST_STEPS_PER_S = 10**9  # largest increase of a step: a resumed program may jump ahead
-MATCHED_CHARS = 512  # of each line; the rest of a longer line is not read
-MOST_NAMES = 32  # metrics that are read from one line of Keras
-# Metrics for the position of Keras's fit: `Epoch 3/40`, `12/938`.
+LARGEST = 1e308  # The largest value of a metric. Processes that read samples reject larger numbers.
+MOST_STEPS = 10**13  # the largest possible step: a million steps per second for four months
+# The largest possible increase of a step in one second. It is large because a resumed program may
+# jump ahead.
+MOST_STEPS_PER_S = 10**9
+MATCHED_CHARS = 512  # how many characters of a line are read; the rest is ignored
+MOST_NAMES = 32  # how many metrics are read from one line that Keras prints
+# Metrics for the progress that Keras's `fit` prints, for example `Epoch 3/40` or `12/938`.
 EPOCH, EPOCHS, BATCH, BATCHES = "epoch", "epochs", "batch", "batches"
 
 CPP_PREFIX = re.compile(
-    # absl, glog: I0000 00:00:1795343518.7
+    # the prefix of absl and glog: I0000 00:00:1795343518.7
     r"[IWEF]\d{4} \d\d:\d\d:\d+\.\d+ +\d+ [^\s:\]]+\.(?:cc|cpp|c|cu|h|hpp|inc):\d+\] "
-    # TensorFlow up to 2.17
+    # the prefix of TensorFlow up to 2.17
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] (?!\S+\.py:)[^\s:\]]+:\d+\] "
-    r"|^[IWEF] (?:tensorflow|external)/[^\s:\]]+:\d+\] "  # before 1.0
+    r"|^[IWEF] (?:tensorflow|external)/[^\s:\]]+:\d+\] "  # the prefix of TensorFlow before 1.0
 )
 ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-# No pattern can match a text in two ways. Otherwise the time would grow with the square of the
-# line's length.
+# None of these patterns can match the same text in two ways. If one could, its time would grow with
+# the square of the line's length.
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,_]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 _EPOCH = re.compile(r"\s*Epoch (\d{1,9})/(\d{1,9})\s*$")
 _BAR = re.compile(r"\s*(\d{1,12})/(\d{1,12}|Unknown|\?)(?=[ \t])")
@@ -57,14 +60,14 @@ _PER_STEP = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)(us|µs|ms|s)/(?:step|batch)\b
 _RATES = re.compile(
     r"(?i)\b(global_step|steps|images|examples|samples)/sec(?:ond)?\b[\s=:]+((?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?)"
 )
-# A line of tf_cnn_benchmarks: `10  images/sec: 12.3 +/- 0.0`.
+# Matches a line that tf_cnn_benchmarks prints, such as `10 images/sec: 12.3 +/- 0.0`.
 _BENCHMARK_STEP = re.compile(r"\s*(\d{1,12})\s+images/sec:")
 _NUMBER_CHARS = "0123456789.,_+-eE"
 _MS = {"us": 0.001, "µs": 0.001, "ms": 1.0, "s": 1000.0}
 
 
 def program_text(line: str) -> str:
-    """Return the part of the line before a message of TensorFlow's C++ code."""
+    """Return the text of the line without a message of TensorFlow's C++ code at its end."""
     if "] " not in line:
         return line
     match = CPP_PREFIX.search(line)
@@ -72,7 +75,7 @@ def program_text(line: str) -> str:
 
 
 def last_state(line: str) -> str:
-    """Return the last state of a progress bar that a program redraws with carriage returns."""
+    """If a program redraws a progress bar with carriage returns, return its last state."""
     if "\r" not in line:
         return line
     line = line.rstrip("\r\x08")
@@ -80,8 +83,8 @@ def last_state(line: str) -> str:
 
 
 def number(text: Optional[str]) -> Optional[float]:
-    """Return the number that a program has printed, such as 1200, 1,200, 1_200 or 3e-4. Return None
-    for a text that is not a finite number."""
+    """Return the number in a text that a program has printed, such as 1200, 1,200, 1_200 or 3e-4.
+    Return None if the text is not a finite number."""
     if not text or not _NUMBER.fullmatch(text.strip()):
         return None
     value = float(text.replace(",", "").replace("_", ""))
@@ -89,8 +92,8 @@ def number(text: Optional[str]) -> Optional[float]:
 
 
 def _printed(text: Optional[str]) -> Optional[float]:
-    """Return what `number` returns, or NaN or infinity. A loss that has become NaN is shown as
-    NaN."""
+    """Return the same as `number`, but return NaN and infinity too, so that a loss that has become
+    NaN is shown."""
     value = number(text)
     if value is None and text and text.lower().lstrip("+-") in ("nan", "inf", "infinity"):
         return float(text)
@@ -100,10 +103,10 @@ def _printed(text: Optional[str]) -> Optional[float]:
 def find(
     lines: Iterable[str], patterns: Patterns, possible: Callable[[str, float], bool]
 ) -> Dict[str, float]:
-    """Return the newest number of each metric. `lines`: the newest line first.
+    """Return metric -> newest number. `lines`: the lines to search; the newest comes first.
 
-    `possible(metric, number)`: False if the number cannot be a value of the metric. This function
-    does not limit its CPU time; metric_reader.py does so for the patterns of a job.
+    `possible(metric, number)` returns False if the number cannot be a value of the metric. The CPU
+    time is not limited here; metric_reader.py limits it for the patterns of a job.
     """
     texts = matched_texts(lines)
     metrics = find_printed(texts)
@@ -113,8 +116,8 @@ def find(
 
 
 def matched_texts(lines: Iterable[str]) -> List[str]:
-    """Return the first MATCHED_CHARS of each line's program text. A number that this limit would
-    cut in two is left out."""
+    """Return the text of each line in which metrics are searched: what the program itself has
+    printed, at most MATCHED_CHARS characters. If a number crosses this limit, it is left out."""
     return [program_text(_shortened(last_state(line))) for line in lines]
 
 
@@ -132,8 +135,8 @@ def find_one(
     possible: Callable[[str, float], bool],
     metrics: Found,
 ) -> None:
-    """Add the newest number that the pattern finds to `metrics`. It replaces a number that Keras
-    printed in the same line or an older one."""
+    """Add the newest number that the pattern finds to `metrics`. If Keras has printed this metric
+    in the same line or in an older one, its number is replaced."""
     for line, text in enumerate(texts):
         value = _printed(search(pattern, text)) if text else None
         if value is not None and possible(name, value):
@@ -142,7 +145,7 @@ def find_one(
 
 
 def find_printed(texts: List[str]) -> Found:
-    """Return the newest numbers that Keras and TensorFlow's hooks print."""
+    """Return the newest numbers in the forms that Keras and TensorFlow's hooks print."""
     metrics: Found = {}
     for line, text in enumerate(texts):
         if "/" in text:
@@ -153,8 +156,8 @@ def find_printed(texts: List[str]) -> Found:
 
 
 def values_of(metrics: Found) -> Dict[str, float]:
-    """Return metric -> value, with the metrics of the job's patterns first. Readers keep a limited
-    number of metrics and drop the last ones."""
+    """Return metric -> value. Metrics that were found by patterns of the job come first, because
+    readers keep only a limited number of metrics and drop the last ones."""
     if len(metrics) < 2:
         return {name: value for name, (_, _, value) in metrics.items()}
     return {name: value for name, (_, _, value) in sorted(metrics.items(), key=_is_of_keras)}
@@ -165,7 +168,7 @@ def _is_of_keras(item: Tuple[str, Tuple[int, int, float]]) -> int:
 
 
 def _rates(text: str) -> Dict[str, float]:
-    """Read `global_step/sec: 102.3`, `images/sec: 1234.5 +/- 0.1`."""
+    """Read rates in forms such as `global_step/sec: 102.3` or `images/sec: 1234.5 +/- 0.1`."""
     if "/sec" not in text:
         return {}
     rates = {name.lower() + "/sec": float(value) for name, value in _RATES.findall(text)}
@@ -174,8 +177,8 @@ def _rates(text: str) -> Dict[str, float]:
 
 
 def of_keras(line: str) -> Dict[str, float]:
-    """Read a line that `fit` or `evaluate` of Keras prints: `Epoch 3/40`, or a progress bar with
-    its batch, its ms/step and its metrics."""
+    """Read a line that `fit` or `evaluate` of Keras has printed. It is either `Epoch 3/40`, or a
+    progress bar with a batch number, a time per step and metrics."""
     text = ESCAPE.sub("", line)
     epoch = _EPOCH.match(text)
     if epoch:
@@ -198,17 +201,19 @@ def of_keras(line: str) -> Dict[str, float]:
 
 
 def is_possible_step(step: float, last: Optional[float], passed_s: float) -> bool:
-    """Return whether the number can be a step, `passed_s` seconds after the step `last`.
+    """Return whether `step` can be a step of a task that printed the step `last` `passed_s` seconds
+    ago.
 
-    A program may go back, begin at any step, or resume from a checkpoint far ahead.
+    A program may go back to an earlier step, begin at any step, or resume from a checkpoint with a
+    much larger step.
     """
     most = MOST_STEPS if last is None else last + MOST_STEPS_PER_S * max(1.0, passed_s)
     return abs(step) <= MOST_STEPS and step <= most
 
 
 def keras_step(known: Mapping[str, float]) -> Optional[float]:
-    """Return the step that `fit` has reached over all its epochs, or None if Keras does not print
-    its position."""
+    """Return the step that Keras's `fit` has reached, counted over all epochs. Return None if Keras
+    has not printed its progress."""
     batch, batches = known.get(BATCH), known.get(BATCHES)
     if batch is None or batches is None:
         return None

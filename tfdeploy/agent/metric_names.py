@@ -1,7 +1,8 @@
 """Interpret metrics by their names: sort them by importance, and find step, loss and accuracy among
-the scalars of event files. Pure.
+the scalars in event files. Pure.
 
-Programs of TensorFlow 1 write twenty scalars for each layer (`layer1/weights/summaries/mean_1`).
+The order matters because programs of TensorFlow 1 write up to twenty scalars for each layer, such
+as `layer1/weights/summaries/mean_1`.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from tfdeploy.agent.record import NamedTuple
 if TYPE_CHECKING:
     Scalars = Mapping[str, "Scalar"]
 
-RATE = "/sec"  # suffix of rates: global_step/sec, images/sec
+RATE = "/sec"  # the suffix of rates, for example in global_step/sec
 LOSS, ACCURACY = "loss", "accuracy"
-# A tag that was not written for this time belongs to an earlier attempt. TensorFlow 1 writes tags
-# every 120 s.
+# A tag that was not written for this many seconds belongs to an earlier attempt. TensorFlow 1
+# writes tags every 120 s.
 SILENT_S = 300.0
 _LOSS = re.compile(
     r"(?i)(?:(?:train|training|total|avg|average|mean|batch|epoch)_)?(loss|cost|cross_entropy|xentropy)(?:_\d{1,2})?\Z"
@@ -34,19 +35,19 @@ _ACCURACY = re.compile(
     r"(?i)(?:(?:train|training|batch|epoch)_)?(?:(?:sparse_)?categorical_|binary_)?(accuracy|acc)(?:_\d{1,2})?\Z"
 )
 _WANTED = re.compile(r"(?i)loss|cost|acc(?:uracy)?(?:_\d{1,2})?\Z")
-# Statistics that programs and TensorFlow's queues write for each variable.
+# Matches names of statistics that programs and TensorFlow's queues write for each variable.
 _PER_VARIABLE = re.compile(
     r"(?i)(?:.*/)?(?:mean|stddev|std|max|min|sparsity|norm|zero_fraction|fraction_of_\w+|fraction_over_\w+)(?:_\d{1,2})?\Z"
 )
 _OF_OTHER_DATA = re.compile(
     r"(?i)(?:\A|[\W_])(?:eval|evaluation|valid|validation|val|test|testing|dev)(?:\Z|[\W_\d])"
 )
-_OF_AN_EPOCH = "epoch_"  # prefix of Keras's tags whose step is the epoch
+_OF_AN_EPOCH = "epoch_"  # Keras writes tags with this prefix; their step is the number of an epoch.
 
 
 class Scalar(NamedTuple):
-    """The newest value of a tag in the event files of a folder. `time`: UTC seconds, when it was
-    written."""
+    """The newest value of one tag in the event files of one folder. `time`: when the value was
+    written, in UTC seconds."""
 
     folder: str
     tag: str
@@ -56,25 +57,25 @@ class Scalar(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """The progress of a task, as its event files show it. `values`: step, loss and accuracy,
-    without those that are ambiguous. `step_time`: when the step was written, in UTC seconds; 0.0:
-    there is no step."""
+    """The progress of a task, as its event files show it. `values`: step, loss and accuracy; a
+    value that is ambiguous is left out. `step_time`: when the step was written, in UTC seconds, or
+    0.0 if there is no step."""
 
     values: Dict[str, float]
     step_time: float = 0.0
 
 
 def priority(name: str) -> int:
-    """Return the rank of a metric: 0 for a loss or an accuracy, 2 for a statistic of a single
-    variable, 1 for any other metric."""
+    """Return the rank of a metric in lists: 0 for a loss or an accuracy, 2 for a statistic of a
+    single variable, 1 for any other metric."""
     if "/summaries/" in name or _PER_VARIABLE.match(name):
         return 2
     return 0 if name.count("/") <= 2 and _WANTED.search(name.rpartition("/")[2]) else 1
 
 
 def sort_metrics(names: Iterable[str], job_metrics: Collection[str] = ()) -> List[str]:
-    """Return the names, the most important first. `job_metrics`: the metrics of the job, which come
-    first, in their own order."""
+    """Return the names sorted by importance, the most important first. `job_metrics`: metrics that
+    the job defines; they come first, in this order."""
     given = list(job_metrics)
     return sorted(
         names, key=lambda name: (given.index(name) if name in given else len(given), priority(name))
@@ -82,8 +83,8 @@ def sort_metrics(names: Iterable[str], job_metrics: Collection[str] = ()) -> Lis
 
 
 def figures(scalars: Scalars) -> Figures:
-    """Return the figures of the folder that trains. Of several such folders, the one with the
-    highest step is used."""
+    """Return step, loss and accuracy of the folder to which the training writes. If there are
+    several such folders, the one with the highest step is used."""
     folders = {each.folder for each in scalars.values()}
     trains = [folder for folder in folders if not _OF_OTHER_DATA.search(folder)]
     if not folders or (len(folders) > 1 and not trains):
@@ -113,17 +114,18 @@ def figures(scalars: Scalars) -> Figures:
 
 
 def _counts_steps(scalar: Scalar) -> bool:
-    """Return False if the program gave no step, or the step is an epoch."""
+    """Return False if the program has given no step, or if the step is the number of an epoch."""
     return scalar.step > 0 and not scalar.tag.rpartition("/")[2].startswith(_OF_AN_EPOCH)
 
 
 def _only(scalars: List[Scalar], pattern: re.Pattern[str]) -> Optional[float]:
-    """Return the value of the matching tag with the fewest folders and, among these, the shortest
-    last name. Return None if no tag matches, or if several tags match equally well."""
+    """Return the value of the tag that matches the pattern. If several tags match, prefer those
+    with the fewest folders, then the shortest last name. Return None if no tag matches, or if
+    several are equally good."""
     values = []
     for each in scalars:
         parts = each.tag.split("/")
-        # PyTorch's programs write `Loss/train`.
+        # The examples of PyTorch write tags such as `Loss/train`.
         last = parts[-2] if len(parts) > 1 and parts[-1] == "train" else parts[-1]
         if pattern.match(last) and not _OF_OTHER_DATA.search(each.tag):
             values.append(((len(parts), len(last)), each.value))

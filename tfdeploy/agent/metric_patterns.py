@@ -1,15 +1,15 @@
-"""Define the regular expressions for step and loss of jobs that have none of their own. Hosts and
-the control machine use the same ones.
+"""Define the regular expressions that find step and loss if a job does not define its own. The
+hosts and the control machine use the same expressions.
 
 A wrong number is worse than none, so an expression matches a number only if the line is
 unambiguous. It matches no part of another number (`step 1.5`, `2026-11-23`), no time (`step 250
 ms`), no setting (`max step 1000`, `--step=5`), and no loss of other data (`validation loss 0.3`).
-`step 100.0` is a step, because `get_variable("global_step", [])` makes a float. If a line also has
-a global step, the global step counts.
+`step 100.0` is a step, because `get_variable("global_step", [])` makes a float. If a line contains
+a step and a global step, the global step is used.
 
-No expression can match a text in two ways (see metric_lines.py), and each has one group. Each
-expression begins with a word and then looks back at the text before it, so that Python can search
-for the word directly.
+No expression can match the same text in two ways (see metric_lines.py), and each expression has one
+group. It begins with a word and then looks back at the text before that word, because Python can
+search for a word at the beginning faster.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Mapping, Optional, T
 if TYPE_CHECKING:
     Pattern = re.Pattern[str]
 
-MOST_CHARS = 1000  # limit of a job's expression: re.compile takes seconds for a megabyte
+# Limits the length of a job's expression, because re.compile takes seconds for a megabyte.
+MOST_CHARS = 1000
 _ANY_CASE = "(?i)"
-# The text between a word and its number.
+# Matches the text between a word and its number.
 _IS = r"""\b["']?(?: is)?[\s=:#]+"""
-# A count: 1200, 1_200, 1,200, 100.0, 1e+05.
+# Matches a count such as 1200, 1_200, 1,200, 100.0 or 1e+05.
 _COUNT = r"(\d{1,3}(?:,\d{3})+(?:\.0*)?|\d\.?\d*e\+\d\d|\d[\d_]*(?:\.0*)?)"
 _TIME = r"\s(?:m?s|us|µs|secs?|seconds?|minutes?)\b"
-# Text that must not follow a count, because the count would be part of a word, a number, a date or
-# a time.
+# Rejects a count if the text after it shows that it is part of a word, a number, a date or a time.
 _COUNT_ENDS = rf"(?![\w%'\"]|[.,]\d|-\d|:\d\d\b|\s%|{_TIME})"
-# `Step [100/600]`, `step tf.Tensor(100`
+# Matches the beginning of a count in brackets, as in `Step [100/600]` or `step tf.Tensor(100`.
 _BRACKET = r"(?:[\[(]\s*|tf\.tensor\()?"
 _NO_STEP = (
     *(
@@ -49,7 +49,7 @@ _NO_STEP = (
         "eval ",
         "test ",
     ),
-    *("-", "s/"),  # --step=5, 49ms/step
+    *("-", "s/"),  # as in --step=5 and 49ms/step
 )
 _NO_ITERATION = ("max ", "num ", "total ", "per ", "-")
 _NO_LOSS = (
@@ -66,20 +66,20 @@ _NO_LOSS = (
         "packet ",
         "-",
     ),
-    # printed by PyTorch's examples
+    # PyTorch's examples print these words before the loss of a test
     *("test set ", "test set: average ", "test set: avg ", "test_set: avg_", "validation set "),
 )
 
 
 def _word(word: str, parts: Tuple[str, ...] = (), unless: Tuple[str, ...] = ()) -> str:
-    """Return an expression that matches `word` at the beginning of a word or after one of `parts`,
-    but not after one of `unless`."""
+    """Return an expression that matches `word` at the beginning of a word or after one of the texts
+    `parts`, but not after one of the texts `unless`."""
     begins = "|".join([rf"(?<!\w{word})", *(rf"(?<=\b{part}{word})" for part in parts)])
     return f"{word}(?:{begins})" + "".join(f"(?<!{each}{word})" for each in unless)
 
 
 _GLOBAL = rf"{_word('global')}[ _]?step{_IS}"
-# The beginning of `After 100 training steps (300 global steps)`.
+# Matches the beginning of `After 100 training steps (300 global steps)`.
 _AFTER = _word("after") + r" (?=\d+ (?:train\w* )?steps? \(\d+ global step)"
 STEP = (
     rf"{_ANY_CASE}(?:{_AFTER}\d+ (?:train\w* )?steps? \("
@@ -103,12 +103,12 @@ LOCAL_STEP = (
     rf"|{_word('step')}(?<!global step){_IS}(?=\d+\b.{{0,64}}{_GLOBAL}))(\d+)"
 )
 
-# The worker's own step and the shared step, for programs that print both.
+# The step of one worker and the step that all workers share, for programs that print both.
 OTHER_STEPS = {"local_step": LOCAL_STEP, "global_step": GLOBAL_STEP}
 STEP_COUNTERS = ("step", *OTHER_STEPS)
 
-# A line without any of these words, in lower case, does not match. Searching for the words first is
-# much faster.
+# A line that contains none of these words (in lower case) cannot match. To search for the words
+# first is much faster.
 _WORDS: Dict[str, Tuple[str, ...]] = {
     STEP: ("step", "iter"),
     LOSS: ("loss", "cost"),
@@ -119,22 +119,22 @@ _WORDS_OF_COMPILED = {text[len(_ANY_CASE) :]: words for text, words in _WORDS.it
 
 
 def is_own(text: str) -> bool:
-    """Return whether `text` is an expression of this module. The time of such an expression is in
+    """Return whether `text` is an expression of this module. Such an expression needs time in
     proportion to the length of a line."""
     return text in _WORDS
 
 
 def compiled(text: str) -> Pattern:
     """Compile an expression of a plan. An expression of this module is compiled without (?i), which
-    halves its time; `search` gives it text in lower case."""
+    halves its time; `search` converts the text to lower case for it."""
     return re.compile(text[len(_ANY_CASE) :] if is_own(text) else text)
 
 
 def compile_metrics(metrics: Mapping[str, str]) -> Dict[str, Pattern]:
-    """Compile the expressions of a plan. Leaves out expressions that do not compile or have no
-    group, and expressions of a job that have more than MOST_CHARS characters."""
+    """Compile the expressions of a plan. Some are left out: those that do not compile or have no
+    group, and expressions of a job with more than MOST_CHARS characters."""
     with warnings.catch_warnings():
-        # A warning of `re`, for example about `[[a]`, would appear in the middle of the output.
+        # Warnings of `re`, for example about `[[a]`, would appear in the middle of the output.
         warnings.simplefilter("ignore")
         return _compile_metrics(metrics)
 
@@ -154,7 +154,7 @@ def _compile_metrics(metrics: Mapping[str, str]) -> Dict[str, Pattern]:
 
 
 def search(pattern: Pattern, text: str) -> Optional[str]:
-    """Return the first group of the first match of a `compiled` pattern, or None."""
+    """Return the first group of the first match of a pattern from `compiled`, or None."""
     words = _WORDS_OF_COMPILED.get(pattern.pattern)
     if words is not None:
         text = text.lower()

@@ -1,9 +1,10 @@
-"""Matches a job's patterns against the lines of its tasks within a CPU budget, on hosts and on the
-control machine.
+"""Match a job's patterns against the lines that its tasks print, within a limit of CPU time. This
+is done on hosts and on the control machine.
 
 A regular expression may need years for 40 characters. While Python's `re` matches, no other thread
-runs, and only the main thread handles signals, so a timer interrupts the main thread. Other threads
-match only tfdeploy's own patterns, which take time in proportion to the length of a line.
+runs, and only the main thread handles signals. So the job's patterns are matched in the main
+thread, which a timer interrupts. Other threads match only the patterns of tfdeploy itself, which
+need time in proportion to the length of a line.
 """
 
 from __future__ import annotations
@@ -35,31 +36,32 @@ if TYPE_CHECKING:
 else:
     _ByName = dict
 
-# All times are seconds of CPU time. The budget of one task starts at BURST_CPU_S, because a log
-# that is read from its beginning has many lines at once, and grows by SECOND_CPU_S in each second.
-# One call uses at most SECOND_CPU_S, or LINE_CPU_S per line if that is more.
+# All limits are seconds of CPU time. The budget of one task starts at BURST_CPU_S, because a log
+# that is read from its beginning has many lines at once. It grows by SECOND_CPU_S every second. One
+# call uses at most SECOND_CPU_S or, if that is more, LINE_CPU_S for each line.
 SECOND_CPU_S = 0.02
 BURST_CPU_S = 1.0
-# A pattern that uses CALL_CPU_S in one call, and half of LINE_CPU_S per line, is stopped; with an
-# empty budget, also one that uses LINE_CPU_S per line.
+# A pattern is stopped if it uses CALL_CPU_S in one call and half of LINE_CPU_S for each line. When
+# the budget is empty, a pattern that has used LINE_CPU_S for each line is stopped too.
 CALL_CPU_S = 0.01
 LINE_CPU_S = 0.0002
-# No line is read with less budget than this: a timer of less than a microsecond never fires.
+# With a smaller budget than this, no line is read, because a timer of less than a microsecond would
+# never fire.
 _LEAST_CPU_S = 0.001
 # A pattern that was stopped for this many tasks is stopped for all tasks.
 TASKS_STOPPED = 3
-_KERAS = ""  # name that stands for the time spent on lines of Keras
+_KERAS = ""  # the time to read lines that Keras prints is counted under this name
 
 
 class TooSlow(Exception):
-    """The CPU budget is used up."""
+    """The CPU time that was allowed is used up."""
 
 
 class MetricPatterns(_ByName):
-    """The patterns of one run, by metric.
+    """The patterns of one run: metric -> pattern.
 
-    `own`: metrics with a pattern of tfdeploy, which is never stopped.
-    `stops`: metric -> number of tasks for which its pattern was stopped.
+    `own`: metrics whose pattern tfdeploy itself has defined; these patterns are never stopped.
+    `stops`: metric -> for how many tasks its pattern was stopped.
     """
 
     def __init__(self, patterns: Mapping[str, re.Pattern[str]], own: Iterable[str] = ()) -> None:
@@ -69,28 +71,31 @@ class MetricPatterns(_ByName):
 
 
 def compile_patterns(metrics: Mapping[str, str]) -> MetricPatterns:
-    """Compile the expressions of a plan, without those that compile_metrics leaves out."""
+    """Compile the expressions of a plan. The same expressions are left out as in
+    compile_metrics."""
     patterns = compile_metrics(metrics)
     return MetricPatterns(patterns, own=[name for name in patterns if is_own(metrics[name])])
 
 
 class MetricReader:
-    """Reads one task's lines. A pattern that costs too much is stopped: the task's later lines are
-    not matched with it."""
+    """Reads metrics from the lines of one task. A pattern that uses too much CPU time is stopped,
+    which means that it is not matched with later lines of this task."""
 
     def __init__(self, patterns: Mapping[str, re.Pattern[str]]) -> None:
         self._patterns = (
             patterns if isinstance(patterns, MetricPatterns) else MetricPatterns(patterns)
         )
         self._stopped: Dict[str, None] = {}
-        self._most_s = CALL_CPU_S  # for one pattern in the present call
-        self._budget_s = BURST_CPU_S  # CPU seconds, at `_refilled_at` (monotonic seconds)
+        self._most_s = CALL_CPU_S  # limits the CPU seconds of one pattern in the current call
+        # CPU seconds that were left at the time `_refilled_at` (monotonic seconds)
+        self._budget_s = BURST_CPU_S
         self._refilled_at = time.monotonic()
-        # The CPU seconds of each metric and the lines that were read, both since the budget was
-        # full.
+        # How many CPU seconds each metric has used, and how many lines were read, since the budget
+        # was last full.
         self._spent: Dict[str, float] = {}
         self._lines = 0
-        # The metric whose pattern is matched now, and time.thread_time() at its start.
+        # The metric whose pattern is being matched, and the value of time.thread_time() when this
+        # began.
         self._current, self._since = _KERAS, 0.0
 
     @property
@@ -103,7 +108,8 @@ class MetricReader:
     def find(
         self, lines: Iterable[str], possible: Callable[[str, float], bool]
     ) -> Dict[str, float]:
-        """Return what metric_lines.find returns, or less if the CPU budget is used up."""
+        """Return the result of metric_lines.find. It has fewer metrics if the CPU budget is used
+        up."""
         self._refill()
         if self._budget_s < _LEAST_CPU_S:
             return {}
@@ -146,8 +152,8 @@ class MetricReader:
         self._switch_to(_KERAS)
 
     def _switch_to(self, name: str) -> None:
-        """Charge the current pattern for its CPU time, stop the pattern if it was too slow, and
-        continue with `name`."""
+        """Subtract the CPU time of the current pattern from the budget, and stop this pattern if it
+        was too slow. `name`: the metric whose pattern comes next."""
         now = time.thread_time()
         used_s = now - self._since
         self._budget_s -= used_s
@@ -172,15 +178,15 @@ class MetricReader:
             self._patterns.stops[name] = self._patterns.stops.get(name, 0) + 1
 
 
-# time.thread_time() at which the call in progress is interrupted; None: no call
+# The value of time.thread_time() at which the current call is interrupted. None: there is no call.
 _deadline: Optional[float] = None
-_installed = False  # True once _interrupt handles the timer's signal
+_installed = False  # True after `_interrupt` was installed as the handler of the timer's signal
 
 
 def call_limited(cpu_s: float, work: Callable[[], None]) -> None:
-    """Call `work` in the main thread. Raises TooSlow once `work` has used `cpu_s` seconds of CPU
-    time. No garbage is collected during the call, because a TooSlow that is raised in a finalizer
-    is lost."""
+    """Call `work`. Must be called in the main thread. Raises TooSlow when `work` has used `cpu_s`
+    seconds of CPU time. Garbage is not collected during the call, because a TooSlow that is raised
+    in a finalizer would be lost."""
     global _deadline, _installed
     if not _installed:
         signal.signal(signal.SIGVTALRM, _interrupt)
@@ -191,7 +197,7 @@ def call_limited(cpu_s: float, work: Callable[[], None]) -> None:
     signal.setitimer(signal.ITIMER_VIRTUAL, cpu_s)
     try:
         work()
-        # Reset before `finally`, so that TooSlow cannot interrupt the cleanup.
+        # Set to None before `finally`, so that TooSlow cannot interrupt the cleanup there.
         _deadline = None
     finally:
         _deadline = None
@@ -201,8 +207,8 @@ def call_limited(cpu_s: float, work: Callable[[], None]) -> None:
 
 
 def _interrupt(signum: int, frame: Any) -> None:
-    """Raise TooSlow if this thread has used its time. The timer counts all threads, so it may fire
-    early and is set again."""
+    """Raise TooSlow if this thread has used its CPU time. The timer counts the time of all threads,
+    so the signal may come too early; in this case the timer is set again."""
     if _deadline is None:
         return
     left_s = _deadline - time.thread_time()

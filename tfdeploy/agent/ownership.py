@@ -1,9 +1,9 @@
-"""Check who owns the workdir and everything below it. tfdeploy reads, runs and writes nothing that
-another user made, owns or may write to.
+"""Check who owns the workdir and everything below it. tfdeploy never reads, runs or writes a file
+that another user has created, owns or may change.
 
-From the workdir down, each folder is opened relative to its parent, never through a link. The
-source of this module also runs on a host without an agent, after the source of seen.py, so it
-imports no other module of tfdeploy except names for annotations.
+From the workdir down, each folder is opened relative to its parent, and links are not followed. The
+source of this module is also run on hosts that have no agent yet, after the source of seen.py. So
+it imports no other module of tfdeploy except names for annotations.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from tfdeploy.agent.seen import (
 )
 
 try:
-    from _blake2 import blake2b  # hashlib loads OpenSSL: 3 ms of each session
+    # Not from hashlib, which loads OpenSSL and adds 3 ms to each session.
+    from _blake2 import blake2b
 except ImportError:
     from hashlib import blake2b
 
@@ -34,14 +35,15 @@ _FLAGS = {
     stat.S_IFDIR: os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC,
     stat.S_IFREG: os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
 }
-# A file that changed less than this time ago may change again without a change of its time.
+# If a file changed less than this time ago, another change may leave its time as it is.
 _RACY_NS = 2_000_000_000
-# uids that a file server, or a container, shows for unknown owners
+# uids that a file server or a container shows for unknown owners
 _OVERFLOW_UIDS = (65534, 4294967294)
 
 
 class NotOurs(PermissionError):
-    """Another user owns `path` or may change it. `why`: a key of mending.describe_problem."""
+    """Another user owns `path` or may change it. `why`: the kind of problem, a key in
+    mending.describe_problem."""
 
     def __init__(
         self, why: str, path: str, workdir: str, about: Optional[os.stat_result] = None
@@ -54,15 +56,17 @@ class NotOurs(PermissionError):
 
 
 def explain(error: NotOurs) -> Tuple[str, str, Dict[str, object]]:
-    """Return what is wrong, the advice and its details, in the form of VerbError."""
-    from tfdeploy.agent import mending  # not loaded by starts without an error
+    """Return (what is wrong, name of the advice, details of the advice), as VerbError needs
+    them."""
+    # Imported only here, so that a start without an error does not load it.
+    from tfdeploy.agent import mending
 
     return mending.describe_problem(error.why, error.path, error.workdir, error.about)
 
 
 def check(workdir: str, *below: str) -> None:
-    """Check the owner of the workdir and of each path in `below`, relative to the workdir, as far
-    as they exist. Raises NotOurs, OSError."""
+    """Check the owner of the workdir, and of each path in `below` (relative to the workdir). Paths
+    that do not exist are not checked. Raises NotOurs, OSError."""
     try:
         top = open_workdir(workdir)
     except FileNotFoundError:
@@ -75,14 +79,15 @@ def check(workdir: str, *below: str) -> None:
 
 
 def open_workdir(workdir: str) -> int:
-    """Return a descriptor of the workdir. Raises NotOurs, FileNotFoundError, OSError."""
+    """Check the owner of the workdir, open it, and return its descriptor. Raises NotOurs,
+    FileNotFoundError, OSError."""
     _check_above(workdir)
     return _open(workdir, workdir, workdir)
 
 
 def make_workdir(workdir: str) -> None:
-    """Make the workdir and missing folders above it, for this user alone. An existing workdir is
-    left as it is. Raises NotOurs, OSError."""
+    """Create the workdir and missing folders above it, so that only this user may use them. A
+    workdir that exists is not changed. Raises NotOurs, OSError."""
     _check_above(workdir)
     parent = os.path.dirname(workdir)
     if not os.path.isdir(parent):
@@ -92,19 +97,21 @@ def make_workdir(workdir: str) -> None:
     except FileExistsError:
         return
     about = os.lstat(workdir)
-    # This process has just made the folder. If another user owns it, a file server changes owners.
+    # This process has just created the folder. If another user owns it now, the file server changes
+    # owners.
     if about.st_uid != os.geteuid():
         os.rmdir(workdir)
         raise NotOurs("mapped", workdir, workdir, about)
 
 
 def has_agent(workdir: str, name: str) -> bool:
-    """Return whether the agent `name` is installed and complete. False: it is missing or damaged,
-    and may be installed. Raises NotOurs, OSError."""
+    """Return whether the agent `name` is installed and complete. If it is missing or damaged,
+    return False; the caller may then install it. Raises NotOurs, OSError."""
     if is_as_seen(workdir, name):
         return True
     folder = os.path.join(workdir, AGENTS, name)
-    # Stamps are taken before the files are read, so a file that changes later has another stamp.
+    # The stamps are read before the files. If a file changes after that, its stamp will differ at
+    # the next start.
     seen = _stamps(folder)
     try:
         content = _agent_content(workdir, name)
@@ -117,8 +124,8 @@ def has_agent(workdir: str, name: str) -> bool:
 
 
 def check_agent(folder: str) -> None:
-    """Check the agent in `folder`: <workdir>/.agent/<name>. Tests run the agent from the source
-    tree, which is not checked. Raises NotOurs, OSError."""
+    """Check the agent in `folder`, which is <workdir>/.agent/<name>. In tests the agent runs from
+    the source tree, which is not checked. Raises NotOurs, OSError."""
     parent, name = os.path.split(folder)
     workdir, agents = os.path.split(parent)
     if agents == AGENTS and not has_agent(workdir, name):
@@ -126,16 +133,16 @@ def check_agent(folder: str) -> None:
 
 
 def check_owner(about: os.stat_result, path: str, workdir: str) -> None:
-    """Check that `path`, of any kind, belongs to us and that no other user may write to it. Raises
-    NotOurs."""
+    """Check that `path` belongs to this user or root, and that no other user may write to it.
+    `path` may be of any type. Raises NotOurs."""
     why = _fault(about, stat.S_IFMT(about.st_mode))
     if why not in ("", "names"):
         raise NotOurs(why, path, workdir, about)
 
 
 def check_made_by_us(path: str, workdir: str) -> None:
-    """Check that `path` is a folder of this user and no link. Its mode does not matter. Raises
-    NotOurs, OSError."""
+    """Check that `path` is a folder, not a link, and belongs to this user or root. Its mode does
+    not matter. Raises NotOurs, OSError."""
     about = os.lstat(path)
     why = _fault(about, stat.S_IFDIR)
     if why not in ("", "mode"):
@@ -143,7 +150,8 @@ def check_made_by_us(path: str, workdir: str) -> None:
 
 
 def name_of(members: Dict[str, bytes]) -> str:
-    """Return the name of an agent: a hash of the names, lengths and contents of its files."""
+    """Return the name of an agent, which is a hash of the names, lengths and contents of its
+    files."""
     digest = blake2b(digest_size=16)
     for name in sorted(members):
         digest.update(b"%s\0%d\0" % (os.fsencode(name), len(members[name])))
@@ -152,12 +160,12 @@ def name_of(members: Dict[str, bytes]) -> str:
 
 
 def _stamps(folder: str) -> str:
-    """Return the stamps of the agent's files, or "" if a file changed too recently for its stamp to
-    be reliable."""
+    """Return the stamps of the agent's files. Return "" if a file has changed so recently that its
+    stamp is not reliable."""
     try:
         stamps_text = stamps(folder, (0, os.geteuid()))
     except OSError:
-        return ""  # the full check finds and reports what is wrong there
+        return ""  # The full check, which comes next, will find and report what is wrong.
     newest = max((int(line.rsplit(" ", 1)[1]) for line in stamps_text.splitlines()), default=0)
     return stamps_text if newest < time.time_ns() - _RACY_NS else ""
 
@@ -172,7 +180,7 @@ def _write_stamps(seen: str, folder: str) -> None:
             record.write(seen)
         os.rename(fresh, os.path.join(folder, SEEN))
     except OSError:
-        pass  # a full disk: the next start checks all files again
+        pass  # the disk is full; the next start will check all files again
 
 
 def _check_path(top: int, workdir: str, words: List[str]) -> None:
@@ -190,7 +198,7 @@ def _check_path(top: int, workdir: str, words: List[str]) -> None:
 
 
 def _check_above(workdir: str) -> None:
-    """Check that only this user and root may replace the folders above the workdir. Raises NotOurs,
+    """Check that only this user and root can replace the folders above the workdir. Raises NotOurs,
     OSError."""
     try:
         for path, about in above(workdir):
@@ -209,8 +217,8 @@ def _check_holder(about: os.stat_result, path: str, workdir: str) -> None:
 
 
 def _open(name: str, path: str, workdir: str, above: Any = None, kind: int = stat.S_IFDIR) -> int:
-    """Open the folder or file `name` relative to the descriptor `above`, and check its owner.
-    `path`: its whole path, for messages. Raises NotOurs, OSError."""
+    """Open the folder or file `name` in the folder with the descriptor `above`, and check its
+    owner. `path`: its full path, for error messages. Raises NotOurs, OSError."""
     try:
         descriptor = os.open(name, _FLAGS[kind], dir_fd=above)
     except FileNotFoundError:
@@ -234,8 +242,9 @@ def _check_entry(about: os.stat_result, path: str, workdir: str, kind: int) -> N
 
 
 def _fault(about: os.stat_result, kind: int) -> str:
-    """Return what is wrong with an entry that must have the type `kind`, belong to us, be writable
-    by us alone and, unless it is a folder, have no second name. Return "" if nothing is wrong."""
+    """Return what is wrong with an entry, or "". It must be of the type `kind` and belong to this
+    user or root, and no other user may write to it. A file must not have a second name (hard
+    link)."""
     file_kind, is_ours = stat.S_IFMT(about.st_mode), _is_trusted(about.st_uid)
     if file_kind == stat.S_IFLNK:
         return "" if file_kind == kind and is_ours else "link"
@@ -253,8 +262,8 @@ def _is_trusted(uid: int) -> bool:
 
 
 def is_of_the_container(uid: int) -> bool:
-    """Return whether the uid stands for a user of the machine outside this container. The container
-    shows such users as the overflow uid. Applies only to folders above the workdir."""
+    """Return whether the uid stands for a user outside of this container, for whom the container
+    shows the overflow uid. This is used only for folders above the workdir."""
     if uid not in _OVERFLOW_UIDS:
         return False
     with open("/proc/self/uid_map") as known:
@@ -262,8 +271,8 @@ def is_of_the_container(uid: int) -> bool:
 
 
 def _agent_content(workdir: str, name: str) -> Dict[str, bytes]:
-    """Return path -> content of all files of the agent that Python may run, except bytecode. The
-    owner and mode of bytecode files are checked too. Raises NotOurs, OSError."""
+    """Return path -> content, for all files of the agent that Python may run, except bytecode
+    files. The owners and modes of bytecode files are checked too. Raises NotOurs, OSError."""
     content: Dict[str, bytes] = {}
     top = open_workdir(workdir)
     opened: List[Tuple[int, str]] = [(top, "")]
@@ -297,7 +306,7 @@ def _read_folder(
                         entry.stat(follow_symlinks=False), path + "/" + name, workdir, stat.S_IFREG
                     )
                 except FileNotFoundError:
-                    pass  # a temporary file of another start
+                    pass  # it was a temporary file of another process of the agent
             else:
                 content[prefix + name] = _content(name, path + "/" + name, workdir, folder)
 

@@ -1,9 +1,9 @@
-"""Build a program of classic BPF that distinguishes the run's hosts from strangers by the source
-address of a connection. Pure.
+"""Build a program of classic BPF that distinguishes the run's hosts from strangers. It uses the
+source address of a connection. Pure.
 
-The kernel runs the program for each new connection to a port. The result is the index of a socket
-in the group of sockets that share the port. The program admits only the given addresses and
-loopback.
+The kernel runs the program for each new connection to a port. The program returns an index in the
+group of sockets that listen on the port. Only connections from the given addresses and from
+loopback get the index of the task's socket.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ import struct
 
 from tfdeploy.agent.annotations import Any, Dict, Iterable, List, Tuple, Union
 
-_NETWORK = 0xFFF00000  # SKF_NET_OFF: offsets from here count from the network's header
+# SKF_NET_OFF: an offset from here on is relative to the start of the IP header
+_NETWORK = 0xFFF00000
 _LOAD_BYTE, _LOAD_WORD, _AND, _SHIFT_RIGHT = 0x30, 0x20, 0x54, 0x74
 _JUMP, _JUMP_IF_EQUAL, _RETURN = 0x05, 0x15, 0x06
-_FARTHEST = 255  # instructions that a conditional jump can skip
-_SOURCE = {4: 12, 6: 8}  # IP version -> offset of the source address in the header
+_FARTHEST = 255  # how many instructions a conditional jump can skip
+_SOURCE = {4: 12, 6: 8}  # IP version -> offset of the source address in the IP header
 LOOPBACK = ("127.0.0.0/8", "::1/128")
 
 Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
-Instruction = Tuple[int, int, int, int]  # code, jump if true, jump if false, value
+Instruction = Tuple[int, int, int, int]  # operation code, jump if true, jump if false, value
 
 
 def address(text: str) -> Address:
-    """Parse an IP address. A zone is dropped, and an IPv4 address that is mapped into IPv6 becomes
-    IPv4. Raises ValueError."""
+    """Parse an IP address. A zone (after %) is removed. An IPv4 address that is mapped into IPv6
+    becomes an IPv4 address. Raises ValueError."""
     parsed = ipaddress.ip_address(text.partition("%")[0])
     return getattr(parsed, "ipv4_mapped", None) or parsed
 
@@ -45,8 +46,8 @@ def is_loopback(one: Address) -> bool:
 
 
 def networks(addresses: Iterable[str]) -> List[Network]:
-    """Return the smallest list of networks that holds exactly these addresses and loopback. Raises
-    ValueError."""
+    """Return the smallest list of networks that contain exactly these addresses and loopback.
+    Raises ValueError if an address is invalid."""
     given: Dict[int, List[Any]] = {4: [], 6: []}
     for each in (*LOOPBACK, *map(address, addresses)):
         one = ipaddress.ip_network(each)
@@ -55,8 +56,9 @@ def networks(addresses: Iterable[str]) -> List[Network]:
 
 
 def program(addresses: Iterable[str], peers: int, others: int) -> List[Instruction]:
-    """Return a program that returns `peers` for connections from these addresses and from loopback,
-    and `others` for all other connections. Raises ValueError."""
+    """Return a BPF program. It returns the number `peers` for connections from these addresses and
+    from loopback, and the number `others` for all other connections. Raises ValueError if an
+    address is invalid."""
     admitted = networks(addresses)
     instructions: List[Instruction] = [(_LOAD_BYTE, 0, 0, _NETWORK), (_SHIFT_RIGHT, 0, 0, 4)]
     for version in (4, 6):
@@ -68,14 +70,14 @@ def program(addresses: Iterable[str], peers: int, others: int) -> List[Instructi
 
 
 def pack(instructions: Iterable[Instruction]) -> bytes:
-    """Return the instructions as the kernel reads them: an array of struct sock_filter."""
+    """Return the instructions in the form that the kernel reads: an array of struct sock_filter."""
     return b"".join(struct.pack("=HBBI", *one) for one in instructions)
 
 
 def _tests(admitted: List[Network], number: int, peers: int, others: int) -> List[Instruction]:
-    """Return instructions that compare the source address, from its 32-bit word `number` on, with
-    the networks. They return `peers` on a match. Otherwise they return `others`, or continue with
-    the next instruction."""
+    """Return instructions that compare the source address with the networks, beginning at its
+    32-bit word `number`. On a match they return `peers`. Otherwise they return `others`, or the
+    next instruction after them is run."""
     tests: List[Instruction] = []
     longer: Dict[int, List[Network]] = {}
     end = 32 * (number + 1)
@@ -94,7 +96,7 @@ def _tests(admitted: List[Network], number: int, peers: int, others: int) -> Lis
 
 
 def _word(one: Network, number: int) -> int:
-    """Return one 32-bit word of the network's address. The first word has number 0."""
+    """Return one 32-bit word of the network's address. The words are counted from 0."""
     return int.from_bytes(one.network_address.packed[4 * number : 4 * number + 4], "big")
 
 
@@ -104,7 +106,7 @@ def _load(version: int, number: int, bits: int) -> List[Instruction]:
 
 
 def _any_of(values: List[int], peers: int) -> List[Instruction]:
-    """Return instructions that return `peers` if the accumulator is one of `values`."""
+    """Return instructions that return `peers` if the accumulator is equal to one of `values`."""
     instructions: List[Instruction] = []
     for first in range(0, len(values), _FARTHEST):
         some = values[first : first + _FARTHEST]
@@ -116,8 +118,8 @@ def _any_of(values: List[int], peers: int) -> List[Instruction]:
 
 
 def _if_equal(value: int, then: List[Instruction]) -> List[Instruction]:
-    """Return instructions that run `then`, which always returns, if the accumulator is `value`.
-    Otherwise they continue after `then`."""
+    """Return instructions that run the instructions `then` if the accumulator is equal to `value`.
+    Otherwise the instruction after `then` is next. `then` always ends with a return."""
     if len(then) <= _FARTHEST:
         return [(_JUMP_IF_EQUAL, 0, len(then), value), *then]
     return [(_JUMP_IF_EQUAL, 1, 0, value), (_JUMP, 0, 0, len(then)), *then]

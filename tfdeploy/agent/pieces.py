@@ -1,9 +1,9 @@
-"""Cut the files of a broadcast into pieces, and compute the checksums of pieces. Both sides compute
-the same. Pure, except read_extent.
+"""Cut the files of a broadcast into pieces, and compute the hashes of pieces. The control machine
+and the hosts compute the same. Pure, except read_extent.
 
-A file of at least PIECE_BYTES begins a new piece. Smaller files are packed whole, several to a
-piece. SEGMENT pieces form a segment. The leaf of a piece is its sha256. The root of a segment is
-the sha256 of a fixed prefix and the segment's leaves in order.
+A file of at least PIECE_BYTES begins a new piece. Several smaller files are packed into one piece,
+each as a whole. SEGMENT pieces form a segment. The leaf of a piece is its SHA-256. The root of a
+segment is the SHA-256 of a fixed prefix and then the leaves of its pieces in order.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ import os
 from tfdeploy.agent.annotations import Any, Iterator, List, Sequence, Tuple
 
 PIECE_BYTES = 256 << 10
-SEGMENT = 256  # pieces
+SEGMENT = 256  # how many pieces form a segment
 LEAF_BYTES = 32
 
-Extent = Tuple[int, int, int]  # number of the file, offset in it, bytes
+Extent = Tuple[int, int, int]  # number of the file, offset in the file, length in bytes
 Piece = Sequence[Extent]
 
 
 class Packed(Sequence[Extent]):
-    """A piece of several whole files in order. Extents are computed on access, because a piece may
-    have tens of thousands."""
+    """A piece that consists of several whole files, in order. Its extents are computed only when
+    they are needed, because there may be tens of thousands."""
 
     __slots__ = ("_first", "_last", "_sizes")
 
     def __init__(self, sizes: Sequence[int], first: int, last: int) -> None:
-        """Pack the files from number `first` to number `last`. Neither of these two is empty."""
+        """Pack the files with the numbers `first` to `last`. The first and the last of these files
+        are not empty."""
         self._sizes, self._first, self._last = sizes, first, last
 
     def __iter__(self) -> Iterator[Extent]:
@@ -46,8 +47,8 @@ class Packed(Sequence[Extent]):
 
 
 class Pieces:
-    """The pieces of the files of a broadcast. `sizes`: the sizes of these files, in order. Stores
-    only where each segment begins."""
+    """The pieces into which the files of a broadcast are cut. `sizes`: the sizes of the files, in
+    order. In memory are only the positions at which segments begin."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self._sizes = sizes
@@ -71,7 +72,8 @@ class Pieces:
         return min(SEGMENT, self.count - segment * SEGMENT)
 
     def stripe_bytes(self, stripes: int) -> List[int]:
-        """Return the bytes of each stripe. Piece p belongs to stripe p % stripes."""
+        """Return for each stripe how many bytes it has. Piece number p belongs to stripe p %
+        stripes."""
         totals = [0] * stripes
         for number, piece in enumerate(self):
             totals[number % stripes] += bytes_of(piece)
@@ -82,7 +84,8 @@ class Pieces:
         return [next(pieces) for _ in range(self.count_in(number))]
 
     def _cut(self, file: int, offset: int) -> Iterator[Piece]:
-        first, last = -1, -1  # files that are packed into the current piece; -1: none
+        # The first and the last file in the current piece of small files; -1: there is none.
+        first, last = -1, -1
         room = PIECE_BYTES
         while file < len(self._sizes):
             size = self._sizes[file]
@@ -122,12 +125,13 @@ def leaf(leaves: bytes, index: int) -> bytes:
 
 
 def zero_leaf() -> bytes:
-    """Return the leaf of a whole piece of zeros, which is a hole."""
+    """Return the hash of a piece that contains only zeros and has full length. In a sparse file,
+    such a piece is a hole."""
     return leaf_of(bytes(PIECE_BYTES))
 
 
 def bitmap_bytes(bitmap: int) -> bytes:
-    """Return the pieces of a segment as a bitmap of agent/bitmap.py."""
+    """Return the bitmap of a segment's pieces as bytes, in the format of agent/bitmap.py."""
     return bitmap.to_bytes(SEGMENT // 8, "little")
 
 
@@ -136,7 +140,7 @@ def bitmap_from(content: "bytes | memoryview") -> int:
 
 
 def numbers_of(bitmap: int) -> Iterator[int]:
-    """Yield the numbers of the bits that are set, the lowest first."""
+    """Yield the numbers of the bits that are set, in ascending order."""
     while bitmap:
         low = bitmap & -bitmap
         yield low.bit_length() - 1
@@ -144,8 +148,8 @@ def numbers_of(bitmap: int) -> Iterator[int]:
 
 
 def read_extent(place: bytes, extent: Extent) -> bytes:
-    """Return the content of an extent of the file `place`. Raises OSError, also if the file has
-    become shorter."""
+    """Return the content of one extent, read from the file `place`. Raises OSError, for example if
+    the file has become shorter."""
     _, offset, length = extent
     opened = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

@@ -1,9 +1,9 @@
-"""Provide the parts of `dataclasses` that the records of `wire` need (fields with defaults,
-`replace`, equality), and `NamedTuple`.
+"""Provide those parts of `dataclasses` that the records in wire.py need: fields with default
+values, `replace`, and equality. Also provide `NamedTuple`.
 
-`dataclasses` and its imports (inspect, ast, dis) would take a third of the start time, and a
-megabyte of memory, of every process of the agent. `typing` would take some 3 ms. Type checkers see
-the original names.
+To import `dataclasses` and what it needs (inspect, ast, dis) would take a third of the start time
+of every process of the agent, and a megabyte of memory. To import `typing` would take about 3 ms.
+Type checkers see the original names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ else:
     from collections import namedtuple
 
     class _Made:
-        """A field whose default value is made anew for each record."""
+        """A field whose default value is created again for each record."""
 
         def __init__(self, default_factory, metadata):
             self.default_factory, self.metadata = default_factory, metadata
@@ -74,7 +74,8 @@ else:
         )
 
     class _FromAnnotations(type):
-        """Turns a class with `NamedTuple` as its base into a namedtuple of its annotated names."""
+        """Turns a class that has `NamedTuple` as its base into a namedtuple with its annotated
+        names as fields."""
 
         def __new__(meta, name, bases, members):  # noqa: N804 - a class of classes
             if not bases:

@@ -1,9 +1,9 @@
-"""Check whether the agent's files are unchanged since the last full check, so that a start need not
-read all of them again.
+"""Check whether the agent's files are unchanged since all of them were last checked, so that a
+start need not read all files again.
 
-The source of this module is compiled at each start, before anything else, so it is short and
-imports nothing of tfdeploy except names for annotations. ownership.py does the full check and
-reports what is wrong. Any change of a file changes its ctime, which no program can set.
+The source of this module is compiled at each start, before anything else. So it is short, and
+imports nothing from tfdeploy except names for annotations. ownership.py checks all files and
+reports what is wrong. Any change of a file changes its ctime, and no program can set a ctime.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ import stat
 from tfdeploy.agent.annotations import Iterator, List, Tuple
 
 AGENTS = ".agent"
-SEEN = "seen"  # in the agent's folder: the stamps of its files at the last full check
+# Name of a file in the agent's folder, which contains the stamps of all files at the last full
+# check.
+SEEN = "seen"
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _CACHE = "__pycache__"
 
 
 def is_as_seen(workdir: str, name: str) -> bool:
-    """Return whether the agent's files have the stamps of the last full check, and no other user
-    can change a folder on the path from / to them."""
+    """Return whether the agent's files have the same stamps as at the last full check, and no other
+    user can change a folder on the path to them."""
     try:
         ours = (0, os.geteuid())
         for _, about in above(workdir):
@@ -44,8 +46,8 @@ def is_as_seen(workdir: str, name: str) -> bool:
 
 
 def stamps(agent: str, ours: Tuple[int, int]) -> str:
-    """Return a line (path, inode, size, ctime_ns) for each file of the agent that Python may run,
-    except bytecode. Raises OSError, also if another user owns a file or may write to it."""
+    """Return one line (path, inode, size, ctime_ns) for each file of the agent that Python may run,
+    except bytecode files. Raises OSError, also if another user owns a file or may write to it."""
     lines: List[str] = []
     folders = [agent]
     for folder in folders:
@@ -59,7 +61,7 @@ def stamps(agent: str, ours: Tuple[int, int]) -> str:
                 except FileNotFoundError:
                     if counts:
                         raise
-                    continue  # a temporary file
+                    continue  # it was a temporary file
                 if about.st_uid not in ours or about.st_mode & OTHERS_WRITE:
                     raise PermissionError(entry.path)
                 if stat.S_ISDIR(about.st_mode):
@@ -78,14 +80,15 @@ def stamps(agent: str, ours: Tuple[int, int]) -> str:
 
 
 def is_record(name: str) -> bool:
-    """Return whether a name in the agent's folder is SEEN or the temporary name of SEEN."""
+    """Return whether a file name in the agent's folder is SEEN, or a temporary name that becomes
+    SEEN."""
     first, dot, pid = name.partition(".")
     return first == SEEN and (not dot or pid.isdigit())
 
 
 def above(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
-    """Yield (path, lstat result) for the folders and links above the workdir, from / on, as far as
-    they exist. Raises OSError; ELOOP for a cycle of links."""
+    """Yield (path, lstat result) for the folders and links above the workdir that exist, beginning
+    at /. Raises OSError, with ELOOP if links form a cycle."""
     path, todo, links = "/", _path_steps(workdir)[:-1], 0
     yield "/", os.lstat("/")
     while todo:
@@ -109,7 +112,7 @@ def above(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
 
 
 def may_be_replaced(about: os.stat_result) -> bool:
-    """Return whether users other than the folder's owner may replace its entries."""
+    """Return whether a user other than the folder's owner may replace entries of the folder."""
     return bool(
         about.st_mode & OTHERS_WRITE
         and not about.st_mode & stat.S_ISVTX

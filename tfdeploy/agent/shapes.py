@@ -1,27 +1,30 @@
-"""Define the types of JSON objects in small files and in messages between minders, except the
-records of `wire`. For annotations only.
+"""Define the types of JSON objects in small files and in messages between minders. The records in
+wire.py are not among them. For annotations only.
 
-No process of the agent loads this module, because `typing` would take some 4 ms of each start. A
-module that reads such an object checks it first (mesh/bounded_json.py, run/check_files.py). Keys of
-a class with total=False may be missing; the comment of a key says why. "0.1.0, restarts" names the
-version and the feature that added the key: older runs lack it. Times are UTC seconds.
+No process of the agent loads this module, because `typing` would add about 4 ms to each start. A
+module that reads such an object checks it first (mesh/bounded_json.py, run/check_files.py). In a
+class with total=False, keys may be missing; the comment on a key says why. "since 0.1.0 (restarts)"
+names the version and the feature that added a key, which files of older runs do not contain. Times
+are UTC seconds.
 """
 
 from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Tuple, TypedDict
 
-Unchecked = Dict[str, Any]  # an object of JSON whose keys are not checked yet
-# The answer of a verb, or an object in an answer. model/answers/ and model/facts.py have its type.
+Unchecked = Dict[str, Any]  # a JSON object whose keys have not been checked yet
+# The answer of a verb, or an object in an answer. Its type is defined in model/answers/ or
+# model/facts.py.
 Answer = Dict[str, Any]
-# A word of a task's command or environment: text, or a list that wire.word_of checks and joins.
+# A word in the command or environment of a task. It is a text, or a list that wire.word_of checks
+# and joins.
 PlanWord = Any
 
 # --- sent between minders, and written to knowledge.json
 
 
 class _Abort(TypedDict):
-    kind: str  # shared_state.ABORT_KINDS
+    kind: str  # one of shared_state.ABORT_KINDS
     reason: str
     time: float
 
@@ -29,27 +32,27 @@ class _Abort(TypedDict):
 class Abort(_Abort, total=False):
     """Why the run ends."""
 
-    host: str  # the host that ended the run; always written, never required
-    grace_s: float  # only if an operator gave a grace time
+    host: str  # the host that ended the run; written always, but readers do not require it
+    grace_s: float  # written only if an operator has given a grace time
 
 
 class _Ending(TypedDict):
-    outcome: str  # wire.OUTCOMES
+    outcome: str  # one of wire.OUTCOMES
     time: float
 
 
 class Ending(_Ending, total=False):
-    """How one attempt of a task ended. Unknown and false values are left out."""
+    """How one attempt of a task ended. Values that are unknown or false are left out."""
 
     host: str
     up: bool
     exit_code: int
     signal: int
     reason: str
-    attempt: int  # 0.1.0, restarts; missing: 1
-    round: int  # of the gang, when the attempt began. 0.1.0, restarts; missing: 1
-    final: bool  # the task does not start again. 0.1.0, restarts; missing: true
-    # the task would have restarted if the run had not been over. 0.1.0, restarts; missing: false
+    attempt: int  # since 0.1.0 (restarts); 1 if missing
+    round: int  # the round of the gang when the attempt began; since 0.1.0 (restarts); 1 if missing
+    final: bool  # the task does not start again; since 0.1.0 (restarts); true if missing
+    # the task would have restarted, but the run was over; since 0.1.0 (restarts); false if missing
     again: bool
 
 
@@ -59,13 +62,13 @@ class _Death(_Ending):
 
 
 class Death(_Death, total=False):
-    """The ending that fails a run."""
+    """The ending of a task that makes the run fail."""
 
     up: bool
     exit_code: int
     signal: int
     reason: str
-    attempt: int  # this key and the keys below: as in Ending
+    attempt: int  # this key and the keys below are the same as in Ending
     round: int
     final: bool
     again: bool
@@ -73,85 +76,87 @@ class Death(_Death, total=False):
 
 class _FailedStarts(TypedDict):
     count: int
-    quick: int  # the latest of them, in a row, that lived shorter than restart.QUICK_S
-    delay_s: float  # the pause before the next start
+    quick: int  # how many of the last starts in a row lived less than restart.QUICK_S seconds
+    delay_s: float  # the pause before the next start, in seconds
 
 
 class FailedStarts(_FailedStarts, total=False):
-    """Starts that have failed since the last good start."""
+    """The starts that have failed since the last good start."""
 
     error: str  # TaskStatus.error of the last failed start; left out if it is ""
-    same: int  # how many in a row had that error; left out together with `error`
+    same: int  # how many starts in a row failed with this error; left out if `error` is left out
 
 
 class _GangRound(FailedStarts):
-    n: int  # number of the round; 2 for the first restart
-    time: float  # when the task died
-    task: str  # the task that died
+    n: int  # number of the round; the first restart begins round 2
+    time: float  # when the task died that caused the restart
+    task: str  # the task that caused the restart when it died
 
 
 class GangRound(_GangRound, total=False):
-    """A restart of the whole gang. 0.1.0, restarts."""
+    """A restart of the whole gang. Since 0.1.0 (restarts)."""
 
-    reason: str  # how that task died, in words; always written, never required
+    reason: str  # how the task died, in words; written always, but readers do not require it
 
 
 class _RestartCount(FailedStarts):
-    attempt: int  # the attempt that died last
+    attempt: int  # number of the last attempt that died
 
 
 class RestartCount(_RestartCount, total=False):
-    """The failed starts of one task, in state.json. 0.1.0, restarts."""
+    """The failed starts of one task, in state.json. Since 0.1.0 (restarts)."""
 
-    round: int  # the gang's round of that attempt. 0.1.0, one clock for all hosts
-    how: str  # how that attempt ended, in words. 0.1.0, one clock for all hosts
+    # The round of the gang in which that attempt ran; since 0.1.0 (one clock for all hosts).
+    round: int
+    how: str  # how that attempt ended, in words; since 0.1.0 (one clock for all hosts)
 
 
 class SharedState(TypedDict):
-    """The knowledge of a minder as JSON: shared_state.Knowledge."""
+    """The state that minders share, as JSON. It is the same as shared_state.Knowledge."""
 
     committed: bool
     abort: Optional[Abort]
-    ended: Dict[str, Ending]  # by task
-    # 0.1.0, restarts: older files lack this key and the keys below
+    ended: Dict[str, Ending]  # task -> its ending
+    # Older files do not contain this key and the keys below; since 0.1.0 (restarts).
     round: Optional[GangRound]
-    stands: Dict[str, List[int]]  # host -> [round, stage]
+    stands: Dict[str, List[int]]  # host -> [round, stage of the restart]
     decided: Optional[float]
-    unminded: Dict[str, List[float]]  # host -> [n, since]
+    unminded: Dict[str, List[float]]  # host -> [n, since], as in shared_state.Knowledge
 
 
 class Health(TypedDict):
-    """The health of a stalled task, in state.json. 0.1.0, stalls."""
+    """The health of a stalled task, in state.json. Since 0.1.0 (stalls)."""
 
     word: str  # "stalled"
     attempt: int
     reason: str
-    since: float  # when the task was last seen active
+    since: float  # when the task was last active
 
 
 # --- small files of a run
 
 
 class Word(TypedDict, total=False):
-    """A file word.*: an order that serve leaves for the minder."""
+    """A file word.*, by which serve gives an order to the minder."""
 
     time: float  # always written
-    reason: str  # of abort
-    grace_s: float  # of stop
+    reason: str  # why the run is aborted; only in word.abort
+    grace_s: float  # the grace time in seconds; only in word.stop
 
 
 class StopOrder(TypedDict):
-    """The file stop.json: the order that the minder writes for a supervisor before it sends
-    TERM."""
+    """The file stop.json. With it, the minder gives an order to a supervisor before it sends
+    SIGTERM."""
 
     reason: str
     grace_s: float
-    # "stopped", or "failed" for the task that caused a stall. 0.1.0, stalls; missing: stopped
+    # "stopped", or "failed" for the task that caused a stall; since 0.1.0 (stalls); "stopped" if
+    # missing
     outcome: str
 
 
 class Certificates(TypedDict):
-    """The file mesh.json, as PEM."""
+    """The file mesh.json. Its values are in the format PEM."""
 
     ca: str
     cert: str
@@ -159,15 +164,17 @@ class Certificates(TypedDict):
 
 
 class Origin(TypedDict, total=False):
-    """The machine that wrote a file. state.json has these fields too."""
+    """The machine that has written a file. state.json contains these keys too."""
 
     boot_id: str
     hostname: str
-    place: str  # run.find.boot_name(). 0.1.0, cloned machines; missing: the hostname decides
+    # The value of run.find.boot_name(); since 0.1.0 (cloned machines); if missing, hostname is
+    # compared.
+    place: str
 
 
 class JournalLine(TypedDict):
-    """The keys that every line of a journal has. Its other keys are for people."""
+    """The keys that are in every line of a journal. All other keys are only for people."""
 
     v: int
     time: float
@@ -175,32 +182,32 @@ class JournalLine(TypedDict):
 
 
 class MinderAnswer(TypedDict, total=False):
-    """The report of a new minder about its start. It has one of the keys `ok`, `port`,
+    """What a new minder reports about its start. It contains one of the keys `ok`, `port` and
     `firewall`."""
 
     ok: bool
-    port: int  # the port that another process holds
-    firewall: str  # why the firewall could not be made
+    port: int  # the port that another process has taken
+    firewall: str  # why the firewall could not be created
 
 
 class ShownPlan(TypedDict):
-    """The keys of plan.json that a host reads. The control side reads all keys:
+    """Those keys of plan.json that a host reads. The control machine reads all keys, see
     model/hostplan.py."""
 
     operator: str  # "unknown" if the plan names none
-    created: object  # sent back to the control side unchanged
+    created: object  # returned to the control machine unchanged
     data: Optional[List[str]]  # names of data sets; None: the plan does not list them
 
 
 class _AuditEntry(TypedDict):
     time: float
-    host: str  # this machine's name in the operator's inventory
-    user: str  # the account on this host
-    operator: Optional[str]  # user@machine, as the operator's machine states it
-    command: Optional[str]  # random id of one command line of the operator
-    key: Optional[str]  # fingerprint of the SSH key
+    host: str  # the name of this machine in the operator's inventory
+    user: str  # the user's account on this host
+    operator: Optional[str]  # user@machine, as the operator's machine has stated it
+    command: Optional[str]  # random id of the operator's command line that has caused the call
+    key: Optional[str]  # fingerprint of the SSH key that was used
     key_by: Optional[str]  # which side stated the key: "sshd" or "operator"
-    verb: str  # verb of the command line
+    verb: str  # the verb of the operator's command line
     job: Optional[str]
     run: Optional[str]
     outcome: str
@@ -209,104 +216,109 @@ class _AuditEntry(TypedDict):
     agent: str
 
 
-_From = TypedDict("_From", {"from": Optional[str]})  # the client's address, as sshd states it
+_From = TypedDict("_From", {"from": Optional[str]})  # the client's address, as sshd has reported it
 
 
 class AuditEntry(_AuditEntry, _From, total=False):
-    """A line of an audit log: serve/audit_log.py."""
+    """One line of an audit log, see serve/audit_log.py."""
 
-    missed: int  # earlier entries of this session that could not be written
+    missed: int  # how many earlier entries of this session could not be written
 
 
 # --- samples: each is a line of SAMPLES
 
 
 class _Sample(TypedDict):
-    time: float  # by the run's clock
+    time: float  # when the sample was taken, by the clock of the run
 
 
 class TaskSample(_Sample, total=False):
-    """A sample of one task. Keys that were not measured are missing."""
+    """A sample of one task. Keys whose values were not measured are missing."""
 
     attempt: int
-    cpu: float  # cores in use since the previous sample
-    memory: int  # bytes of its processes in memory
-    # metrics that the task has printed, or written to event files, since the previous sample
+    cpu: float  # how many CPU cores the task has used on average since the previous sample
+    memory: int  # bytes of memory that the task's processes occupy
+    # metric -> value, for metrics that the task has printed or written to event files since the
+    # previous sample
     printed: Dict[str, float]
-    # In NEWEST_SAMPLES: when the step was written, by the run's clock, if it is from event files.
+    # Only in NEWEST_SAMPLES, if the step is from event files: when the step was written, by the
+    # clock of the run.
     step_time: float
-    # In NEWEST_SAMPLES: when each counter of STEP_COUNTERS was last printed, by the run's clock.
+    # Only in NEWEST_SAMPLES: step counter -> when it was last printed, by the clock of the run.
     step_times: Dict[str, float]
-    # In NEWEST_SAMPLES: metrics that are "nan", "inf" or "-inf".
+    # Only in NEWEST_SAMPLES: metric -> "nan", "inf" or "-inf".
     not_finite: Dict[str, str]
-    # In NEWEST_SAMPLES: metrics that are no longer read, because their patterns take too long.
+    # Only in NEWEST_SAMPLES: metrics that are no longer read, because their patterns take too long.
     stopped: List[str]
 
 
 class HostSample(_Sample, total=False):
-    cpu: float  # cores in use by all processes
-    memory: int  # bytes in use
-    rates: Dict[str, int]  # bytes a second: received, sent, read, written
-    # of each GPU: index, percent busy, bytes in use, bytes in total; null: unknown
+    cpu: float  # how many CPU cores all processes together have used since the previous sample
+    memory: int  # bytes of memory in use
+    rates: Dict[str, int]  # name -> bytes per second; the names are received, sent, read, written
+    # for each GPU: [index, percent busy, bytes in use, bytes in total]; null stands for unknown
+    # values
     gpus: List[List[Any]]
 
 
 class NewestSamples(TypedDict):
     host: HostSample
-    tasks: Dict[str, TaskSample]  # `printed` has all metrics that are known so far
+    tasks: Dict[str, TaskSample]  # `printed` contains the newest values of all known metrics
 
 
 # --- small files of a job
 
 
 class LockHolder(TypedDict, total=False):
-    """The content of a lock file, as an operator's machine sent it. The machine that reads it back
-    checks it."""
+    """The content of a lock file, as the operator's machine has sent it. Hosts do not check these
+    values; the machine that reads them does."""
 
     user: object
     machine: object
     pid: object
     time: object
     operation: object
-    of_host: str  # what the holder's inventory calls this machine. 0.1.0, cloned machines
+    # The name of this machine in the holder's inventory; since 0.1.0 (cloned machines).
+    of_host: str
 
 
 class Fence(LockHolder):
-    """The file beside a lock with the last holder and the fencing number."""
+    """The file beside a lock file. It contains the last holder and the fencing number."""
 
     number: int
 
 
 class DataMarker(TypedDict):
-    """The file data/<name>.tfdeploy, which marks the folder as ours."""
+    """The file data/<name>.tfdeploy. It shows that tfdeploy has created the folder data/<name>."""
 
     v: int
     time: float
     name: str
-    id: str  # random: hosts that share the folder see the same one
+    id: str  # a random id, which is equal on all hosts that share the folder
 
 
 class DataRecord(TypedDict):
-    """The file data/<name>.json, which records that the folder is complete."""
+    """The file data/<name>.json. It shows that the folder data/<name> is complete."""
 
     v: int
     time: float
     digest: str
     attributes: str  # "": not recorded, because an older version or rsync brought the data
-    parts: Optional[DataParts]  # None: the data set has no parts
+    parts: Optional[DataParts]  # None: the data set is not split into parts
 
 
 class DataParts(TypedDict):
-    """The assignment of the files of a data set with `split` to its parts."""
+    """Which file of a data set with `split` belongs to which part."""
 
-    count: int  # of parts, on all hosts
-    # The part of each row, or NO_PART, in the order of listing.walk: two bytes per row, low byte
-    # first, compressed by zlib, in base64.
+    count: int  # how many parts there are on all hosts together
+    # The part of each row (or NO_PART), in the order of listing.walk. Each row takes two bytes, low
+    # byte first; they are compressed by zlib and encoded in base64.
     of: str
 
 
 class ReleaseRecord(TypedDict, total=False):
-    """The file releases/<hash>.json. `entries`: the values of release_manifest.Entry, as lists."""
+    """The file releases/<hash>.json. `entries`: the fields of each release_manifest.Entry, as a
+    list."""
 
     v: int
     entries: List[Tuple[str, str, int, str, str, int]]
@@ -315,10 +327,10 @@ class ReleaseRecord(TypedDict, total=False):
 
 
 class EnvironmentRecord(TypedDict):
-    """The file .envs/<name>.json, which records that the environment is complete."""
+    """The file .envs/<name>.json. It shows that the environment is complete."""
 
     v: int
     time: float
     by: str  # "uv" or "pip"
-    python: str  # version of the interpreter
+    python: str  # version of the environment's Python interpreter
     packages: Dict[str, str]

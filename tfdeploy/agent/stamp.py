@@ -1,5 +1,5 @@
-"""Compute a stamp of a folder, which shows whether anything in it was written since it was
-listed."""
+"""Compute the stamp of a folder. If anything in the folder was written since an earlier stamp, the
+stamp differs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tfdeploy.agent.listing import entries
 
 
 class Stamp:
-    """A hash of names, inodes, sizes and times. Changes with any write to a file. Detects more
-    changes than a digest, and is valid on one machine only."""
+    """A hash of names, inodes, sizes and times of files. Any write to a file changes it. It detects
+    more changes than the digest of a listing, but it is only valid on one machine."""
 
     def __init__(self) -> None:
         self._sum = hashlib.sha256()

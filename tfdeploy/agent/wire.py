@@ -1,8 +1,8 @@
-"""Define the records that the control side and the hosts exchange: values of verbs and status
-files. VERSION is the version of all of them.
+"""Define the records that the control machine and the hosts exchange as values of verbs and as
+status files. VERSION is the common version of these records.
 
-A record travels as the JSON of its fields. A reader ignores fields that it does not know, so that
-an old agent and a new tfdeploy (or the reverse) still understand each other.
+A record travels as the JSON of its fields. A reader ignores fields that it does not know, so an old
+agent and a new tfdeploy still understand each other, and so do a new agent and an old tfdeploy.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import os
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Optional, Type, V
 from tfdeploy.agent.record import field, record
-from tfdeploy.agent.record import replace as replace  # for the control side
+
+# For the control machine, which calls wire.replace.
+from tfdeploy.agent.record import replace as replace
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import (
@@ -31,15 +33,17 @@ VERSION = 1
 RUN_STATES = ("starting", "running", "succeeded", "failed", "stopped", "lost")
 TASK_STATES = ("pending", "starting", "running", "ended", "lost")
 OUTCOMES = ("succeeded", "failed", "killed", "stopped", "gave_up", "lost")
-# Phases of a run on one host, in order. `ended`: no process of the run is alive on that host.
+# The phases of a run on one host, in this order. In the phase `ended`, no process of the run is
+# alive on the host.
 PHASES = ("prepared", "started", "committed", "ending", "ended")
 
-# Limit of Knowledge as JSON: enough for a thousand tasks with long reasons in any script.
+# Limits the length of shared_state.Knowledge as JSON. This is enough for a thousand tasks with long
+# reasons in any script.
 MAX_KNOWN_BYTES = 1 << 22
 
-# Environment variable with the run's id, which every process of a task has.
+# The environment variable that contains the id of the run. Every process of a task has it.
 MARKER = "TFDEPLOY_TASK_RUN_ID"
-# Environment variables of every task.
+# Environment variables that every task has.
 TASK_MARKERS = (
     "TFDEPLOY_TASK_RUN_ID",
     "TFDEPLOY_TASK_JOB",
@@ -53,8 +57,8 @@ TASK_MARKERS = (
 def ending_in_words(
     outcome: str, exit_code: object = None, signal: object = None, reason: Optional[str] = None
 ) -> str:
-    """Return the text that follows the name of a task that died: "failed with exit code 3", "killed
-    by signal 9", "gave up: REASON"."""
+    """Return how a task died, as a text that may follow the name of the task: "failed with exit
+    code 3", "killed by signal 9", "gave up: REASON"."""
     if outcome == "succeeded":
         text = "ended too early, with exit code 0"
     elif outcome == "failed" and exit_code is not None:
@@ -72,8 +76,8 @@ def ending_in_short(
     signal: object = None,
     reason: Optional[str] = None,
 ) -> str:
-    """Return how an attempt ended, without a verb: REASON, or "exit code 3", "killed by signal 9",
-    "lost". `outcome` None: unknown."""
+    """Return how an attempt ended, as a short text: the reason if there is one, otherwise "exit
+    code 3", "killed by signal 9" or "lost". `outcome` is None if it is unknown."""
     if reason:
         return reason
     if outcome in (None, "succeeded", "failed") and exit_code is not None:
@@ -87,7 +91,7 @@ def ending_in_short(
 
 
 def to_wire(value: Any) -> Any:
-    """Return a record as a dict of its fields, ready for JSON. The result is a deep copy."""
+    """Return a dict with the fields of a record, ready for JSON. It is a deep copy."""
     if hasattr(value, "FIELDS"):
         value = vars(value)
     if isinstance(value, dict):
@@ -96,7 +100,7 @@ def to_wire(value: Any) -> Any:
 
 
 def from_wire(cls: Type[V], fields: Unchecked) -> V:
-    """Return the record with these fields, as `to_wire` wrote them. Fields that this version does
+    """Return a record with these fields, which `to_wire` has written. Fields that this version does
     not know are left out."""
     known: Dict[str, Unchecked] = cls.FIELDS  # type: ignore[attr-defined]
     kept: Unchecked = {}
@@ -114,15 +118,15 @@ NAME_KEY_BYTES = 8
 
 
 def name_key(path: str) -> bytes:
-    """Return a hash of NAME_KEY_BYTES bytes for a file's path, to compare many paths."""
+    """Return a short hash of a path (NAME_KEY_BYTES bytes), to compare many paths."""
     import hashlib
 
     return hashlib.blake2b(os.fsencode(path), digest_size=NAME_KEY_BYTES).digest()
 
 
 def word_of(word: PlanWord, texts: List[str]) -> str:
-    """Return a word of a plan as text. `word`: text, or a list of texts and of indices in `texts`,
-    which are joined. Raises ValueError."""
+    """Return a word of a plan as text. `word` is a text, or a list whose items are joined: texts,
+    and numbers that are indices in `texts`. Raises ValueError."""
     if isinstance(word, str):
         return word
     try:
@@ -135,18 +139,20 @@ def word_of(word: PlanWord, texts: List[str]) -> str:
 
 @record
 class TaskSpec:
-    """Everything that a supervisor must know about its task, except secrets (env.json)."""
+    """Everything that a supervisor must know about its task, except secrets, which are in
+    env.json."""
 
     task: str  # "worker:0"
     role: str
     index: int
-    # Words for word_of. argv[0] is the interpreter or program, with ~ already expanded, or a name
-    # that is looked up on PATH.
+    # The command, as words for word_of. argv[0] is a program: a path in which ~ is already
+    # replaced, or a name that is searched on PATH.
     argv: List[PlanWord]
-    # Added to the environment of the agent. `path_prepend` below comes first on PATH.
+    # These variables are added to the environment of the agent. The folders `path_prepend` below
+    # are put at the beginning of PATH.
     env: Dict[str, PlanWord]
-    # The planned port. The task is up once its own process tree listens there. None: it does not
-    # listen.
+    # The port that the plan gives to the task. The task is up once one of its processes listens
+    # there. None: the task does not listen.
     port: Optional[int] = None
     gpus: List[int] = field(default_factory=list)
     deciding: bool = False
@@ -154,17 +160,20 @@ class TaskSpec:
     ready_timeout_s: float = 120.0
     log_max_bytes: int = 1 << 30
     path_prepend: List[str] = field(default_factory=list)
-    serves: bool = False  # a server, as in Peer
-    # A port that the program binds exclusively. The minder holds it until just before each start.
+    serves: bool = False  # True for a server, as in Peer
+    # A port that the program binds exclusively. The minder holds this port until just before each
+    # start of the task.
     own_port: Optional[int] = None
-    runtime: bool = True  # tfdeploy's runtime is on its PYTHONPATH
+    runtime: bool = True  # True if tfdeploy's runtime is put on the PYTHONPATH of the task
     cwd: str = ""  # the folder inside the code in which the task starts; "": the top folder
-    # Traits of the mode, for the runtime. None: from an older version, see runtime/task.py.
+    # Traits of the mode of training, for tfdeploy's runtime. None: the plan is from an older
+    # version, see runtime/task.py.
     traits: Optional[List[str]] = None
 
 
 def whole_words(spec: TaskSpec, texts: List[str]) -> TaskSpec:
-    """Return the spec with argv and env as text, as the task receives them. Raises ValueError."""
+    """Return the spec with all words of argv and env as text, in the form in which the task
+    receives them. Raises ValueError."""
     argv = [word_of(word, texts) for word in spec.argv]
     return replace(
         spec, argv=argv, env={name: word_of(word, texts) for name, word in spec.env.items()}
@@ -173,20 +182,22 @@ def whole_words(spec: TaskSpec, texts: List[str]) -> TaskSpec:
 
 @record
 class Peer:
-    """A task of the run on any host, as every minder knows it."""
+    """One task of the run, on any host. Every minder knows all of them."""
 
     task: str
     role: str
     host: str
     deciding: bool = False
-    # A server, which never ends by itself. It is ended when all other tasks are done. An exit of
-    # its own, also with code 0, is a failure.
+    # True for a server, which never ends by itself. It is ended after all other tasks have ended.
+    # If it exits by itself, even with code 0, this is a failure.
     serves: bool = False
-    # "alone": only this task is restarted; "gang": the whole gang is restarted; "": the run fails
+    # What follows if the task dies. "alone": only this task restarts; "gang": the whole gang
+    # restarts; "": the run fails.
     on_death: str = ""
-    gang: bool = False  # belongs to the gang
+    gang: bool = False  # True if the task belongs to the gang
     address: str = ""  # its address for other hosts, with the port; "": it does not listen
-    own_port: bool = False  # the port is TaskSpec.own_port, and never probed once the task runs
+    # True if the port is TaskSpec.own_port. It is not tested by a connection while the task runs.
+    own_port: bool = False
 
 
 @record
@@ -194,13 +205,13 @@ class MeshHost:
     host: str
     address: str
     port: int
-    # All addresses of this host, without ports. [] in runs of an older version.
+    # All addresses of this host, without ports. [] in a run of an older version.
     addresses: List[str] = field(default_factory=list)
 
 
 @record
 class HostPart:
-    """The part of a plan that one host carries out. Written to part.json, without secrets."""
+    """The part of a plan that one host carries out. It is written to part.json, without secrets."""
 
     run: str
     job: str
@@ -212,129 +223,142 @@ class HostPart:
     peers: List[Peer] = field(default_factory=list, metadata={"of": Peer})  # all tasks of the run
     # all hosts of the run
     mesh: List[MeshHost] = field(default_factory=list, metadata={"of": MeshHost})
-    keep: List[str] = field(default_factory=list)  # paths relative to the code
-    fresh: bool = False  # the content of `keep` is set aside first
-    links: Dict[str, str] = field(default_factory=dict)  # path in the code -> data set's name
-    # data set with `split` -> the number of its parts, then the parts of this host's tasks
+    keep: List[str] = field(default_factory=list)  # `keep` folders, as paths relative to the code
+    fresh: bool = False  # True if the content of the `keep` folders must be set aside first
+    # Path relative to the code -> name of the data set to which it is linked.
+    links: Dict[str, str] = field(default_factory=dict)
+    # data set with `split` -> [the number of its parts, then the parts of this host's tasks]
     parts: Dict[str, List[int]] = field(default_factory=dict)
     finish_grace_s: float = 60.0
     stop_grace_s: float = 20.0
-    start_within_s: float = 60.0  # a prepared run that is not started by then is aborted
-    commit_within_s: float = 60.0  # a started run that is not committed by then is aborted
-    # most restarts of a task or of the gang without ten good minutes in between
+    # The time after which a prepared run that was not started is aborted.
+    start_within_s: float = 60.0
+    # The time after which a started run that was not committed is aborted.
+    commit_within_s: float = 60.0
+    # how often a task or the gang may restart without ten good minutes in between
     restart_max: int = 0
     # the first and the longest pause before a restart
     restart_backoff_s: List[float] = field(default_factory=lambda: [1.0, 60.0])
-    # A task without activity for this time is stalled. 0: stalls are not detected.
+    # A task that shows no activity for this time is stalled. 0: stalls are not detected.
     stall_after_s: float = 0.0
-    # "report", or "restart": the task that causes the stall is also ended, as if it had failed
+    # What to do about a stall. "report": only report it. "restart": also end the task that causes
+    # it, as if it had failed.
     stall_action: str = "report"
-    # How far this host's clock is ahead of the others, as the launch measured it. 0 if the measured
-    # difference may be an error.
+    # How far this host's clock is ahead of the clock of the other hosts, as the launch has measured
+    # it. 0 if the difference is so small that it may be an error of the measurement.
     ahead_s: float = 0.0
-    # The host whose keep folders all hosts of the gang receive before the gang restarts.
+    # The host whose `keep` folders are copied to all hosts of the gang before the gang restarts.
+    # None: they are not copied.
     supply_from: Optional[str] = None
-    # A host that has refused connections to the mesh's port for this time has no minder.
+    # If a host refuses connections to the mesh's port for this time, it counts as a host without a
+    # minder.
     unminded_after_s: float = 60.0
-    # Tasks of a host without a minder are lost for good after this time.
+    # If a host has no minder for this time, its tasks are lost for good.
     restart_wait_s: float = 3600.0
-    # a task that fails twice with the same error before its first step does not start again
+    # if True, a task that fails twice with the same error before its first step does not restart
     same_error_ends: bool = False
-    # strings that many words of the tasks share: see word_of
+    # texts that are parts of several words of the tasks, see word_of
     texts: List[str] = field(default_factory=list)
-    lockstep: bool = False  # each step waits for the slowest task
-    # "none", "peers" or "firewall": how the run's ports on this host are protected from strangers
+    lockstep: bool = False  # True if each step of the training waits for the slowest task
+    # How the run's ports on this host are protected from strangers: "none", "peers" or "firewall".
     protect: str = "none"
-    # if they are protected: all IP addresses of all hosts of the run
+    # All IP addresses of all hosts of the run. [] if the ports are not protected.
     allowed: List[str] = field(default_factory=list)
-    # The hosts that reject strangers. None in runs of an older version: all hosts or none.
+    # The hosts that protect their ports. None in a run of an older version: either all hosts or no
+    # host, as `protect` says.
     guarded: Optional[List[str]] = None
-    # regular expressions with one group, for what tasks print
+    # metric -> regular expression with one group, for the output of tasks
     metrics: Dict[str, str] = field(default_factory=dict)
-    sample_every_s: float = 10.0  # 0: no samples are taken
+    sample_every_s: float = 10.0  # the interval between two samples; 0: no samples are taken
     version: int = VERSION
 
 
 @record
 class TaskStatus:
-    """status.json of one task, written by its supervisor, atomically; times are UTC seconds."""
+    """The file status.json of one task. Its supervisor writes it atomically. Times are UTC
+    seconds."""
 
     run: str
     task: str
     host: str
     attempt: int = 0
-    state: str = "pending"  # TASK_STATES
+    state: str = "pending"  # one of TASK_STATES
     up: bool = False
-    outcome: Optional[str] = None  # OUTCOMES, once state is ended or lost
+    outcome: Optional[str] = None  # one of OUTCOMES; None until state is "ended" or "lost"
     exit_code: Optional[int] = None
     signal: Optional[int] = None
     reason: Optional[str] = None  # "killed, out of memory", "stopped: the deciding task succeeded"
     pid: Optional[int] = None
-    # field 22 of /proc/PID/stat; identifies the process together with pid and boot_id
+    # Field 22 of /proc/PID/stat. Together with pid and boot_id it identifies the process.
     start_ticks: Optional[int] = None
     boot_id: Optional[str] = None
     started: Optional[float] = None
     ended: Optional[float] = None
-    log_bytes: int = 0  # written so far (end offset)
-    log_lost_bytes: int = 0  # dropped because the disk was full
+    log_bytes: int = 0  # how many bytes of output have been written to the log so far
+    log_lost_bytes: int = 0  # how many bytes of output were dropped because the disk was full
     supervisor_pid: Optional[int] = None
-    # "stalled". The reader of a status sets it from HostRunState.health.
+    # "stalled" or None. The process that reads a status sets it from HostRunState.health.
     health: Optional[str] = None
     health_reason: Optional[str] = None
     health_since: Optional[float] = None
-    round: int = 1  # how often the gang had started when this attempt started
-    # Why the task has restarted, in words. The reader of a status sets it.
+    round: int = 1  # the round: how often the gang had been started when this attempt started
+    # Why the task has restarted, in words. The process that reads a status sets it.
     began_again: Optional[str] = None
-    lived_s: Optional[float] = None  # lifetime of an ended attempt, by the monotonic clock
-    # The exception and its line, if an exception ended the attempt before its first step. See
-    # log/failure_reason.py.
+    # How many seconds an ended attempt lived, by the monotonic clock.
+    lived_s: Optional[float] = None
+    # If an exception ended the attempt before its first step: the exception and the line that
+    # raised it. See log/failure_reason.py.
     error: str = ""
-    # inode of the socket that closes the task's port to strangers; the task's processes inherit it
+    # Inode of the agent's socket that keeps the task's port closed to strangers. The task's
+    # processes inherit this socket.
     guard_inode: Optional[int] = None
     version: int = VERSION
 
 
 @record
 class HostRunState:
-    """state.json of one run on one host, written by its minder, atomically."""
+    """The file state.json of one run on one host. Its minder writes it atomically."""
 
     run: str
     job: str
     host: str
-    phase: str = "prepared"  # PHASES
+    phase: str = "prepared"  # one of PHASES
     started: Optional[float] = None
     ended: Optional[float] = None
-    stop_requested: bool = False  # an operator asked for it
+    stop_requested: bool = False  # True if an operator has asked to stop the run
     abort_reason: Optional[str] = None
-    first_death: Optional[Death] = None  # the death that made the run fail
-    # tasks of all hosts, as far as this host knows
+    first_death: Optional[Death] = None  # the death of a task that made the run fail
+    # task -> how it ended, for tasks of all hosts, as far as this host knows
     ended_tasks: Dict[str, Ending] = field(default_factory=dict)
     minder_pid: Optional[int] = None
     minder_start_ticks: Optional[int] = None
     boot_id: Optional[str] = None
-    # files in cwd/, outside keep, that the program has left at the end
+    # Files in cwd/ that the program has left when it ended, except those in `keep` folders.
     left_files: List[str] = field(default_factory=list)
-    # the machine's own name, which distinguishes hosts that share a workdir
+    # The machine's own name. By it, hosts that share a workdir are distinguished.
     hostname: Optional[str] = None
-    # id of this boot of this machine or container, which distinguishes clones: run/find.py
+    # An id of this boot of this machine or container. By it, clones of a machine are distinguished,
+    # see run/find.py.
     place: Optional[str] = None
-    # event (prepared, started, decided, ...) -> its time in monotonic seconds of that boot
+    # event (prepared, started, decided, ...) -> when it happened, in monotonic seconds of the boot
+    # `boot_id`
     marks: Dict[str, float] = field(default_factory=dict)
-    health: Dict[str, Health] = field(default_factory=dict)  # of stalled tasks
-    # of tasks whose starts failed recently
+    health: Dict[str, Health] = field(default_factory=dict)  # stalled task -> what is wrong
+    # task -> its failed starts, for tasks whose starts failed recently
     restarts: Dict[str, RestartCount] = field(default_factory=dict)
-    round: Optional[GangRound] = None  # the gang's latest restart
-    # task that is about to restart -> why, in words
+    round: Optional[GangRound] = None  # the last restart of the gang
+    # task that will restart soon -> why, in words
     again: Dict[str, str] = field(default_factory=dict)
-    supplied: int = 1  # the gang's round for which the chief's keep folders have arrived
-    # task -> why its port is open although the run is protected, in words
+    supplied: int = 1  # the round of the gang for which the chief's `keep` folders have arrived
+    # task -> why its port is open to everybody although the run is protected
     open_ports: Dict[str, str] = field(default_factory=dict)
-    # written by older versions in place of `admitted`, without hosts
+    # Older versions write this list of addresses instead of `admitted`; it does not contain the
+    # hosts.
     learned: List[str] = field(default_factory=list)
-    # address that was admitted during the run -> its host
+    # address that was admitted during the run -> the host that stated it as its own
     admitted: Dict[str, str] = field(default_factory=dict)
-    # host -> the address through which it connects, which is not its own
+    # host -> the address from which its connections come, but which is not one of its own
     not_admitted: Dict[str, str] = field(default_factory=dict)
-    # hosts without a minder of the run -> since (UTC seconds)
+    # host without a minder of the run -> since when (UTC seconds)
     unminded: Dict[str, float] = field(default_factory=dict)
     version: int = VERSION
