@@ -72,8 +72,8 @@ def _extend_first(session: Any, one: Any, make_again: Callable[[], None]) -> Non
 
 
 def with_filters(session: Any, target: Any, graph: Any, config: Any) -> Any:
-    """Return the configuration to use: `config` itself, or a copy with filters. Never changes
-    `config`."""
+    """Return the configuration of the session: `config` itself, or a copy of `config` with device
+    filters. Never changes `config`."""
     filters = own_filters()
     text = target.decode() if isinstance(target, bytes) else target
     if filters is None or not isinstance(text, str) or not text.startswith("grpc://"):

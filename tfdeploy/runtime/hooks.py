@@ -1,7 +1,8 @@
 """Apply patches right after a module is imported, by a finder at the head of sys.meta_path.
 
-The finder handles the modules that have patches. It asks the other finders and wraps the loader
-that they return. If a patch fails, the import succeeds, and standard error gets one line.
+The finder handles only modules that have patches. For such a module, the finder asks the other
+finders and wraps the loader that they return. If a patch fails, the import succeeds, and standard
+error gets one line.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def call(patch: str, function: str, *words: Any) -> None:
 
 
 def install() -> None:
-    """Install the finder. Call it once, before TensorFlow is imported."""
+    """Install the finder. Call this function once, before TensorFlow is imported."""
     task.keep_tf_config()
     wanted = patches.by_module()
     # A .pth file may already have imported a module with patches, such as shutil.

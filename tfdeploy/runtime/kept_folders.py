@@ -1,5 +1,5 @@
-"""Let a program delete a folder that is listed in `keep:` and create it again, without deleting the
-files of earlier runs.
+"""Let a program delete a folder that is listed in `keep:` of the job file, and create it again,
+without deleting the files of earlier runs.
 
 In a task's working directory, such a folder is a symbolic link. `shutil.rmtree` refuses to delete a
 link. TensorFlow's DeleteRecursively deletes all files in the target of the link and then fails with

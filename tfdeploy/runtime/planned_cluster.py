@@ -70,7 +70,7 @@ def apply(server_lib: Any) -> None:
 
 
 def planned() -> Cluster:
-    """Return the plan's cluster; {} if this task's TF_CONFIG has none."""
+    """Return the plan's cluster; {} if this task's TF_CONFIG has no cluster."""
     return dict(task.tf_config().get("cluster") or {})
 
 

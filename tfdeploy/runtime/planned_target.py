@@ -1,5 +1,5 @@
 """Let a session whose target is written in the program (`tf.Session("grpc://localhost:2222")`)
-connect to the planned cluster."""
+connect to the cluster of the plan."""
 
 from __future__ import annotations
 

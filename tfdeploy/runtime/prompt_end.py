@@ -23,7 +23,7 @@ from typing import Any, List
 from . import synchronous
 from .wrapping import around
 
-# The most seconds to wait for threads of queue runners.
+# The maximum number of seconds to wait for threads of queue runners.
 CAP_S = 5.0
 # Seconds between two checks of which threads are alive.
 _POLL_S = 0.05

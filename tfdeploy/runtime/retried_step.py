@@ -26,7 +26,7 @@ MAX_RETRIES = 3
 GRADIENTS_TIMEOUT_S = 10.0
 _POLL_S = 0.02
 _TAKE_GRADIENT = "AccumulatorTakeGradient"
-# The index of run_metadata in the arguments of BaseSession._call_tf_sessionrun. It is the last
+# The index of the argument run_metadata of BaseSession._call_tf_sessionrun, which is the last
 # argument.
 _METADATA_INDEX = 5
 
@@ -122,7 +122,8 @@ def _add_counts(graph: Any, takes: List[Any]) -> List[Any]:
     # Supervisor and MonitoredSession finalize the graph, so that nothing can be added to it.
     graph._unsafe_unfinalize()
     try:
-        # Python 3.8 parses one `with` statement in parentheses as a tuple.
+        # There are two `with` statements, because Python 3.8 reads a single one in parentheses as a
+        # tuple.
         with graph.as_default(), graph.device(None):  # noqa: SIM117
             with graph.control_dependencies(None), graph.name_scope(None):
                 return [_add_count(graph, each) for each in takes]

@@ -1,5 +1,5 @@
 """Show the result of `tfdeploy audit`: tables of log entries, ports, secrets, versions, and of what
-runs have left behind. The input is the JSON of this verb."""
+runs have left behind. The input is the result as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def show_audit(terminal: Terminal, answer: Mapping[str, Any]) -> None:
-    """Write each section that has rows. The last line says whether something was left behind."""
+    """Write each section of the audit that has rows. The last line says whether runs have left
+    something behind."""
     _show_entries(terminal, answer["entries"])
     _show_ports(terminal, answer["ports"])
     admitted = [(row["host"], row["address"], row["of"]) for row in answer["admitted"]]

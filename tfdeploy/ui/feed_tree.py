@@ -23,7 +23,8 @@ def feed_tree(
     feeds: Iterable[tuple[str, str]], *, width: int, most: int, named: Collection[str] = ()
 ) -> list[str]:
     """Return at most `most` lines of at most `width` columns. `feeds`: (parent, child) for each
-    transfer in one stripe of the broadcast; the parent "" is this machine."""
+    pair of hosts in which the parent sends one stripe of the data to the child; the parent "" is
+    this machine."""
     tree = _Tree(feeds)
     levels = max(tree.depth.values(), default=0) + 1
     lines: list[str] = []
@@ -44,8 +45,9 @@ def feed_tree(
 
 
 class _Tree:
-    """The tree of one stripe of a broadcast. `depth`: host -> its distance from the root. `size`:
-    host -> how many hosts its subtree has, including the host itself."""
+    """The tree along which one stripe of the data is sent from host to host. `depth`: host -> its
+    distance from the root. `size`: host -> how many hosts its subtree has, including the host
+    itself."""
 
     def __init__(self, feeds: Iterable[tuple[str, str]]) -> None:
         self.children: dict[str, list[str]] = {}

@@ -1,5 +1,5 @@
-"""Show how many hosts have finished a verb. On a terminal, one line is overwritten; elsewhere, a
-line is written every 10 s."""
+"""Show how many hosts have finished a command of tfdeploy. On a terminal, one line is overwritten;
+elsewhere, a line is written every 10 s."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ EVERY_ON_TERMINAL_S = 0.2
 
 
 class Headway:
-    """The progress of a verb over `total` hosts. `verb`: the past participle of the verb, such as
-    "stopped" in "stopped 160 of 200 hosts ..."."""
+    """The progress of a command over `total` hosts. `verb`: the past participle of the command,
+    such as "stopped" in "stopped 160 of 200 hosts ..."."""
 
     def __init__(
         self, terminal: Terminal, verb: str, total: int, clock: Callable[[], float] = time.monotonic

@@ -38,7 +38,7 @@ UNITS = {
 
 
 class Curve(NamedTuple):
-    """A curve. `points`: (seconds, value), in the order of time."""
+    """A curve of a plot. `points`: (seconds, value), in the order of time."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -46,8 +46,8 @@ class Curve(NamedTuple):
 
 
 def spark(values: Sequence[float], width: int, *, unicode: bool = True) -> str:
-    """Return the values as at most `width` bars; "" for fewer than two values. The shortest bar is
-    the lowest value and the longest bar the highest."""
+    """Return the values as a text of at most `width` bars; "" for fewer than two values. The
+    shortest bar is the lowest value and the longest bar is the highest."""
     if len(values) < 2 or width < 2:
         return ""
     bars = _BARS if unicode else _ASCII_BARS

@@ -36,8 +36,8 @@ def agrees(question: str) -> bool:
 
 
 def ask(question: str) -> str | None:
-    """Ask the question and return the answer; None at the end of input. The question is written to
-    stderr, and only if stdin is a terminal."""
+    """Ask the question and return the answer; None if the input has ended. The question is written
+    to stderr, and only if stdin is a terminal."""
     displays = tuple(_active)
     for display in displays:
         display.pause()

@@ -1,6 +1,7 @@
-"""Show the results of verbs to people: status, runs, sync, fetch, stop, exec and the plan.
+"""Show the results of tfdeploy's commands to people: status, runs, sync, fetch, stop, exec and the
+plan.
 
-The input is a RunView or the rows of the verb's JSON, so that text and JSON always agree.
+The input is a RunView or the rows of the command's JSON, so that text and JSON always agree.
 """
 
 from __future__ import annotations
@@ -210,7 +211,8 @@ def _top(path: str, cwd: str) -> str:
 
 
 def show_runs(terminal: Terminal, rows: Iterable[RunRow], now: float) -> None:
-    """Write a row for each run, with how long ago it began and its duration. `now`: UTC seconds."""
+    """Write a row for each run, with the time since its start and its duration. `now`: UTC
+    seconds."""
     shown = [
         (r["run"], r["state"] or "?", *_times(r, now), r["tasks"], fold_names(r["hosts"]), r["who"])
         for r in rows
@@ -228,7 +230,8 @@ def _times(row: RunRow, now: float) -> tuple[str, str]:
 
 
 def show_sync(terminal: Terminal, hosts: Sequence[SyncRow]) -> None:
-    """Write a row for each host that failed or received data, and one line for all other hosts."""
+    """Write a row for each host that failed or received data, and one line for all hosts that had
+    everything already."""
     same = [h["host"] for h in hosts if h["ok"] and not h["bytes_sent"]]
     rows = [
         (
@@ -299,7 +302,7 @@ def _source(name: str | None) -> str:
 
 
 def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:
-    """Write a row for each host, then the files and links that were not fetched."""
+    """Write a row for each host, then the files and links that were not fetched from it."""
     rows = [
         (
             h["host"],

@@ -2,7 +2,7 @@
 block of lines for each row.
 
 Cells are sanitised here. If the output is not a terminal, nothing is cut. The package rich is not
-used, because its import takes longer than a whole verb.
+used, because its import takes longer than a whole command of tfdeploy.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def cells(text: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """Return the text, cut to `width` columns. A cut text ends with dots, unless `width` is very
-    small."""
+    """Return the text, cut to `width` columns. If the text is cut, it ends with dots, unless
+    `width` is very small."""
     if cells(text) <= width:
         return text
     dots = "..." if width >= _NARROWEST else ""

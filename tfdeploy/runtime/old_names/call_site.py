@@ -43,7 +43,7 @@ def call_place() -> Optional[str]:
     try:
         here = os.getcwd() + os.sep
     except OSError:
-        # The working directory has been deleted. No path begins with two slashes, so none is
+        # The working directory has been deleted. No path begins with two slashes, so no path is
         # shortened.
         here = os.sep * 2
     return "%s:%d" % (path[len(here) :] if path.startswith(here) else path, line) if path else None

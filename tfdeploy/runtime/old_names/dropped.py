@@ -29,7 +29,7 @@ _STATIC = ("rnn", "bidirectional_rnn", "state_saving_rnn")
 
 
 def apply(module: Any) -> None:
-    """Patch a module of TensorFlow or tf_keras that has some of these names."""
+    """Patch a module of TensorFlow or tf_keras that has some of the names in this file."""
     for name, arguments in _ARGUMENTS.items():
         if hasattr(module, name):
             _accept(getattr(module, name), name, arguments)

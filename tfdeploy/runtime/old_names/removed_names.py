@@ -22,8 +22,8 @@ def _pairs(text: str) -> Dict[str, str]:
 
 
 def _in_module(target: str, names: str) -> Dict[str, str]:
-    """Parse a list of names as `_pairs` does. Return old name -> new name, with the module `target`
-    before each new name."""
+    """Parse a list of names as `_pairs` does. Return old name -> new name, where each new name
+    begins with the module `target`."""
     return {old: "%s.%s" % (target, new) for old, new in _pairs(names).items()}
 
 
@@ -128,8 +128,8 @@ _MOVED: Dict[str, Dict[str, str]] = {
     "util": _pairs("constant_value=get_static_value make_ndarray make_tensor_proto"),
 }
 
-# Old name -> a name of tf.compat.v1 with the same meaning; if it begins with "python.", a name in
-# an internal module of TensorFlow.
+# Old name -> a name of tf.compat.v1 with the same meaning. A name that begins with "python." is in
+# an internal module of TensorFlow instead.
 RENAMED: Dict[str, str] = {
     **_VERSION0,
     **{
@@ -284,8 +284,8 @@ def supplying_package(name: str) -> Optional[str]:
 
 
 def has_stand_in(name: str) -> bool:
-    """Return True if an import of `name` returns a stand-in, which raises an error only when it is
-    used."""
+    """Return True if an import of `name` returns a stand-in, which raises an error only when the
+    program uses it."""
     return name.split(".")[0] in ("contrib", "examples", "models") and replacement(name) is not None
 
 

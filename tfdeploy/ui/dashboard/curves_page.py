@@ -77,8 +77,8 @@ def _curves(trends: Trends, shown: Sequence[str], name: str) -> tuple[list[Curve
 
 
 def _title(name: str, curves: Sequence[Curve], left_out: int, width: int) -> Row:
-    """Return the title, with the names of as many curves as fit into `width` columns. `left_out`:
-    how many curves are not drawn."""
+    """Return the title of a plot, with the names of as many curves as fit into `width` columns.
+    `left_out`: how many curves are not drawn."""
     row = [Span(clean(TITLES.get(name, name), 60), "bold")]
     left = width - cells(row[0].text) - len("  +99 more")
     unnamed = left_out

@@ -93,8 +93,8 @@ class Dashboard:
         `in_fd`: the descriptor to read keys from (default: standard input). `console`: the terminal
         to draw on (default: stderr). `summary`: the stream for the summary at the end (default:
         stderr). `clock`: monotonic seconds. `now`: UTC seconds. `typed`: adds the operator's own
-        options to a command, so that the operator can type the result. `command`: runs a verb of
-        tfdeploy, given as its arguments, on the terminal; if None, the keys that need a verb do
+        options to a command, so that the operator can type the result. `command`: runs a command of
+        tfdeploy, given as its arguments, on the terminal; if None, the keys that need a command do
         nothing."""
         self.progress = RunProgress(plan)
         self.ring = LogBuffer()
@@ -235,8 +235,8 @@ class Dashboard:
             self.ring.add(OURS, "", text, style or "bold", event.task or "")
 
     def _note_unread_metrics(self) -> None:
-        """Add a note for each metric that this machine has stopped reading (see
-        agent/metric_reader.py)."""
+        """Add a note for each metric that this machine no longer reads, because matching its
+        regular expression takes too long (see agent/metric_reader.py)."""
         for name, task in self.progress.tasks.items():
             if stopped := task.measures.stopped:
                 text = f"{name}: {unread_words(stopped)}"
@@ -279,7 +279,7 @@ class Dashboard:
 
     def _step_aside(self, asked: Question, in_fd: int) -> None:
         """Leave the dashboard for the ordinary screen, and write the log there as plain text or run
-        a verb of tfdeploy."""
+        a command of tfdeploy."""
         run = self.progress.run or ""
         if asked.aside == "copy":
             write_lines(self._console.file, self.view)

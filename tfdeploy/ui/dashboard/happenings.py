@@ -23,7 +23,8 @@ _LOOKED_AT = 8
 @dataclass
 class Happening:
     """One or more equal events. `time`: UTC seconds of the first event. `kind`: the text that the
-    events share. `names`: the tasks or hosts; empty if the event concerns the whole run."""
+    events share. `names`: the tasks or hosts of the events; empty if the event concerns the whole
+    run."""
 
     time: float
     kind: str

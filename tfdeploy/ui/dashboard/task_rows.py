@@ -52,8 +52,8 @@ _WITH_WHY = (*_NAMES, "gpu", "cpu", "step", "steps/s", "loss")
 _RIGHT = frozenset(
     {"step", "steps/s", "loss", "pid", "restarts", "cpu", "memory", "net", "gpu", "age"}
 )
-# The columns in their order, with their widths. Task, host and address may be narrower; metrics and
-# last line may be wider.
+# The columns of the table in their order, with their widths. The columns task, host and address may
+# be narrower; the columns metrics and last line may be wider.
 _WIDTHS = {
     "task": 24,
     "state": 11,
@@ -304,8 +304,8 @@ def _texts(table: Table, task: TaskProgress, mark: Mark, room: int) -> dict[str,
 def _folded_texts(
     progress: RunProgress, tasks: Sequence[TaskProgress], mark: Mark
 ) -> dict[str, str]:
-    """Return the cells of a folded row: the highest step, the sum of restarts, and the medians of
-    the other numbers."""
+    """Return the cells of a row that stands for several tasks: the highest step, the sum of
+    restarts, and the medians of the other numbers."""
     moving = [
         transfer
         for host in {task.host for task in tasks}

@@ -17,7 +17,7 @@ _NAME = 18
 
 
 def timeline_page(frame: Frame, height: int) -> list[Row]:
-    """Return all rows of the page. The bars take about half of the `height` rows of the screen."""
+    """Return all rows of the page. The bars take about half of the screen's `height` rows."""
     progress, now = frame.scene.progress, frame.now
     began = progress.started or now
     until = max(progress.ended or now, began + 1)

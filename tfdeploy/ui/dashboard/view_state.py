@@ -83,7 +83,7 @@ class ViewState:
     question: Question | None = None
     # The action that the dashboard does next.
     aside: Question | None = None
-    # True if the dashboard can run verbs of tfdeploy.
+    # True if the dashboard can run commands of tfdeploy.
     can_run_commands: bool = False
     quit: bool = False
 

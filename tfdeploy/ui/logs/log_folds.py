@@ -1,7 +1,7 @@
-"""Fold equal lines of several tasks into one: `worker:[0-7]@n[1-8] | line`. For `logs --fold`.
+"""Fold equal lines of several tasks into one, `worker:[0-7]@n[1-8] | line`, for `logs --fold`.
 
-A line is held back for at most WINDOW_S to wait for equal lines of other tasks. The memory of
-waiting lines is bounded. The lines of each task keep their order.
+A line is held back for at most WINDOW_S seconds to wait for equal lines of other tasks. The memory
+of waiting lines is bounded. The lines of each task keep their order.
 """
 
 from __future__ import annotations

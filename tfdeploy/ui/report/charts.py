@@ -1,8 +1,9 @@
-"""Draw charts as SVG text: curves over time, and the attempts of tasks as bars. Pure.
+"""Draw charts as SVG text: curves over time, and the attempts of tasks as bars. The functions are
+pure.
 
-No plotting library is used: none draws a report of 256 tasks in less than a megabyte, and this
-module is short and needs no imports. Colours are classes of the page's style sheet, c0 to c7, so
-that the same chart works in light and dark mode.
+No plotting library is used, because none draws a report of 256 tasks in less than a megabyte. This
+module is short and needs no further package. Colours are classes of the page's style sheet, c0 to
+c7, so that the same chart works in light and dark mode.
 """
 
 from __future__ import annotations
