@@ -1,4 +1,4 @@
-"""Shared fixtures of the contract tests: real sshds on loopback.
+"""Fixtures of the contract tests: real sshds on loopback.
 
 Each sshd has its own host key and its own home folder.
 """
@@ -46,9 +46,9 @@ def _keygen(path: Path, *words: str) -> None:
 
 
 def _await_listening(pid_file: Path, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until sshd has written its PidFile, which it does once it listens.
+    """Wait until sshd has written its PidFile, which it does as soon as it listens.
 
-    A test connection would be a connection without a login, which sshd penalises.
+    A connection as a test would not log in, so sshd would punish its address.
     """
 
     def listens() -> bool:
@@ -62,8 +62,8 @@ def _await_listening(pid_file: Path, process: subprocess.Popen[bytes], log: Path
 class Yard:
     """Starts sshds on loopback.
 
-    Every host accepts the private key `key`. `known` is the known_hosts file to which the keys of
-    the hosts are added.
+    Every sshd accepts the private key `key`, and the host key of each sshd is added to the
+    known_hosts file `known`.
     """
 
     root: Path
@@ -145,13 +145,17 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
 
 @pytest.fixture(scope="module")
 def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
-    """Provide a yard that all tests of a module share. Those tests must not change its hosts."""
+    """Provide sshds that all tests of a module share. These tests must not change the files of the
+    hosts.
+    """
     yield from _yard(tmp_path_factory.mktemp("yard"))
 
 
 @pytest.fixture(params=["a new ssh", "the open session"])
 def way(request: pytest.FixtureRequest) -> Iterator[Callable[[Host], dict[str, Any]]]:
-    """Return a function that returns the keyword arguments of `push` and `pull` for a host."""
+    """Return a function that returns the keyword arguments with which `push` and `pull` reach a
+    host.
+    """
     opened: list[SshSession] = []
     connector = Connector()
 
@@ -169,9 +173,9 @@ def way(request: pytest.FixtureRequest) -> Iterator[Callable[[Host], dict[str, A
 
 @pytest.fixture
 def listener() -> Iterator[Callable[[Callable[[socket.socket], None]], int]]:
-    """Return a function that starts a TCP server and returns its port.
+    """Return a function that starts a TCP server on a free port and returns the port.
 
-    The function takes a callback, which receives each accepted connection.
+    Its argument is called with each accepted connection.
     """
     import threading
 
@@ -210,7 +214,7 @@ def with_host(sshd: Sshd, **changes: object) -> Host:
 
 @pytest.fixture
 def wires(monkeypatch: pytest.MonkeyPatch) -> Wires:
-    """Replace rsync by a recorder of its arguments."""
+    """Replace rsync by an object that records the arguments of each call."""
     made = Wires()
     monkeypatch.setattr("tfdeploy.operations.copy.push_data.push", made.push)
     monkeypatch.setattr("tfdeploy.operations.copy.pull.pull", made.pull)

@@ -1,4 +1,6 @@
-"""Test the channel to the real agent: how it is opened, what it answers, and how it ends."""
+"""Test the channel to a real agent: how a channel is opened, how calls are answered, and how a
+channel ends.
+"""
 
 from __future__ import annotations
 
@@ -277,7 +279,7 @@ def test_closing_lets_go_of_whoever_waits(yard: Any) -> None:
     thread = threading.Thread(daemon=True, target=wait)
     thread.start()
     fleet.close()
-    # The timeout of the call is longer than this one, so only close() can end the call.
+    # The call itself has a longer timeout than this, so only close() can have ended the call.
     thread.join(120)
     os.kill(agent.hello.pid, signal.SIGKILL)
     assert failed

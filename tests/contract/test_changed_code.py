@@ -1,4 +1,4 @@
-"""Test that code that changes while it is sent is never committed on a host."""
+"""Test that code that changes while tfdeploy sends it is never committed on a host."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def test_a_release_is_committed_only_if_the_files_are_as_they_were_hashed(
     unchanged, one_at_a_time = [job.code], threading.Lock()
 
     def change_once() -> None:
-        """Change the file once. The lock makes all hosts wait until the file has changed."""
+        """Change the file at the first call. The lock makes the other hosts wait until the file has
+        changed.
+        """
         with one_at_a_time:
             if unchanged:
                 change(Path(unchanged.pop(), "a.txt"))

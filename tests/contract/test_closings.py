@@ -1,6 +1,6 @@
-"""Test how tfdeploy handles connections that a real sshd closes: it retries, or fails.
+"""Test which connections tfdeploy retries after a real sshd has closed them, and which fail.
 
-An error names the cause and the setting of sshd. Penalties are enabled here.
+An error names the cause and the setting of sshd. The penalties of sshd are enabled here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ penalises = pytest.mark.skipif(
 DEBUG = "LogLevel DEBUG"
 FAILED = "exited after unsuccessful auth attempt"
 WITHOUT_LOGIN = re.compile(r"preauth child \d+ for .* exited with status 255")
-# Reject the address for 8 s after one refused key.
+# sshd refuses the address for 8 s after one refused key.
 HELD_OFF = "PerSourcePenalties authfail:8 noauth:1 min:2 max:8"
 
 
@@ -53,9 +53,9 @@ def wrong_key(yard: Any) -> str:
 
 
 def await_reaped(sshd: Any, sign: str, count: int) -> None:
-    """Wait until the log of sshd has `sign` at least `count` times.
+    """Wait until the log of sshd contains `sign` at least `count` times.
 
-    sshd counts a failed connection only when the process of that connection ends.
+    sshd counts a failed connection when the process of that connection ends, not before.
     """
     wait_for(lambda: sshd.trace().count(sign) >= count, 10, f"{count} of {sign!r} in sshd's log")
 
@@ -116,9 +116,10 @@ def test_a_jump_host_that_holds_this_address_off_is_waited_for_once_and_named(
 def test_a_wrong_key_and_then_the_right_one_with_the_limits_that_sshd_has_by_itself(
     yard: Any, fleet: SshFleet, told: list[tuple[str, str]], wrong_key: str
 ) -> None:
-    """Test that a wrong key costs one failed login, even if the operator tries it eight times.
+    """Test that a wrong key counts as one failed login, even if the operator tries the key eight
+    times.
 
-    The default limits would reject the address after five failed logins.
+    With its default limits, sshd rejects an address after five failed logins.
     """
     sshd = yard.host("n1", DEBUG)
     for _ in range(8):

@@ -1,6 +1,6 @@
-"""Test that the time to read a line of a program grows linearly with the line's length.
+"""Test that the time to read a line of a program grows linearly with the length of the line.
 
-This holds for any text, on the hosts and on the operator's machine.
+This must hold for any text, on the hosts and on the operator's machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tfdeploy.transport.rsync import messages
 from tfdeploy.ui.sanitise import clean_line
 
 SHORT, LONG = 2048, 4096
-# Seconds. Shorter times are too noisy to compare.
+# A time below this (in seconds) is too noisy to be compared.
 LITTLE_S = 0.001
 HEADS = (
     "", "1/1 ", "1/1 - a: ", "1/1 1us/step ", "] ",

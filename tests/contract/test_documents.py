@@ -24,12 +24,12 @@ PAGES = sorted(
     ]
 )
 README_WORDS = 900
-# Nine of ten sentences of the README have at most this many words.
+# At most one in ten sentences of the README has more words.
 SENTENCE_WORDS = 25
 
-# Tables, code and lines with a single longer word are exempt.
+# Tables, code, and lines that are one long word may be longer.
 LINE_COLUMNS = 100
-# A code span counts as one word.
+# The limit for a cell of a table. A code span counts as one word.
 CELL_WORDS = 30
 _FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"^    .*", re.MULTILINE)
@@ -46,7 +46,7 @@ def name_of(page: Path) -> str:
 def commands(text: str) -> Iterator[list[str]]:
     """Yield the arguments of each `tfdeploy` command in the code blocks of a page.
 
-    Lines such as `VERB [--flag]` are not commands and are left out.
+    A line such as `tfdeploy VERB [--flag]` is not a command and is left out.
     """
     blocks = "\n".join(_FENCED.findall(text) + _INDENTED.findall(text))
     for typed in _COMMAND.findall(blocks):
@@ -56,7 +56,7 @@ def commands(text: str) -> Iterator[list[str]]:
 
 
 def read_flags(words: list[str]) -> object:
-    """Read a command line as tfdeploy does, up to the record of its flags. Raises UsageError."""
+    """Parse a command line as tfdeploy does, but do not run the command. Raises UsageError."""
     verb, own = words[0], words[: words.index("--")] if "--" in words else words
     assert verb in VERBS, f"there is no verb {verb}"
     parser = Parser(prog="tfdeploy")
@@ -67,7 +67,7 @@ def read_flags(words: list[str]) -> object:
 
 
 def prose_lines(page: Path) -> list[str]:
-    """Return the lines of a page outside of code."""
+    """Return the lines of a page that are not in code blocks."""
     text = page.read_text(encoding="utf-8")
     return _INDENTED.sub("", _FENCED.sub("", text)).splitlines()
 
@@ -115,7 +115,7 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
 
 
 def headings(page: Path) -> set[str]:
-    """Return the anchors that GitHub gives to the headings of a page."""
+    """Return the anchors that GitHub generates for the headings of a page."""
     lines = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
 

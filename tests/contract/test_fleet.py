@@ -1,6 +1,7 @@
-"""Test calls to many hosts: every outcome is returned, calls are bounded and can be interrupted.
+"""Test calls to many hosts: the caller gets the outcome of every host, and a call ends in bounded
+time and can be interrupted.
 
-Closing a fleet is quick.
+Closing a fleet (the connections to all hosts) is quick.
 """
 
 from __future__ import annotations
@@ -93,7 +94,9 @@ def test_at_most_parallel_at_once(lasting: Any) -> None:
 
 
 def test_hosts_that_are_only_waited_for_wait_side_by_side(lasting: Any) -> None:
-    """Test that `waits=True` runs all hosts at once, whatever the limit `parallel` is."""
+    """Test that `waits=True` runs the call on all hosts at once, even if the limit `parallel` is
+    lower.
+    """
     sshd = lasting.host("w0", "MaxStartups 100")
     hosts = tuple(replace(sshd.host, name=f"w{number}") for number in range(8))
     together = threading.Barrier(len(hosts))
@@ -155,7 +158,7 @@ def test_what_retries_dials_a_silent_host_again(
 def slowed(port: int, pause_s: float) -> Callable[[socket.socket], None]:
     """Return a connection handler that forwards to the server on `port`.
 
-    It delays each block that the server sends by `pause_s` seconds.
+    The handler waits `pause_s` seconds before it forwards a block that the server has sent.
     """
 
     def talk(sock: socket.socket) -> None:
@@ -187,7 +190,8 @@ def test_a_host_that_answers_slowly_is_not_given_up(
     began = time.monotonic()
     with SshFleet() as fleet:
         assert fleet.session(replace(sshd.host, port=port)).alive
-        # The whole login takes longer than the timeout, but no single silence does.
+        # The login as a whole takes longer than the timeout, but sshd is never silent for that
+        # long.
         assert time.monotonic() - began > 3.0
 
 
@@ -214,10 +218,10 @@ with SshFleet() as fleet:
 @pytest.mark.fault("54 64 hosts with 72 descriptors")
 @pytest.mark.parametrize("most", [50, pytest.param(72, marks=pytest.mark.soak), 4096])
 def test_sixty_four_hosts_and_72_descriptors(lasting: Any, most: int) -> None:
-    """Test that tfdeploy raises the limit of open files.
+    """Test that tfdeploy raises its limit of open files, to connect to 64 hosts.
 
-    If it cannot raise the limit, it connects to a few hosts at a time. An operation that needs all
-    connections at once is refused.
+    If the limit cannot be raised, tfdeploy connects to a few hosts at a time. An operation that
+    needs all connections at once is refused.
     """
     host = lasting.host(f"f{most}", "MaxStartups 200").host
     words = [

@@ -1,7 +1,8 @@
-"""Test that a host that sends false answers fails alone, with an error that names that host.
+"""Test a host that sends false answers: the operation fails on this host only, with an error that
+names the host.
 
-There is no traceback, no hang, no file outside the destination, and the host gets no byte that was
-not meant for it.
+There is no traceback and no hang, no file is written outside the destination, and the host gets no
+data that was not meant for it.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from tfdeploy.model.answers.reading import read
 from tfdeploy.model.job import Job
 from tfdeploy.transport.agent import stream
 
-# The number of false answers for each verb: in each run of the tests, and in the soak test.
+# How many false answers are tried for each verb: in every run of the tests, and in the soak test.
 QUICK, ALL = 12, 200
-# Seconds. Replaces every timeout in tests of a host that stays silent.
+# The tests use this timeout (in seconds) instead of all timeouts for a silent host.
 PATIENCE_S = 0.2
-# The most consecutive calls that a verb may make to the lying host.
+# A verb may make at most this many consecutive calls to the lying host.
 STEPS = 40
 ENDLESS = (
     "run.watch",
@@ -36,7 +37,7 @@ ENDLESS = (
     "clean.workdir",
     "clean.everything",
 )
-# The other verbs wait as long as the user likes, or have no time limit.
+# All other verbs: those of ENDLESS may wait forever, so their time is not tested.
 STAYING = sorted(set(ANSWERS) - set(ENDLESS))
 
 
@@ -44,7 +45,9 @@ STAYING = sorted(set(ANSWERS) - set(ENDLESS))
 def test_the_honest_answers_here_are_whole(
     verb: str, wires: Wires, tmp_path: Path, job: Job
 ) -> None:
-    """Test that honest answers are accepted, so that other tests fail only because of the lie."""
+    """Test that honest answers are accepted. Otherwise the other tests might fail for another
+    reason than the false answer.
+    """
     fleet = LyingFleet(lambda host, asked: None)
     for do in operations_of_verb(verb):
         outcome = do(fleet, tmp_path, job)
@@ -135,13 +138,13 @@ def _lie(
 
 
 def _within(do: Operation, fleet: LyingFleet, here: Path, job: Job, at: str) -> dict[str, Any]:
-    """Return the outcomes of the operation by host. Fail if the operation does not end in time."""
+    """Return the outcome of the operation for each host. Fail if the operation takes too long."""
     collected: list[dict[str, Any] | BaseException] = []
 
     def run() -> None:
         try:
             collected.append(do(fleet, here, job))
-        # The caller raises the exception again in the thread of the test.
+        # This thread passes the exception on to the thread of the test, which raises it.
         except BaseException as error:  # noqa: BLE001
             collected.append(error)
 

@@ -1,7 +1,8 @@
-"""Test that tfdeploy and OpenSSH agree on host keys: one sshd, many known_hosts files.
+"""Test that tfdeploy and OpenSSH accept and refuse the same host keys, with one sshd and many
+known_hosts files.
 
-The session and the ssh that rsync starts never disagree. The user's own ssh agrees too, except if
-only a certificate identifies the host: tfdeploy's session and rsync's ssh refuse such a host.
+tfdeploy's session and the ssh that rsync starts never disagree. The user's own ssh agrees with
+both, with one exception: it alone accepts a host that only a certificate identifies.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ def hashed_name(name: str, salt: bytes) -> str:
 
 @dataclass(frozen=True)
 class Shown:
-    """The sshds by the keys that they show, and the keys themselves.
+    """The sshds and their host keys.
 
-    `hosts` has the names `all` (all kinds of key), `rsa` (only RSA), `older` (older kinds) and
-    `certified` (with a host certificate). `keys` has the keys of the hosts, the `wrong` keys and
-    the key of the authority, as words of known_hosts.
+    `hosts` has the sshds by what they show: `all` (all kinds of key), `rsa` (only RSA), `older`
+    (older kinds) and `certified` (a host certificate). `keys` has these keys, wrong keys of each
+    kind and the key of the authority, in the form that known_hosts uses.
     """
 
     hosts: dict[str, Any]
@@ -86,7 +87,7 @@ def shown(lasting: Any) -> Shown:
     ]
     subprocess.run(sign, check=True)
     options = [f"HostKey {folder / kind}" for kind in KINDS]
-    # This module lets the hosts' keys be refused about a hundred times.
+    # The tests refuse host keys about a hundred times, and sshd must not punish that.
     often = without_penalties()
     hosts = {
         "all": lasting.host("of-all-kinds", *often, *options),
@@ -101,8 +102,8 @@ def shown(lasting: Any) -> Shown:
     return Shown(hosts, keys, folder)
 
 
-# name -> (lines of known_hosts, name of the sshd, what OpenSSH says). {at} is [127.0.0.1]:port, and
-# {hash} is its hashed form.
+# {name: (lines of known_hosts, name of the sshd, what OpenSSH finds)}. In the lines, {at} stands
+# for [127.0.0.1]:port, and {hash} for its hashed form.
 CASES = {
     "plain": ("{at} {ed25519}", "all", "known"),
     "wrong": ("{at} {wrong_ed25519}", "all", "changed"),
@@ -127,7 +128,7 @@ CASES = {
     "negation": ("!{at},[* {ed25519}", "all", "new"),
     "negation behind": ("[*,!{at} {ed25519}", "all", "new"),
     "negation of another": ("!other,* {ed25519}", "all", "known"),
-    # The bare name matches.
+    # The pattern * matches the name without a port.
     "negation of one name": ("!{at},* {ed25519}", "all", "known"),
     "two exclamation marks": ("!!{at},* {ed25519}", "all", "known"),
     "several names": ("a,b,{at} {ed25519} comment", "all", "known"),
@@ -236,7 +237,9 @@ def rsync_s_ssh(target: Target) -> list[str]:
 
 
 def users_ssh(target: Target) -> list[str]:
-    """Return the ssh command of a user who checks strictly and uses the same known_hosts files."""
+    """Return the ssh command of a user with the same known_hosts files, who only accepts known host
+    keys.
+    """
     files = [
         f"UserKnownHostsFile={' '.join(target.user_known_hosts)}",
         "GlobalKnownHostsFile=/dev/null",
@@ -248,7 +251,7 @@ def users_ssh(target: Target) -> list[str]:
         "IdentitiesOnly=yes",
         "UpdateHostKeys=no",
     ]
-    # The default key exchange takes three times as long.
+    # The default key exchange of OpenSSH takes three times as long as this one.
     options.append("KexAlgorithms=curve25519-sha256")
     words = [
         "ssh",
@@ -265,7 +268,7 @@ def users_ssh(target: Target) -> list[str]:
 
 
 def all_say(host: Any) -> tuple[str, str, str]:
-    """Return the states that the session, rsync's ssh and the user's ssh report."""
+    """Return what tfdeploy's session, rsync's ssh and the user's ssh report about the host key."""
     target = resolve(host)
     return session_says(host)[0], ssh_says(rsync_s_ssh(target)), ssh_says(users_ssh(target))
 
@@ -323,7 +326,7 @@ def test_files_that_are_missing_odd_or_someone_else_s_mean_the_same_to_all(
 @pytest.mark.parametrize(
     ("address", "name", "state"),
     [
-        # ssh normalises every address before it looks the address up.
+        # ssh normalises an address before it searches known_hosts for it.
         ("127.1", "127.0.0.1", "known"),
         ("127.1", "127.1", "new"),
         ("::FFFF:7f00:1", "::ffff:127.0.0.1", "known"),
@@ -394,7 +397,8 @@ ENDS = [b""] * 3 + [b" comment", b"\r", b" c\0d", b"\t", b"#"]
 def random_line(chance: random.Random, keys: list[bytes]) -> bytes:
     """Return a random line of known_hosts, valid or almost valid.
 
-    The letters of a key are never changed, because only ssh checks that a point is on its curve.
+    The base64 text of a key is never changed: only ssh notices that a point is not on the curve of
+    the key.
     """
     kind, key = chance.choice(keys).split()
     kind = chance.choice(KINDS_OF_KEY) if chance.random() < 0.15 else kind
@@ -441,7 +445,9 @@ def test_a_host_with_a_certificate_alone_is_refused_in_words(shown: Shown, tmp_p
 
 @pytest.fixture
 def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Return a function that writes the operator's only `~/.ssh/config`."""
+    """Return a function that writes `~/.ssh/config` for the operator. The operator has no other
+    configuration of ssh.
+    """
     (tmp_path / ".ssh").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("KNOWN", "of-the-environment")

@@ -1,4 +1,6 @@
-"""Test false answers that tfdeploy once accepted; test_hostile_agent.py makes random ones."""
+"""Test the false answers of hosts that tfdeploy once accepted. test_hostile_agent.py tries random
+false answers.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ def bitmap(rows: int) -> str:
     ).decode()
 
 
-# case -> (verb, answer, expected part of the error)
+# {case: (verb, false answer, expected part of the error)}
 ASKED_FOR = {
     "an ignored file": (
         "release.begin",
@@ -257,7 +259,8 @@ NEWS: dict[str, list[Any]] = {
 def test_who_follows_a_run_is_not_held_up_by_nonsense(
     case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # NaN breaks the connection, so the follower waits this long for the host.
+    # After NaN the connection is closed, so the follower waits this long for the host to answer
+    # again.
     monkeypatch.setattr("tfdeploy.operations.watch.follow.SILENT_S", 1.0)
     said = HonestAnswer([(item, b"") for item in NEWS[case]], {})
     told: list[Event] = []
@@ -278,7 +281,7 @@ def test_who_follows_a_run_is_not_held_up_by_nonsense(
 
 
 def in_time(act: Callable[[], Any]) -> Any:
-    """Return the result of `act`. Fail if it takes too long."""
+    """Return the result of `act`, or fail if `act` takes too long."""
     collected: list[Any] = []
     thread = threading.Thread(target=lambda: collected.append(act()), daemon=True)
     thread.start()
@@ -452,7 +455,9 @@ def test_metrics_of_event_files_are_told_of_a_hosts_own_tasks_alone() -> None:
 
 
 def test_no_host_says_which_files_run_as_the_account_of_the_others() -> None:
-    """Test that setuid and setgid bits in a host's listing of its data are dropped."""
+    """Test that tfdeploy drops the setuid and setgid bits in a host's listing of a data set, before
+    other hosts get the files.
+    """
     rows = Listing()
     for path, kind, mode in ((b"", "d", 0o3755), (b"tool", "f", 0o6755)):
         size = 4 if kind == "f" else 0
@@ -507,7 +512,9 @@ def test_whoever_is_said_to_hold_a_lock_the_others_are_served(
 
 
 def test_no_host_speaks_for_another_one_about_runs() -> None:
-    """Test that the last host that answers cannot change the state of the first one."""
+    """Test that the answer of one host cannot change what another host has reported about itself,
+    even if it arrives later.
+    """
     lie = honest_answer("runs", OTHER, {}).value[0]
     first = honest_answer("run.status", LIAR, {}).value
     lie["host_state"] = {**first["host_state"], "phase": "committed"}

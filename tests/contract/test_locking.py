@@ -1,6 +1,7 @@
-"""Test the lock of a job on many hosts if several operators want different sets of hosts.
+"""Test the lock of a job on many hosts while several operators want to lock different sets of
+hosts.
 
-No operator waits forever, and the operator who does not get the lock is informed.
+No operator waits forever, and an operator who does not get the lock is told who has it.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def ask(
 
 
 class Taking(threading.Thread):
-    """A thread that acquires the locks of all hosts and holds them until `let_go` is set."""
+    """A thread that locks the job on all hosts and holds the locks until `let_go` is set."""
 
     def __init__(self, fleet: SshFleet, hosts: dict[str, Any], operation: str) -> None:
         super().__init__(daemon=True)
@@ -79,9 +80,9 @@ def test_two_that_want_different_hosts_do_not_wait_for_each_other(fleets: Any) -
     assert ask(bert, hosts["n2"], "sync")
     taking = Taking(anna, hosts, "sync")
     wait_for(lambda: taking.said, 20, "anna waits")
-    # The waiting operator holds the hosts before n2.
+    # anna, who waits for n2, already holds n1.
     assert not ask(looker, hosts["n1"], "sync")
-    # The waiting operator holds no host after n2.
+    # anna does not hold n3, because n3 comes after n2.
     assert ask(bert, hosts["n3"], "sync", wait_s=20)
     assert taking.said == [
         "waiting for the sync of bert@berts-laptop (pid 7) since 2026-11-21 08:33:20Z"
@@ -106,7 +107,7 @@ def test_of_two_launches_the_one_that_was_first_wins(fleets: Any) -> None:
         taking.error.what
         == "job job is locked by the launch of bert@berts-laptop (pid 7) since 2026-11-21 08:33:20Z"
     )
-    # The operator who failed has released all locks.
+    # The launch that failed has released all its locks.
     assert ask(bert, hosts["n1"], "launch", wait_s=20)
 
 
@@ -124,7 +125,9 @@ def test_all_hosts_that_are_away_are_told_of_at_once(fleets: Any) -> None:
 
 @pytest.mark.fault("28 an operator whose lock another has taken since")
 def test_who_lost_the_lock_to_another_changes_nothing_there(fleets: Any) -> None:
-    """Test a lost lock: Anna's agent is killed, Bert syncs, and Anna uses her session again."""
+    """Test a lock that is lost and taken by another operator: Anna's agent is killed, Bert syncs,
+    and Anna goes on in her old session.
+    """
     hosts, anna, bert, _ = fleets
     host, where = hosts["n1"], {"job": "job", "name": "d", "bytes": 1}
     with locked(anna, (host,), "job", "sync", ANNA, lambda event: None):
@@ -159,7 +162,9 @@ def test_who_lost_only_the_session_goes_on(fleets: Any) -> None:
 
 
 def lost_for(fleet: SshFleet, host: Any, before: Any) -> Any:
-    """Wait for the channel that replaces the lost channel `before`, and return it."""
+    """Wait until the session has a new channel in place of `before`, which is lost. Return the new
+    channel.
+    """
     return wait_for(
         lambda: (session := fleet.session(host).agent()) is not before and session,
         20,

@@ -1,6 +1,6 @@
-"""Test which logins succeed: by key files, agents and certificates, and with second factors.
+"""Test which logins succeed: with key files, agents, certificates and second factors.
 
-Each refusal has one clear cause.
+Each refusal names one cause.
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ def test_key_files_that_are_missing_locked_or_garbage_are_named(yard: Any, fleet
 
 @contextlib.contextmanager
 def agent_on(place: Path) -> Iterator[dict[str, str]]:
-    """Start a real ssh-agent on the socket `place` and yield the environment for ssh-add."""
+    """Start a real ssh-agent on the socket `place`, and yield the environment with which ssh-add
+    finds it.
+    """
     process = subprocess.Popen(["ssh-agent", "-D", "-a", str(place)], stdout=subprocess.DEVNULL)
     wait_for(place.exists, 5, "the ssh-agent listens")
     try:
@@ -106,7 +108,9 @@ def ssh_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 @pytest.fixture
 def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Return a function that writes the operator's only `~/.ssh/config`."""
+    """Return a function that writes `~/.ssh/config` for the operator. The operator has no other
+    configuration of ssh.
+    """
     home = tmp_path / "operator"
     (home / ".ssh").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home))
@@ -120,7 +124,7 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
 
 
 def pushes(target: Any, folder: Path) -> int:
-    """Return the exit code of rsync's ssh for the target."""
+    """Return the exit code of the ssh that rsync would use, when it runs `true` on the target."""
     words = [*ssh_argv(target), "--", target.name, "true"]
     return subprocess.run(
         words, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False
@@ -139,7 +143,7 @@ def test_identity_agent_is_asked_by_sessions_and_by_rsync_s_ssh_alike(
         session = fleet.session(host)
         assert session.run(("true",)).exit_code == 0
         assert pushes(session.target, tmp_path) == 0
-        # The default agent also holds the key, but must not be used.
+        # The default agent has the key too, but with IdentityAgent none it must not be asked.
         subprocess.run(["ssh-add", "-q", str(yard.key)], check=True, stderr=subprocess.DEVNULL)
         configured("Host *\n  IdentityAgent none\n")
         assert "no key to log in with" in refused(fleet, replace(host, name="n2")).what
@@ -259,7 +263,7 @@ def test_an_agent_that_refuses_to_sign_is_named(
 ) -> None:
     host = replace(yard.host("n1").host, identity_file=f"{yard.key}.pub")
     monkeypatch.setenv("SSH_ASKPASS", "/bin/false")
-    # The option -c makes the agent ask before each use of the key.
+    # With ssh-add -c, the agent asks the user before each use of the key.
     subprocess.run(["ssh-add", "-q", "-c", str(yard.key)], check=True, stderr=subprocess.DEVNULL)
     assert "refused to sign" in refused(fleet, host).what
 

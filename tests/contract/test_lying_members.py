@@ -1,6 +1,7 @@
-"""Test a broadcast in which five of eight members send false reports.
+"""Test a broadcast (hosts pass data on to each other) in which five of the eight hosts send false
+reports.
 
-Each liar fails in time. The other members get all data and keep no lock.
+Each lying host fails in time. The others get all data and keep no lock.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from tfdeploy.operations.sync import sync_job
 LIARS, OTHERS = ("n1", "n2", "n3", "n4", "n5"), ("n6", "n7", "n8")
 TOTAL = 3 << 20
 STILL_S, CALL_S, LOOK_S = 4.0, 2.0, 6.0
-# Seconds: the timeouts of the consecutive phases, and a margin. Nothing else may wait.
+# In seconds: the timeouts of three phases that follow each other, and a margin. Nothing else may
+# take time.
 WITHIN_S = STILL_S + LOOK_S + CALL_S + 6.0
 DEAF: dict[str, list[Item]] = {
     f"broadcast.{verb}": [{"value": {}}] for verb in ("feeds", "roots", "put")
@@ -43,7 +45,7 @@ JOIN = "broadcast.join"
 
 
 def without_progress(verb: str, item: Item) -> Item | None:
-    """Pass on only the port of all that a member reports."""
+    """Drop all reports of the member except the one with its port."""
     return item if verb != JOIN or "port" in item else None
 
 
@@ -147,7 +149,8 @@ def test_the_others_have_all_and_are_not_locked(
     assert not syncing.is_alive(), "the sync does not end"
     print(f"{lie}: {watch.seconds:.1f} s")
     assert all(isinstance(collected[host], Synced) for host in OTHERS), collected
-    # tfdeploy cannot verify what a host reports about its own files.
+    # tfdeploy does not notice if a host only claims to have all files, because these are the host's
+    # own files.
     if lie != "it has all, and feeds nobody":
         assert all(isinstance(collected[host], TfdeployError) for host in LIARS), collected
 

@@ -1,4 +1,6 @@
-"""Test that every verb works if the home folder of the operator or a host is not UTF-8."""
+"""Test that every verb works if the path of the home folder, on the operator's machine or on a
+host, is not valid UTF-8.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def run(
 ) -> Any:
     """Return a function that runs a tfdeploy command.
 
-    The homes of the operator and of the host have names that are not UTF-8.
+    The home folders of the operator and of the host have names that are not valid UTF-8.
     """
     port = yard.host("host\udcff").port
     home, folder = tmp_path / "operator\udcfe", tmp_path / "work"
@@ -91,7 +93,9 @@ def test_homes_that_are_not_utf8_are_no_obstacle(run: Any) -> None:
 def test_a_user_without_a_name_is_told_what_to_write(
     run: Any, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """Test both errors of getpass: KeyError before Python 3.13, and OSError since."""
+    """Test a user without an entry in the password database. getpass raises KeyError before Python
+    3.13, and OSError since.
+    """
     name_here = pwd.getpwuid(os.getuid()).pw_name
 
     def nobody() -> Any:

@@ -1,6 +1,6 @@
-"""Test pulls of files over real sshds: which files arrive and which pulls are resumed.
+"""Test how files are copied from real sshds: which files arrive, and which copies are resumed.
 
-No host can make tfdeploy write outside the destination.
+A host can never make tfdeploy write outside the destination.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ODD_NAMES = [
 
 @pytest.fixture
 def there(tmp_path: Path) -> Path:
-    """Return the tree of files on the host."""
+    """Return a folder with files of unusual names, which the host has."""
     root = tmp_path / "tree the're"
     for name in ODD_NAMES:
         path = os.path.join(os.fsencode(root), name)
@@ -107,7 +107,9 @@ def test_a_name_that_leads_out_is_refused_before_anything_is_asked(
 def test_what_a_link_leads_to_is_not_written_to(
     yard: Any, there: Path, here: Path, tmp_path: Path
 ) -> None:
-    """Test that neither a symbolic link nor its target arrives if the host shows links."""
+    """Test that tfdeploy copies no symbolic link from a host, and writes nothing to the target of a
+    link.
+    """
     outside = tmp_path / "outside"
     outside.mkdir()
     (there / "out").symlink_to(outside)
@@ -119,7 +121,7 @@ def test_what_a_link_leads_to_is_not_written_to(
 
 
 def lying(yard: Any, root: Path) -> Any:
-    """Return a host that answers every request with all of `root`."""
+    """Return a host that sends all of `root`, whatever files are requested."""
     return yard.host(
         "liar",
         "ForceCommand cat /dev/null; exec rsync --server --sender -rpt . "

@@ -1,4 +1,6 @@
-"""Test that a follower relays the end of a run to hosts that cannot reach the deciding host."""
+"""Test that the operator's machine tells the end of a run to hosts that cannot reach the host which
+decided it.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,9 @@ raise SystemExit(int(open("go").read()))
 
 @pytest.fixture
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NearFleet]:
-    """Return two hosts that cannot reach each other: the ps on n1, the deciding worker on n2.
+    """Return two hosts whose minders cannot connect: each refuses the certificate of the other.
 
-    Neither host accepts the other's certificate.
+    The ps runs on n1, and the worker that decides the end of the run on n2.
     """
     agent_dir = str(tmp_path / "agent")
     zipfile.ZipFile(io.BytesIO(archive.agent_zip())).extractall(agent_dir)
@@ -49,7 +51,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NearFleet
     monkeypatch.setattr(relay, "WAIT_S", 1.0)
     each_its_own = {host: certificates("r1", ["n1", "n2"])[host] for host in ("n1", "n2")}
     monkeypatch.setattr(prepare_blobs, "certificates", lambda run, hosts: each_its_own)
-    # The check of the links would detect that the hosts cannot reach each other.
+    # The launch must not check the connections between the hosts, or it would be refused.
     monkeypatch.setattr(launching, "check_links", lambda fleet, plan: None)
     near_fleet = NearFleet(tmp_path, agent_dir, "n1", "n2")
     yield near_fleet
@@ -88,7 +90,7 @@ def test_who_follows_the_run_carries_the_word(
 ) -> None:
     plan, told = launched(fleet, tmp_path), []
     (tmp_path / "go").write_text(str(code))
-    # The rename makes the file appear with its content.
+    # The file must appear with its content, so it is renamed.
     (tmp_path / "go").rename(Path(fleet.paths("n2", "cut", "r1").cwd, "go"))
     wait_for(
         lambda: fleet.paths("n2", "cut", "r1").state().phase == "ended",
@@ -143,12 +145,12 @@ def state(host: str, phase: str, **given: Any) -> wire.HostRunState:
     ("states", "uninformed_hosts"),
     [
         ([state("n1", "committed"), state("n2", "committed")], None),
-        # n2 has finished its own part only.
+        # n2 has ended its own tasks, but the run is not decided. So there is no end to tell n1.
         ([state("n1", "committed"), state("n2", "ended")], None),
         ([state("n1", "committed"), state("n2", "ended", marks={"decided": 1.0})], ("n2", ("n1",))),
         ([state("n1", "committed"), state("n2", "ending", abort_reason="x")], ("n2", ("n1",))),
         ([state("n1", "committed"), state("n2", "ending", stop_requested=True)], ("n2", ("n1",))),
-        # The stop request is still on its way to the other host.
+        # n2 has not begun to end the run, so the hosts may still inform each other of the stop.
         ([state("n1", "committed"), state("n2", "committed", stop_requested=True)], None),
         (
             [

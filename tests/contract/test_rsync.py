@@ -1,4 +1,4 @@
-"""Test rsync to real sshds, with the same target as the sessions."""
+"""Test that rsync connects to real sshds in the same way as a session does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Test a session: which commands it runs, which host keys it trusts, and one cause per failure."""
+"""Test a session with a host: which commands run in it, and which host keys it accepts. Each
+failure names one cause.
+"""
 
 from __future__ import annotations
 
@@ -189,7 +191,8 @@ def test_a_dead_jump_host_is_named_and_not_the_host_behind_it(
     sshd = inner.host
     mute = listener(lambda sock: None)
     for port, why in ((1, "refuses connections"), (mute, "says nothing within 1 s")):
-        # The short timeout holds only here, because a working connection may take longer.
+        # The timeout is short only for this connection, because a connection that succeeds may take
+        # longer.
         with monkeypatch.context() as patch:
             patch.setattr(connect, "CONNECT_S", 1.0)
             said = refused(
@@ -267,7 +270,7 @@ def test_every_login_shell_reads_it_alike(shell: str) -> None:
 
 
 class MuteTransport(paramiko.Transport):
-    """The transport of an sshd that answers keepalives but no channel request."""
+    """Stands for an sshd that answers keepalives, but never answers a channel request."""
 
     _channel_handler_table: ClassVar[dict[int, Any]] = {
         **paramiko.Transport._channel_handler_table,  # type: ignore[attr-defined]

@@ -1,4 +1,6 @@
-"""Test `trust`: recorded keys are accepted by sessions, and a changed key is never replaced."""
+"""Test `trust`: sessions accept the keys that it records, and it never replaces a key that has
+changed.
+"""
 
 from __future__ import annotations
 
@@ -68,10 +70,10 @@ def test_hosts_behind_an_unknown_jump_host_come_second(yard: Any) -> None:
 def between(
     listener: Callable[[Callable[[socket.socket], None]], int],
 ) -> Iterator[Callable[..., int]]:
-    """Return a function between(*ports), which starts a proxy and returns the port of the proxy.
+    """Return a function between(*ports), which starts a TCP proxy and returns its port.
 
-    The proxy forwards each connection to the next port of the list, and all later ones to the last
-    port.
+    The first connection goes to the first of `ports`, the second to the second, and so on. All
+    further connections go to the last.
     """
 
     opened: list[socket.socket] = []
@@ -133,7 +135,7 @@ def test_a_host_that_shows_another_key_each_time_gets_the_one_that_was_shown(
     with SshFleet() as fleet:
         assert changed.outcome.fingerprint in refused(fleet, host).what
     with pytest.raises(HostFailed, match="meanwhile"):
-        # The host shows another key than the one that the user agreed to replace.
+        # Now the host shows a key that the user has not agreed to.
         trust.renew(changed)
 
 
@@ -158,7 +160,7 @@ def test_names_are_hidden_where_the_file_hides_names_or_ssh_would(
     yard: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = yard.host("n1", known=False), yard.host("n2", known=False)
-    # The configuration of some systems sets HashKnownHosts.
+    # The configuration of some systems sets HashKnownHosts. In this test it is not set.
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.ask", lambda *_: {})
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.hashes_names", lambda _: False)
     trust.record(trust.scan((one.host,)))

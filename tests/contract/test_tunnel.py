@@ -1,4 +1,6 @@
-"""Test a tunnel over an open session to a real sshd: data both ways, half-close, refusal, end."""
+"""Test a TCP tunnel through an open session to a real sshd: data in both directions, half-closed
+connections, refusals, and the end of the session.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def fleet() -> Iterator[SshFleet]:
 
 
 def echo(sock: socket.socket) -> None:
-    """Read until end of file, then send the bytes back in reverse order and close."""
+    """Read until the other side closes its direction, then send the bytes back in reverse order and
+    close.
+    """
 
     def talk() -> None:
         with contextlib.suppress(OSError), sock:
@@ -78,7 +82,8 @@ def test_it_ends_when_it_is_closed_and_with_its_session(
     fleet.close()
     try:
         assert ask(second.port, b"x") == b""
-    # The connection may have been refused, reset, or closed before this side shut it down.
+    # The other side may have refused, reset or closed the connection before this side shuts it
+    # down.
     except OSError as error:
         assert error.errno in (errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN), (
             error

@@ -1,4 +1,6 @@
-"""Test that a launch starts the whole run or leaves nothing, even if a host is slow or lost."""
+"""Test that a launch starts the complete run or leaves nothing on any host, even if a host is slow
+or unreachable.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,9 @@ def agent_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 class Operator:
-    """Launches a program as ps on n1 and as worker on n2.
+    """Launches a program as the ps on n1 and as a worker on n2.
 
-    `limits` sets how many seconds the hosts wait for start and commit.
+    `limits` sets for how many seconds the hosts wait for the start and for the commit.
     """
 
     def __init__(self, fleet: NearFleet, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +85,7 @@ class Operator:
         return self.fleet.alive(run, self.job.name)
 
     def has_given_up(self, run: str, host: str) -> bool:
-        """Return True if the host has removed everything that it prepared for the run."""
+        """Return True if nothing is left on the host of what it prepared for the run."""
         return not os.path.exists(self.fleet.paths(host, self.job.name, run).run_dir)
 
     def phase(self, run: str, host: str) -> str:
@@ -122,13 +124,14 @@ def failed(operator: Operator, run: str) -> TfdeployError:
 def test_a_host_that_gave_up_before_its_start_fails_the_launch(
     operator: Operator, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
-    """Test a launch whose hosts cannot reach each other and whose ps gets its start too late.
+    """Test a launch in which the request to start reaches the ps too late, while the hosts cannot
+    reach each other.
 
-    A worker alone is no run.
+    The launch must fail, because the worker alone would be half of a run.
     """
     operator.program(program)
     operator.limits(1.0)
-    # The hosts have no certificates, so they cannot reach each other.
+    # Without certificates, the hosts of the run cannot connect to each other.
     monkeypatch.setattr(
         prepare_blobs, "certificates", lambda run, parts: {host: {} for host in parts}
     )
@@ -173,7 +176,7 @@ def test_a_host_that_has_given_up_is_no_firewall(operator: Operator) -> None:
         if (host, verb) == ("n2", "run.prepare"):
             held_until(lambda: operator.phase("r1", "n1") == "ended")
             answer = do()
-            # n2 knows by now that n1 has given up.
+            # By now n2 knows from n1 that the run was given up.
             held_until(lambda: operator.has_given_up("r1", "n2"))
             return answer
         return do()
@@ -263,7 +266,7 @@ def test_a_refusal_hides_no_host_that_is_away(
     assert (
         error.exit_code == exit_code and other.what in error.what and "there is one" in error.what
     )
-    # A retry with other ports would not help, because another host has failed too.
+    # Another host has failed for another reason, so the launch is not tried again with other ports.
     assert operator.fleet.asked.count(("n2", "run.prepare")) == 1
 
 

@@ -1,8 +1,8 @@
-"""Check that the names which older runs and users' scripts read do not change.
+"""Check that names do not change which older runs and users' scripts depend on.
 
 `frozen_names.json` lists the error codes of hosts, the exit codes, and the files of a run on hosts
-and on this machine. JSON Schemas cover the output of verbs (docs/json, `test_printed.py`). The
-tables of docs/agent-protocol.md cover the answers of hosts (`test_protocol_table.py`).
+and on this machine. JSON Schemas describe the output of verbs (docs/json, `test_printed.py`), and
+docs/agent-protocol.md the answers of hosts (`test_protocol_table.py`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ PASSING = re.compile(r"\.tmp\Z|\A\.cwd\.|\A\.staging|\Anew-|\.pyc\Z|\.aside-|\A\
 
 
 def error_codes() -> list[str]:
-    """Return the codes of hosts' errors: the first argument of each VerbError in the agent."""
+    """Return the error codes that hosts may send: the first argument of each VerbError in the
+    agent.
+    """
     codes: set[str] = set()
     for path in (Path(tfdeploy.__file__).parent / "agent").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -62,9 +64,10 @@ def exit_codes() -> dict[str, int]:
 
 
 def files_of_a_run(operator: Tfdeploy) -> list[str]:
-    """Run a job to its end. Return the names of the files that it creates on hosts and on this
-    machine."""
-    # Whether a firewall is used differs between machines.
+    """Run a job to its end. Return the names of all files that this creates on hosts and on this
+    machine.
+    """
+    # A run with a firewall has more files, and not all machines have one.
     keys = {"keep": ["checkpoints"], "protect": "none"}
     write_job(operator, JOB, "quick.py", "--steps=30", "--gate=10", "--save", **keys)
     operator.run("launch", "--detach", "--name", RUN, exit_code=0)
@@ -76,7 +79,8 @@ def files_of_a_run(operator: Tfdeploy) -> list[str]:
     names.update(_files_below(operator.home / "fetched", "fetched"))
     for state in (operator.home / "state").iterdir():
         names.update(_files_below(state, "state"))
-    # The hash of a tree is stored only if the tree's files are older than two seconds.
+    # A file in state/trees may be missing: it is written only if all files of the code are older
+    # than two seconds.
     return sorted(name for name in names if not name.startswith("state/trees/"))
 
 

@@ -64,9 +64,9 @@ def read_inventory(case: dict[str, Any]) -> Inventory:
 
 
 def read_facts(case: dict[str, Any], inventory: Inventory) -> dict[str, HostFacts]:
-    """Return the facts of each host: FACTS, overridden by the facts of the case.
+    """Return the facts of each host: FACTS, with the changes that the case makes.
 
-    Every port of the host's range is free, except those that the case calls taken.
+    All ports of a host's range are free, except those that the case lists as taken.
     """
     facts_by_host = {}
     for host in inventory.hosts:
@@ -105,7 +105,9 @@ def plan_case(case: dict[str, Any]) -> Plan:
 
 
 def compute_outcome(case: dict[str, Any]) -> dict[str, Any]:
-    """Return the plan or the error of the case in the form that its file has under "expect"."""
+    """Return the plan or the error for the case, in the form in which the file of the case has it
+    under "expect".
+    """
     try:
         plan = plan_case(case)
     except TfdeployError as error:
@@ -114,7 +116,9 @@ def compute_outcome(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def record(plan: Plan) -> dict[str, Any]:
-    """Return the JSON form of a plan without the fields and host settings that have a default."""
+    """Return the JSON form of a plan, without fields and settings of hosts that have their default
+    value.
+    """
     fields: dict[str, Any] = drop_defaults(plan, json.loads(json.dumps(plan_to_json(plan))))
     for host in fields["hosts"]:
         host["ssh"] = {key: text for key, text in host["ssh"].items() if text != SETTINGS.get(key)}
@@ -122,9 +126,10 @@ def record(plan: Plan) -> dict[str, Any]:
 
 
 def drop_defaults(value: Any, encoded: Any) -> Any:
-    """Return the JSON form of a plan's value without the dataclass fields that have their default.
+    """Return `encoded` (the JSON form of `value`) without the dataclass fields that have their
+    default value.
 
-    `encoded`: the complete JSON form of `value`.
+    `value` is a plan or a value in it.
     """
     if dataclasses.is_dataclass(value):
         return {
@@ -140,7 +145,7 @@ def drop_defaults(value: Any, encoded: Any) -> Any:
 
 
 def has_default(value: Any, field: dataclasses.Field[Any]) -> bool:
-    """Return True if this field of a dataclass has its default value."""
+    """Return True if `value` has the default of this dataclass field."""
     if field.default_factory is not dataclasses.MISSING:
         return bool(getattr(value, field.name) == field.default_factory())
     return bool(getattr(value, field.name) == field.default)

@@ -1,7 +1,7 @@
 """Check that each output of --json has a JSON Schema in docs/json and an example in docs/json.md,
-and that all three agree.
+and that schema, example and code agree.
 
-Lab tests compare the real output with the schemas: `Tfdeploy.json`.
+Lab tests also compare the real output with the schemas: `Tfdeploy.json`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def test_the_page_has_each_with_its_schema() -> None:
     assert {name: words for words, name, file in rows if name == file} == {
         name: printed_by(name) for name in PRINTED
     }
-    # docs/reference-plan.md has the example of launch-dry-run.
+    # The example of launch-dry-run is in docs/reference-plan.md.
     assert set(EXAMPLES) == set(PRINTED) - {"launch-dry-run"}
 
 

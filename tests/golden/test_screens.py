@@ -1,4 +1,4 @@
-"""Compare the dashboard's screens, as a terminal emulator shows them, with recorded ones.
+"""Compare each screen of the dashboard, as a terminal emulator shows it, with a recorded one.
 
 `PYTHONPATH=scripts:tests python tests/golden/test_screens.py --write` writes the screens and the
 pictures of docs/dashboard.md. Look at each of them before you commit it.
@@ -23,9 +23,11 @@ PICTURES = ("straggler", "crash-loop-task", "cut-host", "waiting", "keras-curves
 
 
 def shown(scene: Scene) -> str:
-    """Return the text of the screen. A character that takes two columns occurs once."""
+    """Return the text of the screen. A character that is two columns wide occurs only once in
+    it.
+    """
     screen = pyte.Screen(scene.width, scene.height)
-    # A terminal driver also converts newlines.
+    # The emulator has no terminal driver, which would convert the newlines.
     pyte.Stream(screen).feed(terminal_bytes(scene).replace("\n", "\r\n"))
     return "\n".join(row.rstrip() for row in screen.display) + "\n"
 

@@ -1,4 +1,6 @@
-"""Add the simulator's folder to sys.path: its scripts import each other by name alone."""
+"""Add the simulator's folder to sys.path, because its scripts import each other without a package
+name.
+"""
 
 import sys
 from pathlib import Path

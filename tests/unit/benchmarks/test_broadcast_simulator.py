@@ -1,4 +1,6 @@
-"""Test the simulator of a broadcast: both models agree, and neither exceeds a link's capacity."""
+"""Test the simulator of a broadcast (hosts pass data on to each other): its two models agree, and
+neither exceeds the capacity of a link.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,8 @@ def run(moves: MakesTransfer, **said: Any) -> tuple[Scenario, Outcome]:
 
 
 def times(moves: MakesTransfer, **said: Any) -> float:
-    """Return the completion time of the last host that is not slow, in multiples of the wire time.
-
-    The wire time is `Scenario.wire_s`.
+    """Return when the last host has all data, as a multiple of `Scenario.wire_s` (the time that the
+    data needs on one link). Slow hosts are left out.
     """
     scenario, outcome = run(moves, **said)
     assert outcome.lacking == 0
@@ -100,7 +101,7 @@ def test_flowing_bytes_are_as_quick_as_pieces(fate: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("fate", FATES)
 def test_with_a_hundred_hosts_too(fate: str) -> None:
-    """Test that both models agree on 500 MB in 1,900 pieces at 100 Mbit/s."""
+    """Test that both models agree for 100 hosts that get 500 MB in 1,900 pieces at 100 Mbit/s."""
     said = {"hosts": 100, "total_bytes": 5 * 10**8, **FATES[fate]}
     assert times(Flow, **said) == pytest.approx(times(Pieces, **said), rel=0.05)
 

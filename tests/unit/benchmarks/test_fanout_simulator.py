@@ -1,4 +1,6 @@
-"""Test the simulation of many hosts: connections to the hosts, and messages among the hosts."""
+"""Test the simulation of a large number of hosts: the connections to them, and the messages among
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Test a launch on a terminal: text until its step `start`, then the dashboard, and text again
-after `q` or a failure."""
+"""Test what a launch shows on a terminal: text up to the step `start`, then the dashboard, and text
+again after `q` or a failure.
+"""
 
 from __future__ import annotations
 

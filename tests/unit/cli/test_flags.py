@@ -1,6 +1,6 @@
-"""Test the typed record of each verb's flags:
+"""Test how the flags of each verb are read into its typed record.
 
---limit and --exclude work or are refused, and no bad file causes a traceback.
+--limit and --exclude have an effect or are refused, and a bad file never causes a traceback.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ SETTINGS = (
 
 @pytest.fixture(autouse=True)
 def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Use no settings and no files. The store remembers one run of yesterday."""
+    """Run each test without settings and files of the user. The store has one run of yesterday."""
     for name in SETTINGS:
         monkeypatch.delenv(f"TFDEPLOY_{name}", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -111,7 +111,7 @@ def parsed(verb: str) -> tuple[argparse.Namespace, list[str] | None]:
 
 
 def record(verb: str) -> VerbFlags:
-    """Return the record that the verb's `run` would get."""
+    """Return the record of flags that the `run` function of the verb would get."""
     namespace, after = parsed(verb)
     flags: VerbFlags = namespace.read(namespace, after)
     return flags
@@ -149,7 +149,7 @@ def test_a_stop_that_is_bounded_from_outside_is_refused(
     monkeypatch.setenv("TFDEPLOY_LIMIT", "n3")
     assert main(["stop"]) == 2
     assert "TFDEPLOY_LIMIT is not accepted: a run is stopped as a whole" in capsys.readouterr().err
-    # docs asks no host, so the exported variable is not an error.
+    # The verb `docs` contacts no host, so it ignores TFDEPLOY_LIMIT without an error.
     assert main(["docs"]) == 0
 
 
@@ -249,7 +249,7 @@ def test_what_to_type_next_has_the_files_that_were_given(monkeypatch: pytest.Mon
         "192.0.2.1 and tfdeploy have no cipher",
     ):
         assert flags.full_command(text) == text
-    # A setting from the environment is not repeated in the command.
+    # The inventory is set in the environment, so the suggested command does not repeat it.
     monkeypatch.setenv("TFDEPLOY_INVENTORY", "my hosts.yaml")
     assert flags.full_command("tfdeploy setup") == "tfdeploy setup -j a.yaml"
     assert CommonFlags().full_command("tfdeploy setup") == "tfdeploy setup"
@@ -304,7 +304,7 @@ def test_a_launch_on_a_part_of_the_hosts_says_whose_keep_it_does_not_know(
         "hosts:\n" + "".join(f"  n{n}: {{address: 127.0.0.{n}, port: 9}}\n" for n in range(1, 5))
     )
     Path("tfdeploy.yaml").write_text(f"mode: local\ncommand: [python, train.py]\n{keep}")
-    # No host answers here, so the launch fails after it has printed the note.
+    # No sshd listens here. The launch prints the note first and fails after it.
     assert main(["launch", "-i", "hosts.yaml", "--limit", "n1", "--dry-run"]) in (2, 4)
     assert ("n[2-4] were not asked for a newer keep" in capsys.readouterr().err) == bool(keep)
 
@@ -340,7 +340,7 @@ def test_a_host_of_the_run_that_the_inventory_lacks_can_be_named(bound: dict[str
         for name in ("n1", "n3")
     )
     assert RunStore(state_root(os.environ)).save(replace(PLAN, hosts=ran_on))
-    # Choosing the run asks no host.
+    # choose_run contacts no host here, so it needs no fleet.
     fleet: Any = None
     meant = choose_run(OneRunFlags(inventory="k.yaml", run_prefix="digits-1", **bound), fleet)
     assert (meant.plan.run, meant.only_hosts) == ("digits-1", {"n3"})

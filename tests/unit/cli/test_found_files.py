@@ -1,6 +1,6 @@
-"""Test which job file and inventory a verb uses, and that it uses none of another user.
+"""Test which job file and which inventory a verb uses, and that it never uses one of another user.
 
-Real processes, without hosts.
+The tests start real processes, but no hosts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ JOB = "name: j\nmode: async\ncommand: [python, train.py]\n"
 
 
 class Operator:
-    """Runs `tfdeploy` in `cwd` for a user whose home is `home`."""
+    """Runs `tfdeploy` in the folder `cwd`, as a user with the home folder `home`."""
 
     def __init__(self, home: Path) -> None:
         self.home = self.cwd = home
@@ -67,7 +67,7 @@ class Operator:
         return subprocess.CompletedProcess(argv, client.returncode, output, errors)
 
     def host(self, *args: str, env: Mapping[str, str | None] | None = None) -> tuple[str, str]:
-        """Return the name of the inventory's host, and the text on stderr."""
+        """Return the name of the host in the inventory that is used, and the text on stderr."""
         done = self.run("inventory", "--json", *args, env=env)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)["hosts"][0]["name"], done.stderr
@@ -90,7 +90,9 @@ def operator(tmp_path: Path) -> Operator:
 
 @pytest.fixture
 def project(operator: Operator) -> Operator:
-    """A job file and an inventory below the home. The current folder is another one."""
+    """A project below the home folder, with a job file and an inventory. The current folder is
+    outside of the project.
+    """
     operator.write("project/tfdeploy.yaml", JOB)
     operator.inventory("project/inventories/hosts.yaml", "own")
     operator.cwd = operator.home / "elsewhere/deep"
@@ -109,7 +111,7 @@ def test_a_job_file_named_from_another_folder_has_its_inventory_beside_it(
         assert project.host("-j", path)[0] == "own"
     assert project.host(env={"TFDEPLOY_JOB": "../../project"})[0] == "own"
     done = project.run("launch", "--dry-run", "-j", "../../project")
-    # The job has a host, and nothing answers at its address.
+    # The job names a host, but nothing listens at its address.
     assert done.returncode == 4, done.stderr
 
 
@@ -259,7 +261,9 @@ def test_a_found_file_that_another_user_can_change_is_refused_and_named_it_is_wa
 
 @pytest.mark.needs("other accounts")
 def test_root_is_told_all_flags_that_a_checkout_of_another_user_needs(project: Operator) -> None:
-    """Test a checkout that belongs to another user, as in a container with a mounted project."""
+    """Test a checkout that belongs to another user than root, as if a project is mounted into a
+    container.
+    """
     project.cwd = project.home / "project"
     for path in (project.cwd, *project.cwd.rglob("*")):
         os.chown(path, STRANGER, STRANGER)
@@ -275,7 +279,9 @@ def test_root_is_told_all_flags_that_a_checkout_of_another_user_needs(project: O
 def test_a_job_file_that_a_stranger_put_above_the_project_counts_for_nothing(
     operator: Operator,
 ) -> None:
-    """Test that a stranger's job file is ignored. Any user can write one in /tmp."""
+    """Test that a job file of another user is ignored, for example one in /tmp, where any user can
+    write.
+    """
     (operator.home / "shared").mkdir()
     (operator.home / "shared").chmod(0o1777)
     planted = operator.write("shared/tfdeploy.yaml", JOB)

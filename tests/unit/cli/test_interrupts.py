@@ -1,4 +1,4 @@
-"""Test signals that end a launch or a sync, and what tfdeploy still does then."""
+"""Test a signal that ends a launch or a sync, and what tfdeploy still does after the signal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from support.waiting import wait_for
 
-# A verb that can be rolled back and that reports progress, as launch does.
+# This verb has a rollback and reports progress, like launch.
 VERB = """
 import sys, time
 from pathlib import Path
@@ -88,7 +88,7 @@ def test_a_signal_rolls_back_and_is_what_it_ends_by(
     process = start()
     process.send_signal(number)
     wait_for((tmp_path / "back").exists, 20, "it rolls back")
-    # A shell, the kernel and a terminal may each send the signal again.
+    # The shell, the kernel and the terminal may each repeat the signal.
     for again in (signal.SIGHUP, number, signal.SIGHUP):
         process.send_signal(again)
     (tmp_path / "go").touch()

@@ -1,4 +1,4 @@
-"""Test `tfdeploy inventory`, `init` and `docs`, from their arguments to their output."""
+"""Test `tfdeploy inventory`, `init` and `docs` with real arguments and their complete output."""
 
 import json
 import os
@@ -161,7 +161,7 @@ def test_init_refuses_and_writes_nothing(capsys, project_folder, args, expected_
 
 
 def ask(project_folder, answers, *args):
-    """Run `tfdeploy init` with a terminal on stdin and stderr, and return its questions."""
+    """Run `tfdeploy init` with a terminal as stdin and stderr, and return what it asks."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "tfdeploy", "init", *args]
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
@@ -174,7 +174,7 @@ def ask(project_folder, answers, *args):
         try:
             while block := os.read(ours, 4096):
                 output += block
-        # The program has closed its end of the terminal.
+        # On Linux this error means that the program has closed the terminal.
         except OSError:
             pass
         assert process.wait(120) == 0
@@ -234,7 +234,9 @@ def test_init_asks_nothing_when_told_yes(project_folder):
 
 
 def uncommented(text):
-    """Return the text with every key enabled: explanations have a blank after #, keys have none."""
+    """Remove the # in front of each commented-out key. An explanation has one blank after the #, a
+    key has none.
+    """
     return re.sub(r"^#(?=\S|  )", "", text, flags=re.M)
 
 

@@ -1,5 +1,6 @@
-"""Test the frame of the command line: exit codes, errors without tracebacks, and no early imports
-of large libraries."""
+"""Test what all verbs have in common: exit codes, errors without a traceback, and that large
+libraries are not imported early.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from tfdeploy.cli.main import main
 
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Use an empty state folder, without labs and runs."""
+    """Use an empty state folder, so that no lab and no run is known."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 

@@ -1,4 +1,4 @@
-"""Test the page that is served on loopback, to which every user of the machine can connect."""
+"""Test the page that tfdeploy serves on loopback. Every user of the machine can connect to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Test which inventory is used: of the flag, the environment, the job, or the only one present."""
+"""Test which inventory is used: the one that the flag, the environment variable or the job names,
+or else the only one that exists.
+"""
 
 import pytest
 
@@ -46,7 +48,7 @@ class TestFinding:
         for options, source in (
             (("nowhere.yaml",), "-i"),
             ((None, "gone.yaml"), "$TFDEPLOY_INVENTORY"),
-            # The default of the flag comes from the environment variable.
+            # The environment variable is the default of the flag, so both have the same value.
             (("gone.yaml", "gone.yaml"), "$TFDEPLOY_INVENTORY"),
             ((None, None, "x"), "the job file"),
         ):

@@ -1,4 +1,4 @@
-"""Test how inventories are read, and what the errors for invalid ones say."""
+"""Test how an inventory is read, and which errors an invalid one causes."""
 
 from pathlib import Path
 

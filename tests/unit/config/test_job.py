@@ -1,4 +1,4 @@
-"""Test how job files are read, and what the errors for invalid ones say."""
+"""Test how a job file is read, and which errors an invalid one causes."""
 
 import shutil
 from pathlib import Path
@@ -152,7 +152,7 @@ def test_the_folder_that_the_command_starts_in(load, text, cwd):
 
 
 REFUSED = {
-    # text: (part of the error, key, part of the next step)
+    # {text of the job file: (part of the error, key, part of the suggested next step)}
     "comand: [a]": ("unknown key 'comand'", "comand", "did you mean command?"),
     "name: -x": ("name must be a name of letters", "name", None),
     "name: a/b": ("name must be a name of letters", "name", None),
@@ -388,7 +388,7 @@ def test_very_many_keep_folders_are_not_compared(load):
 
 
 def test_re_s_own_warnings_are_not_shown(load):
-    # pytest makes warnings errors, so a warning would fail here.
+    # In these tests a warning is an error, so the pattern must compile without one.
     assert load("metrics: {a: '[[x](y)'}").metrics["a"] == "[[x](y)"
 
 

@@ -1,4 +1,4 @@
-"""Test that the reference of the two files shows the defaults of the model."""
+"""Test that the documented defaults of the inventory and the job file are those of the code."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Test secrets from the environment, files and commands: which are read and which are refused.
+"""Test secrets that the job takes from the environment, from files and from commands: which are
+read, and which are refused.
 
-No error shows a value.
+No error shows the value of a secret.
 """
 
 from __future__ import annotations

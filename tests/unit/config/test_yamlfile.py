@@ -1,4 +1,4 @@
-"""Test that any file becomes either a tree or one clear error."""
+"""Test that every file is either read as YAML or refused with one clear error."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Test the processes of a lab that start in new namespaces, and their first report."""
+"""Test processes of a lab (simulated hosts on this machine) that start in new namespaces, and the
+first message of such a process.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ def test_a_pid_is_heard_before_the_first_word_whoever_is_quicker(
     def slow() -> int:
         pid = fork()
         forks[0] += 1
-        # The process that reports the pid is delayed.
+        # The process that reports the pid of the new process is slow here.
         if forks[0] == 2 and pid:
             select.select([], [], [], 0.2)
         return pid

@@ -1,6 +1,6 @@
-"""Test that the machine's capabilities are tried out.
+"""Test how tfdeploy finds out what this machine can do for a lab.
 
-For a missing capability the error has the command to type.
+If something is missing, the error has the command that provides it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Return the results of all trials. A test may change them."""
+    """Return the results of all trials. A test may change a result before it calls tfdeploy."""
     changed = dict(EVERYTHING)
     monkeypatch.setattr(capabilities, "_run_trials", lambda labs, device: changed)
     monkeypatch.setattr(capabilities, "is_installed", lambda program: True)

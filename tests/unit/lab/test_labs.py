@@ -1,4 +1,4 @@
-"""Test which labs cannot be made."""
+"""Test which labs (simulated hosts on this machine) are refused."""
 
 from __future__ import annotations
 

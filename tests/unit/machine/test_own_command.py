@@ -1,4 +1,4 @@
-"""Test that tfdeploy starts itself without the modules of the current folder."""
+"""Test that tfdeploy starts its own processes without importing modules of the current folder."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ PLANTED = "import os, sys\nos.write(2, b'%s of the current folder ran')\nos._exi
 
 @pytest.fixture
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Fill the current folder with a file for each module of the standard library.
+    """Put a file into the current folder for each module of the standard library, and for the other
+    modules that tfdeploy imports.
 
-    There are files for the other modules that tfdeploy imports, too.
+    Such a file ends the process if Python imports it.
     """
     others = (
         "yaml",
@@ -84,8 +85,8 @@ def test_modules_are_found_where_this_process_finds_them(
 def test_python_m_tfdeploy_imports_nothing_of_the_current_folder(planted: Path) -> None:
     """Test `python -m tfdeploy`.
 
-    The modules that runpy itself imports are not planted, because Python imports them before any
-    code of tfdeploy runs.
+    Modules that runpy itself imports have no file here: Python imports them before any code of
+    tfdeploy can prevent it.
     """
     for name in _imported_by_runpy():
         (planted / f"{name}.py").unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""Test which other users can change a path.
+"""Test whether other users can change a file.
 
-Each folder and link on the way to the file counts, and the file itself.
+The file itself counts, and each folder and link on the way to it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _link_of_a_stranger(path: Path) -> None:
 
 
 def _list_a_stranger(path: Path) -> None:
-    """Do the same as `setfacl -m u:64001:rw`."""
+    """Add user 64001 to the access list of the file, as `setfacl -m u:64001:rw` does."""
     entries = ((1, 6, -1), (2, 6, STRANGER), (4, 6, -1), (16, 6, -1), (32, 4, -1))
     try:
         os.setxattr(
@@ -114,10 +114,10 @@ def test_a_folder_in_the_folder_counts_too(tmp_path: Path) -> None:
 def test_the_private_group_of_a_trusted_user_is_nobody_else(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The file belongs to the user and the user's own group, for example root:root.
+    # The file belongs to a user and to the user's own group, such as root:root.
     file.chmod(0o664)
     assert find_exposure(file) is None
-    # In a container neither the user nor the group has a name.
+    # In a container, neither the uid nor the gid may have a name.
     monkeypatch.setenv("SUDO_UID", str(STRANGER))
     os.chown(file, STRANGER, STRANGER)
     assert find_exposure(file) is None

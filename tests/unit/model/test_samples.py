@@ -1,4 +1,4 @@
-"""Test samples that agents of other versions send."""
+"""Test how samples (measurements on a host) of an agent of another version are read."""
 
 from __future__ import annotations
 

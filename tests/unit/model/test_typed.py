@@ -1,4 +1,4 @@
-"""Test that several threads can convert values to typed classes at the same time."""
+"""Test that several threads can convert JSON values to typed classes at the same time."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ assert len(made) == 8
 
 
 def test_a_class_may_be_met_for_the_first_time_by_many_threads() -> None:
-    """Test that many threads can convert to a new class at once.
+    """Test that many threads can convert a value to a class that has not been used before.
 
-    Without the lock, one process in six dies of SIGSEGV.
+    Without the lock, one process in six died of SIGSEGV.
     """
     for _ in range(12):
         assert subprocess.run([sys.executable, "-c", PROGRAM], check=False).returncode == 0

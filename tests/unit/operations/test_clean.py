@@ -1,4 +1,6 @@
-"""Test which records of this machine are removed: those of runs that no host has any longer."""
+"""Test which records of runs `clean` removes from this machine: those of runs that no host has any
+longer.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ HOLDER: LockHolder = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
 def store_with(
     folder: Path, *runs: str, ended: bool = True, hosts: tuple[Host, ...] = HOSTS
 ) -> RunStore:
-    """Return a store of runs on HOSTS. If `ended`, this machine has recorded their end."""
+    """Return a store with these runs on HOSTS. If `ended`, the store has a record of the end of
+    each run.
+    """
     store = RunStore(folder)
     for number, run in enumerate(runs):
         named = tuple(
@@ -67,7 +71,7 @@ def test_what_goes_from_the_hosts_and_what_they_have_not_is_forgotten(tmp_path: 
 
     assert going(None, Rules()) == {"goes", "kept", "nowhere"}
     assert going(("b",), Rules()) == set()
-    # The newest run that no host has is kept too.
+    # The rule also keeps the newest run on this machine, although no host has that run any longer.
     assert going(None, Rules(newest=1)) == {"goes", "kept"}
 
 
@@ -160,7 +164,7 @@ def test_a_run_that_one_host_did_not_remove_is_remembered(tmp_path: Path) -> Non
 
 
 class AnsweringFleet:
-    """A fleet in which each host answers every call with its items."""
+    """A fleet in which each host answers every call with the items given for the host."""
 
     def __init__(self, told: dict[str, tuple[CleanItem, ...]]) -> None:
         self.told = told

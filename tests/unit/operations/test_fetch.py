@@ -1,6 +1,7 @@
-"""Test from which host the keep folders are fetched.
+"""Test from which host `fetch` copies the `keep` folders.
 
-Times are in seconds of each host's own clock. `skew` is the host's clock minus this machine's.
+Times are seconds by the clock of each host. `skew` is how far that clock is ahead of this machine's
+clock.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ def seen(record: float | None, file: float | None = None, skew: float = 0.0) -> 
     [
         ({"n1": seen(100), "n2": seen(200)}, "n2"),
         ({"n1": seen(100), "n2": seen(None, 900)}, "n1"),
-        # Without a checkpoint, the host of the deciding task is chosen.
+        # If no host has a checkpoint, the host of the deciding task (n1) is chosen.
         ({"n1": seen(None, 100), "n2": seen(None, 900)}, "n1"),
         ({"n2": seen(None, 100), "n3": seen(None, 900)}, "n3"),
         # The clock of n2 is an hour ahead.
         ({"n1": seen(100), "n2": seen(3700, skew=3600)}, "n1"),
-        ({"n1": seen(100), "n2": seen(101)}, "n1"),  # The difference is too small.
+        ({"n1": seen(100), "n2": seen(101)}, "n1"),  # the checkpoint of n2 is newer by too little
         ({"n1": seen(101), "n2": seen(100)}, "n1"),
-        # The noise of the clocks does not change the choice.
+        # The difference is smaller than the error of the clocks, so it does not change the choice.
         ({"n2": seen(101.000), "n3": seen(101.001, skew=0.01)}, "n3"),
         ({"n2": seen(101.000, skew=0.01), "n3": seen(101.001)}, "n3"),
         ({"n1": seen(None), "n2": seen(None)}, None),

@@ -1,6 +1,6 @@
-"""Test that the results of several hosts become one error.
+"""Test that errors of several hosts become one error.
 
-It has each host's message and the worst exit code.
+It has the message of each host and the worst of their exit codes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Test how a verb that ends something treats hosts that are slow, silent, or refuse."""
+"""Test how a verb that ends something, such as a run, treats hosts that are slow, silent, or
+refuse.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ RETRIES = {"slow": 8, "lost": 1, "dead": 1, "refused": 0}
 
 
 class Fleet:
-    """A fleet. `at` has the number of the attempt at which each host answers."""
+    """A fleet. `at` has the number of the first call that each host answers."""
 
     def __init__(self, **at: int) -> None:
         self.at, self.asked = at, Counter[str]()

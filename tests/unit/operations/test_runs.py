@@ -1,4 +1,4 @@
-"""Test the order of the rows of `tfdeploy runs`."""
+"""Test which runs `tfdeploy runs` lists, and in which order."""
 
 from __future__ import annotations
 

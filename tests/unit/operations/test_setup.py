@@ -1,4 +1,4 @@
-"""Test the description of differences between the hosts' environments."""
+"""Test how differences between the Python environments of hosts are described."""
 
 from __future__ import annotations
 

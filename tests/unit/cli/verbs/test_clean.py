@@ -1,6 +1,6 @@
-"""Test what `tfdeploy clean` asks, and what it suggests if there is no terminal.
+"""Test what `tfdeploy clean` asks the user, and what it suggests if there is no terminal.
 
-It reaches no host.
+The test connects to no host.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Test inventories in the formats of other tools: what each becomes, and what is refused where."""
+"""Test inventories in the formats of other tools: how each is read, and which lines are refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def listed(text: str) -> Inventory:
 
 
 def read(name: str, text: str, **more: str) -> Inventory:
-    """Return the inventory of a file; `more`: further files, with __ for / in their names."""
+    """Write the file and return the inventory that is read from it.
+
+    `more` has further files, with __ for / in their names.
+    """
     for other, content in more.items():
         path = Path(other.replace("__", "/"))
         path.parent.mkdir(exist_ok=True)
@@ -32,7 +35,7 @@ def read(name: str, text: str, **more: str) -> Inventory:
 
 
 def stated(host: Host) -> dict[str, object]:
-    """Return what is not a default, without the location."""
+    """Return the settings of the host that are not defaults, without its position in the file."""
     plain = Host(name=host.name, address=host.address)
     names = ("port", "user", "identity_file", "jump", "python", "slots")
     found = {name: getattr(host, name) for name in names}
@@ -104,7 +107,7 @@ INI = """\
 login ansible_host=192.0.2.1
 
 [worker]
-gpu[01:03] ansible_user=ml   # ranges
+gpu[01:03] ansible_user=ml   # ranges of names
 big:2200 ansible_host=10.0.0.9
 
 [ps]

@@ -1,4 +1,4 @@
-"""Test that forty thousand links are described in a few lines."""
+"""Test that the results of forty thousand connections between hosts fit into a few lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test that the step and the loss are read from lines that public programs print."""
+"""Test which step and loss are read from a line, with lines that public programs print."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfdeploy.model.measures import Measures
 
 PATTERNS = compile_patterns(DEFAULT_METRICS)
 LINES: list[tuple[str, int | None, float | None]] = [
-    # A float counter: get_variable("global_step", [])
+    # The program counts in floats: get_variable("global_step", [])
     ("Step: 100.0", 100, None),
     ("Step: 1200.0, loss: 0.25", 1200, 0.25),
     ("global step 7. done", 7, None),
@@ -21,7 +21,7 @@ LINES: list[tuple[str, int | None, float | None]] = [
     ("step: 1,234,567 loss: 1,234.5", 1234567, 1234.5),
     ("Step 1_000", 1000, None),
     ("step 1e+06", 1_000_000, None),
-    # The shared counter takes precedence over the task's own counter.
+    # The step that all workers share takes precedence over the worker's own step.
     ("1480.2: Worker 0: training step 5 done (global step: 12)", 12, None),
     ("Worker 1: training step 120 done (global step:240, cross entropy=0.31)", 240, None),
     ("Worker 0: training step 5 done (global step: 12.0); Accuracy: 0.91", 12, None),
@@ -31,7 +31,7 @@ LINES: list[tuple[str, int | None, float | None]] = [
     (
         "After 100 training steps (300 global steps), loss on training batch is 0.25. (0.012 "
         "sec/batch)", 300, 0.25),
-    # Steps after the number, and other words for a step.
+    # The step comes after its number, or has another name.
     ("After 1000 training step(s), loss on training batch is 3.2e-05.", 1000, 3.2e-05),
     ("After 1000 training step(s), validation accuracy = 0.93", 1000, None),
     ("Iter 300", 300, None),
@@ -42,7 +42,7 @@ LINES: list[tuple[str, int | None, float | None]] = [
     ("iter: 40 | loss 2.5", 40, 2.5),
     ("Epoch 3, iteration 20, step 500: loss = 0.125", 500, 0.125),
     ("10\timages/sec: 12.3 +/- 0.0 (jitter = 0.0)\t7.021", 10, None),
-    # Other punctuation.
+    # Lines with other punctuation.
     ("Epoch [1/5], Step [100/600], Loss: 0.2", 100, 0.2),
     ("Epoch [1/5], Step [  7/600], Loss: 0.2", 7, 0.2),
     ("[Step:5/90], all_loss: 0.6", 5, None),
@@ -84,7 +84,7 @@ LINES: list[tuple[str, int | None, float | None]] = [
     ("[RANK0] Epoch 1 | Iter 20 | Train Loss 0.50000", 20, 0.5),
     ("Train Epoch: 1 [640/60000 (1%)]\tLoss: 0.500000", None, 0.5),
     ("Train step: 5 | best val loss: 0.3", 5, None),
-    # A loss with another name, or a loss that is no longer a number.
+    # The loss has another name, or is no longer a number.
     ("Epoch: 0001 cost= 0.250000000", None, 0.25),
     ("Cost: 0.5", None, 0.5),
     ("loss= .5", None, 0.5),

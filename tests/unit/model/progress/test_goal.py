@@ -1,4 +1,4 @@
-"""Test how the number of steps is read from a command."""
+"""Test how the total number of steps is read from the command of a program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfdeploy.model.progress.goal import goal_of
         (["--train_steps", "10_000"], 10_000),
         (["--max-steps=50", "--steps=50"], 50),
         (["--training_iterations=7"], 7),
-        (["--num_steps=5", "--steps=6"], None),  # ambiguous
+        (["--num_steps=5", "--steps=6"], None),  # two flags disagree, so the number is unknown
         (["--step=5"], None),
         (["--save_steps=5"], None),
         (["--steps=many"], None),

@@ -1,4 +1,6 @@
-"""Test the progress of a run, by the steps that its command asks for or by Keras's epochs."""
+"""Test how far a run has come: in steps, if its command sets their number, or in epochs of
+Keras.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test which tasks are slower than the others, and by how much."""
+"""Test which tasks are reported as slower than the others, and how much slower they are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfdeploy.model.progress.trends import Trends
 def slow(
     plan: Plan, say: Callable[[int, int], str | None], *, cpu: Callable[[int], float] | None = None
 ) -> dict[str, str]:
-    """Return the slow tasks after a minute of simulated output.
+    """Return the tasks that count as slow after a minute of simulated output.
 
     Worker N prints `say(N, second)` once a second and uses `cpu(N)` cores.
     """
@@ -87,5 +87,5 @@ def test_in_lockstep_the_one_that_computes_most_keeps_the_others_waiting() -> No
         cpu=lambda number: 3.0 if number == 4 else 1.5,
     )
     assert slow_tasks == {"worker:4": "likely slowest: uses 2.0x the median's CPU"}
-    # In mode mirrored all workers have the same rate, so different rates mean something else.
+    # In mode mirrored, no worker can have a rate of its own, so nothing is reported.
     assert slow(plan, own) == {}

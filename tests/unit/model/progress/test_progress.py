@@ -1,6 +1,6 @@
-"""Test that the same events give the same progress, in whatever batches they arrive.
+"""Test that the same events lead to the same progress, however they are divided into batches.
 
-Figures come from lines alone.
+The figures in these tests come from printed lines only.
 """
 
 from __future__ import annotations

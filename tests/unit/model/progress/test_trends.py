@@ -1,4 +1,6 @@
-"""Test the series of figures: bounded, in order of time, and their trend over the last minutes."""
+"""Test the stored values of a figure: bounded in number, in order of time, and with a trend over
+the last minutes.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ def test_what_is_no_number_and_what_comes_late_is_left_out() -> None:
 
 def test_the_slope_forgets_what_was_before_a_fall() -> None:
     assert trend_of((0, 0), (10, 100)).slope(60) == 10
-    assert trend_of((0, 500), (10, 0), (20, 40)).slope(60) == 4  # The program has restarted.
+    # the program has restarted between the first two values
+    assert trend_of((0, 500), (10, 0), (20, 40)).slope(60) == 4
     assert trend_of((0, 0), (100, 100), (110, 200)).slope(20) == 10
     assert trend_of((0, 1)).slope(60) is None
 

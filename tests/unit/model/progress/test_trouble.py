@@ -1,4 +1,4 @@
-"""Test the problems of each task and their order: the worst is first."""
+"""Test which problems each task has, and that the worst is listed first."""
 
 from __future__ import annotations
 

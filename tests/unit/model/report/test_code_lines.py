@@ -1,4 +1,6 @@
-"""Test which lines of the code differ, and the reason if tfdeploy cannot compare the code."""
+"""Test which lines of the code differ between runs, and which reason is given if the code cannot be
+compared.
+"""
 
 from __future__ import annotations
 

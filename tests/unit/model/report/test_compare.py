@@ -1,4 +1,4 @@
-"""Test the differences between runs: flags, variables, files, and the results of each run."""
+"""Test which differences between runs are listed: in flags, variables, files and results."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def test_files_that_differ_are_named_and_without_them_the_releases() -> None:
 
 
 def had(plan: Plan, *pythons: str) -> Plan:
-    """Return the plan with these Python versions on its first hosts.
+    """Return the plan with these versions of Python on its first hosts.
 
-    The other hosts report no versions, as with an older tfdeploy.
+    The other hosts report no versions, like hosts with an older tfdeploy.
     """
     told = [{"Python": python} for python in pythons] + [dict[str, str]()] * len(plan.hosts)
     return replace(

@@ -1,4 +1,4 @@
-"""Test which curves and attempts a report has."""
+"""Test which curves and which attempts of tasks a report shows."""
 
 from __future__ import annotations
 
@@ -73,5 +73,5 @@ def test_attempts_by_events_and_the_last_one_by_its_host() -> None:
         if each.task == "worker:1"
     ]
     assert told == [(1, 1006.5, 1033.0, "failed"), (2, 1050.0, None, None)]
-    # Attempts of tasks of the view come first.
+    # Tasks that are in the view come first in the list of attempts.
     assert task_attempts[0].task == "worker:1"

@@ -1,4 +1,4 @@
-"""Test how attempts are built from events."""
+"""Test how the list of a task's attempts is made from events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Test each way in which a run starts and ends: the hosts' states give its state and cause."""
+"""Test the state of a run and its cause, as computed from the states of its hosts, for each way in
+which a run starts and ends.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Test the status of each task: unreachable, stalled, dead after another task; and the JSON."""
+"""Test the status of each task (unreachable, stalled, dead because of another task), and its JSON
+form.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def test_an_unreachable_host_where_nobody_minds_the_run_has_lost_its_task() -> N
         "running",
         "worker:1 on n3 lost: nobody minds it, the other hosts say",
     )
-    # The host itself reports the task as running, so its minder runs again.
+    # The host of worker:1 now reports the task as running, which counts more than what others said.
     assert run_view(PLAN, states, RUNNING).tasks[2].state == "running"
 
 

@@ -1,6 +1,7 @@
-"""Test that the next steps of many hosts are folded into commands that can be typed.
+"""Test that the next steps that many hosts suggest are folded into a few commands that the user can
+type.
 
-No host is dropped.
+No host is left out.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def test_one_host_and_one_text_stand_as_they_are() -> None:
     assert fold_nexts({"n1": "apt install rsync", "n2": "apt install rsync"}) == [
         "apt install rsync"
     ]
-    # A command that names another host is not folded.
+    # The command for n1 names n11, so it cannot be folded into one for both hosts.
     assert fold_nexts({"n1": trust("n11"), "n11": trust("n11")}) == [trust("n11")] * 2
 
 

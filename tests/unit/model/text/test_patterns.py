@@ -1,4 +1,6 @@
-"""Test that users' regular expressions compile without a warning or are refused with an error."""
+"""Test that a regular expression of the user compiles without a warning, or is refused with an
+error.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Test that placeholders in texts are found, checked and replaced; other braces are kept."""
+"""Test that placeholders such as {data.NAME} in a text are found, checked and replaced, and that
+other braces stay as they are.
+"""
 
 import pytest
 from hypothesis import given

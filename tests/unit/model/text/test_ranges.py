@@ -1,4 +1,6 @@
-"""Test that ranges of names expand, fold again, and are bounded."""
+"""Test that a range of names expands to its names, that names fold into ranges, and that a range
+has a limited size.
+"""
 
 import pytest
 from hypothesis import given

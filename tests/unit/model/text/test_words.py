@@ -1,4 +1,4 @@
-"""Test how times, stalls and errors are described."""
+"""Test the words in which times, stalled tasks and errors are described."""
 
 from __future__ import annotations
 

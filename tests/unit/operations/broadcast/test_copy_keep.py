@@ -1,4 +1,6 @@
-"""Test which files of another host's keep folders a host lacks, from the two listings alone."""
+"""Test which files in the `keep` folders of another host a host lacks, as computed from the
+listings of both hosts.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Test the slowest link of a broadcast.
+"""Test which link is named as the slowest in the report of a broadcast.
 
-The report has the highest rate at which each host received, and the host's parent.
+The report has the highest rate at which each host has received, and from which host (its parent).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Test the code as it is sent: packed once for all hosts.
+"""Test how the code of a job is packed: once for all hosts that lack the same files.
 
-It is refused if a file no longer matches the manifest.
+The code is refused if a file has changed since it was hashed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def code(folder: Path) -> CodeFiles:
 
 
 def is_a_tick_later(folder: Path) -> bool:
-    """Return True if a new change gets a later ctime than all files of the folder have."""
+    """Return True if a change that is made now gets a later ctime than every file in the folder."""
     clock = folder.with_name("clock")
     clock.touch()
     return clock.stat().st_ctime_ns > max(path.lstat().st_ctime_ns for path in folder.rglob("*"))
@@ -68,14 +68,14 @@ def test_the_manifest_names_all_and_a_host_may_ask_for_files_alone(code: CodeFil
 
 
 def rewritten(path: Path) -> None:
-    """Change the content, but keep the size and the time."""
+    """Change the content of the file, but keep its size and its time."""
     file_stat = path.stat()
     path.write_bytes(b"x" * file_stat.st_size)
     os.utime(path, ns=(file_stat.st_atime_ns, file_stat.st_mtime_ns))
 
 
 def replaced(path: Path) -> None:
-    """Replace the file by another one with the same content and time."""
+    """Replace the file by another file with the same content and the same time."""
     file_stat = path.stat()
     path.with_name("other").write_bytes(path.read_bytes())
     os.utime(path.with_name("other"), ns=(file_stat.st_atime_ns, file_stat.st_mtime_ns))

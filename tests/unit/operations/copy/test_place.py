@@ -1,6 +1,7 @@
-"""Test how checked files are moved to their destination.
+"""Test how files from a host are moved to their destination, after they have been checked.
 
-Checkpoint records come last, newer files are not overwritten, and no symbolic link is followed.
+Checkpoint records are moved last, newer files are not overwritten, and no symbolic link is
+followed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Test the notes about this machine's rsync, which are shown before hosts are contacted."""
+"""Test the warnings about this machine's rsync, which are shown before any host is contacted."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Test a folder whose file names come from hosts: no name leads out of the folder.
+"""Test writing to a folder under file names that come from hosts: no name leads out of the folder.
 
-This holds for all files that exist there or are created during the copy.
+This holds for any files in the folder, even if they are created during the copy.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Test how the clock of a run is computed from readings of the hosts' clocks.
 
-A reading is (seconds relative to this machine's clock, error of the reading in seconds).
+A reading is (seconds that the clock is ahead of this machine's clock, error of the reading in
+seconds).
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from tfdeploy.operations.launching.clocks import Reading, ahead_of_median
             {"n1": (0.0, 0.01), "n2": (-0.4, 0.01), "n3": (0.0, 0.01)},
             {"n1": 0.0, "n2": -0.4, "n3": 0.0},
         ),
-        # The clock of this machine is wrong.
+        # Only the clock of this machine is wrong, by 90 s.
         (
             {"n1": (90.0, 0.01), "n2": (90.01, 0.01), "n3": (90.0, 0.01)},
             {"n1": 0.0, "n2": 0.0, "n3": 0.0},
         ),
-        # An answer that took 4 s is too inexact.
+        # The reading of n2 took 4 s, so it is too inexact to be used.
         ({"n1": (0.0, 0.01), "n2": (0.3, 2.0)}, {"n1": 0.0, "n2": 0.0}),
     ],
 )

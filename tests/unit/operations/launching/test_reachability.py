@@ -1,4 +1,6 @@
-"""Test which unreachable pairs of hosts an error names, and that the error is short."""
+"""Test which pairs of hosts that cannot reach each other an error names, and that the error stays
+short.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Test which run a name selects if hosts are silent or several jobs have runs of that name."""
+"""Test which run is meant by a name if some hosts do not answer, or if several jobs have runs with
+that name.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +48,14 @@ def plan(run: str, host: str, created: float, job: str = "digits") -> Plan:
 
 @pytest.fixture
 def hosts_know(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function hosts_know(silent, runs...), which sets the answers of the hosts."""
+    """Return a function hosts_know(silent, runs...), which sets what the hosts answer and which
+    hosts do not answer.
+    """
 
     def from_hosts(fleet: Any, sought: Any, silent: Any, refused: Any) -> Plan:
-        """Return the plan as one host has it. That host is not trusted about silent hosts."""
+        """Return the plan as one host has it. A plan from a host is not trusted as far as it
+        concerns hosts that did not answer.
+        """
         return with_hosts(plan(sought.run, "n1", 1.0, sought.job), silent or ())
 
     def know(silent: dict[str, HostUnreachable], *runs: FoundRun) -> None:
@@ -172,7 +178,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> float:
     ("starts", "is_newest"),
     [
         ({"n1": NOW - 5.0}, True),
-        ({"n1": NOW + 200.0}, True),  # clocks differ
+        ({"n1": NOW + 200.0}, True),  # the clocks of n1 and this machine differ
         ({"n1": NOW + 301.0}, False),
         ({"n1": NOW - 50.0, "n2": NOW + 9e8, "n3": NOW - 51.0}, False),  # n2 reports a false time
         ({"n1": NOW - 5.0, "n2": 1.0, "n3": NOW - 6.0}, True),

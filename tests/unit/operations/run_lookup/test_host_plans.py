@@ -1,6 +1,7 @@
-"""Test plans that hosts report.
+"""Test plans that hosts send.
 
-An invalid plan is refused. A valid plan is used with this machine's own connection settings.
+An invalid plan is refused. With a valid plan, tfdeploy still connects as this machine's settings
+say.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ OLDER = {
 
 
 def told(**changes: Any) -> dict[str, Any]:
-    """Return the plan.json of an older tfdeploy on a host, with these fields changed."""
+    """Return a plan.json as an older tfdeploy wrote it on a host, with these fields changed."""
     task = {
         "task": "worker:0",
         "role": "worker",
@@ -92,7 +93,9 @@ def task(**changes: Any) -> dict[str, Any]:
 
 
 class Answer(list[Any]):
-    """The answer of an honest agent with this plan.json. A plan of bytes is sent as it is."""
+    """What an honest agent answers if it has this plan.json. A plan that is given as bytes is sent
+    unchanged.
+    """
 
     def __init__(self, plan: Any, unless: str | None) -> None:
         text = json.dumps(plan).encode() if not isinstance(plan, bytes) else b""
@@ -104,7 +107,7 @@ class Answer(list[Any]):
 
 
 class Hosts:
-    """A fleet whose hosts answer with these plans or raise these errors."""
+    """A fleet in which each host answers with its plan or raises its error."""
 
     answer: type[Answer] = Answer
 
@@ -303,7 +306,7 @@ def test_a_plan_that_all_hold_is_sent_once_and_without_the_words_of_its_tasks() 
     assert (plan.tasks[0].argv, plan.tasks[0].env, plan.command) == ((), {}, ())
     assert sent == [True, False] and not refused
     sent.clear()
-    # The answer of the first host is refused, and the plan comes from another host.
+    # The plan of n1 is invalid, so the plan comes from another host.
     fleet.plans = {"n1": b"x", "n2": told(), "n3": told(), "n4": told()}
     many = tuple(Host(name=name, address="10.0.0.1") for name in fleet.plans)
     assert list(fetch_plan(fleet, PlanRequest(run=RUN, job=JOB, holders=many, hosts=many))[1]) == [

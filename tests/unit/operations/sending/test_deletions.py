@@ -1,4 +1,6 @@
-"""Test that tfdeploy asks before it deletes most of a data set, but not for a smaller part."""
+"""Test that tfdeploy asks the user before a sync deletes most of a data set. It does not ask if a
+smaller part is deleted.
+"""
 
 from __future__ import annotations
 

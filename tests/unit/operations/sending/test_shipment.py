@@ -1,4 +1,4 @@
-"""Test what a launch reads of the code before it contacts the hosts."""
+"""Test what a launch finds out from the code of the job before it contacts the hosts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Test which files of this machine are private.
+"""Test which files of this machine must not be sent to hosts.
 
-These are the files of secrets, of the inventory and of ssh's configuration.
+They are the files of secrets, of the inventory and of ssh's configuration.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def named(home: Path, *hosts: Host, **sources: SecretSource) -> dict[str, str]:
-    """Return the withheld files as {path below home: description}."""
+    """Return the files that must not be sent, as {path below the home folder: description}."""
     job = Job(
         name="j",
         mode=None,

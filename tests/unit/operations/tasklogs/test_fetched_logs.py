@@ -1,4 +1,6 @@
-"""Test that fetched logs are read like those of hosts: with times, streams and attempts."""
+"""Test that a log that `fetch` has copied is read like a log on a host: with times, streams and
+attempts.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ def test_lines_have_the_times_of_their_pieces(
         (0, [(0, 1.0, 0, 1), (6, 2.0, 1, 1)], b"out 1\nerr 1\n"),
         (12, [(0, 3.0, 0, 2)], b"out 2\nnot end"),
     ]
-    # The log was removed here, and the fetch that followed was interrupted.
+    # After the log was removed on this machine, a second fetch began from the start of the log and
+    # was interrupted.
     again = pack_records(0, [(0, 1.0, 0, 1)], 6)
     times = b"".join(pack_records(offset, records, len(blob)) for offset, records, blob in pieces)
     (tmp_path / times_name("worker:0", "n1")).write_bytes(times + again + b"half")

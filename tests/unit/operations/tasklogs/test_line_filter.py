@@ -1,4 +1,4 @@
-"""Test which lines match a filter, and which lines are shown as their context."""
+"""Test which lines of a log match a filter, and which lines around them are shown as context."""
 
 from __future__ import annotations
 

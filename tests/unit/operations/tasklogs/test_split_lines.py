@@ -1,4 +1,4 @@
-"""Test that the lines of a log do not depend on how the log is cut into chunks."""
+"""Test that a log is split into the same lines, however it is cut into chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the last lines of batches, and of a log that grows while it is read."""
+"""Test which lines are the last ones of a log: in batches of lines, and while the log grows."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def test_the_last_lines_do_not_begin_with_a_gap() -> None:
 
 
 class Growing:
-    """A host whose task prints `grows` bytes between two calls.
+    """A host with one task, which prints `grows` bytes between two calls.
 
-    If `says_ends` is false, the agent is an old one that does not report the end of a log.
+    If `says_ends` is false, the agent has an old version that does not report the end of a log.
     """
 
     def __init__(self, length: int, grows: int, says_ends: bool) -> None:

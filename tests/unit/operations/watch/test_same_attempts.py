@@ -1,4 +1,6 @@
-"""Test that a run has the same attempts in each view, whoever watched and however often."""
+"""Test that each view shows the same attempts of a task, whenever and however often tfdeploy asked
+the hosts.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ WATCHERS = {
 
 
 def events_of(history: History, looks: Sequence[float]) -> list[Event]:
-    """Return the events of a follower that asks the hosts at these times."""
+    """Return the events that a follower of the run gets if it asks the host at these times."""
     told: list[Event] = []
     fleet: Any = None
     watch = Watch(fleet, PLAN, told.append)
@@ -51,12 +53,12 @@ def events_of(history: History, looks: Sequence[float]) -> list[Event]:
 
 
 def rows_of(history: History, now: float) -> list[Attempt]:
-    """Return the attempts that the hosts report to a report page or a dashboard that starts now."""
+    """Return the attempts that the host would report now, when a report or a dashboard starts."""
     return [attempt_of_host(TASK, msgspec.convert(row, AttemptRow)) for row in history.rows(now)]
 
 
 def board_of(history: History, looks: Sequence[float]) -> Dashboard:
-    """Return a dashboard that asked the hosts for their attempts when it started."""
+    """Return a dashboard that asked the host for earlier attempts at its start."""
     board = Dashboard(PLAN)
     told = events_of(history, looks)
     for event in told[:2]:
@@ -70,7 +72,7 @@ def board_of(history: History, looks: Sequence[float]) -> Dashboard:
 
 
 def drawn(board: Dashboard) -> tuple[Row, list[str]]:
-    """Return the row of the task, and the texts that describe its deaths."""
+    """Return the row of the task in the timeline, and the texts about its deaths."""
     marked = marks(board.progress, now=NOW)
     board.scene.unicode = True
     rows = timeline_page(
@@ -85,7 +87,7 @@ def drawn(board: Dashboard) -> tuple[Row, list[str]]:
 
 
 def page_of(history: History, told: Iterable[Event], now: float = NOW) -> tuple[list[Attempt], str]:
-    """Return the attempts of a report, and its timeline.
+    """Return the attempts in a report, and the timeline of the report.
 
     `told` has the events that this machine has recorded.
     """
@@ -124,10 +126,10 @@ def test_while_it_waits_to_start_again_its_death_is_told_already() -> None:
 
 
 def test_events_of_an_older_version_had_no_end_of_it() -> None:
-    """Test events of an older version, which recorded no end of an attempt.
+    """Test events that an older version recorded, without an event for the end of an attempt.
 
-    The host no longer has the attempt. The status of the task that waits tells how its attempt
-    ended.
+    The host no longer knows the attempt. But the status of the task, which waits to restart, says
+    how the attempt ended.
     """
     told = [
         event
@@ -142,7 +144,9 @@ def test_events_of_an_older_version_had_no_end_of_it() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_any_looks_give_the_same_attempts(seed: int) -> None:
-    """Test a follower with rare calls, as after a lost connection, or with many calls a second."""
+    """Test followers that ask the host at random times: rarely, as after a lost connection, or many
+    times a second.
+    """
     chance = random.Random(seed)
     lived, at = [], BEGAN
     for _ in range(chance.randint(1, 12)):
@@ -182,5 +186,5 @@ def test_any_looks_give_the_same_attempts(seed: int) -> None:
     told = events_of(history, looks)
     assert page_of(history, told, end) == page_of(history, (), end)
     ended = [event.attempt for event in told if event.data["state"] == "ended"]
-    # Each end is reported once.
+    # The end of each attempt is reported only once.
     assert len(ended) == len(set(ended))

@@ -1,4 +1,4 @@
-"""Test which events a watch of a run emits, and when."""
+"""Test which events a watch of a run creates from the reports of hosts, and when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test which members or lines are at fault, given the feeds that are too slow."""
+"""Test which hosts or network lines are to blame if data arrives too slowly in a broadcast."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tfdeploy.planning.broadcast.feeds import HERE, Doubt, Member
 
 SITES = {"a": "1", "b": "1", "c": "1", "d": "1", "x": "2", "y": "2", "z": "3"}
 CASES = {
-    # Feeds that are too slow, as parent>child: (slow members, sites behind a slow line).
+    # {feeds that are too slow, as sender>receiver: (slow hosts, sites behind a slow line)}
     "": ("", ""),
     "a>b": ("b", ""),
     "a>b a>c": ("a", ""),
     "a>b c>b": ("b", ""),
-    # Two parents feed b too slowly, so b is slow and a is not to blame for it.
+    # Both hosts that send to b are too slow, so b is to blame for that and a is not.
     "a>b d>b a>c": ("bc", ""),
     "a>b d>b a>c d>c": ("bc", ""),
     "a>b b>c": ("bc", ""),
@@ -26,7 +26,7 @@ CASES = {
     "a>x b>y": ("", "2"),
     "a>x y>x a>y": ("xy", ""),
     "a>x a>z": ("xz", ""),
-    # The children are at different sites, so they say nothing about each other.
+    # x and b are at different sites, so their slow feeds do not show that a is slow.
     "a>x a>b": ("xb", ""),
 }
 

@@ -1,4 +1,4 @@
-"""Test the feeds with which a broadcast starts."""
+"""Test which host sends to which when a broadcast begins."""
 
 from __future__ import annotations
 
