@@ -72,7 +72,7 @@ def measure(bench: BenchLab, lines: int, rounds: int, figures: Figures) -> None:
 
 
 def check(output: bytes, tasks: list[str], lines: int) -> None:
-    """Check that the lines of each task are complete and in order, by the numbers in them."""
+    """Check, by the numbers in the lines, that the lines of each task are complete and in order."""
     seen = dict.fromkeys(tasks, 0)
     for line in output.splitlines():
         label, _, text = line.decode().partition(" | ")

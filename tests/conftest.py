@@ -45,9 +45,9 @@ EXAMPLES = int(os.environ.get("TFDEPLOY_SOAK_EXAMPLES", "15"))
 settings.register_profile("suite", deadline=None, max_examples=EXAMPLES)
 settings.load_profile("suite")
 
-# `nohup make test &` ignores these signals, and processes that tests start would inherit that.
-# Handlers are not inherited. The handler of SIGHUP does nothing, so this process outlives the
-# terminal.
+# Under `nohup make test &` these signals are ignored, and processes that tests start would ignore
+# them too. A handler is not inherited. The handler of SIGHUP does nothing, so this process outlives
+# the terminal.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -229,8 +229,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print each reason for which tests were skipped once, with their number and what to type to
-    run them."""
+    """For each reason for which tests were skipped, print one line: the reason, the number of
+    tests, and what to type to run them."""
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
     for reason, count in reasons.most_common():

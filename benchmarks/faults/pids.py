@@ -2,8 +2,8 @@
 
     python benchmarks/faults/pids.py --reuses 200
 
-These processes have the pids that tasks, supervisors and minders of the run had before they died.
-Then the run is stopped.
+The tasks, supervisors and minders of a run are killed, and unrelated processes get the pids of the
+killed ones. Then the run is stopped.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     python benchmarks/faults/starts.py --launches 500
 
 The cases, in turn: the same launch twice, five launches at the same time by two operators, and one
-launch during which the agent on one host dies after a random verb, so that its answer is lost.
+launch during which the agent on one host dies after it has executed a random request, so that the
+answer is lost.
 """
 
 from __future__ import annotations

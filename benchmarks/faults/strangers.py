@@ -170,7 +170,7 @@ class Knocked:
     def count(self) -> int:
         """Return how many strangers were let in, plus how many hosts of the run were not.
 
-        It prints a line for each client and port.
+        Also print a line for each client and port.
         """
         began = time.monotonic()
         self._launch()

@@ -55,7 +55,7 @@ def test_a_launch_on_a_terminal_is_its_dashboard_until_q(operator: Tfdeploy) -> 
     try:
         terminal.until("4/4 running", within_s=60)
         before = plain(terminal.output[: terminal.output.find(ALT_ON)]).decode()
-        # Before the dashboard, the first steps and the name of the run are printed as text.
+        # The first steps and the name of the run are printed as text, before the dashboard appears.
         assert "plan" in before and "seen-1" in before
         terminal.type(b"\r")
         terminal.until("1 attempt")

@@ -3,8 +3,8 @@
 They use `import tensorflow as tf`, tf.app.flags or argparse, contrib, input_data, and cluster specs
 with the addresses of other machines.
 
-By hand, the suite runs a few programs that together use most features. In CI, or with
-`TFDEPLOY_TEST_ALL=1`, it runs all programs.
+If the suite is run by hand, it tests a few programs that together use most features. In CI, or with
+`TFDEPLOY_TEST_ALL=1`, it tests all programs.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ MOST_MODULES = 25
 MOST_LINES = 500
 LONGEST_PAUSE_S = 0.1
 NOTE = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b")
-# Modules that some Python versions from 3.8 to 3.14 do not have.
+# Standard modules that some of the Python versions 3.8 to 3.14 do not have.
 _NOT_IN_ALL = (
     "aifc annotationlib asynchat asyncore audioop binhex cgi cgitb chunk compression crypt "
     "distutils graphlib imghdr imp lib2to3 "

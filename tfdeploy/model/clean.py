@@ -65,7 +65,7 @@ def goes(item: CleanItem, stay: set[tuple[str, str]]) -> bool:
 
 
 def run_of_half(name: str) -> str | None:
-    """Return the RUN of a partial file with a name like "runs/RUN/...", which lies in the folder of
-    that run; None for a partial file outside every run's folder."""
+    """Return the run in whose folder a partial file lies, from the file's name such as
+    "runs/RUN/..."; None if the file is in no run's folder."""
     words = name.split("/")
     return words[1] if len(words) == 3 and words[0] == "runs" else None

@@ -19,8 +19,8 @@ Kind = Literal[
     "broadcast",  # the event's data: BroadcastFields
     "task",  # A task's status changed. The event's data: TaskFields
     "run",  # the event's data: RunFields
-    # the resources that a run uses on one host, and the metrics of its tasks there. Its data:
-    # samples.NewestSamples
+    # the resources that a run uses on one host, and the metrics of the run's tasks there. The
+    # event's data: samples.NewestSamples
     "sample",
     "line",  # one line of a task's output, written only to --events FILE. The event's data: LineFields
     "note",  # the event's data: NoteFields

@@ -79,7 +79,7 @@ def with_connections(plan: Plan, hosts: Iterable[Host]) -> Plan:
 
 def connection_settings(host: Host) -> dict[str, Any]:
     """Return the inventory's host as JSON values (lists, no tuples), so that a plan equals itself
-    after a round trip. Its local paths need not be UTF-8."""
+    after a round trip. Paths on this machine in the host's settings need not be UTF-8."""
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in settings_of(host).items()

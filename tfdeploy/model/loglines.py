@@ -30,8 +30,8 @@ class LogLine(NamedTuple):
 
 
 class LineBlock(NamedTuple):
-    """Whole lines of one time, attempt and stream. They become single lines only on demand, because
-    a log may have millions."""
+    """Whole lines with the same time, attempt and stream. Single lines are made from a block only
+    on demand, because a log may have millions of lines."""
 
     time: float
     task: str

@@ -187,7 +187,7 @@ def test_the_others_have_the_data(operator: Tfdeploy, verb: str, form: str) -> N
     (operator.cwd / "digits").mkdir()
     (operator.cwd / "digits/shard").write_text(verb + form)
     with lying(operator, verb, form):
-        # The first of the two answers says that the host has no data, as an honest host does.
+        # In this case, the first of two answers is one that an honest host gives: it has no data.
         unknown = (verb, form) == ("data.state", "two answers")
         answer = json.loads(
             said_so(operator, "sync", "--json", codes=(0,) if unknown else (1, 3, 4)).stdout

@@ -1,6 +1,6 @@
 """Test `tfdeploy setup` on three hosts that reach only the operator.
 
-It makes real venvs from two wheels that the test builds.
+The setup makes real venvs from two wheels that the test builds.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ exec PYTHON "$@"
 def operator(
     isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy], request: pytest.FixtureRequest
 ) -> Tfdeploy:
-    """Return an operator whose job needs the wheel alpha, which needs the wheel beta, on n1 to
-    n3.
+    """Return an operator whose job runs on n1 to n3 and needs the wheel alpha. alpha needs the
+    wheel beta.
     """
     made = tfdeploy(isolated_lab)
     made.env["TFDEPLOY_LIMIT"] = "n[1-3]"

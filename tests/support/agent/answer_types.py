@@ -1,4 +1,5 @@
-"""Find the fields of an answer that its type on the control machine does not have."""
+"""Find the fields of a host's answer that the control machine's type for this answer does not
+have."""
 
 from __future__ import annotations
 

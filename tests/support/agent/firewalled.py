@@ -138,7 +138,8 @@ def refused(folder: str) -> dict[str, Any]:
 
 @contextmanager
 def namespace() -> Iterator[str]:
-    """Create another network namespace and yield the pid of the process that keeps it."""
+    """Create another network namespace. Yield the pid of the process that keeps the namespace
+    alive."""
     process = subprocess.Popen(
         ["unshare", "--net", "sh", "-c", "echo; exec sleep 1000"], stdout=subprocess.PIPE
     )

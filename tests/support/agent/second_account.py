@@ -124,7 +124,7 @@ def as_a_hard_link(path: Path, trap: Path) -> None:
 
 
 def bytecode(workdir: Path) -> Path:
-    """Return the bytecode file of the agent's main module, which its first start wrote.
+    """Return the bytecode file of the agent's main module, which the agent's first start wrote.
 
     The name of the file depends on AGENT_PYTHON, which may differ from the Python that runs the
     tests.

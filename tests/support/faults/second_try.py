@@ -1,4 +1,4 @@
-"""Run tests that start TensorFlow a second time if only such tests failed.
+"""Run the failed tests a second time if all of them are tests that start TensorFlow.
 
 Such a test starts several TensorFlow processes at once and may fail because of TensorFlow's own
 timeouts. If only such tests failed, the first session exits with ONLY_TENSORFLOW. Then `make test`

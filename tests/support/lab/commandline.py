@@ -61,8 +61,8 @@ class Tfdeploy:
         }
 
     def argv(self, *args: str) -> list[str]:
-        """Return the whole command line, to be run with `env`. Other programs (timeout, a shell)
-        may run it.
+        """Return the whole command line, which must be run with the variables in `env`. Other
+        programs (timeout, a shell) may run it.
         """
         return self.lab.operator([sys.executable, *self.program, *args])
 

@@ -53,8 +53,8 @@ class Knocks:
 class Knocking:
     """Connections from `host` that begin at once and continue until `ended` is called.
 
-    Each end gets at least `count` connects. They run as the host's user or, on isolated hosts, as
-    `user` (0: root).
+    Each end gets at least `count` connects. The connecting program runs as the host's user or, on
+    isolated hosts, as `user` (0: root).
     """
 
     def __init__(

@@ -72,8 +72,8 @@ class Totals(NamedTuple):
 
 
 def all_of(transfers: Iterable[Transfer]) -> Totals:
-    """Return the totals of transfers that run in parallel. The remaining time is at least that of
-    the slowest transfer."""
+    """Return the totals of transfers that run in parallel. The remaining time is not less than that
+    of the slowest transfer."""
     every = list(transfers)
     sent, total = sum(t.sent_bytes for t in every), sum(t.total_bytes for t in every)
     rates = [t.rate for t in every if t.active and t.rate]

@@ -62,8 +62,8 @@ def task_view(
     measured: Mapping[str, float],
     unread: tuple[str, ...],
 ) -> TaskView:
-    """Return the task as `status` of its own host describes it, or else as the `states` of all
-    hosts do."""
+    """Return the view of the task: from `status`, which the task's own host reports, or else from
+    `states`, which all hosts report."""
     if status is None or (unreachable and status.state != "ended"):
         reported = _reported_by_others(planned, states) or _without_minder(planned, status, states)
         status = reported or status or _without_status(planned, host_state, states, unreachable)

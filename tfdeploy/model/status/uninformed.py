@@ -1,5 +1,5 @@
-"""Find hosts of a run that do not know that the run is over while another host knows it. Then the
-network between these hosts is cut. Pure."""
+"""Find hosts of a run that do not know that the run is over while another host knows it. This
+happens if the network between these hosts is cut. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def uninformed(states: Mapping[str, HostRunState | None]) -> tuple[str, tuple[st
     """Return a host that knows that the run is over, and the hosts that do not know it and still
     run it.
 
-    None: no host knows it, or all hosts do.
+    None: no host knows that the run is over, or all hosts know.
     """
     known = {host: state for host, state in states.items() if state is not None}
     knowing = sorted(host for host, state in known.items() if _says_over(state))

@@ -29,15 +29,16 @@ def fold_nexts(nexts: Mapping[str, str | None]) -> list[str]:
 
 
 def without_name(text: str, host: str, mark: str = _NAME) -> str:
-    """Return the text with `mark` in place of the host's name after `--limit` and `--exclude`."""
+    """Return the text in which the host's name after `--limit` or `--exclude` is replaced by
+    `mark`."""
     return _BOUND.sub(
         lambda found: found[1] + mark if found[2] == host else found[0], text.replace(mark, "")
     )
 
 
 def with_names(text: str, hosts: Iterable[str], mark: str = _NAME) -> str:
-    """Return a text of `without_name` with the hosts' names in place of `mark`, quoted for a
-    shell."""
+    """Return a text that `without_name` returned, in which `mark` is replaced by the hosts' names,
+    quoted for a shell."""
     return text.replace(mark, shlex.quote(fold_names(hosts)))
 
 
