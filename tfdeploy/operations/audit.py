@@ -33,7 +33,7 @@ from tfdeploy.model.text.words import iso_z
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.transport.protocols import Fleet, Session
 
-MOST_LOG_BYTES = 4 << 20  # bytes of one audit log file: twice what an agent sends
+MOST_LOG_BYTES = 4 << 20  # limit for one audit log, in bytes: twice what an agent sends
 SILENCE_S = 60.0
 
 
@@ -57,7 +57,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class HostAudit:
-    """The answer of one host: its log, its state now, and its versions."""
+    """The answer of one host: its audit log, its present state, and its programs' versions."""
 
     log: AuditLog
     here: AuditHere

@@ -257,7 +257,8 @@ def local_runs(
     """
     answered = {_connection(host) for host in hosts if host.name not in candidates.errors}
     going, staying = _runs_in(candidates.going.values()), _runs_in(candidates.staying.values())
-    created: dict[tuple[str, str], float] = {}  # {(job, run) whose record may be removed: created}
+    # {(job, run) whose record may be removed: when the run was created}.
+    created: dict[tuple[str, str], float] = {}
     unended, elsewhere = [], []
     for plan in store.plans():
         key = plan.job, plan.run

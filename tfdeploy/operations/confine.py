@@ -1,6 +1,6 @@
 """Check the paths that a host names in its answers.
 
-A host may request only files that are being sent. It may receive files only in its own workdir.
+A host may request only files that are being sent, and may receive files only in its own workdir.
 """
 
 from __future__ import annotations

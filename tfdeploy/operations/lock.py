@@ -38,7 +38,7 @@ def locked(
 
     Raises one error for all hosts that cannot be locked. Waits until another operation, such as a
     sync, releases the lock. Only a launch does not wait for another launch: it raises Refused. A
-    host releases the lock when the session ends, so nothing stays locked if tfdeploy is killed.
+    host releases the lock when its SSH session ends, so nothing stays locked if tfdeploy is killed.
     """
     lock = HostLocks(fleet, hosts, job, operation, holder, emit)
     values_or_error("reaching all hosts", lock.connect())

@@ -32,7 +32,7 @@ def followed_lines(
 ) -> Iterator[LogLine]:
     """Yield lines as they are written, until all tasks have ended or `query.until` has passed.
 
-    `lost` and `gone` are filled at the end, as in stored_lines.
+    At the end, hosts without an answer are added to `lost`, and numbers of rotated bytes to `gone`.
     """
     filters = {task: LineFilter(query, task) for task in query.tasks}
     begun: dict[str, TaskLog] = {}

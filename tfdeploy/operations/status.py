@@ -89,7 +89,7 @@ def _find_uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
 
 
 def _uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
-    """Return `uninformed` for the states that are known now.
+    """Call `uninformed` with the states that are known now, and return its result.
 
     Hosts that do not answer, and hosts that lost their processes of the run, are left out.
     """

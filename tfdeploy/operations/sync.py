@@ -119,8 +119,8 @@ def sync_job(
 
     If the code changes while it is sent, it is read again and sent again to the hosts concerned.
     `inventory`: the whole inventory, needed for data that comes from hosts or is split among
-    workers. `connected`: the result of begin_connecting, if it was called. `allow_secrets`: see
-    read_shipment.
+    workers. `connected`: the result of begin_connecting, if it was called. `allow_secrets`: accept
+    private keys in the code.
     """
     failed_to_connect = connected or begin_connecting(fleet, hosts)
     read = partial(whole_shipment, fleet, job, cache, inventory, allow_secrets=allow_secrets)

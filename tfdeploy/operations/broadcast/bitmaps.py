@@ -29,8 +29,8 @@ class NamedRows:
 class RowSet(Collection[int]):
     """A set of row numbers of a listing.
 
-    It needs one byte for each of the `total_rows` rows. A Python set of a million ints would need
-    100 MB.
+    The set needs one byte for each of the `total_rows` rows. A Python set of a million ints would
+    need 100 MB.
     """
 
     def __init__(self, rows: Iterable[int], total_rows: int) -> None:

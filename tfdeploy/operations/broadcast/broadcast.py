@@ -32,7 +32,7 @@ from tfdeploy.planning.broadcast.next_plan import next_plan
 from tfdeploy.transport.protocols import Session
 
 CALLS_AT_ONCE = 16  # members that are called at the same time, at most
-PLAN_S = 0.5  # seconds after which it is planned again who sends to whom
+PLAN_S = 0.5  # seconds between two plans of who sends to whom
 RETRY_S = 0.05  # seconds between two checks whether a call over a lost connection has ended
 # The source is hashed at most this many segments ahead of the fastest member, so that the segments
 # are still in the page cache when they are sent.
@@ -78,7 +78,7 @@ class Broadcast:
     _not_joined: dict[str, float] = field(default_factory=dict)
     # Hosts whose connection ended after their files were in place.
     _placed_and_lost: set[str] = field(default_factory=set)
-    _is_source_hashed: bool = False  # True once all is hashed, and the source has not changed
+    _is_source_hashed: bool = False  # True once the source is hashed and was found unchanged
     _is_checking_source: bool = False
     _ended: bool = False
     _joined_at: float = 0.0
@@ -139,7 +139,7 @@ class Broadcast:
         return {name for name in self._not_joined if not self.members[name].reconnects}
 
     def _fail_not_joined(self) -> None:
-        """Fail members that join too late. Once all others are done, a rejoin has REJOIN_S."""
+        """Fail members that join too late. If all others are done, a rejoin may take REJOIN_S."""
         others_done = all(
             member.placed for member in self._live_members() if member.name not in self._not_joined
         )
@@ -414,7 +414,7 @@ class Broadcast:
             pool.submit(self._check_source, unseen)
 
     def _check_source(self, members: list[tuple[MemberSession, int]]) -> None:
-        """Check that the source is unchanged. `members`: (member, its reconnects when complete)."""
+        """Check that the source is unchanged. `members`: pairs of a member and its `reconnects`."""
         try:
             self.check_source()
         except HostUnreachable:  # the members have the source as it was when it was hashed

@@ -97,7 +97,10 @@ def copy_keep(fleet: Fleet, copy: KeepCopy, hosts: tuple[Host, ...], emit: Emit)
 def keep_difference(
     source: tuple[FoundFile, ...], existing: tuple[FoundFile, ...]
 ) -> KeepDifference:
-    """Compare files by path, size and mtime in whole seconds. Links are not copied."""
+    """Return what must change so that a host with the files `existing` has those of `source`.
+
+    Files are compared by path, size and mtime in whole seconds. Links are not copied.
+    """
     ours = [file for file in source if file.target is None and not _OF_A_WORKER.search(file.path)]
     theirs = {file.path: _stamp(file) for file in existing if file.target is None}
     paths = {file.path for file in ours}

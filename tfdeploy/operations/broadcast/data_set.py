@@ -18,7 +18,7 @@ from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing
 from tfdeploy.tree.datasets import has_changed, read_again
 
-# If at least so many bytes are sent, a host that has all of the data sends them instead of this
+# From this many bytes on, the data is sent by a host that already has all of it, and not by this
 # machine.
 LENT_BYTES = 64 << 20
 LOOK_S = 600.0
@@ -28,8 +28,8 @@ LOOK_S = 600.0
 class DataSet:
     """A data set that is sent to hosts.
 
-    `listing` lists the whole data set. `origin` is the host that it comes from (None: this
-    machine). `split` tells which host gets which files (None: each host gets all).
+    `listing` lists the whole data set. `origin` is the host that the data comes from
+    (None: this machine). `split` tells which host gets which files (None: each host gets all).
     """
 
     listing: DataListing

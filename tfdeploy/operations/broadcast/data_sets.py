@@ -181,7 +181,7 @@ class _Sending:
             )
         return {host.name: outcomes[host.name] for host in hosts}
 
-    # --- The state of hosts.
+    # --- Ask hosts what they have.
 
     def _wanted(self, host: str) -> Wanted:
         return self._whole if self._data.split is None else self._data.split.wanted[host]
@@ -291,7 +291,7 @@ class _Sending:
             add_outcomes(results, {name: outcomes[name] for name in stream.receivers})
 
     def _without_origin(self, error: TfdeployError, host: str) -> TfdeployError:
-        """Return the error for a host that has not received the data because the origin failed."""
+        """Return the error for `host`, which has no data because the data's own host failed."""
         if self._data.origin is None:
             raise error
         kind = HostUnreachable if isinstance(error, HostUnreachable) else HostFailed

@@ -29,12 +29,13 @@ from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 
 CALL_S = 60.0  # timeout of one call
 SILENT_S = 2.0  # a member that has received nothing for longer than this counts as silent
-# A member reports its progress twice a second, and each failure of a piece or parent. It fails if
-# it sends more than REPORT_BURST reports plus MAX_REPORTS_PER_S for each second since it joined.
+# A member reports its progress twice a second, and also each wrong piece and each host that does
+# not send to it. The member fails if it sends more than REPORT_BURST reports plus MAX_REPORTS_PER_S
+# for each second since it joined.
 MAX_REPORTS_PER_S = 20
 REPORT_BURST = 1000
 STUCK_S = 3.0  # an incomplete member that has received nothing for longer than this is stuck
-# {IP version: bits}: hosts whose addresses share these first bits are one site.
+# {IP version: number of bits}. Hosts whose addresses have the same first bits are one site.
 _SITE_BITS = {4: 24, 6: 64}
 
 
@@ -57,7 +58,8 @@ class MemberSession:
     differs: bool = False
     error: TfdeployError | None = None
     accused: set[str] = field(default_factory=set)  # hosts that got a wrong piece from this member
-    # All hosts that were ever told to send to this member. Complaints about others are ignored.
+    # All hosts that were ever told to send to this member. If the member complains about any other
+    # host, that is ignored.
     parents: set[str] = field(default_factory=set)
     feeder: Feeder | None = None
     stripes_from_here: frozenset[int] = frozenset()  # stripes that this machine sends to the member
@@ -67,7 +69,7 @@ class MemberSession:
     _feeds: tuple[int, tuple[Feed, ...]] | None = None
     _roots: int = 0  # number of root hashes that were sent to the member
     _received: IntakeLog = field(default_factory=IntakeLog)
-    # Bytes of each stripe; empty: there is only one.
+    # Bytes of each stripe (a share of all pieces). Empty if there is only one stripe.
     _wanted: list[int] = field(default_factory=list)
     _stripes: list[IntakeLog] = field(default_factory=list)
     _agent: AgentChannel | None = None
@@ -142,7 +144,7 @@ class MemberSession:
 
     @property
     def own_args(self) -> Args:
-        """Return this member's own arguments of the verb broadcast.join, and its limits."""
+        """Return this member's own arguments of broadcast.join, such as the limits of its host."""
         allowed = {
             "ports": list(self.host.ports),
             "reserve": self.host.reserve,

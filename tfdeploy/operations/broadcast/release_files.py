@@ -1,4 +1,4 @@
-"""Send the code by a broadcast to all hosts that lack the same files, if these are large.
+"""Send the code by a broadcast to all hosts that lack the same files, if the files are large.
 
 Small code is not broadcast: this machine sends it to a host in less time than that host would need
 to find a host that sends to it.

@@ -44,8 +44,8 @@ def put_in_place(
 ) -> Placed:
     """Move `paths` from `staging` to `destination`, and make the links among `files`.
 
-    A checkpoint record is not moved while another file of the same folder is `missing`. Raises
-    OSError, and Refused if a link or a folder is in the way.
+    A checkpoint record (a file named `checkpoint`) is not moved while another file of the same
+    folder is `missing`. Raises OSError, and Refused if a link or a folder is in the way.
     """
     placed = Placed()
     for path in sorted(

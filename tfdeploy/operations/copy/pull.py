@@ -204,7 +204,7 @@ class _FolderFetch:
     received: int = 0
 
     def complete(self) -> None:
-        """List and pull until all files of one list are received.
+        """List and pull files repeatedly, until all files of one list have been received.
 
         Afterwards `changing` has the files that kept changing.
         """
@@ -237,7 +237,8 @@ class _FolderFetch:
         """Return whether this machine has the file, in `staging` or at its destination.
 
         A file in `staging` whose hash was equal to the host's counts even if the file has a new
-        size or time on the host by now. Only a checkpoint record must be as the host lists it.
+        size or time on the host by now. Only a file named `checkpoint` must be as the host lists
+        it.
         """
         listed = (one.size, one.mtime_ns)
         if one.path in self.checked:

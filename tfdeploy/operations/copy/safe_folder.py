@@ -1,4 +1,4 @@
-"""Access files below one folder under names that hosts chose.
+"""Access files below one folder, by names that come from hosts.
 
 No link is followed, and a name that leads out of the folder is refused. All access uses directory
 descriptors, so that a link that is created at the same time has no effect.
@@ -47,7 +47,7 @@ class SafeFolder:
         os.close(self._fd)
 
     def folder(self, *names: str) -> SafeFolder:
-        """Open the folder at the path `names`, created if missing. The caller closes it."""
+        """Open the folder at the path `names`, and create it if needed. The caller closes it."""
         current = SafeFolder(self.path, os.dup(self._fd))
         for name in names:
             with current:

@@ -26,7 +26,7 @@ WITHIN_S = 120.0  # timeout of the check on each host
 # Timeout of a connection from this machine. It is short, because a firewall that drops packets
 # delays every launch by this time.
 FROM_HERE_S = 0.5
-FROM_HERE = 16  # hosts that this machine tries to reach; the note needs no more
+FROM_HERE = 16  # most hosts that this machine tries to reach; that is enough for a note
 MOST_LINES = 10  # pairs in one error message
 _IN_WORDS = {"closed": "nobody listens"}
 _BEHIND_NAT = "; hosts behind NAT need the address that the other hosts see as their `advertise:`"
@@ -75,7 +75,7 @@ def open_ports_note(plan: Plan) -> str | None:
 
 
 def _local_address(host: HostPlan) -> str | None:
-    """Return this machine's own address in a connection to the host's mesh port.
+    """Connect to the host's mesh port (for other hosts), and return this machine's own address.
 
     None if the connection fails.
     """

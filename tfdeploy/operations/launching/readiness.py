@@ -13,8 +13,8 @@ from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
 POLL_S = 0.2
-SLACK_S = 30.0  # wait in addition to ready.timeout, because the hosts enforce that timeout
-SETTLE_S = 5.0  # wait after the first reported death, because a host may report an earlier death
+SLACK_S = 30.0  # seconds to wait beyond ready.timeout, which the hosts themselves enforce
+SETTLE_S = 5.0  # seconds to wait after the first report of a death: an earlier death may follow
 
 
 def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:

@@ -1,6 +1,6 @@
 """Probe every host for a preflight.
 
-The error of a host is an outcome and does not stop the other hosts.
+If a host fails, its error is its outcome, and the other hosts are probed all the same.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def try_links(
 def _listen(
     session: Session, ends: Mapping[str, HostPorts], key: str, stay_s: float, streams: ExitStack
 ) -> _Listener:
-    """Start a listener on one host. It ends when `streams` is closed."""
+    """Start a listener on one host. The listener ends when `streams` is closed."""
     host, token = session.host.name, secrets.token_hex(16)
     end = ends[host]
     args = {"ports": end.ports, "token": token, "key": key, "seconds": stay_s}

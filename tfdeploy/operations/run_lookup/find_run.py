@@ -48,7 +48,7 @@ class FoundRun:
     holders: list[str] = field(default_factory=list)
     states: dict[str, wire.HostRunState | None] = field(default_factory=dict)
     tasks: dict[str, wire.TaskStatus] = field(default_factory=dict)
-    # {host: what is wrong with its files of the run}
+    # {host: what is wrong with the files of the run there}
     damaged: dict[str, str] = field(default_factory=dict)
 
     def add(self, host: str, row: ListedRun) -> None:
@@ -274,7 +274,7 @@ def plans_on(hosts: Collection[str], store: RunStore, job: str | None) -> Iterat
 def _newer(known: FoundRun | None, stored: Plan | None, store: RunStore) -> FoundRun | Plan | None:
     """Return the newer of both runs.
 
-    A stored run counts, because a host without an answer may hold it.
+    A run that only this machine remembers counts too, because a host without an answer may hold it.
     """
     if known is None or stored is None:
         return known or stored

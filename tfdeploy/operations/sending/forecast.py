@@ -62,7 +62,7 @@ def forecast(
 ) -> tuple[dict[str, Expected | TfdeployError], list[ExpectedRow]]:
     """Return what each host would receive, or its error, and the broadcasts.
 
-    `allow_secrets`: see read_shipment. Raises the errors of reading and planning.
+    `allow_secrets`: accept private keys in the code. Raises the errors of reading and planning.
     """
     shipment = whole_shipment(fleet, job, cache, inventory, allow_secrets=allow_secrets)
     for warning in shipment.warnings:
@@ -136,7 +136,7 @@ class _Forecast:
             if lack is not None:
                 by_folder.setdefault(lack.folder, (host, lack))
         lacks = dict(by_folder.values())
-        # A host that the data comes from receives nothing, because it copies its own files.
+        # The host that the data comes from receives nothing, because it copies its own files.
         origin = data.origin.name if data.origin else None
         rows = {host: lack.rows for host, lack in lacks.items() if host != origin}
         for host, each in rows.items():

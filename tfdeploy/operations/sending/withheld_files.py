@@ -68,7 +68,7 @@ def secret_paths(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str, list[st
 
 
 def _linked(code: str, withhold: WithheldFiles) -> Iterator[str]:
-    """Yield the hard links to secret files in the code folder."""
+    """Yield the paths in the code folder that are hard links to secret files."""
     find = withhold.finder(code)
     for folder, folders, names in os.walk(code) if withhold.has_links else ():
         folders[:] = [name for name in folders if name != ".git"]

@@ -31,9 +31,9 @@ LogStream = Stream[LogPiece, LogEnd]
 class LogQuery:
     """The lines that a reader wants.
 
-    `since` and `until` are UTC seconds, both included. `last`: only the last so many wanted lines
-    of each task (None: all). `within_s`: the time limit for one task's log. `attempts`: the wanted
-    attempt of each task (None: all).
+    `since` and `until` are UTC seconds, both included. `last`: how many wanted lines of each task,
+    counted from the end (None: all). `within_s`: the time limit for one task's log. `attempts`: the
+    wanted attempt of each task (None: all).
 
     `grep`: only lines that any of these patterns matches, and `context` lines before and after each
     match. `gaps`: separate two groups of such lines by a line. `exclude`: no lines that any of
@@ -108,7 +108,8 @@ class TaskLog:
         received, began = 0, time.monotonic()
         try:
             for item, blob in stream:
-                # Each followed line may be a part of its own, so no overhead is counted for it.
+                # When a log is followed, each line may be a part of its own, so only contents are
+                # counted.
                 received += len(blob) if self.followed else len(blob) + ITEM_BYTES
                 if (
                     item.task != self.task

@@ -41,7 +41,7 @@ class Watch:
         self.states: dict[str, wire.HostRunState | None] = {}
         self.tasks: dict[str, wire.TaskStatus] = {}
         self.samples: dict[str, TaskSample] = {}  # the newest sample of each task
-        self.stopped: dict[str, list[str]] = {}  # task -> metrics that its host no longer reads
+        self.stopped: dict[str, list[str]] = {}  # {task: metrics that its host no longer reads}
         self.errors: dict[str, TfdeployError] = {}
         self.reached: set[str] = set()
         # Hosts that lost their processes of the run before the run ended: see watch/resume.py.
