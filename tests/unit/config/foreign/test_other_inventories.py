@@ -107,7 +107,7 @@ INI = """\
 login ansible_host=192.0.2.1
 
 [worker]
-gpu[01:03] ansible_user=ml   # ranges of names
+gpu[01:03] ansible_user=ml   # ranges
 big:2200 ansible_host=10.0.0.9
 
 [ps]
