@@ -1,4 +1,4 @@
-"""Read folders on the control machine: code as a Manifest with a release hash, data as listings."""
+"""Read folders on the control machine: code into Manifests, and data sets into DataListings."""
 
 from tfdeploy.tree.datasets import DataListing, read_data
 from tfdeploy.tree.read import read_tree

@@ -1,7 +1,7 @@
 """List the files of a data set on the control machine.
 
-Contents are not read: a changed size or time shows a changed file. The agent's code
-(agent/listing.py) makes the listing, so that both sides compute the same digest for the same state.
+Contents are not read: a file counts as changed if its size or time has changed. The listing is made
+by the agent's code (agent/listing.py), so that hosts compute the same digest for the same files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
 @dataclass(frozen=True)
 class DataListing:
-    """The listing of a data set.
+    """The listing of a data set, which is a folder or a single file.
 
     `source`: absolute path. A single file is listed under its own name.
     """
@@ -32,9 +32,10 @@ class DataListing:
     rows: Listing = field(repr=False, compare=False)
     digest: str
     attributes: str
-    warnings: tuple[str, ...] = ()  # one for each link that leads out of the data set
-    stamp: str = ""  # the text of a Stamp: it differs after a change
-    withhold: WithheldFiles = field(default=NONE, repr=False, compare=False)  # for read_again
+    warnings: tuple[str, ...] = ()  # one text for each link that leads out of the data set
+    stamp: str = ""  # the text of an agent.stamp.Stamp, which differs after each change
+    # The files that must not be sent, for `read_again`.
+    withhold: WithheldFiles = field(default=NONE, repr=False, compare=False)
 
     @property
     def root(self) -> str:
@@ -48,7 +49,8 @@ class DataListing:
     @cached_property
     def names(self) -> bytes:
         """Return the concatenated wire.name_key of every path that is not a folder."""
-        # bytes.join would first collect all keys, of which there may be a million.
+        # A loop is used because bytes.join would first collect all keys, of which there may be a
+        # million.
         joined = bytearray()
         for index in range(len(self.rows)):
             if self.rows.kind(index) != FOLDER:
@@ -57,15 +59,16 @@ class DataListing:
 
     @property
     def names_bytes(self) -> int:
-        """Return an upper bound for the size of `names`, in bytes."""
+        """Return an upper bound for the number of bytes of `names`."""
         return len(self.rows) * wire.NAME_KEY_BYTES
 
 
 def read_data(path: Path, withhold: WithheldFiles = NONE) -> DataListing:
-    """Return the listing of a folder or file.
+    """Return the listing of a data set.
 
-    Raises ConfigError (it is missing, or contains a withheld file) and Refused (it is empty,
-    unreadable or a link to a file, or contains something other than files, folders and links).
+    `withhold`: files that must not be sent. Raises ConfigError (the data set is missing, or
+    contains a withheld file) and Refused (it is empty, unreadable or a link to a file, or contains
+    something other than files, folders and links).
     """
     source = os.path.abspath(path)
     stamp = Stamp()
@@ -94,14 +97,14 @@ def read_data(path: Path, withhold: WithheldFiles = NONE) -> DataListing:
 
 
 def read_again(data: DataListing) -> DataListing:
-    """List the data set again, with the same withheld files. Raises the errors of read_data."""
+    """List the data set again, with the same withheld files. Raises the errors of `read_data`."""
     return read_data(Path(data.source), data.withhold)
 
 
 def _stamping_visitor(root: str, stamp: Stamp, withhold: WithheldFiles) -> listing.Visit:
-    """Return the function that `listing` calls for each path.
+    """Return the function that `agent.listing` calls for each path of the data set.
 
-    The function adds the path to `stamp`. It raises ConfigError for a withheld file.
+    The returned function adds the path to `stamp`. It raises ConfigError for a withheld file.
     """
     if not withhold.by_path:
         return stamp.add_file
@@ -133,7 +136,8 @@ def listed(
 ) -> DataListing:
     """Return the DataListing of `rows`.
 
-    `host`: the host that has the data set; None: this machine. Raises Refused if it has no files.
+    `host`: the host that has the data set; None: this machine. Raises Refused if the data set has
+    no files.
     """
     if not rows.files:
         where = source if host is None else f"{host}:{source}"

@@ -1,7 +1,7 @@
-"""Cache the hashes of files on disk, so that an unchanged file costs one stat.
+"""Cache the hashes of files on disk, so that an unchanged file needs only a stat, and no reading.
 
-The cache is in the state folder. An unreadable cache counts as empty. A cache that cannot be
-written is not saved, which is no error.
+The cache is in the state folder. An unreadable cache file counts as empty. If the cache file cannot
+be written, the hashes are not saved; that is no error.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from pathlib import Path
 
 from tfdeploy.machine.private_files import make_private_folder, write_private_file
 
-# Nanoseconds. A file that changed more recently could change again without a new mtime.
+# Nanoseconds. A file that changed less than this before it was read is not cached, because it could
+# change again without a new mtime.
 SETTLED_NS = 2_000_000_000
-Stamp = tuple[int, int, int, int, int]  # size, mtime_ns, ctime_ns, inode, device
-Known = tuple[Stamp, str, int]  # stamp, sha256 of the content, key_line of the content
+Stamp = tuple[int, int, int, int, int]  # the numbers: size, mtime_ns, ctime_ns, inode, device
+Known = tuple[Stamp, str, int]  # (stamp, sha256 of the content, key_line of the content)
 
 
 def stamp(file_stat: os.stat_result) -> Stamp:
-    """Return the fields of a stat that show whether a file has changed."""
+    """Return the fields of a stat result that differ if a file has changed."""
     return (
         file_stat.st_size,
         file_stat.st_mtime_ns,
@@ -34,7 +35,7 @@ def stamp(file_stat: os.stat_result) -> Stamp:
 class HashCache:
     """The cached hashes of one tree, by path and stamp.
 
-    `folder`: where the cache file is. None: nothing is stored.
+    `folder`: the folder of the cache file. None: hashes are not stored.
     """
 
     def __init__(self, folder: Path | None, root: str) -> None:
@@ -47,7 +48,7 @@ class HashCache:
         self._current: dict[str, Known] = {}
 
     def get(self, path: str, now: Stamp) -> Known | None:
-        """Return the cached row of the file if its stamp is `now`, else None."""
+        """Return the cached row of the file `path` if its stamp still is `now`, else None."""
         cached = self._loaded.get(path)
         if cached is None or cached[0] != now:
             return None
@@ -63,7 +64,7 @@ class HashCache:
             self._current[path] = (now, sha256, key_line)
 
     def save(self) -> None:
-        """Write the hashes that this object has returned or got, and drop all others."""
+        """Write the hashes that `get` has returned and `put` has added. Drop all others."""
         if self._file is None or self._current == self._loaded:
             return
         rows = {path: [*key, sha, line] for path, (key, sha, line) in self._current.items()}

@@ -1,6 +1,6 @@
-"""Check whether a link stays inside its tree.
+"""Check whether a symbolic link stays inside its tree.
 
-This module reads links on the disk, and opens nothing outside the tree.
+This module reads links on the disk, and opens no file.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import posixpath
 
 
 def leads_out(top: str, path: str, target: str) -> bool:
-    """True if the target is absolute, leaves `top` by `..`, or leaves `top` through other links.
+    """True if the link's target is absolute, or leaves `top` by `..` or through other links.
 
     `top`: an absolute path without links. `path`: the path of the link, relative to `top`.
+    `target`: the text of the link.
     """
     folder = posixpath.dirname(path)
     lexical = posixpath.normpath(posixpath.join(folder, target))

@@ -1,6 +1,7 @@
 """List the code files of a folder with git, so that .gitignore has its usual meaning.
 
-Outside a checkout, an empty temporary repository is used. Nothing in the folder is changed.
+If the folder is not in a git checkout, an empty temporary repository is used. Nothing in the folder
+is changed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ CACHES = frozenset(
     )
 )
 _ENVIRONMENT_FILES = ("pyvenv.cfg", "conda-meta/history")
-# With these variables, git would use another repository than the folder's own.
+# git must not get these variables, because with them it would use another repository than the one
+# of the folder.
 _LOCAL_VARIABLES = (
     "GIT_DIR",
     "GIT_WORK_TREE",
@@ -44,11 +46,11 @@ _LOCAL_VARIABLES = (
 
 
 def list_code(root: str, exclude: Iterable[str] = ()) -> tuple[list[str], list[str]]:
-    """Return (paths relative to `root`, warnings).
+    """Return (paths of the code files relative to `root`, warnings).
 
-    Git lists the paths. Those that .tfdeployignore or `exclude` names, Python environments and
-    caches are left out. A path may be missing on the disk (tracked, but deleted), or be a folder
-    without a repository. Raises Refused.
+    Git lists the paths. Left out are Python environments, caches, and paths that .tfdeployignore or
+    `exclude` names. A path may be missing on the disk (tracked, but deleted), or be a folder that
+    is no repository. Raises Refused.
     """
     warnings: list[str] = []
     listed_paths = _list_repository(root, "", warnings)
@@ -65,7 +67,7 @@ def tracked(root: str, paths: list[str]) -> list[str]:
 
 
 def _is_tracked(root: str, path: str) -> bool:
-    """True if the innermost repository above the path tracks it."""
+    """True if git tracks the path in the innermost repository that contains it."""
     folder, name = os.path.split(path)
     place = os.path.join(root, folder)
     if not _is_in_checkout(place, inner=False):
@@ -74,15 +76,17 @@ def _is_tracked(root: str, path: str) -> bool:
 
 
 def _list_repository(folder: str, prefix: str, warnings: list[str]) -> set[str]:
-    """Return the files of one repository and of the repositories inside it.
+    """Return the files of the repository in `folder`, and of the repositories inside it.
 
-    A folder outside any repository is listed too. `prefix`: the path from the top folder to
-    `folder`, with a final slash; it precedes each result. Adds texts to `warnings`.
+    If `folder` is in no repository, its files are listed too. `prefix`: the path from the top
+    folder to `folder`, with a final slash; every returned path begins with it. Adds texts to
+    `warnings`.
     """
     git = _Git(folder, _is_in_checkout(folder, inner=bool(prefix)), warnings)
     listed_paths = git.listed("-c", "-o", "--exclude-standard") if git.in_checkout else set()
     if not listed_paths:
-        # The folder is outside any checkout, or its checkout ignores it (a home folder in git).
+        # Either the folder is in no checkout, or its checkout ignores it, as for a home folder in
+        # git.
         git.in_checkout = False
         listed_paths = git.listed("-o", "--exclude-standard")
     if any(os.path.basename(path) == IGNORE_FILE for path in listed_paths) or os.path.exists(
@@ -109,17 +113,17 @@ def _list_repository(folder: str, prefix: str, warnings: list[str]) -> set[str]:
 def _is_in_checkout(folder: str, inner: bool) -> bool:
     """True if the folder is in a git checkout.
 
-    `inner`: True for a folder inside another listing. Only a repository of its own counts then.
+    `inner`: True for a folder inside another listing. Then the repository must begin in this
+    folder.
     """
     above = () if inner else Path(folder).parents
     return any((place / ".git").exists() for place in (Path(folder), *above))
 
 
 def _is_folder(place: str) -> bool:
-    """True for a folder, but not for a link to one.
+    """True if `place` is a folder, but not a link to one.
 
-    Git lists a folder only if an inner repository begins there, or if a tracked file became a
-    folder.
+    Git lists a folder only if a repository begins in it, or if it has replaced a tracked file.
     """
     return os.path.isdir(place) and not os.path.islink(place.rstrip("/"))
 
@@ -173,7 +177,7 @@ class _Git:
             ) from error
         if done.returncode != 0:
             if not where and b"not a git repository" in done.stderr:
-                return set()  # .git is broken, or on another file system
+                return set()  # .git is broken, or is on another file system
             raise self._refusal(os.fsdecode(done.stderr))
         self.warnings += [
             line
@@ -194,16 +198,16 @@ class _Git:
 
 
 def _environments(listed_paths: Iterable[str]) -> set[str]:
-    """Return the folders that are Python environments.
+    """Return those folders that are Python environments.
 
-    They have pyvenv.cfg or conda's history.
+    They contain the file pyvenv.cfg or conda-meta/history.
     """
     tails = tuple("/" + mark for mark in _ENVIRONMENT_FILES)
     return {path[: -len(tail)] for path in listed_paths for tail in tails if path.endswith(tail)}
 
 
 def _is_left_out(path: str, left_out: set[str]) -> bool:
-    """True if the path is not code: an ignore file, git's own data, a cache, or in `left_out`."""
+    """True if the path is no code: an ignore file, git's data, a cache, or one of `left_out`."""
     steps = path.split("/")
     if steps[-1] == IGNORE_FILE or ".git" in steps or not CACHES.isdisjoint(steps):
         return True

@@ -1,6 +1,6 @@
 """Read a folder of code into a Manifest: hash files, check links, and compute a release hash.
 
-A file that changes while it is read is read again. A file that keeps changing is refused. Nothing
+A file that changes while it is read is read again. If it keeps changing, Refused is raised. Nothing
 in the folder is changed.
 """
 
@@ -25,11 +25,11 @@ from tfdeploy.tree.links import leads_out
 from tfdeploy.tree.listing import IGNORE_FILE, list_code, tracked
 from tfdeploy.tree.withheld_files import NONE, WithheldFile, WithheldFiles
 
-THREADS = 4  # threads that hash files
-TRIES = 3  # how often a file that changes is read
+THREADS = 4  # number of threads that hash files
+TRIES = 3  # a changing file is read at most this many times
 _BLOCK_BYTES = 1 << 20
-_BATCH = 64  # files that a thread hashes before it gets the next ones
-# Prefix of the sha256 of a report or table that tfdeploy wrote. The cache stores it too.
+_BATCH = 64  # number of files that a thread hashes at a time
+# Prefix of the sha256 of a report or table that tfdeploy itself wrote. The cache has it too.
 _OWN = "own:"
 
 
@@ -40,10 +40,10 @@ def read_tree(
     cache: Path | None = None,
     withhold: WithheldFiles = NONE,
 ) -> Manifest:
-    """Return the manifest of the folder `root`, with its entries sorted by path.
+    """Return the manifest of the folder `root`. Its entries are sorted by path.
 
     `exclude`: paths relative to `root`. `cache`: the folder of the hash cache; None: hashes are not
-    cached. `withhold`: files that are left out and named in a warning.
+    cached. `withhold`: files that must not be sent; a warning names them.
 
     Raises ConfigError (`root` is missing or not a folder, or git tracks a secret file) and Refused
     (git is missing, the folder has no file, or a file is unreadable or keeps changing).
@@ -75,9 +75,9 @@ def read_tree(
 
 
 def release_hash(entries: Iterable[Entry]) -> str:
-    """Return a hash of paths, contents, executable bits and link targets.
+    """Return the hash that names a release: of paths, contents, executable bits and link targets.
 
-    It is the first 32 hex digits of a SHA-256. `entries`: sorted by path.
+    It has 32 hex digits, the first half of a SHA-256. `entries` must be sorted by path.
     """
     total = hashlib.sha256()
     for entry in entries:
@@ -88,9 +88,9 @@ def release_hash(entries: Iterable[Entry]) -> str:
 def _links_and_files(
     top: str, paths: list[str], warnings: list[str], withhold: WithheldFiles
 ) -> tuple[list[Entry], list[tuple[str, os.stat_result]], dict[str, WithheldFile]]:
-    """Return (links that stay inside the tree, files, {path: withheld file}).
+    """Return (links that stay inside the tree, files, {path: file that must not be sent}).
 
-    Paths that are missing, below a link, or neither file nor link are left out. Adds texts to
+    Left out are paths that are missing, below a link, or neither file nor link. Adds texts to
     `warnings`.
     """
     links: list[Entry] = []
@@ -124,7 +124,7 @@ def _links_and_files(
 def _refuse_tracked(top: str, withheld: dict[str, WithheldFile]) -> None:
     """Raise ConfigError if git tracks a secret file.
 
-    Every clone of the repository has the secret then.
+    In that case, every clone of the repository has the secret.
     """
     tracked_paths = tracked(top, [path for path, file in withheld.items() if file.secret])
     if tracked_paths:
@@ -141,10 +141,10 @@ def _refuse_tracked(top: str, withheld: dict[str, WithheldFile]) -> None:
 
 
 def _is_real_folder(top: str, folder: str, checked: dict[str, bool]) -> bool:
-    """True if no part of the path is a link.
+    """True if neither `folder` nor a folder above it, up to `top`, is a link.
 
-    Git still lists tracked files below a folder that a link has replaced. `checked` caches the
-    results.
+    This is checked because git still lists tracked files below a folder that was replaced by a
+    link. `checked` caches the results.
     """
     if folder not in checked:
         parent = folder.rpartition("/")[0]
@@ -157,9 +157,9 @@ def _is_real_folder(top: str, folder: str, checked: dict[str, bool]) -> bool:
 def _hash_all(
     top: str, files: list[tuple[str, os.stat_result]], hashes: HashCache
 ) -> list[tuple[Entry, int]]:
-    """Return (entry, key_line) of each file.
+    """Return (entry, key_line) of each file. key_line: see `tree/key_blocks.py`.
 
-    Hashes that are not in the cache are computed in threads.
+    Threads compute the hashes that are not in the cache.
     """
     entries: list[tuple[Entry, int]] = []
     unknown: list[tuple[str, os.stat_result]] = []
@@ -179,7 +179,7 @@ def _hash_all(
 
 
 def _without_reports(top: str, files: list[tuple[Entry, int]]) -> list[tuple[Entry, int]]:
-    """Remove the reports and tables that tfdeploy wrote, except those that git tracks."""
+    """Return `files` without reports and tables that tfdeploy wrote, unless git tracks them."""
     own = [entry.path for entry, _ in files if entry.sha256.startswith(_OWN)]
     if not own:
         return files
@@ -196,9 +196,9 @@ def _without_reports(top: str, files: list[tuple[Entry, int]]) -> list[tuple[Ent
 def _hash_batch(
     top: str, batch: list[tuple[str, os.stat_result]], hashes: HashCache
 ) -> list[tuple[Entry, int]]:
-    """Hash these files and add the hashes to the cache.
+    """Hash these files, add the hashes to the cache, and return (entry, key_line) of each file.
 
-    Missing files are left out. Raises Refused if a file is unreadable.
+    Missing files are left out. Raises Refused if a file is unreadable or keeps changing.
     """
     entries = []
     for path, _ in batch:
@@ -228,7 +228,7 @@ def _entry(path: str, file_stat: os.stat_result, sha256: str) -> Entry:
 
 
 def hash_file(path: str) -> tuple[os.stat_result, str, int]:
-    """Return (stat, sha256 of the content, key_line of the content), all of the same state.
+    """Return (stat, sha256 of the content, key_line of the content). All are of the same state.
 
     The sha256 of a report that tfdeploy wrote begins with _OWN. Raises Refused if the file keeps
     changing, and OSError.
@@ -251,7 +251,7 @@ def hash_file(path: str) -> tuple[os.stat_result, str, int]:
 
 
 def _hash(descriptor: int) -> tuple[str, int, int]:
-    """Return (sha256, bytes, key_line) of an open file."""
+    """Return (sha256, number of bytes, key_line) of an open file."""
     total, size, searched, own = hashlib.sha256(), 0, b"", ""
     while block := os.read(descriptor, _BLOCK_BYTES):
         if not size and is_own(block):

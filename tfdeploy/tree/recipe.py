@@ -1,7 +1,7 @@
 """Read the inputs of a Python environment: requirements files and a folder of wheels.
 
-This module only reads. It refuses a requirement that is a path on this machine, because hosts do
-not have that path. The error names the file and the line.
+This module writes nothing. It refuses a requirement with a relative path, because hosts do not have
+such a path. The error names the file and the line.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tfdeploy.tree.datasets import DataListing, read_data
 from tfdeploy.tree.hash_cache import HashCache, stamp
 from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
-MOST_BYTES = 1 << 20  # largest requirements file
-MOST_FILES = 100  # most requirements files, including included ones
+MOST_BYTES = 1 << 20  # most bytes of a requirements file
+MOST_FILES = 100  # most requirements files, counting included ones
 WHEELS = (".whl", ".tar.gz", ".zip")
 _INCLUDE = re.compile(r"(?:-[rc]\s*|--(?:requirement|constraint)[\s=]\s*)(.+)\Z")
 _OPTION = re.compile(r"(-e|--editable|-f|--find-links)[\s=]*(.+)\Z")
@@ -33,9 +33,10 @@ _COMMENT = re.compile(r"(?:^|\s)#.*")
 class Recipe:
     """The inputs of a Python environment.
 
-    `files`: {path relative to their common folder: text}. `main`: the key of the requirements file
-    in `files`. `wheels`: the listing of the folder of wheels, or None. `digest`: a hash of all
-    files and wheels.
+    `files`: {path relative to the common folder of all requirements files: text}.
+    `main`: the path in `files` of the requirements file that includes the others.
+    `wheels`: the listing of the folder of wheels; None: there is none.
+    `digest`: a hash of all files and wheels.
     """
 
     main: str
@@ -52,10 +53,11 @@ def read_recipe(
     where: str = "setup",
     withhold: WithheldFiles = NONE,
 ) -> Recipe:
-    """Return the recipe of an environment.
+    """Return the inputs of a Python environment.
 
-    `cache`: the folder of the hash cache; None: hashes are not cached. `where`: the file and key
-    that name the requirements and the wheels, for errors. `withhold`: files that must not be sent.
+    `cache`: the folder of the hash cache; None: hashes are not cached.
+    `where`: file and key of the setting that names the requirements and the wheels, for errors.
+    `withhold`: files that must not be sent.
 
     Raises ConfigError (a file is missing, unreadable or withheld, or a path that hosts cannot have)
     and Refused (the folder has no wheel).
@@ -85,8 +87,8 @@ def read_recipe(
 def _with_includes(requirements: Path, named: str) -> dict[Path, str]:
     """Return {absolute path: text} of the requirements file and of all files that it includes.
 
-    The requirements file comes first. Includes are the options -r and -c. `named`: what names the
-    requirements file, for errors. Raises ConfigError.
+    The requirements file comes first. The options -r and -c include files. `named`: the name of the
+    setting of the requirements file, for errors. Raises ConfigError.
     """
     texts: dict[Path, str] = {}
     wanted = [(Path(os.path.abspath(requirements)), named)]
@@ -138,9 +140,9 @@ def _read(path: Path, where: str) -> str:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield (line number, text) of each requirement.
+    """Yield (line number, text) of each requirement or option in a requirements file.
 
-    Continued lines are joined under the number of their first line. Comments are removed.
+    Continued lines are joined, with the number of the first one. Comments are removed.
     """
     joined, first = "", 0
     for number, line in enumerate(text.splitlines(), 1):
@@ -156,7 +158,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _check_line(words: str, place: str) -> None:
-    """Raise ConfigError for a relative path, which hosts do not have.
+    """Raise ConfigError if the line names a relative path, which hosts do not have.
 
     An absolute path is accepted, because it may be on a file system that all hosts share.
     """
@@ -176,7 +178,7 @@ def _check_line(words: str, place: str) -> None:
 def _wheels(
     folder: Path, cache: Path | None, where: str, withhold: WithheldFiles
 ) -> tuple[DataListing, dict[str, str]]:
-    """Return (the folder as a data set, {path of each file in it: hash}).
+    """Return (listing of the folder of wheels, {path of each file in it: hash}).
 
     Raises ConfigError if there is no such folder, and Refused if it has no wheel.
     """

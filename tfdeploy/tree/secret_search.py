@@ -1,4 +1,4 @@
-"""Find the files of a manifest that contain a secret value. Reads only."""
+"""Find a file of a manifest that contains a secret value. This module only reads."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from tfdeploy.model.job import Secret
 from tfdeploy.model.manifest import Manifest
 from tfdeploy.tree.key_blocks import SEARCHED_BYTES
 
-SHORTEST = 8  # characters; a shorter value may occur in a program by chance
+SHORTEST = 8  # characters; shorter values may be in a program by chance
 
 
 class FoundSecret(NamedTuple):
-    """The place of a secret value in a file."""
+    """The file and line at which a secret value was found."""
 
     path: str
     line: int
-    secret: str  # the secret's name
+    secret: str  # name of the secret
 
 
 def find_values(manifest: Manifest, secrets: Mapping[str, Secret]) -> FoundSecret | None:
-    """Return the first file of the manifest that contains a secret value, or None.
+    """Return where the first secret value in a file of the manifest is, or None if there is none.
 
-    The value is found as it is, or as JSON writes it. Files of more than SEARCHED_BYTES bytes are
-    not searched.
+    The value is searched as it is, and as JSON writes it. Files of more than SEARCHED_BYTES bytes
+    are not searched.
     """
     needles = [
         (needle, name) for name, secret in secrets.items() for needle in secret.needles(SHORTEST)
@@ -38,7 +38,7 @@ def find_values(manifest: Manifest, secrets: Mapping[str, Secret]) -> FoundSecre
 
 
 def _contents(manifest: Manifest) -> Iterator[tuple[str, bytes]]:
-    """Yield (path, content) of the files to search.
+    """Yield (path, content) of the files that are searched.
 
     Unreadable files are skipped, because they cannot be sent either.
     """

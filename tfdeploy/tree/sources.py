@@ -1,4 +1,4 @@
-"""Read the programs of a manifest for planning, which opens no file itself."""
+"""Read the programs of a manifest. The planning gets their texts and opens no file itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tfdeploy.model.manifest import Manifest
 
-MOST_BYTES = 1 << 20  # a longer file is generated, not written by hand
+MOST_BYTES = 1 << 20  # bytes; a larger file is generated, not written by hand
 
 
 def read_sources(manifest: Manifest) -> dict[str, str]:

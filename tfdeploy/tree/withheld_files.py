@@ -10,11 +10,11 @@ import stat
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-Inode = tuple[int, int]  # device, inode
+Inode = tuple[int, int]  # (device, inode)
 
 
 class WithheldFile(NamedTuple):
-    """A file that is not sent.
+    """A file that must not be sent.
 
     `what`: its description in messages, such as "the secret TOKEN". `secret`: False for a
     known_hosts file, which anybody may read.
@@ -25,10 +25,10 @@ class WithheldFile(NamedTuple):
 
 
 class WithheldFiles:
-    """The files that are not sent.
+    """The files that must not be sent.
 
-    `by_path`: the keys are absolute paths without links. `has_links`: True if some secret file has
-    hard links.
+    `by_path`: {absolute path without links: file}. `has_links`: True if some secret file has
+    several names (hard links).
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class WithheldFiles:
     def from_paths(cls, files: Mapping[str, WithheldFile]) -> WithheldFiles:
         """Return the WithheldFiles for these paths.
 
-        A path may be a link, or name no existing file.
+        Each path may be a link, and the file may be missing.
         """
         by_path: dict[str, WithheldFile] = {}
         by_inode: dict[Inode, WithheldFile] = {}
@@ -62,7 +62,7 @@ class WithheldFiles:
         return cls(by_path, by_inode, has_links)
 
     def find(self, path: str) -> WithheldFile | None:
-        """Return the withheld file that the path leads to, or None."""
+        """Return the withheld file to which the path leads, else None."""
         try:
             file_stat = os.stat(path)
         except (OSError, ValueError):
@@ -72,7 +72,7 @@ class WithheldFiles:
         )
 
     def below(self, top: str) -> dict[str, WithheldFile]:
-        """Return {path relative to `top`: file} of the withheld files below `top`.
+        """Return {path relative to `top`: file} of the withheld files below the folder `top`.
 
         `top`: an absolute path without links.
         """
@@ -84,10 +84,10 @@ class WithheldFiles:
         }
 
     def finder(self, top: str) -> Callable[[str, os.stat_result], WithheldFile | None]:
-        """Return a function that finds withheld files below `top`.
+        """Return a function that tells whether a path below `top` is a withheld file.
 
-        The function takes a path relative to `top` and its lstat. It returns the withheld file, or
-        None.
+        The function's parameters are a path relative to `top` and its lstat. It returns the
+        withheld file, or None.
         """
         below, by_inode = self.below(top), self.by_inode
 
