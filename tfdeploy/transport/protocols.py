@@ -43,7 +43,7 @@ class Stream(Protocol[Item_co, V]):
 
     def __iter__(self) -> Iterator[tuple[Item_co, bytes]]: ...
 
-    # The value that the verb returned. None before the end of the iteration, and if it was
+    # The value that the verb returned. None before the end of the iteration, and if the verb was
     # cancelled.
     value: V | None
 

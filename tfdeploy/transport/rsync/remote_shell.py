@@ -80,7 +80,7 @@ class RemoteShell:
             blob, pipes, _, _ = socket.recv_fds(self._ours, WORDS_BYTES, PIPES)
             words = [os.fsdecode(word) for word in blob.split(b"\0")]
             for pipe in pipes:
-                # Rsync makes its pipes non-blocking, also for this process.
+                # rsync makes its pipes non-blocking, also for this process.
                 os.set_blocking(pipe, True)
             if _is_rsync(words) and len(pipes) == PIPES:
                 self._run(" ".join(words[1:]), (pipes[0], pipes[1], pipes[2]))

@@ -27,7 +27,7 @@ from tfdeploy.transport.ssh.target import Target
 from tfdeploy.transport.ssh.tcp import Link, dial
 
 CONNECT_S = 10.0  # seconds: time-out of one host, see connect_timeout.py
-GREETING_S = 2.0  # Seconds to wait for the server's greeting before a handshake slot is acquired.
+GREETING_S = 2.0  # seconds to wait for the greeting before a handshake slot is acquired
 HANDSHAKES = 32  # at most this many handshakes at once
 # Seconds. A host that refused a login or has a wrong host key is not dialled again for this time.
 # Each refused connection adds a penalty of 5 s on the host. With one try in REFUSAL_S seconds, the
