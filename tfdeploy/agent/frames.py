@@ -3,8 +3,8 @@
 little as possible.
 
 A frame is !II header_bytes blob_bytes | header (JSON, ASCII) | blob (raw bytes). If the header is
-too long, its `args`, `value` or `item` is packed: the header names that key in `packed`, and the
-blob is the zlib-compressed JSON of the value.
+too long, the value of its key `args`, `value` or `item` is moved to the blob, as JSON compressed by
+zlib; the header then has the key `packed`, which names the moved key.
 """
 
 from __future__ import annotations

@@ -106,9 +106,9 @@ class _RestartCount(FailedStarts):
 class RestartCount(_RestartCount, total=False):
     """The failed starts of one task, in state.json. Since 0.1.0 (restarts)."""
 
-    # The round of the gang in which that attempt ran; since 0.1.0 (one clock for all hosts).
+    # The round of the gang in which this attempt ran; since 0.1.0 (one clock for all hosts).
     round: int
-    how: str  # how that attempt ended, in words; since 0.1.0 (one clock for all hosts)
+    how: str  # how this attempt ended, in words; since 0.1.0 (one clock for all hosts)
 
 
 class SharedState(TypedDict):

@@ -11,9 +11,7 @@ import os
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Optional, Type, V
 from tfdeploy.agent.record import field, record
-
-# For the control machine, which calls wire.replace.
-from tfdeploy.agent.record import replace as replace
+from tfdeploy.agent.record import replace as replace  # the control machine uses wire.replace
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import (
@@ -237,7 +235,7 @@ class HostPart:
     commit_within_s: float = 60.0
     # how often a task or the gang may restart without ten good minutes in between
     restart_max: int = 0
-    # the first and the longest pause before a restart
+    # the first and the longest pause before a restart, in seconds
     restart_backoff_s: List[float] = field(default_factory=lambda: [1.0, 60.0])
     # A task that shows no activity for this time is stalled. 0: stalls are not detected.
     stall_after_s: float = 0.0

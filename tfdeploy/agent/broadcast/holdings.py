@@ -47,7 +47,7 @@ class Holdings:
         self.received_bytes = 0
         self.ended = False
 
-    # --- hashes
+    # --- hashes of segments
 
     def add_roots(self, first: int, roots: List[bytes]) -> None:
         with self._changed:
@@ -130,7 +130,7 @@ class Holdings:
     def leaves(self, segment: int) -> bytes:
         return self._leaves[segment]
 
-    # --- pieces
+    # --- pieces that this host has
 
     def lacking(self, segment: int) -> int:
         """Return the bitmap of the segment's pieces that this host lacks."""
@@ -177,7 +177,7 @@ class Holdings:
         self.have_by_stripe[(segment * pieces.SEGMENT + index) % len(self.have_by_stripe)] += count
 
     def read(self, segment: int, index: int) -> bytes:
-        """Return a piece. Raises OSError."""
+        """Return the content of a piece. Raises OSError."""
         return self._files.read(self.pieces_of(segment)[index])
 
     @property
@@ -194,7 +194,7 @@ class Holdings:
                 self._extents[segment] = pieces
         return pieces
 
-    # --- listeners
+    # --- callbacks after changes
 
     def listen(self, changed: Callable[[], None]) -> None:
         """Register the callback `changed`. It is called from any thread after each change, and must

@@ -74,7 +74,7 @@ class Member:
     def authority(self) -> str:
         return self._certs["ca"]
 
-    # --- children
+    # --- hosts that receive from this one
 
     def listen(self, first: int, last: int) -> Optional[int]:
         """Listen on a free port between `first` and `last`, and return this port. Return None if
@@ -97,7 +97,7 @@ class Member:
         except EOFError:
             pass  # the child has closed the connection
 
-    # --- parents
+    # --- hosts that send to this one
 
     def set_feeds(
         self, stripes: int, parents: Mapping[str, Parent], control_stripes: FrozenSet[int]
@@ -146,7 +146,7 @@ class Member:
                 return
             segment += 1
 
-    # --- fed from the control machine
+    # --- pieces from the control machine
 
     def accept_from_here(self, segment: int, leaves: bytes) -> int:
         """Accept the leaves of a segment from the control machine. Return the bitmap of the pieces

@@ -10,7 +10,7 @@ from tfdeploy.agent.pieces import Piece
 
 
 class OfferedFiles:
-    """`paths`: the files to send, in order, relative to `root`."""
+    """The files that this host offers. `paths`: their paths relative to `root`, in order."""
 
     def __init__(self, paths: List[bytes], root: str) -> None:
         self._places = [os.path.join(os.fsencode(root), path) for path in paths]

@@ -188,7 +188,7 @@ class PieceFiles:
             at += length
         self._count(piece)
 
-    # --- one file
+    # --- reading and writing one file
 
     def _path_of(self, moved: Moved) -> bytes:
         return os.path.join(self._new if moved.lacking else self._old, moved.path)

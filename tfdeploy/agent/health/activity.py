@@ -158,7 +158,7 @@ def _file_bytes(pid: int) -> int:
     try:
         with open("/proc/%d/io" % pid, "rb") as file:
             columns = file.read().split()
-        return int(columns[1]) + int(columns[3])  # rchar and wchar
+        return int(columns[1]) + int(columns[3])  # rchar and wchar: bytes read and written
     except (OSError, ValueError, IndexError):
         return 0
 

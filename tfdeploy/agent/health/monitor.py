@@ -86,7 +86,7 @@ class Monitor:
         self._ports_pause_s = PORTS_S[0]
         self._turn = 0
 
-    # --- for the minder
+    # --- methods that the minder calls
 
     def update(self, known: Knowledge, active: bool) -> None:
         """Set the state that all minders share. `active`: whether to observe the tasks at all."""
@@ -104,7 +104,7 @@ class Monitor:
     def health(self) -> Dict[str, Stall]:
         return self._health if self._active else {}
 
-    # --- on the thread
+    # --- methods that run on the monitor's thread
 
     def _loop(self) -> None:
         while True:
@@ -246,7 +246,7 @@ class Monitor:
                     proxies[task] = name
         return proxies
 
-    # --- results
+    # --- publishing the results
 
     def _stalls(self, signs: Dict[str, Sign], findings: Dict[str, Finding]) -> Dict[str, Stall]:
         self._repeated = {

@@ -80,7 +80,7 @@ def _name(address: str) -> str:
 
 
 def guarded_addresses(part: wire.HostPart) -> Set[str]:
-    """Return the addresses of those tasks whose hosts admit only the run's hosts to their ports."""
+    """Return the addresses of tasks on hosts that close the run's ports to strangers."""
     if part.guarded is None:
         return {peer.address for peer in part.peers} if part.protect != "none" else set()
     return {peer.address for peer in part.peers if peer.host in part.guarded}

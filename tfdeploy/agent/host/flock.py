@@ -29,8 +29,9 @@ class FileLock:
         """Acquire the lock. Return False if another process has held it for `timeout_s` seconds.
         Raises OSError.
 
-        To test the lock, `is_locked` in another process takes it for some microseconds, or longer
-        on a busy host. This does not count as holding it: `acquire` waits until the test is over.
+        `is_locked` tests a lock by taking it for some microseconds, or longer on a busy host. If
+        another process does this, it does not count as holding the lock: `acquire` waits until the
+        test is over.
         """
         begun = time.monotonic()
         while True:
@@ -78,7 +79,7 @@ class FileLock:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
             except OSError:
-                pass  # the file system has no locks
+                pass  # the file system does not support locks
             os.close(descriptor)
 
     def remove(self) -> None:
@@ -118,7 +119,7 @@ def is_locked(path: str) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # the file system has no locks, so none is held
+    except OSError:  # the file system does not support locks, so none is held
         return False
     finally:
         os.close(descriptor)

@@ -37,8 +37,8 @@ def flush(root: str, paths: Iterable[str]) -> None:
 
 
 def flush_folder(path: str) -> None:
-    """Flush the folder itself: the names that were created, changed or removed in it. Raises
-    OSError."""
+    """Flush the folder itself, so that names that were created, changed or removed in it are on the
+    disk. Raises OSError."""
     _flush(path)
 
 

@@ -58,7 +58,7 @@ def _children(folder: str, about: os.stat_result) -> List[Tuple[str, os.stat_res
         try:
             children.append((os.path.join(folder, name), os.lstat(os.path.join(folder, name))))
         except FileNotFoundError:
-            pass  # removed meanwhile
+            pass  # the entry was removed meanwhile
     return children
 
 

@@ -99,7 +99,7 @@ class Mesh:
         )
         threading.Thread(target=self._send_loop, daemon=True).start()
 
-    # --- for the minder
+    # --- methods that the minder calls
 
     def known(self) -> Knowledge:
         with self._lock:
@@ -240,7 +240,7 @@ class Mesh:
         if is_new:
             self._changed()
 
-    # --- sending
+    # --- sending to peers
 
     def _send_loop(self) -> None:
         while not self._closed:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Return (server context, client context). Raises ssl.SSLError."""
+    """Return (TLS context of a server, TLS context of a client). Raises ssl.SSLError."""
     server, client = (
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER),
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),

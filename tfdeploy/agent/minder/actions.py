@@ -135,7 +135,7 @@ class ReportLost(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """Enter a phase of the run on this host."""
+    """Record that the run on this host has reached the phase `phase`."""
 
     phase: str
 

@@ -102,7 +102,7 @@ class Effects:
                 self._paths, task, "stalled: " + reason, self._part.stop_grace_s, "failed"
             )
 
-    # --- a method for each action
+    # --- one method for each kind of action
 
     def _start(self, action: actions.Start) -> bool:
         self._own_ports.release(action.task)

@@ -84,7 +84,7 @@ def stand(
 
 class Firewall:
     def __init__(self, paths: RunPaths, closed: nft.Closed) -> None:
-        """Raises OSError; ValueError if an address or port is invalid."""
+        """Raises OSError, and ValueError if an address or a port is invalid."""
         self._folder = paths.host_dir
         self._path, self._log = paths.file(layout.FIREWALL_FIFO), paths.file(layout.FIREWALL_LOG)
         # An invalid address is reported now, not only when the table is created again.
@@ -137,7 +137,7 @@ class Firewall:
             os.close(self._held)
             self._held = None
 
-    # --- nft
+    # --- controlling the nft process
 
     def _make(self, within_s: float) -> None:
         deadline = time.monotonic() + within_s

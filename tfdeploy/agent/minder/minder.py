@@ -88,7 +88,7 @@ class Minder:
         self.next_open = 0.0  # when to check again whether ports are open to everybody
         self.refused = ""  # the last error of a step, as text
 
-    # --- begin
+    # --- starting the minder
 
     def begin(self) -> None:
         """Hold all ports, and listen on the mesh's port. Raises PortTaken or FirewallRefused if
@@ -258,7 +258,7 @@ class Minder:
             except BlockingIOError:
                 pass
 
-    # --- observe
+    # --- observing the run
 
     def _observe(self) -> Seen:
         self._reap()
@@ -377,7 +377,7 @@ class Minder:
         if self.guarded is not None:
             self.store.note_callers(self.guarded.learned, self.guarded.turned_away)
 
-    # --- after the end
+    # --- after the end of the run
 
     def _linger(self, fifo: int) -> None:
         """Stay until the hosts with unfinished tasks know how the run has ended."""

@@ -80,7 +80,7 @@ class EventFile:
         return size > self._at and not self._waits
 
     def read(self) -> Dict[str, Written]:
-        """Return tag -> newest value among the unread records."""
+        """Return tag -> newest value, from the records that were not read yet."""
         file = open_file(self._path)
         if file is None:
             return {}

@@ -52,7 +52,7 @@ class Nvml:
         try:
             if self._library.nvmlInit_v2() != _SUCCESS:
                 raise OSError("NVML does not start")
-        except AttributeError as error:  # a different library with this name
+        except AttributeError as error:  # it is a different library with the same name
             raise OSError(str(error)) from error
 
     def sample(self) -> List[Gpu]:

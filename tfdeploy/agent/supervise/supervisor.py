@@ -187,7 +187,7 @@ class Supervisor:
         if self.kill_at is None:
             self._end_within(LEFTOVER_GRACE_S)
 
-    # --- by the clock
+    # --- what depends on the time
 
     def _wait_ms(self) -> int:
         due = min(
@@ -253,7 +253,7 @@ class Supervisor:
         pids |= processes.descendants([os.getpid()], table)
         processes.send_all(pids, table, number)
 
-    # --- the end
+    # --- the end of the attempt
 
     def _over(self) -> bool:
         """True if the program and all other processes of the task have ended."""

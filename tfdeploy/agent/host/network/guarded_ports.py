@@ -67,7 +67,7 @@ class GuardedPorts:
         self._closed = False
         self._thread: Optional[threading.Thread] = None
 
-    # --- to begin
+    # --- starting to guard the ports
 
     def guard(
         self,
@@ -119,7 +119,7 @@ class GuardedPorts:
         self._thread = threading.Thread(target=self._loop, daemon=True)
         self._thread.start()
 
-    # --- for the minder
+    # --- methods that the minder calls
 
     def descriptors(self) -> Dict[int, int]:
         """Return port -> descriptor of the agent's listening socket, in the form that
@@ -212,7 +212,7 @@ class GuardedPorts:
             held.close()
         self._held = {}
 
-    # --- one port
+    # --- handling one port
 
     def _attach(self, port: int) -> None:
         order = self._order[port]

@@ -30,7 +30,7 @@ def rows(*, listening: bool) -> List[Row]:
             with open(table) as lines:
                 entries = [line.split() for line in lines][1:]
         except OSError:
-            continue  # the host has no IPv6
+            continue  # there is no such table, because the host has no IPv6
         for row in entries:
             if len(row) > 9 and (row[3] == _LISTEN) == listening:
                 listening_rows.append(Row(int(row[1].rpartition(":")[2], 16), row[7], int(row[9])))
@@ -78,7 +78,7 @@ def sockets_of(pid: Union[int, str]) -> Set[int]:
             try:
                 target = os.readlink(folder + "/" + name)
             except OSError:
-                continue  # closed meanwhile
+                continue  # the descriptor was closed meanwhile
             if target.startswith(_SOCKET):
                 inodes.add(int(target[len(_SOCKET) : -1]))
     except OSError:
