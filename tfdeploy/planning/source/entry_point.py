@@ -1,4 +1,4 @@
-"""Finds the file that a command starts, and the words of the command that belong to the program."""
+"""Finds the Python file or module that a command starts, and where the program's flags end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-# Each of these as the first word of a command stands for the job's interpreter.
+# If a command begins with one of these words, the interpreter of the inventory or `setup` is used.
 PYTHON = ("python", "python3")
 SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh", "fish")
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
@@ -16,9 +16,10 @@ _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 def program_file(
     command: tuple[str, ...], sources: Mapping[str, str], cwd: str
 ) -> tuple[str, str] | None:
-    """Return (path of the program, folder that its imports start from).
+    """Return (path of the program, folder in which its imports are looked up).
 
-    The program is the first *.py word, or the module after -m; None if the command has neither.
+    The program is the command's first word that ends with .py, or the module after -m. None if the
+    command has neither.
     """
     at = program_index(command)
     if at is None:
@@ -30,10 +31,10 @@ def program_file(
 
 
 def program_index(command: tuple[str, ...]) -> int | None:
-    """Return the position of the program in the command: its first *.py word, or the module after
-    -m.
+    """Return the position of the program in the command.
 
-    None for a shell command, for `python -c`, and if there is no such word.
+    The program is the first word that ends with .py, or the module after -m. None if the command
+    has neither, starts a shell, or is `python -c`.
     """
     if not command or posixpath.basename(command[0]) in SHELLS:
         return None
@@ -48,23 +49,22 @@ def program_index(command: tuple[str, ...]) -> int | None:
 
 
 def own_end(command: tuple[str, ...]) -> int:
-    """Return where the program's own flags end: at the first `--` after the program, else at the
-    end."""
+    """Return the position at which the program's flags end.
+
+    It is the position of the first `--` after the program, else the end of the command.
+    """
     at = program_index(command)
     return len(command) if at is None or "--" not in command[at:] else command.index("--", at)
 
 
 def one_per_task(path: str, sources: Iterable[str]) -> list[str]:
-    """Return the files that a path such as `{job_name}{task_index}.py` can stand for."""
+    """Return the files of the code that match a path such as `{job_name}{task_index}.py`."""
     pattern = re.compile("[^/]*".join(re.escape(part) for part in re.split(r"\{\w+\}", path)))
     return sorted(file for file in sources if pattern.fullmatch(file))
 
 
 def shell_script(command: tuple[str, ...], cwd: str) -> str | None:
-    """Return the script that the command's shell runs.
-
-    None if the command is not a shell with a script.
-    """
+    """Return the path of the script in a command such as `bash train.sh`; None for others."""
     shell = command and posixpath.basename(command[0]) in SHELLS
     plain = len(command) > 1 and not command[1].startswith("-")
     return posixpath.normpath(posixpath.join(cwd, command[1])) if shell and plain else None

@@ -18,7 +18,7 @@ def is_true(node: ast.expr | None) -> bool:
 
 
 def ends_program(node: ast.stmt, exits: Collection[str] = EXITS) -> bool:
-    """Return True for `raise` and for a call of one of these functions."""
+    """Return whether the statement is a `raise` or calls one of the functions `exits`."""
     call = node.value if isinstance(node, ast.Expr) else None
     return isinstance(node, ast.Raise) or (
         isinstance(call, ast.Call) and last_name(call.func) in exits
@@ -37,20 +37,14 @@ def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr
 
 
 def last_name(node: ast.expr | None) -> str:
-    """Return "run" for `tf.app.run` and for `run`.
-
-    "" for an expression that does not end in a name.
-    """
+    """Return "run" for `tf.app.run` and for `run`; "" if the expression does not end in a name."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def dotted_name(node: ast.expr) -> str:
-    """Return "tf.app.run" for `tf.app.run`.
-
-    "" for an expression that has other parts than names.
-    """
+    """Return "tf.app.run" for `tf.app.run`; "" if any part of the expression is not a name."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

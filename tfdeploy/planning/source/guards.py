@@ -1,8 +1,8 @@
-"""Finds guarded code: bodies of a `try`, branches of a feature test, and code that never runs.
+"""Finds guarded code: code that may use missing names because the program itself handles that.
 
-A feature test asks for a version, or for a part that may be missing. Reads syntax trees. The
-program itself handles the names in guarded code, so these names neither decide how the program runs
-nor prevent the launch.
+Guarded are the body of a `try` that catches such errors, the branches of a feature test (a test of
+a version, or whether a module or name exists), and code that never runs. Names in guarded code
+neither decide how the program runs nor prevent a launch.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _OF_ABSENCE = ("ImportError", "ModuleNotFoundError", "AttributeError", "NameErro
 
 @lru_cache(maxsize=4)
 def guarded(program: Program) -> frozenset[int]:
-    """Return the ids of all guarded nodes.
+    """Return the ids of all nodes in code where the program itself handles missing names.
 
-    They include every node of a module that only guarded code imports.
+    If only such code imports a module, all nodes of the module are included.
     """
     results = frozenset(name for module in program.modules for name in _result_names(module))
     ids = {
@@ -65,9 +65,9 @@ def guarded(program: Program) -> frozenset[int]:
 
 
 def catches_absence(node: ast.Try) -> bool:
-    """Return whether a handler catches an ImportError or AttributeError of the body.
+    """Return whether this `try` handles a missing module or name, such as by `except ImportError`.
 
-    A handler that catches any error and then continues counts too.
+    A handler that catches every error, and then continues, counts too.
     """
     return any(_catches(handler) for handler in node.handlers)
 
@@ -79,10 +79,10 @@ def suppresses(node: ast.With | ast.AsyncWith) -> bool:
 
 
 def decided(test: ast.expr, main: bool | None = None) -> bool | None:
-    """Return the result that the condition has in every run on Python 3; None if it is not known.
+    """Return the value that the condition has in every run on Python 3; None if it is not fixed.
 
     `main`: True if the command starts this module, False if another module imports it, None if
-    either is possible.
+    both are possible.
     """
     if isinstance(test, ast.Constant):
         return bool(test.value)
@@ -105,7 +105,7 @@ def decided(test: ast.expr, main: bool | None = None) -> bool | None:
 
 def _in_module(module: ParsedFile, results: frozenset[str], *, imported: bool) -> set[int]:
     ids: set[int] = set()
-    # `find` returns outer blocks before the blocks inside them.
+    # Outer blocks come first here, so a block inside a guarded one is skipped.
     for node in module.find(ast.Try, ast.With, ast.If, ast.IfExp):
         if id(node) not in ids:
             for part in _protected(node, module, results, imported=imported):
@@ -116,7 +116,7 @@ def _in_module(module: ParsedFile, results: frozenset[str], *, imported: bool) -
 def _protected(
     node: ast.AST, module: ParsedFile, results: frozenset[str], *, imported: bool
 ) -> Iterator[ast.AST]:
-    """Yield the parts of the node's own blocks that are guarded."""
+    """Yield those blocks of a `try`, `with` or `if` in which the program handles missing names."""
     if isinstance(node, ast.Try) and catches_absence(node):
         yield from (*node.body, *node.handlers)
     elif isinstance(node, ast.With) and suppresses(node):
@@ -136,7 +136,7 @@ def _protected(
 
 
 def _result_names(module: ParsedFile) -> Iterator[str]:
-    """Yield the names that hold the result of a feature test.
+    """Yield the names in the module that tell whether a feature exists.
 
     Examples: `can_import = True` in a `try`, `new_api = version >= "1.0"`, `def is_tf2():`.
     """
@@ -206,10 +206,9 @@ def _raises_again(handler: ast.ExceptHandler) -> bool:
 
 
 def _of_python(test: ast.Compare) -> bool | None:
-    """Return the result of a test of the Python version if it is the same in every Python 3, else
-    None.
+    """Return the result of a test such as `sys.version_info[0] < 3` or `version_info >= (3, 0)`.
 
-    Examples: `sys.version_info[0] < 3`, `sys.version_info >= (3, 0)`.
+    None if it differs between versions of Python 3, or is another kind of test.
     """
     subscript = test.left if isinstance(test.left, ast.Subscript) else None
     name = dotted_name(subscript.value if subscript else test.left)

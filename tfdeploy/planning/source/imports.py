@@ -1,9 +1,7 @@
-"""Finds the modules from outside the code that a program imports, and which imports every run
-reaches.
+"""Finds the installed packages that a program imports, and which of the imports every run reaches.
 
-Reads syntax trees. Without this check a missing package was noticed only when the program started
-on a host, after 20 s, and once for each host. The probe asks the hosts' interpreters for these
-names, and the preflight judges the answers.
+The probe asks each host's Python whether it has these modules, and the preflight reports missing
+ones. Otherwise a user would notice a missing package only when the program starts on the hosts.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from tfdeploy.planning.source.expressions import ends_program, last_name
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program, imported_names
 
-# Planning itself needs to know whether the hosts have these modules.
+# The probe asks for these modules whatever the program imports, because planning needs to know.
 ALWAYS = ("tf_slim",)
 _MOST = 900  # limits the number of module names in one question to a host
 _CODE = (".py", ".so", ".pyd", ".pyc", ".pyx")
@@ -28,7 +26,7 @@ _PATHS = ("path", "meta_path", "path_hooks")  # attributes of sys
 _Change = ast.Call | ast.Assign | ast.AugAssign
 _CHANGES: tuple[type[_Change], ...] = (ast.Call, ast.Assign, ast.AugAssign)
 _STARTS = ("system", "call", "check_call", "check_output", "run", "Popen")
-# The names that an expression for a folder of the code itself may contain.
+# An expression that contains only these names stands for a folder inside the code.
 _OF_THE_CODE = """
     os path pardir curdir dirname abspath realpath normpath join getcwd __file__ sys str pathlib Path parent parents
     resolve insert append extend
@@ -44,17 +42,17 @@ class Import(NamedTuple):
 
 
 def modules_asked(program: Program) -> tuple[str, ...]:
-    """Return the module names that the hosts' interpreters are asked for."""
+    """Return the names of the modules that the probe looks for on each host."""
     modules = {module for module, _, _ in _unguarded(program) if module.isascii()}
     return tuple(sorted({*ALWAYS, *sorted(modules)[:_MOST]}))
 
 
 def from_outside(job: Job, program: Program, files: Collection[str]) -> tuple[Import, ...]:
-    """Return the imports of modules that are not in the code, each module once.
+    """Return the imports of modules that are not part of the code, each module once.
 
-    `files`: the code's paths; the path of a folder ends with a slash. No import is sure if another
-    folder may hold the module, or if another interpreter may run the program. Leaves out imports
-    that a `try` or a version test handles.
+    `files`: the paths of the code; that of a folder ends with a slash. Imports whose failure the
+    program handles, in a `try` or after a version test, are left out. No import counts as sure if
+    the module may come from yet another folder, or another interpreter may run the program.
     """
     interpreter_words = job.command[: program_index(job.command) or 0]
     if any(
@@ -78,9 +76,9 @@ def from_outside(job: Job, program: Program, files: Collection[str]) -> tuple[Im
 
 
 def _own(files: Iterable[str]) -> set[str]:
-    """Return the names of folders and modules anywhere in the code.
+    """Return the names of all folders and modules in the code, at any depth.
 
-    A program may add each of its folders to sys.path.
+    All of them may be importable, because a program may add any of its folders to sys.path.
     """
     names: set[str] = set()
     for file in files:
@@ -92,7 +90,7 @@ def _own(files: Iterable[str]) -> set[str]:
 
 
 def _has_other_folders(job: Job, program: Program) -> bool:
-    """Return whether modules may come from folders outside the interpreter and the code."""
+    """Return whether modules may come from folders besides the code and the installed packages."""
     given = job.env.get("PYTHONPATH", "")
     if "PYTHONPATH" in job.secrets or any(word[:1] in ("/", "~", "{") for word in given.split(":")):
         return True
@@ -104,10 +102,10 @@ def _has_other_folders(job: Job, program: Program) -> bool:
 
 
 def _may_add_folder(node: _Change, module: ParsedFile) -> bool:
-    """Return whether the statement may make modules from outside the code importable.
+    """Return whether the statement may make further modules importable.
 
     Examples: `sys.path.append("/opt/lib")`, `sys.path[0] = "/opt/lib"`, `sys.path += folders`, a
-    finder of the program's own, `pip install` in the program.
+    change of sys.meta_path, and a call that runs `pip install`.
     """
     if isinstance(node, ast.Call):
         name = last_name(node.func)
@@ -136,9 +134,9 @@ def _is_of_sys(node: ast.AST) -> bool:
 
 
 def _is_within_code(node: ast.AST, module: ParsedFile) -> bool:
-    """Return whether the expression can only name folders of the code.
+    """Return whether the expression can only stand for folders inside the code.
 
-    Such an expression uses only __file__, the current folder and relative texts.
+    Such an expression is made of __file__, the current folder and relative paths.
     """
     for each in module.within(node):
         if (
@@ -160,8 +158,10 @@ def _is_within_code(node: ast.AST, module: ParsedFile) -> bool:
 
 
 def _unguarded(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
-    """Yield (module, "train.py:3", node) for every absolute import that the program does not handle
-    itself."""
+    """Yield (module, "train.py:3", node) for every absolute import that must not fail.
+
+    Imports whose failure the program handles itself are left out.
+    """
     guarded = guards.guarded(program)
     for path, node in program.imports:
         tries = (each for each in program.by_path[path].around(node) if isinstance(each, ast.Try))
@@ -173,5 +173,5 @@ def _unguarded(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
 
 
 def _insists(node: ast.Try) -> bool:
-    """Return True for a `try` that catches a failed import only to exit with its own error."""
+    """Return whether all handlers of this `try` end the program, so a failed import is fatal."""
     return bool(node.handlers) and all(ends_program(each.body[-1]) for each in node.handlers)

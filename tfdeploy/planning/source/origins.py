@@ -1,10 +1,8 @@
-"""Finds where values of a program come from: its flags and sys.argv, through names, calls and
-splits.
+"""Finds out which flags or words of sys.argv the values in a program come from.
 
-Reads the syntax trees file by file. It records every value that a name gets in its function or
-module, the arguments that calls pass to parameters, and the values that functions return. Of
-containers it follows only dictionaries with literal keys. It ignores branches: a name that gets two
-values has both origins.
+A value is followed through names, parameters and results of functions, and operations such as a
+split. Of containers, only dictionaries with literal keys are followed. Branches are ignored: a name
+to which a program assigns two values has the origins of both.
 """
 
 from __future__ import annotations
@@ -18,8 +16,8 @@ from tfdeploy.planning.source.expressions import argument, last_name, text
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
 
-# One operation on a value: ("split", ","), ("item", 0), ("json", ""), ("key", "ps"), or ("one", "")
-# for a list of one element.
+# One operation that the program applies to a value: ("split", ","), ("item", 0), ("json", ""),
+# ("key", "ps"), or ("one", "") if it makes a list of one element.
 Step = tuple[str, str | int]
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -56,8 +54,8 @@ ARGV = "sys.argv"
 class Origin(NamedTuple):
     """A flag or a word of sys.argv, with the steps that the program applies to its value.
 
-    `dest`: the attribute that holds the flag's value. If `dest` is "", `position` is the position
-    in sys.argv. If `dest` is ARGV, the origin is all words of sys.argv from `position` on.
+    `dest`: for a flag, the attribute of the parsed arguments that holds its value. "" stands for
+    the word of sys.argv at `position`, and ARGV for all words of sys.argv from `position` on.
     """
 
     dest: str
@@ -65,18 +63,17 @@ class Origin(NamedTuple):
     steps: tuple[Step, ...] = ()
 
     def then(self, *steps: Step) -> Origin:
-        """Return the origin after further steps.
-
-        An item of sys.argv becomes the word at its position.
-        """
+        """Return the origin of a value that these operations make from a value of this origin."""
         if self.dest == ARGV and steps[:1] and steps[0][0] == "item":
             return Origin("", self.position + int(steps[0][1]), steps[1:])
         return self._replace(steps=(*self.steps, *steps))
 
 
 class _Given(NamedTuple):
-    """A value that a name gets, the file of this value, and the part of the value that the name
-    gets."""
+    """An expression that a program assigns to a name, and the file that contains it.
+
+    `steps`: the operations that lead from its value to that of the name.
+    """
 
     value: ast.expr
     module: ParsedFile
@@ -84,11 +81,14 @@ class _Given(NamedTuple):
 
 
 class Origins:
-    """The origins of the expressions of one program. `dests`: the attributes that hold flags."""
+    """Finds the origins of the expressions of one program: the flags they come from.
+
+    `dests`: the attributes of the parsed arguments that hold flags.
+    """
 
     def __init__(self, program: Program, dests: Collection[str]) -> None:
         self._program, self._dests = program, frozenset(dests)
-        # (id of a function or of a module's tree, name) -> the values that the name gets there
+        # (id of a function or of a module's tree, name) -> the values assigned to the name there
         self._given: defaultdict[tuple[int, str], list[_Given]] = defaultdict(list)
         self._attributes: defaultdict[str, list[_Given]] = defaultdict(list)
         self._calls: defaultdict[str, list[tuple[ast.Call, ParsedFile]]] = defaultdict(list)
@@ -99,14 +99,14 @@ class Origins:
                 self._record(node, module)
 
     def origins_of(self, node: ast.expr | None, module: ParsedFile) -> frozenset[Origin]:
-        """Return every origin that the expression may have; empty if none is known."""
+        """Return all flags and words of sys.argv from which the expression's value may come."""
         if node is None:
             return frozenset()
         if id(node) not in self._known:
-            # This entry ends the recursion for a value that depends on itself.
+            # If the value depends on itself, the recursion finds this entry and ends.
             self._known[id(node)] = frozenset()
             origins = self._origins_of(node, module)
-            # Position 0 of sys.argv is the program itself.
+            # sys.argv[0] is the path of the program, so it is no origin.
             self._known[id(node)] = frozenset(
                 each for each in origins if each.dest or each.position > 0
             )
@@ -115,8 +115,10 @@ class Origins:
     def values(
         self, node: ast.expr, module: ParsedFile, depth: int = 4
     ) -> Iterator[tuple[ast.expr, ParsedFile]]:
-        """Yield the expression and the expressions that it stands for, through at most `depth`
-        names."""
+        """Yield the expression, and if it is a name, the expressions assigned to the name.
+
+        Chains of names are followed for at most `depth` names.
+        """
         yield node, module
         if isinstance(node, ast.Name) and depth:
             for given in self._named(node, module):
@@ -155,7 +157,7 @@ class Origins:
             yield Origin(node.attr)
         elif node.attr == "argv" and last_name(node.value) == "sys":
             yield Origin(ARGV)
-        # An absl flag holder has its value in the attribute `value`.
+        # DEFINE_string of absl returns an object whose attribute `value` is the flag's value.
         elif node.attr == "value":
             yield from self.origins_of(node.value, module)
         else:
@@ -219,7 +221,7 @@ class Origins:
         return [] if is_parameter else self._of_modules(node.id, module)
 
     def _of_modules(self, name: str, module: ParsedFile) -> list[_Given]:
-        """Return the values that other modules of the program give to this name."""
+        """Return the values that other modules of the program assign to a name of this spelling."""
         others = [id(other.tree) for other in self._program.modules if other is not module]
         return [given for tree in others for given in self._given.get((tree, name), ())]
 
@@ -240,14 +242,13 @@ class Origins:
             return
 
     def _record(self, node: ast.AST, module: ParsedFile) -> None:
-        """Record the value that the node gives to a name, a parameter, or the result of a
-        function."""
+        """Record what this node assigns to a name, passes to a function, or returns from one."""
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 self._assign(target, _Given(node.value, module))
         elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
             self._assign(node.target, _Given(node.value, module))
-        # An item of a list has the same origin as the list.
+        # The loop variable of a comprehension has the same origin as the list.
         elif isinstance(node, ast.comprehension):
             self._assign(node.target, _Given(node.iter, module))
         elif isinstance(node, ast.Call):
@@ -274,13 +275,12 @@ class Origins:
 
 
 def functions_around(node: ast.AST, module: ParsedFile) -> list[Function]:
-    """Return the functions around a node, innermost first."""
+    """Return the functions that contain a node, innermost first."""
     return [each for each in module.around(node) if isinstance(each, Function)]
 
 
 def _called_by(function: Function, module: ParsedFile) -> str:
-    """Return the name by which calls name the function: its own, or that of its class for
-    __init__."""
+    """Return the name in a call of the function: its own name, or the class name for __init__."""
     if isinstance(function, ast.Lambda):
         return ""
     if function.name != "__init__":
@@ -302,7 +302,7 @@ def _argument(call: ast.Call, name: str, parameters: list[str]) -> ast.expr | No
 
 
 def _is_command(function: ast.FunctionDef) -> bool:
-    """Return whether click calls the function with its options."""
+    """Return whether the function is a click command, so that click passes its options to it."""
     return any(
         last_name(each.func if isinstance(each, ast.Call) else each) == "option"
         for each in function.decorator_list

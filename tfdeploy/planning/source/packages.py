@@ -1,6 +1,6 @@
-"""Finds the package that provides a module that an interpreter lacks.
+"""Finds the package that provides a missing module, so that a message can say what to install.
 
-The table lists packages whose name differs from the module's name.
+The table contains only packages whose name differs from that of the module.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _PACKAGES = {
     "yaml": "PyYAML",
     "zmq": "pyzmq",
 }
-# Standard modules that Python 3.12 (first line) and Python 3.13 have dropped.
+# Standard modules that Python 3.12 dropped (first line), and those that Python 3.13 dropped.
 _DROPPED = """
     asynchat asyncore imp smtpd
     aifc audioop cgi cgitb chunk crypt imghdr lib2to3 mailcap msilib nis nntplib ossaudiodev pipes sndhdr spwd sunau
@@ -57,9 +57,9 @@ _DROPPED = """
 
 
 def package(module: str) -> str | None:
-    """Return the package that pip installs for the module.
+    """Return the package that a user must install to get the module.
 
-    None for a module that no package provides: a module of Python itself, or of Python 2.
+    None if no package provides it, because it is a standard module of Python 2 or 3.
     """
     if module in _PACKAGES:
         return _PACKAGES[module]

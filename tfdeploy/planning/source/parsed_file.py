@@ -1,4 +1,4 @@
-"""Holds one parsed file of a program, with its syntax tree walked once for all queries."""
+"""Holds the syntax tree of one file of a program, and indexes that make queries on it fast."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import TypeVar, cast
 
 Node = TypeVar("Node", bound=ast.AST)
 _IMPORTS: tuple[type[ast.Import | ast.ImportFrom], ...] = (ast.Import, ast.ImportFrom)
-# Python shares one object of each of these classes among all places of a tree.
+# Of each of these classes, ast.parse uses a single object for all places of a tree.
 _SHARED = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
 
 
 class ParsedFile:
-    """A parsed file.
+    """A Python file with its syntax tree.
 
-    `nodes`: every node, parents before their children, in the order of the text; without contexts
-    and operators. `parents`: for each node the position of its parent in `nodes`; -1 for the
-    module.
+    `nodes`: every node, in the order of the text, a parent before its children. Contexts (such as
+    ast.Load) and operators are left out. `parents`: for each node, the index of its parent in
+    `nodes`; -1 for the module.
     """
 
     def __init__(self, path: str, tree: ast.Module) -> None:
@@ -38,7 +38,7 @@ class ParsedFile:
 
     @cached_property
     def position(self) -> dict[int, int]:
-        """Return the id of a node -> its index in `nodes`."""
+        """Return id of each node -> its index in `nodes`."""
         return {id(node): at for at, node in enumerate(self.nodes)}
 
     def find(self, *kinds: type[Node]) -> Sequence[Node]:
@@ -76,7 +76,7 @@ class ParsedFile:
 
     @cached_property
     def _sizes(self) -> list[int]:
-        """Return for each node the number of nodes in its subtree, with the node itself."""
+        """Return for each node the number of nodes in its subtree, including the node itself."""
         sizes = [1] * len(self.nodes)
         for at in range(len(sizes) - 1, 0, -1):
             sizes[self.parents[at]] += sizes[at]
@@ -87,19 +87,20 @@ class ParsedFile:
 def parse(path: str, text: str) -> ParsedFile:
     """Return the parsed file. Raises what `ast.parse` raises.
 
-    Cached, because the shipment, the plan and each role's command read the same files, and nothing
-    changes a tree. Files with equal text still get separate trees, because node ids tell nodes
-    apart.
+    The result is cached, because one launch reads the same file several times, and nothing changes
+    a tree. Two files with equal text get separate trees, because nodes are identified by `id`.
     """
     with warnings.catch_warnings():
-        # Invalid escapes in the user's strings would print warnings here.
+        # Otherwise Python would print warnings about invalid escapes in the user's strings.
         warnings.simplefilter("ignore")
         return ParsedFile(path, ast.parse(text.removeprefix("\ufeff")))
 
 
 def children(node: ast.AST) -> list[ast.AST]:
-    """Return the direct children of the node, in the order of the text, without contexts and
-    operators."""
+    """Return the direct children of the node, in the order of the text.
+
+    Contexts (such as ast.Load) and operators are left out.
+    """
     nodes: list[ast.AST] = []
     for name in node._fields:
         value = getattr(node, name, None)

@@ -1,4 +1,4 @@
-"""Recognises Python 2 source by the line that Python 3 cannot parse. Reads text only."""
+"""Recognises Python 2 syntax in the line at which Python 3 could not parse a file."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ MODULES = frozenset(_MODULES.split())
 
 
 def python2_syntax(text: str, error: SyntaxError) -> str | None:
-    """Return the Python 2 syntax at the place of the error.
+    """Return a description of the Python 2 syntax that caused this error.
 
-    None if it is an error in every Python.
+    None if no such syntax is found in the line.
     """
     if isinstance(error, TabError):
         return "tabs mixed with spaces"

@@ -1,10 +1,11 @@
-"""Finds the code that a program surely executes.
+"""Finds the code that every run of a program surely executes.
 
-This is the module level, `if __name__ == "__main__":`, the modules imported there, and the
-functions, methods and classes that these call by names that are bound once. Reads syntax trees.
+It begins with the module level, which includes `if __name__ == "__main__":`, and follows imports
+and calls. A call is followed if the program defines the called name only once.
 
-Code counts as not reached in case of doubt: a loop that may be empty, the branch of a flag, a
-callback. A branch that depends on the job name counts if some task of the run takes it.
+In case of doubt, code counts as not executed: the body of a loop that may be empty, a branch that
+depends on a flag, a callback. A branch that depends on the job name counts as executed if some task
+of the run takes it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from tfdeploy.planning.source.source import Program, imported_files
 
 _RUNNERS = ("app.run", "absl.app.run")
 _EXITS = ("sys.exit", "exit", "quit", "os._exit", "os.abort")
-# Calls that only report. A branch that makes only these calls before it ends the run does no real
-# work.
+# Calls that only print or log. If a branch that ends the program makes no other calls, it does no
+# real work.
 _REPORTS = [
     "print",
     "info",
@@ -44,9 +45,9 @@ _INDEX_NAMES = ("task_index", "task_id", "task", "worker_index", "rank")
 
 @dataclass(frozen=True)
 class Reached:
-    """The code that is executed.
+    """The code that every run surely executes.
 
-    `nodes`: ids of expressions and statements. `files`: the modules that are executed.
+    `nodes`: the ids of its statements and expressions. `files`: the paths of its modules.
     """
 
     nodes: frozenset[int]
@@ -55,9 +56,9 @@ class Reached:
 
 @lru_cache(maxsize=4)
 def reached(program: Program, *, workers: bool) -> Reached:
-    """Return the code that the program surely executes.
+    """Return the code that every run of the program surely executes.
 
-    `workers`: the program runs as tasks named worker.
+    `workers`: whether some tasks of the run have the role worker.
     """
     walk = _Walk(program, workers)
     walk.run()
@@ -81,9 +82,9 @@ class _Walk:
             self._block(*self._waiting.pop())
 
     def _block(self, body: list[ast.stmt], scope: Scope) -> bool:
-        """Record what the block surely executes.
+        """Record the code in this block that is surely executed.
 
-        Return True if the code after the block is not surely reached.
+        Return True if the code after the block may not be executed.
         """
         return any(self._statement(node, scope) for node in body)
 
@@ -116,25 +117,28 @@ class _Walk:
             block for block, result in ((node.body, True), (node.orelse, False)) if result in taken
         ]
         ends = [self._block(block, scope) for block in sure]
-        # If a task exits in one branch of a test of the job name, other tasks still continue after
-        # the test.
+        # The test is about the job name or index. A task that exits in one branch does not stop
+        # other tasks, which take the other branch and continue after the test.
         if taken:
             return any(ends)
         module = self._program.by_path[scope.path]
         return _may_end(node.body, module) or _may_end(node.orelse, module)
 
     def _try(self, node: ast.Try, scope: Scope) -> bool:
-        """Record the parts of a `try` that surely run; return True if the code after it may not.
+        """Record the code in this `try` that is surely executed.
 
-        Neither the body nor the `else` block is sure if a handler hides the body's failure.
+        Return True if the code after it may not be executed. If a handler catches a failure of the
+        body, neither the body nor the `else` block counts as surely executed.
         """
         caught = guards.catches_absence(node)
         ends = not caught and (self._block(node.body, scope) or self._block(node.orelse, scope))
         return self._block(node.finalbody, scope) or ends
 
     def _taken(self, test: ast.expr) -> tuple[bool, ...]:
-        """Return the results that the condition has in some task of the run, as far as they are
-        known."""
+        """Return the values that the condition has in at least one task of the run.
+
+        Only values that are certain are returned: True for `job_name == "worker"`, for example.
+        """
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             return tuple(not result for result in self._taken(test.operand))
         if isinstance(test, ast.Name | ast.Attribute):
@@ -199,7 +203,7 @@ class _Walk:
 
 
 def _evaluated(node: ast.stmt) -> Iterator[ast.expr]:
-    """Yield the expressions that the statement itself evaluates, without those in its blocks."""
+    """Yield the expressions that a statement evaluates, except those inside its body."""
     if isinstance(node, Function):
         yield from (
             *node.decorator_list,
@@ -217,7 +221,7 @@ def _evaluated(node: ast.stmt) -> Iterator[ast.expr]:
 
 
 def _parts(node: ast.AST) -> list[ast.AST]:
-    """Return the parts of an expression that are surely evaluated with it."""
+    """Return the parts of an expression that Python evaluates whenever it evaluates the whole."""
     if isinstance(node, ast.Lambda):
         return [*node.args.defaults, *(each for each in node.args.kw_defaults if each)]
     if isinstance(node, ast.IfExp):
@@ -251,9 +255,9 @@ def _runs_once(node: ast.While | ast.For) -> bool:
 
 
 def _may_end(block: list[ast.stmt], module: ParsedFile) -> bool:
-    """Return whether the run may end in this branch after real work.
+    """Return whether the program may do its work in this branch and then end.
 
-    A branch that only reports an error before it exits does not count.
+    A branch that only reports an error before it ends the program does not count.
     """
     inner = [node for statement in block for node in module.within(statement)]
     leaves = any(isinstance(node, ast.Return | ast.Break | ast.Continue) for node in inner)
@@ -264,17 +268,17 @@ def _may_end(block: list[ast.stmt], module: ParsedFile) -> bool:
 
 
 def _is_deferred(node: Function, module: ParsedFile) -> bool:
-    """Return whether a call does not run the body.
+    """Return whether a call of the function does not run its body.
 
-    That is so for a coroutine, and for a generator without a decorator that drives it.
+    This is so for a coroutine, and for a generator function without a decorator.
     """
     yields = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in module.within(node))
     return isinstance(node, ast.AsyncFunctionDef) or (yields and not node.decorator_list)
 
 
 def _called(node: ast.expr) -> str:
-    """Return "tf.app.run" for `tf.app.run(main)` and "run" for `model().run()`.
+    """Return the name of a called function; "" if the expression is not a call.
 
-    "" if it is not a call.
+    Examples: "tf.app.run" for `tf.app.run(main)`, "run" for `model().run()`.
     """
     return dotted_name(node.func) or last_name(node.func) if isinstance(node, ast.Call) else ""

@@ -1,7 +1,6 @@
-"""Resolves what a name of the program means at the place of its use.
+"""Finds out what a name in the program stands for: a function, class, instance or module.
 
-The result is a function, a class, an instance of a class, or a module. Resolves only names that
-their scope binds once. Reads syntax trees.
+A name is resolved only if its scope (the function or module that defines it) assigns it once.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from tfdeploy.planning.source.parsed_file import children
 from tfdeploy.planning.source.source import Program, imported_files, module_of_name
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-# Limits the steps of one resolution: imports of imports, base classes, aliases.
+# Limits how many imports, base classes and aliases are followed to resolve one name.
 _DEPTH = 8
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a name stands for. A module has no node.
+    """What a name stands for: the function or class `node`, or a module if `node` is None.
 
-    `instance`: the name is an instance of the class `node`. `owner`: the class or instance in which
-    a method was found.
+    `instance`: the name stands for an instance of the class `node`. `owner`: for a method, the
+    class or instance through which it was found.
     """
 
-    scope: Scope  # the scope that defines the name
+    scope: Scope  # for a module, its scope; otherwise the scope that defines the name
     node: Function | ast.ClassDef | None = None
     instance: bool = False
     owner: Meaning | None = None
@@ -36,38 +35,40 @@ class Meaning:
 
 @dataclass(frozen=True)
 class Scope:
-    """A module or a function: the names that it binds, and the scope around it."""
+    """The names that a module or function defines. `outer`: the scope that contains a function."""
 
     path: str
     outer: Scope | None = None
-    bound: dict[str, list[ast.AST]] = field(default_factory=dict)  # name -> the nodes that bind it
-    given: dict[str, Meaning] = field(default_factory=dict)  # the meaning of `self`
+    bound: dict[str, list[ast.AST]] = field(
+        default_factory=dict
+    )  # name -> the nodes that define it
+    given: dict[str, Meaning] = field(default_factory=dict)  # in methods: `self` -> its meaning
 
 
 @lru_cache(maxsize=4)
 def scopes(program: Program) -> Scopes:
-    """Return the scopes of the program, cached."""
+    """Return an object that finds out what names in the program stand for. It is cached."""
     return Scopes(program)
 
 
 class Scopes:
-    """The scopes of one program."""
+    """Finds out what names stand for in one program."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self._modules: dict[str, Scope] = {}
-        # id of a function -> the names that its body binds
+        # id of a function -> (name -> the nodes in its body that define the name)
         self._bound: dict[int, dict[str, list[ast.AST]]] = {}
 
     def module(self, path: str) -> Scope:
-        """Return the scope of a module's top level; empty for a file that was not parsed."""
+        """Return the names at the top level of a module; none for a file that was not parsed."""
         if path not in self._modules:
             module = self._program.by_path.get(path)
             self._modules[path] = Scope(path, bound=_bound(module.tree.body if module else []))
         return self._modules[path]
 
     def function(self, meaning: Meaning) -> Scope:
-        """Return the scope of a function's body."""
+        """Return the names that a function defines, with its parameters."""
         node, owner, given = meaning.node, meaning.owner, dict[str, Meaning]()
         if not isinstance(node, Function):
             return meaning.scope
@@ -172,8 +173,10 @@ def _bound(body: list[ast.stmt]) -> dict[str, list[ast.AST]]:
 
 
 def _bindings(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
-    """Yield (name, the node that binds it) of these statements, without nested functions and
-    classes."""
+    """Yield (name, the node that defines it) for these statements.
+
+    The bodies of functions and classes among them are left out.
+    """
     waiting: list[ast.AST] = list(body)
     while waiting:
         node = waiting.pop()

@@ -1,7 +1,7 @@
 """Reads the program that a command starts: its file and the modules of the code that it imports.
 
-Parses the given text and imports nothing. A file that cannot be parsed becomes a note, not an
-error.
+The files are only parsed, never imported. A file that cannot be parsed raises no error here: the
+result contains a description of it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Unparsed(NamedTuple):
 
     where: str  # "train.py:3"
     error: str  # "invalid syntax"
-    # True only for the file that the command starts, and only if its text was decoded completely.
-    # An importing file may handle the failure of any other file.
+    # True only for the file that the command starts, and only if it is valid UTF-8. In other cases
+    # the program may run all the same: for example, it may catch the failed import of the file.
     certain: bool
 
 
@@ -32,19 +32,19 @@ class Unparsed(NamedTuple):
 class Program:
     """The parsed files of a program.
 
-    If `path` is None or `modules` is empty, `unread` says why.
+    `unread`: the reason if `path` is None or `modules` is empty.
     """
 
     path: str | None
-    modules: tuple[ParsedFile, ...] = ()  # the program first, then the modules it imports
+    modules: tuple[ParsedFile, ...] = ()  # the file that the command starts, then imported modules
     unread: str | None = None
-    script: str | None = None  # the script that the command's shell runs
+    script: str | None = None  # "train.sh" if the command is `bash train.sh`
     unparsed: tuple[Unparsed, ...] = ()
-    # Syntax that Python 3 cannot read: ("train.py:3", "the print statement").
+    # Places with Python 2 syntax: ("train.py:3", "the print statement").
     python2: tuple[tuple[str, str], ...] = ()
     # The files that the command can start: one file, or one for each kind of task.
     roots: tuple[str, ...] = ()
-    base: str = ""  # the folder that imports start from
+    base: str = ""  # the folder in which imports are looked up
 
     @cached_property
     def by_path(self) -> dict[str, ParsedFile]:
@@ -61,13 +61,12 @@ class Program:
         return tuple((module.path, node) for module in self.modules for node in module.imports)
 
     def uses(self, *names: str) -> bool:
-        """Return whether the program uses one of these names, alone or as the last part of
-        `a.b.name`."""
+        """Return whether the program uses one of these names, as in `name` or `a.b.name`."""
         attributes = any(node.attr in names for _, node in self.find(ast.Attribute))
         return attributes or any(node.id in names for _, node in self.find(ast.Name))
 
     def has_text(self, text: str) -> bool:
-        """Return whether the program has this text as a constant."""
+        """Return whether the program contains a string constant that equals this text."""
         return any(node.value == text for _, node in self.find(ast.Constant))
 
     @cached_property
@@ -91,9 +90,10 @@ class Program:
 
 
 def read(command: tuple[str, ...], sources: Mapping[str, str], cwd: str = "") -> Program:
-    """Return the program of the command: its first *.py word, or the module after -m.
+    """Return the program that the command starts, parsed with the modules that it imports.
 
-    `cwd`: the folder in which the command starts.
+    The program is the first word that ends with .py, or the module after -m. `sources`: path in
+    the code -> text. `cwd`: the folder in which the command starts.
     """
     named = entry_point.program_file(command, sources, cwd)
     if named is None:
@@ -121,9 +121,9 @@ def read(command: tuple[str, ...], sources: Mapping[str, str], cwd: str = "") ->
 
 
 def merged(programs: Sequence[Program]) -> Program:
-    """Return several programs as one, with the path of the first one.
+    """Return one program with the files of all these programs, and the path of the first one.
 
-    If the first program cannot be read, the whole counts as unread.
+    If the first program could not be read, `unread` is set for the whole.
     """
     first = programs[0]
     if len(programs) == 1:
@@ -139,36 +139,41 @@ def merged(programs: Sequence[Program]) -> Program:
 
 
 def imported_files(program: Program, path: str, node: ast.AST) -> Iterator[str]:
-    """Yield the files of the program that this import statement of `path` runs."""
+    """Yield the files of the program that this import statement in the file `path` executes."""
     return _files_of(node, path, program.base, program.files)
 
 
 def module_of_name(
     program: Program, path: str, node: ast.Import | ast.ImportFrom, alias: ast.alias
 ) -> tuple[str | None, bool]:
-    """Return the origin of one name of an import statement.
+    """Return the file from which an import statement takes one of its names.
 
-    The result is (the file of the program that the name comes from, whether the name is that module
-    itself). The file is None for a module outside the code.
+    The result is (path of the file, whether the name stands for that module itself). The path is
+    None for a module outside the code.
     """
     of_name = list(imported_files(program, path, type(node)(**{**vars(node), "names": [alias]})))
     around = list(imported_files(program, path, type(node)(**{**vars(node), "names": []})))
-    # `from a import b` runs the files of `a`, then the files of `a.b`, which include those of `a`
-    # again. So `b` is a module if there are more than twice as many files.
+    # For `from a import b`, `of_name` has the files of `a`, and then those of `a.b`, which begin
+    # with those of `a` again. So `b` is a module if `of_name` is more than twice as long as
+    # `around`.
     return (of_name[-1] if of_name else None), len(of_name) > 2 * len(around)
 
 
 def imported_names(node: ast.Import | ast.ImportFrom) -> list[str]:
-    """Return the absolute names of the imported modules: "a.b" for `import a.b` and `from a.b
-    import c`."""
+    """Return the full names of the imported modules, except relative ones.
+
+    Example: "a.b" for `import a.b` and for `from a.b import c`.
+    """
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     return [node.module] if node.module and not node.level else []
 
 
 def main_block(node: ast.stmt) -> bool:
-    """Return True for `if __name__ == "__main__":`, which runs only in the file that the command
-    starts."""
+    """Return whether the statement is `if __name__ == "__main__":`.
+
+    Its body runs only in the file that the command starts.
+    """
     if not (isinstance(node, ast.If) and isinstance(node.test, ast.Compare)):
         return False
     return isinstance(node.test.left, ast.Name) and node.test.left.id == "__name__"
@@ -181,9 +186,9 @@ def _follow(
     modules: dict[str, ParsedFile],
     broken: dict[str, SyntaxError | ValueError],
 ) -> None:
-    """Add the file and every module of the code that it imports.
+    """Add the file `root`, and all modules of the code that it imports, to `modules`.
 
-    A file that cannot be parsed goes to `broken` with its error.
+    A file that cannot be parsed is added to `broken` instead, with its error.
     """
     waiting = [root]
     for path in waiting:
@@ -205,10 +210,10 @@ def _with_errors(
     *,
     certain: bool = False,
 ) -> Program:
-    """Return the program with the files that cannot be parsed: as Python 2, or as wrong in any
-    Python.
+    """Return the program with descriptions of its files that could not be parsed.
 
-    `certain`: no importing code can handle the failure of these files.
+    A file is described as Python 2 or as wrong in every Python. `certain`: the program cannot run
+    without these files.
     """
     unparsed: list[Unparsed] = []
     old: list[tuple[str, str]] = []
@@ -219,8 +224,8 @@ def _with_errors(
         if syntax := python2.python2_syntax(sources[path], error):
             old.append((where, syntax))
         else:
-            # A file that is not UTF-8 contains replacement characters here. Python may still read
-            # such a file by its coding line.
+            # In a file that is not UTF-8, the text has replacement characters. Python may still
+            # parse such a file, because its first lines may name another encoding.
             whole = "\ufffd" not in sources[path]
             unparsed.append(Unparsed(where, error.msg.rstrip("."), certain and whole))
     return replace(program, unparsed=tuple(unparsed), python2=tuple(old))
@@ -254,8 +259,10 @@ def _files_of(node: ast.AST, path: str, base: str, sources: Container[str]) -> I
 
 
 def _files(folder: str, module: str, sources: Container[str]) -> Iterator[str]:
-    """Yield the files that importing a.b.c from `folder` runs: a/__init__.py, a/b/__init__.py,
-    a/b/c.py."""
+    """Yield the files that the import of a module executes, if the import starts in `folder`.
+
+    For a.b.c, they are a/__init__.py, a/b/__init__.py and a/b/c.py.
+    """
     parts = module.split(".") if module else []
     for end in range(1, len(parts) + 1):
         stem = posixpath.join(folder, *parts[:end])
@@ -266,7 +273,7 @@ def _files(folder: str, module: str, sources: Container[str]) -> Iterator[str]:
 
 
 def _is_tried(node: ast.AST, module: ParsedFile) -> bool:
-    """Return whether the node is in the body of a `try` with handlers."""
+    """Return whether the node is in the body of a `try` that has an `except`."""
     outer = (node, *module.around(node))
     return any(
         isinstance(each, ast.Try) and each.handlers and inner in each.body

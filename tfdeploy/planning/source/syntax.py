@@ -1,6 +1,6 @@
 """Refuses a program that the hosts' Python cannot parse, before anything is sent.
 
-Only this machine's Python is available to parse the program.
+The Python on this machine parses the program, so the hosts must have the same version.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def check(job: Job, program: Program, facts: Iterable[HostFacts]) -> None:
-    """Raise Refused for a program that the hosts cannot parse, if they have this machine's Python
-    version.
+    """Raise Refused if the program does not parse here, and all hosts have the same Python version.
 
-    Another version may have other syntax. In that case there is only a note (see `notes`).
+    With another version, the program may still parse on the hosts, so `notes` only warns.
     """
     if job.command[0] in PYTHON and all(
         version_numbers(each.python_version)[:2] == sys.version_info[:2] for each in facts

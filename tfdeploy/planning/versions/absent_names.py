@@ -1,7 +1,7 @@
-"""Finds names that the hosts' TensorFlow lacks, and what installs or replaces each of them.
+"""Finds names in a program that the hosts' TensorFlow lacks, and what to do about each of them.
 
-The results are refusals and notes of the plan. A name that the program surely reaches is refused.
-Any other name fails only when the program reaches it, so it becomes a note.
+If every run of the program reaches such a name, the launch is refused. Otherwise the program fails
+only if it reaches the name, so the plan gets a note.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tfdeploy.model.text.units import listed, version_numbers
 from tfdeploy.planning.versions.tf_names_used import Use
 from tfdeploy.runtime.old_names import removed_names
 
-Refusal = tuple[str, str, str]  # (where, what, replacement)
-_SHOWN = 4  # limits the number of names in one sentence
+Refusal = tuple[str, str, str]  # (where it is used, what is missing, what to do instead)
+_SHOWN = 4  # limits the number of names that one message lists
 _COMPAT_NONE = "; or `compat: none`, if the program runs on TensorFlow 2 by itself"
 
 
 class Missing(NamedTuple):
-    """One use of a missing name.
+    """One use of a name that the hosts' TensorFlow lacks.
 
-    `lacking`: "TensorFlow 2", or "TensorFlow 2.16 and later". `instead`: what the user should do.
-    `by_package`: `instead` installs a package that supplies the name.
+    `lacking`: the versions without the name, "TensorFlow 2" or "TensorFlow 2.16 and later".
+    `instead`: what the user should do. `by_package`: True if that is to install a package.
     """
 
     use: Use
@@ -37,8 +37,10 @@ class Missing(NamedTuple):
 
 
 def missing(uses: Iterable[Use], job: Job, hosts: Mapping[str, HostFacts]) -> Iterator[Missing]:
-    """Yield the uses of names that nothing supplies: TensorFlow, tfdeploy, or a package on every
-    host."""
+    """Yield the uses of names that do not exist on every host.
+
+    A name exists if TensorFlow has it, or tfdeploy or an installed package supplies it.
+    """
     for use in uses:
         instead, package = (
             removed_names.replacement(use.bare_name),
@@ -57,9 +59,9 @@ def missing(uses: Iterable[Use], job: Job, hosts: Mapping[str, HostFacts]) -> It
 
 
 def refusals(sure: Iterable[Missing], *, has_fallback: bool) -> tuple[Refusal, ...]:
-    """Return one refusal for all names with the same replacement.
+    """Return one refusal for all missing names with the same remedy.
 
-    `has_fallback`: the program itself handles some missing names.
+    `has_fallback`: the program has code for other TensorFlow versions.
     """
     groups: dict[tuple[str, str], list[Use]] = {}
     for each in sure:
@@ -75,8 +77,10 @@ def refusals(sure: Iterable[Missing], *, has_fallback: bool) -> tuple[Refusal, .
 
 
 def notes(unsure: Iterable[Missing]) -> Iterator[str]:
-    """Yield one note for each package that the hosts lack, and one for all names that no package
-    supplies."""
+    """Yield notes on names that are missing, but that not every run of the program reaches.
+
+    There is one note for each package to install, and one for all other names.
+    """
     groups: dict[str, list[Use]] = {}
     for each in unsure:
         groups.setdefault(f": {each.instead}" if each.by_package else "", []).append(each.use)
@@ -88,7 +92,10 @@ def notes(unsure: Iterable[Missing]) -> Iterator[str]:
 
 
 def supplied(uses: Collection[Use], hosts: Mapping[str, HostFacts]) -> Iterator[str]:
-    """Yield notes on names of TensorFlow 0.x, and on names that a package of the hosts supplies."""
+    """Yield notes on names that exist after all.
+
+    They are old names of TensorFlow 0.x, and names that a package on all hosts supplies.
+    """
     old = _first_uses(use for use in uses if removed_names.is_of_version0(use.bare_name))
     if old:
         yield f"names of TensorFlow 0.x get their later meaning: {_places(old)}"
@@ -108,7 +115,7 @@ def is_recent(use: Use) -> bool:
 def _first_uses(uses: Iterable[Use]) -> list[Use]:
     """Return the first use of each name.
 
-    An import counts only if nothing uses the name that it binds.
+    An import is left out if the program uses something of the imported module.
     """
     first: dict[str, Use] = {}
     for use in uses:
@@ -122,8 +129,10 @@ def _first_uses(uses: Iterable[Use]) -> list[Use]:
 
 
 def _listed(uses: list[Use]) -> str:
-    """Return subject and verb of a sentence: "tf.sub is", or "tf.mul, tf.sub (train.py:4) and 3
-    more are"."""
+    """Return the beginning of a sentence about these names.
+
+    Examples: "tf.sub is", "tf.mul, tf.sub (train.py:4) and 3 more are".
+    """
     first, *others = uses
     if not others:
         return f"tf.{first.name} is"
@@ -132,10 +141,10 @@ def _listed(uses: list[Use]) -> str:
 
 
 def _places(uses: list[Use]) -> str:
-    """Return the names with their places, such as "tf.mul (train.py:3), tf.sub (train.py:4,
-    imported only)".
+    """Return a text with these names and their places.
 
-    At most _SHOWN names are listed; the rest is counted.
+    Example: "tf.mul (train.py:3), tf.sub (train.py:4, imported only)". If there are more than
+    _SHOWN names, the text says how many others there are.
     """
     places = [
         f"tf.{use.name} ({use.where}{', imported only' if use.binds else ''})" for use in uses
@@ -148,7 +157,7 @@ def _all_have(package: str, hosts: Mapping[str, HostFacts]) -> bool:
 
 
 def _install(package: str, job: Job, hosts: Mapping[str, HostFacts]) -> str:
-    """Return what the user must type or write so that every host gets the package."""
+    """Return what the user must do to install the package on every host that lacks it."""
     if job.setup_requirements:
         return (
             f"write a line {package} into {posixpath.basename(job.setup_requirements)}, then "

@@ -1,11 +1,10 @@
-"""Finds uses of Keras that need Keras 2: names, methods and arguments that Keras 3 lacks, and
-graphs.
+"""Finds uses of Keras that need Keras 2: what Keras 3 lacks, and Keras in graphs.
 
-Keras 3 has no `tf.layers` and no `tf.nn.rnn_cell`. In a graph with sessions its `fit`, `predict`,
-LSTM, optimizers and metrics fail, `model.updates` is missing, and Dropout repeats one mask in each
-step. Variables have the same names in both versions, so both read the same checkpoints. The lists
-come from the exports of keras 3.15 and tf_keras 2.21 and were tried with TensorFlow 2.21. They
-contain only what always fails.
+Keras 3 has no `tf.layers` and no `tf.nn.rnn_cell`. In a graph that runs in a session, the `fit`,
+`predict`, LSTM, optimizers and metrics of Keras 3 fail, `model.updates` is missing, and Dropout
+repeats one mask in each step. Variables have the same names in Keras 2 and 3, so both read the same
+checkpoints. The lists in this module come from the exports of keras 3.15 and tf_keras 2.21, were
+tried with TensorFlow 2.21, and contain only what always fails.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from tfdeploy.runtime.old_names import removed_names
 from tfdeploy.runtime.old_names.removed_names import is_within
 
 KERAS_3 = (2, 16)  # the first TensorFlow whose tf.keras is Keras 3
-# Names of TensorFlow 1 that only tf_keras provides from version KERAS_3 on.
+# Names of TensorFlow 1 that only the package tf_keras provides since TensorFlow KERAS_3.
 IN_TF_KERAS = frozenset({"layers", "nn.rnn_cell"})
 _LOSSES = """
     kl_divergence log_cosh mean_absolute_error mean_absolute_percentage_error mean_squared_error
@@ -36,7 +35,7 @@ _LEGACY_OPTIMIZERS = ("Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", 
 
 
 def _qualify_keras_names(parts: Mapping[str, str]) -> frozenset[str]:
-    """Return the full names, "keras.PART.NAME".
+    """Return the full names, in the form "keras.PART.NAME".
 
     `parts`: part of Keras -> its names, separated by blanks; part "" is keras itself.
     """
@@ -67,7 +66,7 @@ _NAMES = _qualify_keras_names(
         "losses": _LOSSES,
         "metrics": f"MeanRelativeError MeanTensor experimental {_LOSSES}",
         "models": "experimental model_from_config",
-        # The names of optimizers.legacy are in Keras 3, but their use raises ImportError.
+        # In Keras 3, the names below optimizers.legacy exist, but their use raises ImportError.
         "optimizers": "experimental " + " ".join(f"legacy.{each}" for each in _LEGACY_OPTIMIZERS),
         "utils": """
             GeneratorEnqueuer OrderedEnqueuer SequenceEnqueuer SidecarEvaluator experimental
@@ -75,7 +74,7 @@ _NAMES = _qualify_keras_names(
         """,
     }
 )
-# Names that Keras 2 has only in the TensorFlow 1 API.
+# Names that Keras 2 has only in the API of TensorFlow 1, and that Keras 3 lacks.
 _NAMES_OF_VERSION1 = IN_TF_KERAS | _qualify_keras_names(
     {
         "backend": "get_session set_session",
@@ -87,7 +86,7 @@ _NAMES_OF_VERSION1 = IN_TF_KERAS | _qualify_keras_names(
         "utils": "DeterministicRandomTestTool get_or_create_layer track_tf1_style_variables",
     }
 )
-# Parts of Keras 3 that work in a graph in the same way as in Keras 2.
+# Modules of Keras 3 that work in graphs as those of Keras 2 do.
 _WORK_IN_GRAPHS = ("activations", "datasets", "initializers", "preprocessing", "utils")
 _DISABLE_EAGER = ("disable_eager_execution", "disable_v2_behavior")
 _TRAIN_SESSIONS = tuple(
@@ -99,7 +98,7 @@ _TRAIN_SESSIONS = tuple(
         "Supervisor",
     )
 )
-# If a program uses one of these, the Keras that it takes from compat.v1 runs in a graph.
+# In a program that uses one of these, Keras from compat.v1 runs in a graph.
 _SESSIONS = ("compat.v1.Session", "compat.v1.InteractiveSession", "compat.v1.placeholder")
 _PACKAGES = ("tf_slim",)  # packages that use tf.layers themselves
 _METHODS = ("reset_states", "fit_generator", "evaluate_generator", "predict_generator")
@@ -107,7 +106,7 @@ _OPTIMIZERS = (*_LEGACY_OPTIMIZERS, "AdamW")
 
 
 class Keras2Use(NamedTuple):
-    """The first use in a program that needs Keras 2, and its place."""
+    """The first thing in a program that needs Keras 2, and its place."""
 
     where: str  # "train.py:12"
     # "tf.keras.experimental.PeepholeLSTMCell", "tf.keras.layers in a graph", ".reset_states()",
@@ -116,10 +115,10 @@ class Keras2Use(NamedTuple):
 
 
 def first_use(program: Program, *, version1: bool = False) -> Keras2Use | None:
-    """Return the first unguarded use that needs Keras 2; None if there is none.
+    """Return the first thing in the program that needs Keras 2; None if there is none.
 
-    Only programs that take Keras from TensorFlow count; `import keras` is not affected. `version1`:
-    `import tensorflow` gives version 1.
+    Uses whose failure the program handles itself are left out, and so is Keras from `import keras`,
+    which the choice does not affect. `version1`: `import tensorflow` gives TensorFlow 1.
     """
     uses = [use for use in tf_names_used.of_tensorflow(program) if use.certain]
     in_graphs = version1 or _trains_in_graphs(program, uses)
@@ -134,9 +133,9 @@ def first_use(program: Program, *, version1: bool = False) -> Keras2Use | None:
 
 
 def _describe(use: Use, *, version1: bool, in_graph: bool) -> str | None:
-    """Describe the use if only Keras 2 has the name, or does what the program expects of it.
+    """Describe a use of a name that works only with Keras 2; None for any other use.
 
-    Return None for any other use.
+    Either Keras 3 lacks the name, or it does not work in a graph.
     """
     name = _name_today(use)
     of_version1 = version1 or use.name.startswith("compat.v1.")
@@ -151,7 +150,7 @@ def _describe(use: Use, *, version1: bool, in_graph: bool) -> str | None:
 def _trains_in_graphs(program: Program, uses: list[Use]) -> bool:
     """Return whether the program disables eager execution or trains with a session of tf.train.
 
-    Such a use counts at module level, or in a function that is surely called.
+    It must do so at module level, or in a function that every run calls.
     """
     names = {id(use.node): _name_today(use) for use in uses}
     in_graphs = {
@@ -200,9 +199,9 @@ def _calls(program: Program, uses: list[Use]) -> Iterator[Keras2Use]:
 
 
 def _optimizers(module: ParsedFile, classes: Container[int]) -> Iterator[str]:
-    """Yield the names that a module gives to Keras optimizers: "opt" for `opt` and for `self.opt`.
+    """Yield the names of variables with a Keras optimizer: "opt" for `opt` and for `self.opt`.
 
-    `classes`: the ids of the nodes that name an optimizer class.
+    `classes`: the ids of the nodes that stand for an optimizer class.
     """
     for node in module.find(ast.Assign):
         if isinstance(node.value, ast.Call) and id(node.value.func) in classes:
@@ -212,9 +211,9 @@ def _optimizers(module: ParsedFile, classes: Container[int]) -> Iterator[str]:
 def _describe_call(
     call: ast.Call, own_methods: Container[str], optimizers: Container[str]
 ) -> str | None:
-    """Describe the call if Keras 3 lacks its method or argument; else None.
+    """Describe a call whose method or argument Keras 3 lacks; None for any other call.
 
-    Methods that the module itself defines do not count.
+    `own_methods`: the functions that the module itself defines; calls of these do not count.
     """
     name = last_name(call.func)
     if isinstance(call.func, ast.Attribute) and name in _METHODS:

@@ -1,8 +1,9 @@
-"""Selects Keras 2 (tf_keras) for programs that Keras 3 cannot run.
+"""Selects Keras 2 (the package tf_keras) for programs that Keras 3 cannot run.
 
-Reasons are `fit` on several workers, names that Keras 3 dropped, and graphs. The decision uses
-syntax trees and the hosts' facts and does not depend on `compat`. For a TensorFlow 1 program that
-the plan cannot read (`bash train.sh`), the runtime selects Keras 2 (version1.py).
+Keras 3 cannot do `fit` on several workers, dropped some names, and does not work in graphs. The
+decision follows from the program's syntax trees and the hosts' facts, whatever the job's `compat`
+says. If the plan cannot read a TensorFlow 1 program (`bash train.sh`), the runtime selects Keras 2
+on the host (version1.py).
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ VARIABLE = "TF_USE_LEGACY_KERAS"
 
 @dataclass(frozen=True)
 class KerasChoice:
-    """The choice of a Keras version.
+    """The choice of a Keras version for the program, and the plan's notes on it.
 
-    `variables`: the environment variables that select Keras 2; empty: no selection.
+    `variables`: the environment variables that select Keras 2; empty if nothing is selected.
     """
 
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -38,10 +39,10 @@ class KerasChoice:
 def decide(
     job: Job, program: Program, facts: Mapping[str, HostFacts], *, version1: bool = False
 ) -> KerasChoice:
-    """Select Keras 2 if the program needs it; the job's own `env` wins.
+    """Select Keras 2 if the program needs it, unless the job's `env` already selects a version.
 
-    If a host lacks tf_keras, the result is a note, or Refused is raised if the program calls `fit`.
-    `version1`: `import tensorflow` gives version 1.
+    If a host lacks tf_keras, nothing is selected and there is a note. If the program calls `fit`,
+    Refused is raised instead. `version1`: `import tensorflow` gives TensorFlow 1.
     """
     if not rules(job.mode).tensorflow:
         return KerasChoice()
@@ -90,13 +91,12 @@ def decide(
 
 
 def without_keras_2(facts: Iterable[HostFacts]) -> list[HostFacts]:
-    """Return the hosts whose TensorFlow has Keras 3 and that lack tf_keras."""
+    """Return the hosts that lack Keras 2: their TensorFlow has Keras 3, and tf_keras is missing."""
     return [each for each in facts if _has_keras_3(each) and each.tf_keras is None]
 
 
 def install(lacking: Sequence[HostFacts]) -> str:
-    """Return the command that installs tf_keras on these hosts, in the version of their
-    TensorFlow."""
+    """Return the command that installs on these hosts the tf_keras that fits their TensorFlow."""
     first = lacking[0]
     known = version_numbers(first.tensorflow)[:2]
     package = "tf_keras~={}.{}.0".format(*known) if known[1:] else "tf_keras"
@@ -111,8 +111,10 @@ def install(lacking: Sequence[HostFacts]) -> str:
 
 
 def _fit(job: Job, program: Program) -> str | None:
-    """Return the place of the first `.fit(...)` of a program that trains on several workers, or
-    None."""
+    """Return "train.py:12" of the first `.fit(...)` in a program that trains on several workers.
+
+    None if there is no such call, or the program uses no strategy for several workers.
+    """
     strategies = rules(job.mode).needs_keras_2
     if not any(
         use.name.rpartition(".")[2] in strategies for use in tf_names_used.of_tensorflow(program)

@@ -1,8 +1,8 @@
 """Writes notes on a program that needs an older NumPy than its hosts have.
 
-Reads syntax trees. There are two changes: dropped names, and arrays of one element used as numbers.
-NumPy 2.4 raises TypeError for `"%f" % w` if w is an array of one element, such as the value of
-`tf.get_variable("w", [1])`. Earlier versions use the element.
+NumPy has dropped some names. It also no longer accepts an array of one element as a number: since
+NumPy 2.4, `"%f" % w` raises TypeError if w is such an array, like the value of
+`tf.get_variable("w", [1])`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.old_names import numpy_names
 
 _NO_NUMBER = (2, 4)
-_DROPPED = (1, 24)  # earlier NumPy versions still have some of the names
+_DROPPED = (1, 24)  # from this NumPy version on, dropped names get a note
 _NUMBER = re.compile(r"%[-+ #0]*[\d*]*(?:\.[\d*]+)?[diufFeEgG]")
 _MAKES = ("Variable", "get_variable")
 _FETCHES = ("run", "eval")
-# NumPy 2 has `bool` and `long` again.
+# Names that NumPy has dropped. NumPy 2 has `bool` and `long` again.
 _NAMES = numpy_names.RENAMED.keys() - {"bool", "long"}
 _MOST = 4
 
@@ -64,7 +64,7 @@ def _names_note(job: Job, names: list[str]) -> str:
 
 
 def _dropped(program: Program) -> list[str]:
-    """Return each dropped name with its first place: "np.float (train.py:3)"."""
+    """Return the dropped names of NumPy that the program uses, such as "np.float (train.py:3)"."""
     guarded, first = guards.guarded(program), dict[str, str]()
     for module in program.modules:
         imports = (alias for node in module.find(ast.Import) for alias in node.names)
@@ -77,10 +77,9 @@ def _dropped(program: Program) -> list[str]:
 
 
 def _formatted(program: Program) -> str:
-    """Return the first place that formats or converts the value of a one-element variable as a
-    number.
+    """Return "train.py:12" where the program uses an array of one element as a number.
 
-    "" if there is none.
+    The array is the value of a TensorFlow variable. "" if there is no such place.
     """
     for module in program.modules:
         assigned = module.find(ast.Assign)
@@ -101,7 +100,7 @@ def _formatted(program: Program) -> str:
 
 
 def _has_one_element(value: ast.expr) -> bool:
-    """Return whether the expression makes a variable with one element.
+    """Return whether the expression makes a TensorFlow variable whose value is one element.
 
     Examples: `tf.get_variable("w", [1])`, `tf.Variable(tf.zeros([1]))`, `tf.Variable([.3])`.
     """
@@ -124,9 +123,9 @@ def _has_one_element(value: ast.expr) -> bool:
 
 
 def _is_list_of(node: ast.expr, number: int | None = None) -> bool:
-    """Return whether the node is a literal list of one number.
+    """Return whether the node is a literal list of a single number.
 
-    `number`: the number must equal it.
+    If `number` is not None, the list must contain exactly this number.
     """
     if not (
         isinstance(node, ast.List | ast.Tuple)
@@ -143,7 +142,7 @@ def _target_names(node: ast.Assign) -> Iterator[str]:
 
 
 def _fetched(node: ast.Assign, single: set[str]) -> Iterator[str]:
-    """Yield the names that get the value of a one-element variable.
+    """Yield the names to which this statement assigns the value of a one-element variable.
 
     Examples: `w = sess.run(W)`, `_, w = sess.run([train, W])`.
     """
@@ -175,9 +174,9 @@ def _is_fetch(node: ast.expr, single: set[str]) -> bool:
 
 
 def _as_number(node: ast.expr) -> list[ast.expr]:
-    """Return the expressions that this one uses as numbers.
+    """Return the expressions inside this one that must be numbers.
 
-    These are the values of `"%f %d" % (a, b)`, and the argument of float() or int().
+    They are a and b in `"%f %d" % (a, b)`, and the argument of float() or int().
     """
     if (
         isinstance(node, ast.Call)

@@ -1,9 +1,8 @@
-"""Lists the names of TensorFlow 1 that TensorFlow 2 lacks at that place, and a few that only
-TensorFlow 2 has.
+"""Lists names that only TensorFlow 1 has, and a few that only TensorFlow 2 has.
 
-The source is TensorFlow 2.21: the public names of tf.compat.v1 without those of tf, for the parts
-that programs use, plus `contrib` and `examples`. The lists leave out names that Keras has at the
-same place (tf.metrics, tf.initializers).
+The lists come from TensorFlow 2.21. The names of TensorFlow 1 are the public names of tf.compat.v1
+that tf lacks, as far as programs use them, and `contrib` and `examples`. Names below tf.metrics and
+tf.initializers are left out, because TensorFlow 2 has names of Keras there.
 """
 
 from __future__ import annotations
@@ -159,7 +158,9 @@ VERSION2 = frozenset(_VERSION2.split())
 
 
 def among(name: str, names: frozenset[str]) -> bool:
-    """Return whether `name` or one of its parents is in `names`: "layers.dense" is, for
-    "layers"."""
+    """Return whether `names` contains `name` or a parent of it.
+
+    "layers" is a parent of "layers.dense".
+    """
     parts = name.split(".")
     return any(".".join(parts[:end]) in names for end in range(1, len(parts) + 1))

@@ -1,8 +1,8 @@
-"""Finds the names of TensorFlow that a program uses, and their places, from the syntax trees alone.
+"""Finds the names of TensorFlow that a program uses, and their places.
 
-Names are given without the leading `tf.`: "train.Supervisor", "contrib.slim". Guarded uses (see
-`guards`) are marked, because the program itself handles a missing name. A module of the program may
-export TensorFlow to other modules: `from common import tf`, `import common; common.tf.layers`.
+Names have no leading `tf.`: "train.Supervisor", "contrib.slim". A use is marked as guarded if the
+program itself handles a missing name there. A module of the program may pass TensorFlow on to other
+modules: `from common import tf`, `import common; common.tf.layers`.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program, module_of_name
 from tfdeploy.runtime.old_names import removed_names
 
-_EXPORT_DEPTH = 4  # limits the length of a chain of modules that re-export a name
+_EXPORT_DEPTH = 4  # limits how many modules may import a name from each other in a chain
 _OF_KERAS = ("keras", "layers", "nn.rnn_cell")
 _CHAINS: tuple[type[ast.Attribute | ast.Name], ...] = (ast.Attribute, ast.Name)
-# Name in a module, such as "tf" or "common.tf" -> name in TensorFlow.
+# Name in a module of the program, such as "tf" or "common.tf" -> name in TensorFlow.
 Names = dict[str, str]
 
 
 @dataclass(frozen=True)
 class Use:
-    """One name at one place, "train.py:12".
+    """A use of one TensorFlow name, at the place "train.py:12".
 
-    `binds`: the use is an import or an alias (`slim = tf.contrib.slim`) of a name with a stand-in,
-    so that only later uses of the alias fail. `certain`: False if the module also binds the name to
-    something else.
+    `guarded`: the program handles it if the name is missing. `binds`: the use only imports the name
+    or assigns it (`slim = tf.contrib.slim`), which never fails because tfdeploy has a stand-in for
+    it; only later uses fail. `certain`: False if the module also assigns something else to the name
+    with which this use begins.
     """
 
     name: str
@@ -47,15 +48,15 @@ class Use:
 
     @property
     def bare_name(self) -> str:
-        """Return the name without `compat.v1.`."""
+        """Return the name without a leading `compat.v1.`."""
         return self.name.removeprefix("compat.v1.")
 
 
 @lru_cache(maxsize=4)
 def of_tensorflow(program: Program) -> tuple[Use, ...]:
-    """Return every use of a name of TensorFlow, in the order of files and lines.
+    """Return every use of a TensorFlow name in the program, in the order of files and lines.
 
-    Names keep a leading compat.v1 or compat.v2.
+    A leading compat.v1 or compat.v2 is part of the name.
     """
     uses: list[Use] = []
     names = _names(program)
@@ -66,9 +67,10 @@ def of_tensorflow(program: Program) -> tuple[Use, ...]:
 
 
 def of_names(program: Program, names: frozenset[str]) -> tuple[Use, ...]:
-    """Return every unguarded use of one of `names` in a module that does not bind the name.
+    """Return every use of one of `names` in a module that does not define the name itself.
 
-    This finds uses of builtins that Python 3 dropped.
+    So uses of built-in functions of Python 2 are found. Uses whose failure the program handles
+    itself are left out.
     """
     guarded = guards.guarded(program)
     return tuple(
@@ -81,8 +83,10 @@ def of_names(program: Program, names: frozenset[str]) -> tuple[Use, ...]:
 
 
 def _names(program: Program) -> dict[str, Names]:
-    """Return module -> (name in the module -> name in TensorFlow), with names that other modules
-    export."""
+    """Return path of each module -> (name in the module -> name in TensorFlow).
+
+    Names that a module imports from other modules of the program are included.
+    """
     binding = {module.path: _binding(module) for module in program.modules}
     by_module: dict[str, Names] = {path: {} for path in binding}
     for _ in range(_EXPORT_DEPTH):
@@ -98,7 +102,7 @@ def _names(program: Program) -> dict[str, Names]:
 
 
 def _binding(module: ParsedFile) -> list[ast.stmt]:
-    """Return the statements that may bind a name to a name of TensorFlow."""
+    """Return the imports and assignments that may give a TensorFlow name another name."""
     statements = module.find(ast.Import, ast.ImportFrom, ast.Assign)
     return [
         node
@@ -108,15 +112,17 @@ def _binding(module: ParsedFile) -> list[ast.stmt]:
 
 
 def _both(one: str, other: str) -> str:
-    """Return what a name bound to both stands for: compat.v1 if one of them is compat.v1, else the
-    second."""
+    """Return what a name stands for if the module assigns two TensorFlow names to it.
+
+    It is compat.v1 if one of the two is compat.v1, else the second.
+    """
     return "compat.v1" if one != other and "compat.v1" in (one, other) else other
 
 
 def _exported(
     program: Program, path: str, node: ast.AST, by_module: dict[str, Names]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (name in the module, name in TensorFlow) for each name imported from another module."""
+    """Yield (name in the module, name in TensorFlow) for names from the program's other modules."""
     if not isinstance(node, ast.Import | ast.ImportFrom):
         return
     for alias in node.names:
@@ -141,7 +147,7 @@ def _of_keras(name: str) -> bool:
 
 
 def _in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Iterator[Use]:
-    guarded_only: dict[str, bool] = {}  # name in the module -> whether only guarded code binds it
+    guarded_only: dict[str, bool] = {}  # name in the module -> whether only guarded code defines it
     aliased: set[int] = set()
     for node in _binding(module):
         for own, _, used in _bindings(node, names):
@@ -166,7 +172,7 @@ def _in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Ite
             continue
         root, chain = _rooted(expression, names)
         if root in names and (chain or (names[root] and isinstance(expression.ctx, ast.Load))):
-            # A stand-in also has attributes such as __name__, so such a use does not fail.
+            # If tfdeploy has a stand-in for the name, attributes such as __name__ exist too.
             name, _, special = f"{names[root]}.{chain}".strip(".").partition(".__")
             binds = bool(special) and removed_names.has_stand_in(name)
             certain = root not in others or not names[root]
@@ -177,10 +183,10 @@ def _in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Ite
 
 
 def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
-    """Yield (name in the module, name in TensorFlow, name that the statement itself uses).
+    """Yield (name in the module, name in TensorFlow, TensorFlow name used in the statement).
 
-    One tuple is yielded for each name that an import or an assignment binds (`tf = tf.compat.v1`,
-    `slim = tf.contrib.slim`). `names`: the names bound so far.
+    There is one tuple for each name that an import or an assignment defines, such as `tf =
+    tf.compat.v1` or `slim = tf.contrib.slim`. `names`: the names defined so far.
     """
     if isinstance(node, ast.Import):
         for alias in node.names:
@@ -207,8 +213,10 @@ def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
 
 
 def _rooted(node: ast.expr, names: Names) -> tuple[str, str]:
-    """Return ("common.tf", "layers.dense") for common.tf.layers.dense, if "common.tf" is in
-    `names`."""
+    """Return an expression such as common.tf.layers.dense in two parts: (known name, the rest).
+
+    The result is ("common.tf", "layers.dense") if `names` contains "common.tf".
+    """
     root, _, chain = dotted_name(node).partition(".")
     parts = chain.split(".")
     if root in names or len(parts) == 1:
@@ -219,9 +227,9 @@ def _rooted(node: ast.expr, names: Names) -> tuple[str, str]:
 
 
 def _bound(module: ParsedFile, *, imports: bool = True, without: Collection[int] = ()) -> set[str]:
-    """Return the names that a module assigns anywhere.
+    """Return the names that a module itself defines, at any depth.
 
-    `without`: the ids of nodes that do not count.
+    `imports`: whether imported names count. `without`: the ids of nodes that do not count.
     """
     bound = {
         node.id
