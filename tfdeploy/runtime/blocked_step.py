@@ -31,7 +31,7 @@ from typing import Any, BinaryIO, Iterator, Set
 from . import retried_step, task
 from .wrapping import after_init
 
-# Seconds between two reads of the log.
+# Seconds between two reads of the task's log.
 POLL_S = 10.0
 CALL_TIMEOUT_S = 10.0
 _SERVICE = "/tensorflow.WorkerService/"
@@ -53,7 +53,8 @@ _addresses: Set[str] = set()
 
 
 def apply(server_lib: Any) -> None:
-    """Patch the module tensorflow.python.training.server_lib."""
+    """Patch the module tensorflow.python.training.server_lib, so that `_watch` is called for each
+    new server."""
     log = os.environ.get("TFDEPLOY_TASK_LOG", "")
     if log:
         after_init(server_lib.Server, lambda server: _watch(str(server.target), log))
@@ -124,7 +125,7 @@ def end_step(address: str, step: int) -> None:
 
     The answer to RegisterGraph has one field, the handle of the graph. The requests RunGraph and
     DeregisterGraph have the same field, so each of them begins with the bytes of that answer."""
-    # TensorFlow depends on grpc too, so it is installed.
+    # TensorFlow itself depends on grpc, so grpc is installed.
     import grpc
 
     with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
@@ -147,8 +148,8 @@ def end_step(address: str, step: int) -> None:
 
 
 def _number(field: int, value: int) -> bytes:
-    """Return a whole number as a field of a protocol buffer message. TensorFlow's Python package
-    has no classes for the messages used here."""
+    """Return a whole number, encoded as a field of a protocol buffer message. TensorFlow's Python
+    package has no classes for the messages that are used here."""
     encoded = bytearray([field << 3])
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)

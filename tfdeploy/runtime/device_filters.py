@@ -33,7 +33,8 @@ _first_run = threading.Lock()
 
 
 def apply(session: Any) -> None:
-    """Patch the module tensorflow.python.client.session."""
+    """Patch the module tensorflow.python.client.session, so that new sessions get device
+    filters."""
 
     @around(session.BaseSession, "__init__")
     def init_filtered(

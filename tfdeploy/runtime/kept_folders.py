@@ -21,7 +21,8 @@ _NAMES = ("rmtree", "delete_recursively", "delete_recursively_v2")
 
 
 def apply(module: Any) -> None:
-    """Patch `module`: shutil, or tensorflow.python.lib.io.file_io."""
+    """Patch the functions of `module` that delete folders. `module`: shutil, or
+    tensorflow.python.lib.io.file_io."""
     for name in _NAMES:
         if hasattr(module, name):
             around(module, name)(_delete_but_keep)

@@ -38,7 +38,7 @@ def chief_has_finished() -> bool:
 
 
 def apply(module: Any) -> None:
-    """Patch `module`: tensorflow.python.training.sync_replicas_optimizer, or
+    """Patch `module`, which is tensorflow.python.training.sync_replicas_optimizer or
     tensorflow.python.client.session."""
     if hasattr(module, "BaseSession"):
         after_init(module.BaseSession, _sessions.add)

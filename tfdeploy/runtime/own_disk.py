@@ -20,6 +20,7 @@ CHIEF = "/job:chief/task:0/device:CPU:0"
 
 
 def apply(checkpoint_options: Any) -> None:
-    """Patch the module tensorflow.python.checkpoint.checkpoint_options."""
+    """Patch the module tensorflow.python.checkpoint.checkpoint_options, so that the chief reads and
+    writes all checkpoints."""
     if task.has("chief_saves") and task.role() == "chief":
         set_default(checkpoint_options.CheckpointOptions, "experimental_io_device", CHIEF)

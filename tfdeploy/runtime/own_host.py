@@ -1,9 +1,9 @@
 """Let a program that looks up its own host in its lists of hosts find the entry of this task.
 
 A program that calls `worker_hosts.index(socket.gethostname())` contains the names or addresses of
-its author's machines. The plan assigns one of these names to each task
-(planning/program/own_hosts.py). When a file of the program asks for the name or address of this
-host, `socket` returns the assigned one. Other modules get the real host.
+its author's machines. The plan assigns one of these names or addresses to each task
+(planning/program/own_hosts.py). When the program's own code asks for the name or address of this
+host, `socket` returns the assigned one. Other modules get the real name or address.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _ADDRESS = re.compile(r"[\d.]+")
 
 
 def apply(socket: Any) -> None:
-    """Patch the module socket."""
+    """Patch the module socket, so that the program's own files get the host name that the plan
+    assigns."""
     written = os.environ.get("TFDEPLOY_TASK_WRITTEN_HOST", "")
     if not written or not task.planned_cluster():
         return

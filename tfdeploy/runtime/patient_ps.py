@@ -30,7 +30,7 @@ _failed: List[bool] = []
 
 
 def apply(module: Any) -> None:
-    """Patch `module`: tensorflow.python.training.server_lib, or
+    """Patch `module`, which is tensorflow.python.training.server_lib or
     tensorflow.python.client.session."""
     if task.role() != "ps" or not task.has("lasting_ps"):
         return

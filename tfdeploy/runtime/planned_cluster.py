@@ -28,12 +28,13 @@ _moved: Dict[str, str] = {}
 _own: List[str] = []
 # (job, index) of each server in this process.
 _serving: List[Tuple[str, int]] = []
-# Role of the plan -> the program's name for the job.
+# Role of the plan -> the name of the corresponding job in the program.
 _jobs: Dict[str, str] = {}
 
 
 def apply(server_lib: Any) -> None:
-    """Patch the module tensorflow.python.training.server_lib."""
+    """Patch the module tensorflow.python.training.server_lib, so that clusters and servers follow
+    the plan."""
     plan = planned()
     if not plan:
         return

@@ -10,7 +10,8 @@ from .wrapping import around
 
 
 def apply(session: Any) -> None:
-    """Patch the module tensorflow.python.client.session."""
+    """Patch the module tensorflow.python.client.session, so that sessions connect to the cluster of
+    the plan."""
     if not task.planned_cluster():
         return
 

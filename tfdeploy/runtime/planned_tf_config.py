@@ -10,7 +10,8 @@ from .wrapping import around
 
 
 def apply(resolver: Any) -> None:
-    """Patch the module tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver."""
+    """Patch the module tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver, so
+    that it uses the TF_CONFIG of the plan."""
     plan = planned_cluster.planned()
 
     @around(resolver, "_load_tf_config")

@@ -37,7 +37,7 @@ _CLOSED = (
 
 
 def apply(coordinator: Any) -> None:
-    """Patch the module tensorflow.python.training.coordinator."""
+    """Patch the functions `join` and `request_stop` of tensorflow.python.training.coordinator."""
 
     @around(coordinator.Coordinator, "join")
     def join_promptly(

@@ -18,5 +18,6 @@ WAIT_S = 1
 
 
 def apply(session_manager: Any) -> None:
-    """Patch the module tensorflow.python.training.session_manager."""
+    """Patch the module tensorflow.python.training.session_manager, so that a worker checks every
+    second whether the model is ready."""
     set_default(session_manager.SessionManager, "recovery_wait_secs", WAIT_S)

@@ -50,7 +50,7 @@ def apply(session: Any) -> None:
     base._call_tf_sessionrun = _retrying(
         base._call_tf_sessionrun, errors, can_retry, _without_metadata
     )
-    # Keras runs its steps with a _Callable.
+    # Keras runs its steps with a _Callable, not with _call_tf_sessionrun.
     base._Callable.__call__ = _retrying(base._Callable.__call__, errors)
 
 

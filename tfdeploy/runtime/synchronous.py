@@ -17,7 +17,8 @@ def is_synchronous() -> bool:
 
 
 def apply(sync_replicas_optimizer: Any) -> None:
-    """Patch the module tensorflow.python.training.sync_replicas_optimizer."""
+    """Patch the module tensorflow.python.training.sync_replicas_optimizer, so that each new
+    SyncReplicasOptimizer is noticed."""
     after_init(sync_replicas_optimizer.SyncReplicasOptimizer, _notice)
 
 

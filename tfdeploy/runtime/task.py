@@ -16,18 +16,19 @@ _said: set[str] = set()
 
 
 def role() -> str:
-    """Return the role of this task; "" if the environment has none."""
+    """Return the role of this task; "" if the environment does not contain the role."""
     return os.environ.get("TFDEPLOY_TASK_ROLE", "")
 
 
 def index() -> Optional[int]:
-    """Return the index of this task; None if the environment has no whole number for it."""
+    """Return the index of this task; None if the environment does not contain a whole number for
+    the index."""
     text = os.environ.get("TFDEPLOY_TASK_INDEX", "")
     return int(text) if text.isdigit() else None
 
 
 def mode() -> str:
-    """Return the mode of the job; "" if the environment has none."""
+    """Return the mode of the job; "" if the environment does not contain the mode."""
     return os.environ.get("TFDEPLOY_TASK_MODE", "")
 
 
@@ -54,7 +55,7 @@ def version1() -> bool:
 
 
 def planned_cluster() -> bool:
-    """Return True if the planned cluster replaces a cluster that is written in the program."""
+    """Return True if the cluster of the plan replaces a cluster that is written in the program."""
     return os.environ.get("TFDEPLOY_TASK_CLUSTER") == "planned"
 
 

@@ -1,4 +1,4 @@
-"""Replace functions of TensorFlow and Python by wrappers that call the original.
+"""Replace functions of TensorFlow and Python by wrappers that call the original function.
 
 Classes are changed in place, so that the change applies to every name under which TensorFlow
 exports them.
@@ -42,8 +42,8 @@ def after_init(cls: Any, call: Callable[[Any], None]) -> None:
 
 
 def set_default(cls: Any, argument: str, value: Any) -> None:
-    """Change the default of an argument of `cls.__init__`. A value that the program passes is kept,
-    unless it equals the old default."""
+    """Change the default value of an argument of `cls.__init__`. A value that the program passes is
+    kept, unless it equals the old default."""
     # Imported here, because the import takes 5 ms, and programs without TensorFlow do not need it.
     from inspect import signature as signature_of
 

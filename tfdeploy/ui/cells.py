@@ -41,7 +41,8 @@ def fit(row: Row, width: int) -> Row:
 
 
 def column(text: str, width: int, *, right: bool = False) -> str:
-    """Return the text cut or padded to exactly `width` columns. `right`: align it to the right."""
+    """Return the text cut or padded to exactly `width` columns. `right`: align the text to the
+    right."""
     if (free := width - cells(text)) < 0:
         text = cut(text, width)
         free = width - cells(text)

@@ -1,5 +1,5 @@
-"""Show the result of `tfdeploy clean`: a row for each removed item, with its size and the hosts
-that have it."""
+"""Show the result of `tfdeploy clean`: a row for each removed item, with the size of the item and
+the hosts that have it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MOST_NAMES = 10
 def show_things(
     terminal: Terminal, things: Mapping[str, Iterable[CleanItem]], local: Mapping[str, int]
 ) -> None:
-    """Write a table of the items. `things`: host -> items. `local`: run -> bytes of the run's
-    record on this machine."""
+    """Write a table of the items that are removed. `things`: host -> items. `local`: run -> bytes
+    of the run's record on this machine."""
     folded: dict[tuple[str, str, str], dict[str, int]] = {}
     for host, items in things.items():
         for item in items:

@@ -26,7 +26,8 @@ class Feeding:
         self._order = {host: number for number, host in enumerate(self._parents)}
 
     def trees(self, width: int, most: int) -> list[str]:
-        """Return the trees of all broadcasts: at most `most` lines of at most `width` columns."""
+        """Return the trees of all broadcasts in progress, in at most `most` lines of at most
+        `width` columns."""
         each = max(1, most // max(1, sum(fields["stripes"] for fields in self._broadcasts)))
         return [line for fields in self._broadcasts for line in _trees(fields, width, each)][:most]
 
@@ -39,7 +40,7 @@ class Feeding:
         return self._order.get(host, len(self._order))
 
     def marks(self, host: str) -> list[str]:
-        """Return what is wrong with the host: "stuck", "slow", both, or nothing."""
+        """Return what is wrong with the transfer to the host: "stuck", "slow", both, or nothing."""
         return [
             word
             for word in ("stuck", "slow")

@@ -29,7 +29,7 @@ def describe_state(row: TrustRow) -> str:
 
 
 def change(row: TrustRow) -> str:
-    """Return a sentence with the old and the new fingerprint of a changed key."""
+    """Return a sentence with the old and the new fingerprint of a host whose key has changed."""
     old = ", ".join(dict.fromkeys(each["fingerprint"] for each in own_keys(row)))
     return f"the host key of {row['host']} has changed from {old} to {row['fingerprint']}"
 

@@ -13,7 +13,7 @@ from tfdeploy.ui.cells import Row, Span, joined
 # The characters of bars, from the shortest to the longest.
 _BARS = "▁▂▃▄▅▆▇█"
 _ASCII_BARS = "_.-=+*%#"
-# The bits of a braille character, by row and column of its dots.
+# The bits in the code of a braille character, by row and column of its dots.
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 # The width, in columns, of the labels at the left of a plot.
 _LABEL = 9
@@ -164,7 +164,7 @@ def _between(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, in
 
 def value_words(value: float, unit: str) -> str:
     if unit == "cores":
-        # 100% is one core, as in the table of tasks.
+        # As in the table of tasks, one whole core in use is 100%.
         return f"{100 * value:.0f}%"
     if unit == "bytes":
         return in_bytes(int(value))

@@ -40,8 +40,8 @@ _GONE = (OSError, SystemExit)
 
 
 class SyncView:
-    """The view of a sync: `with SyncView() as emit: sync(..., emit)`. `terminal`: the terminal to
-    draw on (default: stderr)."""
+    """A view that shows the progress of a sync: `with SyncView() as emit: sync(..., emit)`.
+    `terminal`: the terminal to draw on (default: stderr)."""
 
     def __init__(
         self, terminal: Terminal | None = None, *, quiet: bool = False, verbose: bool = False

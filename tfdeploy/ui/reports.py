@@ -204,7 +204,8 @@ def show_left_files(
 
 
 def _top(path: str, cwd: str) -> str:
-    """Return `path` down to its first folder below `cwd`; "" if the file is in no such folder."""
+    """Return the part of `path` that ends with the first folder below `cwd`; "" if the file is in
+    no such folder."""
     inside = f"{cwd}/" if cwd and path.startswith(f"{cwd}/") else ""
     folder, below, _ = path.removeprefix(inside).partition("/")
     return inside + folder if below else ""
@@ -302,7 +303,7 @@ def _source(name: str | None) -> str:
 
 
 def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:
-    """Write a row for each host, then the files and links that were not fetched from it."""
+    """Write a row for each host, then the files and links that were not fetched from the hosts."""
     rows = [
         (
             h["host"],

@@ -33,7 +33,8 @@ _BREAKS_WIDTHS = (
 
 
 class _Table(dict[int, str]):
-    """Character code -> its replacement, which is computed at the first lookup."""
+    """A mapping from character codes to replacements. Each replacement is computed at the first
+    lookup."""
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
@@ -83,7 +84,7 @@ def is_plain(line: bytes) -> bool:
 
 
 def are_plain(lines: bytes) -> bool:
-    """Return True if each line is printable ASCII."""
+    """Return True if each of the lines is printable ASCII."""
     return not lines.translate(None, _PRINTABLE_LINES)
 
 

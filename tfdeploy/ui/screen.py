@@ -14,7 +14,7 @@ from rich.style import Style
 
 from tfdeploy.ui.cells import Row
 
-# Seconds after which all rows are written again, in case another program has written on the
+# After this many seconds all rows are written again, in case another program has written on the
 # terminal.
 WHOLE_S = 5.0
 
@@ -44,7 +44,7 @@ class Screen:
         # The rows that are on the terminal now.
         self._shown: list[str] = []
         self._size = (0, 0)
-        # When all rows were last written, by the monotonic clock.
+        # The time of the monotonic clock when all rows were last written.
         self._whole = 0.0
 
     def __enter__(self) -> Screen:
@@ -67,7 +67,7 @@ class Screen:
             pass
 
     def size(self) -> tuple[int, int]:
-        """Return the current columns and rows of the terminal."""
+        """Return the current size of the terminal: columns and rows."""
         try:
             terminal_size = os.get_terminal_size(self.console.file.fileno())
             width, height = terminal_size.columns or 80, terminal_size.lines or 24
@@ -102,7 +102,7 @@ class Screen:
         return self.console.encoding.startswith("utf")
 
     def _line(self, row: Row) -> str:
-        """Return the row as text with escape sequences, without the blanks at its end."""
+        """Return the row as text with escape sequences, but without blanks at the end."""
         spans = list(row)
         while spans and not spans[-1].text.rstrip(" ") and "reverse" not in spans[-1].style:
             spans.pop()

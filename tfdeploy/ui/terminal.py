@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, TextIO
 
 Color = Literal["auto", "always", "never"]
-# The colours of tasks: SGR code -> the name that rich uses.
+# The colours of tasks: SGR code -> the name that the package rich uses.
 TASK_COLORS = {
     36: "cyan",
     33: "yellow",

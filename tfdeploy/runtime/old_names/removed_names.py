@@ -259,7 +259,8 @@ def is_supplied(name: str) -> bool:
 
 
 def is_of_version0(name: str) -> bool:
-    """Return True for a supplied name of TensorFlow 0.x: "mul", "train.SummaryWriter"."""
+    """Return True if `name` is a name of TensorFlow 0.x that tfdeploy supplies: "mul",
+    "train.SummaryWriter"."""
     return _longest(_VERSION0, name) is not None
 
 
@@ -290,8 +291,8 @@ def has_stand_in(name: str) -> bool:
 
 
 def replacement(name: str) -> Optional[str]:
-    """Return what to write instead of `name`; None for a name that tfdeploy supplies or that
-    TensorFlow 2 may have."""
+    """Return what to write instead of `name`. Return None for a name that tfdeploy supplies, and
+    for a name that TensorFlow 2 may still have."""
     if is_supplied(name):
         return None
     if supplying_package(name):

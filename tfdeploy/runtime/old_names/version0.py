@@ -41,7 +41,7 @@ def adapt(name: str, today: Any) -> Any:
 
 def accept_old_calls(module: Any, prefix: str) -> None:
     """Let functions of `module` accept both the old and the present order of arguments. `prefix`:
-    the prefix of the module's names, "" or "nn."."""
+    what stands before the names of the module, "" or "nn."."""
     for name, old_call in _OLD_CALLS.items():
         part, _, last = name.rpartition(".")
         if (
@@ -130,8 +130,8 @@ def _sampled(args: _Args, kwargs: _Named) -> Optional[_Named]:
 
 def _cross_entropy(name: str, more: str) -> Callable[[_Args, _Named], Optional[_Named]]:
     def old_call(args: _Args, kwargs: _Named) -> Optional[_Named]:
-        # In TensorFlow 1 the first argument had to be None. It served only to reject positional
-        # arguments.
+        # In TensorFlow 1 the first argument had to be None, so that calls with positional arguments
+        # failed.
         if args and args[0] is None:
             return _named(args[1:], kwargs, "labels logits " + more)
         today = len(args) > 1 and (_kind(args[0]), _kind(args[1])) == ("i", "f")

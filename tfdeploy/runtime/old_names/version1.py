@@ -68,9 +68,9 @@ def _with_version0(part: str, module: Any) -> Any:
     """Return a copy of a module of compat.v1 that also has the names of TensorFlow 0.x and accepts
     its calls. The original module is not changed."""
     made = sys.modules["tensorflow." + part] = ModuleType("tensorflow." + part, module.__doc__)
-    # `from tensorflow.nn.rnn_cell import GRUCell` needs the path.
+    # `from tensorflow.nn.rnn_cell import GRUCell` needs the attribute __path__.
     made.__path__ = list(getattr(module, "__path__", ()))
-    # importlib.util.find_spec needs the spec.
+    # importlib.util.find_spec needs the attribute __spec__.
     made.__spec__ = getattr(module, "__spec__", None)
     absent.watch(made, part + ".")
     otherwise = vars(made)["__getattr__"]

@@ -202,7 +202,7 @@ class Dashboard:
         return not self._committed and self.progress.state == "starting"
 
     def apply_events(self) -> bool:
-        """Apply the queued events. Return True if there were any."""
+        """Apply the queued events. Return True if there were any events."""
         queue, ring, progress = self._queue, self.ring, self.progress
         self._bell.quiet()
         with self._lines_lock:
@@ -371,7 +371,7 @@ def _text(line: bytes) -> str:
 
 
 def _pass_by(signum: int, frame: FrameType | None) -> None:
-    """Ignore Ctrl-C, which is meant for the command that runs on the terminal."""
+    """Ignore the signal of Ctrl-C, which is meant for the command that runs on the terminal."""
 
 
 def _leave(signum: int, frame: FrameType | None) -> None:

@@ -1,6 +1,6 @@
 """Compose one frame of the dashboard as rows of exact width, for any size of screen.
 
-The same scene, size and time give the same rows. Only visible rows are computed.
+The same data, size and time always give the same rows. Only visible rows are computed.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ def _head(frame: Frame) -> list[Row]:
 
 
 def _run_page(frame: Frame, free_rows: int) -> list[Row]:
-    """Return the table, the newest events and the log, in `free_rows` rows."""
+    """Return the rows of the first page: the table, the newest events and the log, in `free_rows`
+    rows."""
     scene, width = frame.scene, frame.width
     titled, ruled = free_rows >= 8, free_rows >= 6
     strip = _strip(

@@ -1,5 +1,5 @@
 """Keep the history of a run: starts, deaths, restarts, stalls, lost connections. Equal events of
-several tasks become one entry. Not thread-safe."""
+several tasks become one entry. The classes are not thread-safe."""
 
 from __future__ import annotations
 

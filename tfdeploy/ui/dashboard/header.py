@@ -20,7 +20,7 @@ from tfdeploy.ui.tables import cells
 from tfdeploy.ui.terminal import run_style
 
 _STEP_STYLES = {"done": "green", "begin": "bold yellow", "failed": "bold red"}
-# The remaining time of the run is estimated from its progress in this many last seconds.
+# The remaining time of the run is estimated from its progress over this many seconds.
 _LEFT_OVER_S = 300.0
 _AWAY = ("unreachable", "failed")
 

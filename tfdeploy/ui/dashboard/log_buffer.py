@@ -1,5 +1,5 @@
-"""Keep the newest lines of every task for the dashboard, in bounded memory. A task that writes much
-evicts only its own lines.
+"""Keep the newest lines of every task for the dashboard, in bounded memory. If a task writes much,
+only lines of the same task are evicted.
 
 Text is kept as received (cut to 4096 characters) and sanitised when it is shown.
 """
@@ -16,7 +16,7 @@ from tfdeploy.model.measures import KEPT_CHARS, last_state
 PER_TASK = 1000
 # In the log, tfdeploy's own messages have this name in place of a task's name.
 OURS = "tfdeploy"
-# A task gets its share of the log's rows if it has written a line in this many last seconds.
+# A task gets its share of the log's rows if its last line is younger than this many seconds.
 RECENT_S = 10.0
 
 
@@ -34,8 +34,8 @@ class BufferedLine(NamedTuple):
 
 
 class LogBuffer:
-    """The newest lines of every task. Not thread-safe: only the dashboard's thread adds and reads
-    lines."""
+    """The newest lines of every task. The buffer is not thread-safe: only the dashboard's thread
+    adds and reads lines."""
 
     def __init__(self, per_task: int = PER_TASK) -> None:
         # How many lines have arrived, whether they are still kept or not.

@@ -20,8 +20,8 @@ SORTS = ("trouble", "task", "host", "pace")
 
 @dataclass(frozen=True)
 class Item:
-    """A row of the table: one task, or several equal tasks. `name`: the name of the task, or
-    "worker:[0-63]", or "worker x250"."""
+    """A row of the table, which stands for one task or for several equal tasks. `name`: the name of
+    the task, or "worker:[0-63]", or "worker x250"."""
 
     name: str
     tasks: tuple[str, ...]

@@ -1,4 +1,5 @@
-"""Define the data that the dashboard shows, and the values from which one frame is drawn."""
+"""Define the data that the dashboard shows, and the values from which one frame of the dashboard is
+drawn."""
 
 from __future__ import annotations
 
@@ -57,8 +58,8 @@ class Scene:
 
 
 class Frame(NamedTuple):
-    """A scene at one moment, for a screen of `width` columns and `height` rows. `shown`: the tasks
-    that pass the filter. `now`: UTC seconds."""
+    """The data of the dashboard at one moment, for a screen of `width` columns and `height` rows.
+    `shown`: the tasks that pass the filter. `now`: UTC seconds."""
 
     scene: Scene
     marks: Mapping[str, Mark]

@@ -34,7 +34,7 @@ _SECRET = re.compile(r"(?i)token|secret|passw|credential|api_?key|private")
 
 
 def task_page(frame: Frame, name: str) -> list[Row]:
-    """Return all rows of the page, which may be more than the screen has."""
+    """Return all rows of the page. They may be more rows than the screen has."""
     scene, width = frame.scene, frame.width
     task, plan = scene.progress.tasks[name], scene.progress.plan
     log = [row for line in scene.ring.last_of(name, LOG_ROWS) for row in _lines(clean(line), width)]
@@ -175,8 +175,8 @@ def side_by_side(boxes: Sequence[Callable[[int], list[Row]]], width: int) -> lis
 
 
 def _planned(plan: Plan, task: TaskPlan, width: int) -> list[Row]:
-    """Return what the plan says about the task: reasons, command and environment. Values of secrets
-    are hidden."""
+    """Return rows with what the plan says about the task: reasons, command and environment. Values
+    of secrets are hidden."""
     host = next((each for each in plan.hosts if each.host == task.host), None)
     facts = [
         ("why here", task.why),

@@ -54,11 +54,11 @@ class ViewState:
     items: Sequence[Item] = ()
     # The task of the selected row; None: no row is selected.
     selected: str | None = None
-    # The task whose log alone is shown; None: the log of all tasks.
+    # The task to which the log is limited; None: the log of all tasks.
     followed: str | None = None
     typing: bool = False
     filter: str = ""
-    # The filter, parsed for the tasks of the last frame.
+    # The filter, as parsed for the tasks of the last frame.
     parsed: Filter = field(default_factory=Filter)
     sort: str = SORTS[0]
     # Whether equal rows are folded. None: rows are folded if there is no room for all.
@@ -71,7 +71,7 @@ class ViewState:
     # How many lines the log had received when the snapshot was taken.
     snapshot_count: int = 0
     paused: bool = False
-    # How many lines of the snapshot end at or above the lower edge of the log.
+    # How many lines of the snapshot precede the lower edge of the log.
     bottom: int = 0
     # How many rows the log had in the last frame.
     log_rows: int = 1

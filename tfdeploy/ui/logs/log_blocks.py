@@ -1,4 +1,4 @@
-"""Keep the lines of a Python traceback together. They are held back until the traceback ends;
+"""Keep the lines of a Python traceback together. The lines are held back until the traceback ends;
 meanwhile, lines of other tasks are passed on.
 
 A traceback is held back for at most HOLD_S seconds and up to a maximum size, so that delay and

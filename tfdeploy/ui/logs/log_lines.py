@@ -49,7 +49,7 @@ _UNPAINT = "\x1b[0m"
 
 
 class _Painted(LogLine):
-    """A line that is already sanitised and has colours."""
+    """A line that is already sanitised, and that contains escape sequences for colours."""
 
     __slots__ = ()
 
@@ -134,8 +134,8 @@ class LinePrinter:
         formatted = None
         if isinstance(batch, LineBlock):
             if self._pending:
-                # The pending lines may widen the labels or open a traceback, so they are formatted
-                # before the block.
+                # The pending lines may make the labels wider or begin a traceback, so they are
+                # formatted before the block.
                 self._flush()
             formatted = self._block(batch)
         if formatted is None:
@@ -307,7 +307,7 @@ class LinePrinter:
 
     def _prefix(self, task: str, host: str) -> bytes:
         label = f"{clean(task, 80)}@{clean(host, 80)}"
-        # Labels of folded lines do not set the width, because they may be very long.
+        # Labels of folded lines do not set the width of all labels, because they may be very long.
         if len(label) > self._width and "[" not in label and "," not in label:
             self._width = len(label)
             self._prefixes.clear()

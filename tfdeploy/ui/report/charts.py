@@ -175,8 +175,8 @@ def thinned(piece: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
-    """Return round numbers from `low` to `high`, at most about `most`. Return no numbers if `low`
-    and `high` are nearly equal."""
+    """Return round numbers from `low` to `high`, approximately `most` or fewer. Return no numbers
+    if `low` and `high` are nearly equal."""
     raw = (high - low) / max(1, most)
     if raw <= 1e-12 * max(abs(low), abs(high)):
         return []

@@ -26,7 +26,7 @@ from tfdeploy.ui.sanitise import clean
 
 # The maximum number of events on the page. Older events are only counted.
 MOST_EVENTS = 2000
-# Seconds after which a live page reloads.
+# A live page reloads after this many seconds.
 REFRESH_S = 10
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action "

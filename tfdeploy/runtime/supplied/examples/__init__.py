@@ -1,1 +1,1 @@
-"""Contain the package `tutorials.mnist`, and nothing else."""
+"""This package contains only the package `tutorials.mnist`."""

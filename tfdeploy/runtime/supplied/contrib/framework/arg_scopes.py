@@ -1,4 +1,5 @@
-"""Supply arg_scope: default arguments for the layers that are called within a `with` block."""
+"""Supply arg_scope, which sets default arguments for the layers that are called within a `with`
+block."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""Supply the layers of tf.contrib.layers that have no variables."""
+"""Supply those layers of tf.contrib.layers that have no variables."""
 
 import tensorflow.compat.v1 as tf
 from tensorflow.contrib.framework import add_arg_scope

@@ -16,14 +16,14 @@ def HashTable(initializer, default_value, shared_name=None, name=None):
 
 
 def string_to_index(tensor, mapping, default_value=-1, name=None):
-    """Return the index in `mapping` of each string of `tensor`. tf.tables_initializer() fills the
-    table."""
+    """Return the index in `mapping` of each string of `tensor`. The operation
+    tf.tables_initializer() fills the table."""
     return index_table_from_tensor(mapping, default_value=default_value).lookup(tensor, name)
 
 
 def index_to_string(tensor, mapping, default_value="UNK", name=None):
-    """Return the string of `mapping` at each index of `tensor`. tf.tables_initializer() fills the
-    table."""
+    """Return the string of `mapping` at each index of `tensor`. The operation
+    tf.tables_initializer() fills the table."""
     return index_to_string_table_from_tensor(mapping, default_value=default_value).lookup(
         tf.cast(tensor, tf.int64), name
     )

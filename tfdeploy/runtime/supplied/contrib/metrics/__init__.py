@@ -39,7 +39,7 @@ globals().update(
 
 
 def accuracy(predictions, labels, weights=None, name=None):
-    """Return the weighted share of predictions that equal the labels, of this batch only."""
+    """Return the weighted share of predictions that equal the labels, for this batch only."""
     with tf.name_scope(name, "accuracy", [predictions, labels]):
         correct = tf.cast(tf.equal(predictions, labels), tf.float32)
         if weights is None:

@@ -13,7 +13,8 @@ __all__ = ["GreedyLoadBalancingStrategy", "HParams", "RandomStrategy", "byte_siz
 
 
 def byte_size_load_fn(op):
-    """Return the size of a variable in bytes. Raises ValueError if its shape is not fully known."""
+    """Return the size of a variable in bytes. Raises ValueError if the variable's shape is not
+    fully known."""
     output = op.outputs[0]
     shape = output.get_shape()
     shape.assert_is_fully_defined()

@@ -1,4 +1,5 @@
-"""Supply HParams: named values of a model, set from a text such as "rate=0.1,layers=[64,32]"."""
+"""Supply HParams, an object with named values of a model, which can be set from a text such as
+"rate=0.1,layers=[64,32]"."""
 
 import ast
 import json
@@ -24,8 +25,8 @@ class HParams(object):
         setattr(self, name, _as_type_of(getattr(self, name), value, name))
 
     def parse(self, values):
-        """Set values from a text, "name=value,name=[value,value],name[index]=value", and return
-        self. `true` and `false` are booleans. Raises ValueError."""
+        """Set values from a text, "name=value,name=[value,value],name[index]=value", and return the
+        object itself. The words `true` and `false` are booleans. Raises ValueError."""
         for name, text in _assignments(values):
             plain, _, index = name.rstrip("]").partition("[")
             if plain not in self._names:

@@ -1,2 +1,2 @@
-"""Supply the package of the MNIST tutorial, for `from tensorflow.examples.tutorials.mnist import
-input_data`."""
+"""Supply the package of the MNIST tutorial, so that `from tensorflow.examples.tutorials.mnist
+import input_data` works."""

@@ -40,5 +40,5 @@ def training(loss, learning_rate):
 
 
 def evaluation(logits, labels):
-    """Return how many predictions of the batch are right."""
+    """Return how many predictions in the batch are right."""
     return tf.reduce_sum(tf.cast(tf.nn.in_top_k(logits, labels, 1), tf.int32))
