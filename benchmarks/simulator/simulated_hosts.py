@@ -38,7 +38,7 @@ class Scenario:
     # host -> the time from which it hangs. The control machine gets no report of that.
     stops: Mapping[int, float] = field(default_factory=dict)
     closed: frozenset[int] = frozenset()  # hosts to which no other host can connect
-    # seconds from the arrival of a piece until it can be sent on, to check, write and read it
+    # seconds to check, write and read a piece, from its arrival until the host can send it on
     process_s: float = 0.002
     # seconds until a new parent sends the first piece to a child, for TCP, TLS, the hashes of the
     # pieces and the list of missing pieces

@@ -94,9 +94,11 @@ def test_everything_asks_for_its_word_and_refuses_while_a_run_lives(operator: Tf
 
 
 def test_records_of_other_clusters_and_of_runs_that_may_live_stay(operator: Tfdeploy) -> None:
-    """The other cluster has hosts with the same names.
+    """The record of a run on another cluster stays, although the hosts of that cluster have the
+    same names.
 
-    A run of which no host has a trace was removed, or is being launched.
+    If no host has a trace of a run, the run was removed or is being launched. So its record stays
+    too, unless this machine has recorded the end of the run.
     """
     write_job(operator, "memory", "quick.py")
     operator.run("launch", "--wait", "-q", "--name", "mine", exit_code=0)

@@ -45,8 +45,8 @@ def test_mirrored_succeeds_when_every_worker_has(operator: Tfdeploy) -> None:
         "succeeded",
         "succeeded",
     )
-    # The "Z" of the zone is removed, because it sorts after ".", and a time may have no
-    # milliseconds.
+    # The "Z" at the end is removed, because a time without milliseconds ("...:00Z") would sort
+    # after one with milliseconds ("...:00.5Z").
     ends_at = [str(row["ended"]).rstrip("Z") for row in (answer, second, first)]
     assert ends_at[0] >= ends_at[1] > ends_at[2]
     assert said(operator, "m-end-1", "worker:1")[-1] == "step 15"

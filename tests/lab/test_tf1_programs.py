@@ -202,7 +202,7 @@ def write_job(operator: Tfdeploy, program: Program, **keys: object) -> None:
         "name": f"{program.name}-{program.mode}".replace("_", "-"),
         "mode": program.mode,
         "data": {"mnist": "MNIST_data"},
-        # A server that only joins never ends without a signal.
+        # A server that only calls `join` never ends without a signal.
         "finish": {"grace": "10s"},
         "keep": list(program.keep),
         "command": ["python", f"{program.name}.py", *program.flags],

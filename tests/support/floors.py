@@ -49,7 +49,7 @@ OF_THE_RUNTIME = (
     "tfdeploy.runtime.old_names.removed_names",
     "tfdeploy.runtime.old_names.numpy_names",
     "tfdeploy.runtime.job_synonyms",
-    # The plan, and the runtime inside the task, use the names in these modules.
+    # The modules above hold names that both planning and the runtime inside a task use.
 )
 SHARED = (
     "frames",

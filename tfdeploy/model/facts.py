@@ -135,7 +135,7 @@ class Logout:
 class Preflight:
     """The facts that are collected only for a preflight."""
 
-    # name of a limit -> soft limit, only of limits that are set
+    # name of a limit -> its soft value, for limits that are set
     limits: Annotated[dict[Line, BigCount], Meta(max_length=100)]
     available_bytes: BigCount | None  # memory that is available
     shared_memory: FolderSpace | None  # /dev/shm

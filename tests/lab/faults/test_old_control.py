@@ -95,8 +95,8 @@ class Nap:
 def test_who_slept_in_a_launch_cannot_undo_a_newer_run(
     few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], new_pipe: Callable[[], EventPipe]
 ) -> None:
-    """Test two launches at the same time, so that one wait for the end of their sessions serves
-    both.
+    """Test two launches at the same time, so that the test waits only once for the end of their
+    sessions.
     """
     naps = [
         Nap(step=step, old=tfdeploy(few_hosts), new=tfdeploy(few_hosts), pipe=new_pipe())

@@ -1,5 +1,5 @@
-"""Test restarts without a client: of a simulated cluster, of a gang with real TensorFlow, and of a
-coordinator and its ps.
+"""Test restarts without a client: of a simulated cluster, of tasks with real TensorFlow that
+restart together, and of a coordinator and its ps.
 """
 
 from __future__ import annotations

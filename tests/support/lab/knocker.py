@@ -67,7 +67,7 @@ def judged(hello: str, answer: bytes) -> str:
 
 
 class End:
-    """One port at one address. `open` counts the connects without a result."""
+    """One port at one address. `open` counts the connects that have no result yet."""
 
     def __init__(self, address: str, port: int, hello: str) -> None:
         self.address, self.port, self.hello = address, port, hello

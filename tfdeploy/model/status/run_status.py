@@ -54,7 +54,7 @@ class RunView:
     run: str
     job: str
     mode: str
-    state: str  # wire.RUN_STATES
+    state: str  # one of wire.RUN_STATES
     started: float
     ended: float | None
     tasks: tuple[TaskView, ...]

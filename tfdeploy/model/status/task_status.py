@@ -29,7 +29,7 @@ class TaskView:
 
     task: str
     host: str
-    state: str  # wire.TASK_STATES
+    state: str  # one of wire.TASK_STATES
     address: str
     gpus: tuple[int, ...]
     health: str | None = None  # "unreachable", "stalled"
