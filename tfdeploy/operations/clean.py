@@ -103,7 +103,7 @@ def _list_items(
 ) -> tuple[Items, dict[str, TfdeployError], dict[str, str]]:
     """Return (items by host, errors, {host: another host with the same workdir}).
 
-    The first of the hosts that share a workdir has all items, and the others have none.
+    If several hosts share a workdir, the first of them has all items, and the others have none.
     """
 
     def ask(session: Session) -> tuple[str, tuple[CleanItem, ...]]:

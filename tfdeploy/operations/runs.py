@@ -1,7 +1,7 @@
 """List runs, for `tfdeploy runs`.
 
-The list has the runs that hosts report. If a host does not answer, the list also has the runs on
-that host that this machine remembers.
+The list has the runs that hosts report. If a host does not answer, its runs are listed from this
+machine's own records.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class _Setup:
         )
 
     def _install(self, session: Session, pins: Mapping[str, str]) -> EnvState:
-        """Make the environment on one host. Emit the output of uv or pip as detail notes."""
+        """Make the environment on one host. Emit the output of uv or pip as `detail` notes."""
         host, recipe = session.host.name, self.recipe
         emit_note(self.emit, "making the environment", host=host)
         wheels = WHEELS if recipe.wheels else None

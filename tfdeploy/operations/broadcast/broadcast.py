@@ -31,7 +31,7 @@ from tfdeploy.planning.broadcast.first_plan import first_plan
 from tfdeploy.planning.broadcast.next_plan import next_plan
 from tfdeploy.transport.protocols import Session
 
-CALLS_AT_ONCE = 16  # members that are called at the same time, at most
+CALLS_AT_ONCE = 16  # most members that are called at the same time
 PLAN_S = 0.5  # seconds between two plans of who sends to whom
 RETRY_S = 0.05  # seconds between two checks whether a call over a lost connection has ended
 # The source is hashed at most this many segments ahead of the fastest member, so that the segments
@@ -285,7 +285,7 @@ class Broadcast:
         except TfdeployError:
             # The error of the lost connection explains more than that of the reconnect.
             report(lost)
-        except Exception as error:  # noqa: BLE001 - the main loop raises what is a bug
+        except Exception as error:  # noqa: BLE001 - the main loop raises unexpected errors
             report(error)
 
     def _report_callback(self, member: MemberSession) -> Callable[[MemberReport | Exception], None]:
@@ -431,7 +431,7 @@ class Broadcast:
             self.put_in_place(member)
             member.placed = True
             self._wake()
-        except Exception as error:  # noqa: BLE001 - the main loop raises what is a bug
+        except Exception as error:  # noqa: BLE001 - the main loop raises unexpected errors
             report(error)
 
     def _send_changes(self, member: MemberSession, report: Callable[[Exception], None]) -> None:
@@ -452,7 +452,7 @@ class Broadcast:
         try:
             if not self._ended and member.error is None:
                 self._send_changes(member, report)
-        except Exception as error:  # noqa: BLE001 - the main loop raises what is a bug
+        except Exception as error:  # noqa: BLE001 - the main loop raises unexpected errors
             report(error)
         finally:
             member.busy = False

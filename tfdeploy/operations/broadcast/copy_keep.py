@@ -119,7 +119,7 @@ def _stamp(file: FoundFile) -> tuple[int, int]:
 
 
 def _begin(session: Session, copy: KeepCopy, differences: Mapping[str, KeepDifference]) -> Session:
-    """Let the host make a folder for the files that it lacks, and return its session."""
+    """Let the host make a folder for the files that it lacks, and return the session."""
     difference = differences.get(session.host.name)
     if difference is not None:
         check_below_workdir(

@@ -153,7 +153,7 @@ class _Sending:
         self._whole = wanted_whole(data.listing)
         self._complete: list[Host] = []  # hosts that had the data set before it was sent
         self._placed: set[str] = set()
-        # {host: {number of the stream: how many of its missing bytes the host has now}}
+        # {host: {number of the broadcast: how many bytes that the host lacked have arrived}}
         self._arrived: dict[str, dict[int, int]] = {}
         # Unpacked bitmaps of missing rows, because many hosts send the same bitmap. The key is the
         # digest of the host's wanted rows and the packed bitmap.
@@ -190,7 +190,10 @@ class _Sending:
         return has_data_set(session, self._where, self._wanted(session.host.name))
 
     def _check_present(self, session: Session) -> DataSent | None:
-        """Return None if the host lacks data. Else release the lock, and return an outcome."""
+        """Return None if the host lacks data.
+
+        If the host lacks nothing, release its lock, and return DataSent.
+        """
         if not self._is_there(session):
             return None
         self._release(session)
@@ -210,7 +213,7 @@ class _Sending:
         return state is not None
 
     def _ask_missing_rows(self, session: Session) -> _MissingRows:
-        """Ask the host which rows it lacks."""
+        """Ask the host which files it lacks, by their row numbers in the listing."""
         wanted = self._wanted(session.host.name)
         args = {**self._where, "reserve": session.host.reserve}
         answer = session.agent().call(DATA_LACK, args, blob=wanted.packed, timeout_s=LOOK_S)

@@ -19,7 +19,7 @@ MOST_BYTES = 256 << 20  # limit for a packed listing, in bytes
 def list_origin_data(fleet: Fleet, host: Host, path: str) -> DataListing:
     """Return the listing of the data at `path` on the host.
 
-    Raises Refused if the data is missing, unreadable or empty, and the errors of a session.
+    Raises Refused if the data is missing, unreadable or empty, and any error of the SSH session.
     """
     outcome = fleet.each((host,), lambda session: _list_origin(session, path))[host.name]
     if isinstance(outcome, TfdeployError):
@@ -31,7 +31,8 @@ def list_origin_data(fleet: Fleet, host: Host, path: str) -> DataListing:
 def has_changed_there(fleet: Fleet, host: Host, data: DataListing) -> bool:
     """Return whether the data on the host has changed since it was listed.
 
-    Data that is missing or unreadable counts as changed. Raises the other errors of a session.
+    Data that is missing or unreadable counts as changed. Other errors of the SSH session are
+    raised.
     """
 
     def state_digest(session: Session) -> str | None:

@@ -1,7 +1,6 @@
 """Send the code by a broadcast to all hosts that lack the same files, if the files are large.
 
-Small code is not broadcast: this machine sends it to a host in less time than that host would need
-to find a host that sends to it.
+Small code is not broadcast: this machine sends it in less time than hosts need to find each other.
 """
 
 from __future__ import annotations

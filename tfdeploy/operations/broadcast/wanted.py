@@ -48,7 +48,7 @@ class Wanted:
 
     @cached_property
     def parts_name(self) -> str:
-        """Return the digest of the parts, as the agent computes it (serve/datasets/parts.py)."""
+        """Return the digest of the part numbers, like serve/datasets/parts.py of the agent."""
         return (
             hashlib.sha256(b"%d " % self.parts + self._part_bytes).hexdigest()
             if self.part_of_row is not None
@@ -63,7 +63,10 @@ class Wanted:
         return part_of_row.tobytes()
 
     def bitmap(self, rows: Collection[int]) -> bytes:
-        """Return the bitmap of those rows of this host that are in `rows` of the whole data set."""
+        """Return a bitmap of this host's rows. A bit is set for each row that is in `rows`.
+
+        `rows` are row numbers of the whole data set.
+        """
         # If both numberings are equal, visit only `rows`, not all rows of a large data set.
         same = isinstance(self.places, range)
         own = rows if same else (own for own, place in enumerate(self.places) if place in rows)

@@ -45,7 +45,7 @@ class CodeFiles:
     def __init__(self, manifest: Manifest) -> None:
         self.root, self._manifest = manifest.root, manifest
         self._entries = {entry.path: entry for entry in manifest.entries if entry.kind != "link"}
-        # The paths that a host may request. Links are not sent, because the host makes them.
+        # The paths that a host may request. Links are left out, because the host makes them itself.
         self.paths = frozenset(self._entries)
         self._lock = threading.Lock()
         self._packed: tuple[tuple[str, ...], bytes] | None = None

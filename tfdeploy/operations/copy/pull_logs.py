@@ -31,7 +31,7 @@ SUM_S = 600.0  # timeout while the host hashes a whole log
 SILENCE_S = 60.0  # longest pause while a log is read without following it
 SLACK_BYTES = 64 << 20  # allowance for a log that rotates while it is read
 ITEM_BYTES = 100  # bytes that are counted for each piece in addition to its content
-MOST_GAPS = 16  # limit for gaps by rotation in one fetch; each gap begins a new local file
+MOST_GAPS = 16  # most gaps (rotated bytes) in one fetch; each gap begins a new local file
 LEAST_BYTES_S = 4096  # bytes per second; a slower host counts as unreachable
 
 

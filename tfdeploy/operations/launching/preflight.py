@@ -27,7 +27,7 @@ FORCE = "correct it (`tfdeploy check` shows all problems), or ignore it with --f
 def preflight(
     needs: Needs, inventory: Inventory, facts: Mapping[str, HostFacts], *, force: bool, emit: Emit
 ) -> None:
-    """Check the hosts of the plan in `needs`, and emit a warning for each problem.
+    """Check the hosts of the plan `needs.plan`, and emit a warning for each problem.
 
     Raises Refused for errors. With `force`, errors become warnings.
     """

@@ -209,7 +209,7 @@ def find_run(
 def read_plan(
     fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, known: FoundRun
 ) -> Plan | None:
-    """Return the plan of a run that hosts hold, from the store or else from these hosts.
+    """Return the plan of a run: from this machine's store, or else from hosts that hold the run.
 
     None if the plan is unreadable. Raises DifferentPlans.
     """

@@ -159,7 +159,7 @@ class _Forecast:
     def _add_broadcast(
         self, what: str, lacking: Mapping[str, int], total: int, lender: str
     ) -> None:
-        """Add a broadcast.
+        """Add a broadcast that a sync would run.
 
         `lacking`: the missing bytes of each host. `total`: all bytes of the broadcast. `lender`:
         the host that sends; "" is this machine.

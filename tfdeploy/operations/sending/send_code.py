@@ -37,7 +37,7 @@ class Synced:
     release: str
     bytes_sent: int = 0
     seconds: float = 0.0
-    sent: list[str] = field(default_factory=list)  # names, such as "code" or "data digits"
+    sent: list[str] = field(default_factory=list)  # what was sent, such as "code" or "data digits"
     source: str | None = None  # the host that sent the last data; "" and None: this machine
 
 

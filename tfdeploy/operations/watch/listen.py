@@ -31,7 +31,7 @@ def listen(watch: Watch, stop: threading.Event) -> None:
 
 
 def _listen_to(watch: Watch, host: Host, stop: threading.Event) -> None:
-    """Receive from one host until the run has ended there. Reconnect after an error."""
+    """Receive the reports of one host until the run has ended there. Reconnect after an error."""
     while not stop.is_set():
         try:
             _receive(watch, host, stop)
@@ -64,7 +64,7 @@ def _try_resume(watch: Watch, host: str, stop: threading.Event) -> bool:
 
 
 def _receive(watch: Watch, host: Host, stop: threading.Event) -> None:
-    """Receive until the run has ended there. Raise the host's error when the connection is lost."""
+    """Receive reports until the run has ended there. Raise the error if the connection is lost."""
     agent = session_of(watch.fleet, host).agent()
     agent.hurry()
     with closing(agent.stream(RUN_WATCH, {"run": watch.plan.run, "job": watch.plan.job})) as stream:
