@@ -109,7 +109,8 @@ def _devices(graph: Any) -> Iterable[str]:
 
 
 def all_within(filters: Iterable[str], devices: Iterable[str]) -> bool:
-    """Return True if every device that names a job matches at least one of the filters."""
+    """Return True if the filters hide no device: every device that names a job matches at least one
+    filter."""
     return all(
         any(_lets_through(f, device) for f in filters)
         for device in set(devices)

@@ -36,7 +36,7 @@ class Feeding:
             yield clean(parent, NAME_CELLS) if parent else "here"
 
     def order(self, host: str) -> int:
-        """Return a number that sorts hosts in the order in which they get the data."""
+        """Return a number that sorts hosts in the order in which the broadcasts list them."""
         return self._order.get(host, len(self._order))
 
     def marks(self, host: str) -> list[str]:

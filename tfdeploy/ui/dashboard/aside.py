@@ -1,5 +1,5 @@
-"""Write the log as text that can be copied, on the ordinary screen, while the dashboard has left
-the screen."""
+"""Write the log on the ordinary screen, as text that can be copied, while the dashboard is not
+shown."""
 
 from __future__ import annotations
 

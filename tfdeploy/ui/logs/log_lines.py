@@ -158,8 +158,8 @@ class LinePrinter:
             self._flush()
 
     def _block(self, block: LineBlock) -> bytes | None:
-        """Return the formatted block if its lines need only their label; None if each line must be
-        examined separately."""
+        """Return the formatted block if its lines need only their label. Return None if each line
+        must be examined separately."""
         content = block.content
         if not self._is_text or self._highlight or self._folds is not None or self._holding:
             return content if self._is_raw else None
