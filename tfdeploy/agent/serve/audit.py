@@ -1,5 +1,6 @@
-"""Answers `audit`: sends the audit log, and lists what is left on this host that no run needs:
-secret files, partial items, foreign files and processes. Changes nothing."""
+"""Answers `audit`: sends the audit log of this host, and lists what is left here although no run
+needs it: secret files, what interrupted operations left, foreign files, and processes. Changes
+nothing."""
 
 from __future__ import annotations
 
@@ -33,11 +34,12 @@ Leftover = Tuple[str, str]  # kind, path
 
 
 def report_audit(call: Call) -> Answer:
-    """Send the audit log of this host, the older file first, and say what is left that no run
-    needs.
+    """Send the audit log of this host, the older file first, and list what is left on this host
+    although no run needs it.
 
-    Args: job?, run? (what is left of that run alone), python? (whose TensorFlow is looked up),
-    secret_files? {job: {"code": [paths of secret files below its code], "data": [data set/path]}}.
+    Args: job?, run? (list only what is left of this run), python? (report the TensorFlow of this
+    interpreter), secret_files? {job: {"code": [paths of secret files below its code], "data": [data
+    set/path]}}.
     """
     workdir, secret = call.context.workdir, SecretPaths(call)
     job, run, inventory_name = call.text("job"), call.text("run"), call.context.host
@@ -78,9 +80,9 @@ def report_audit(call: Call) -> Answer:
 
 
 def _own_parts(workdir: str, job: str, run: str, inventory_name: str) -> List[RunPaths]:
-    """Return this machine's folders of the run. Hosts that share the workdir have folders beside
-    them, but this machine cannot see whether their processes are alive. `inventory_name`: see
-    find.is_own."""
+    """Return this machine's folders of the run. Folders of other hosts that share the workdir are
+    left out, because this machine cannot see whether processes of those hosts are alive.
+    `inventory_name`: as `told` in find.is_own."""
     names = [
         name
         for name in list_names(os.path.join(layout.run_dir(workdir, job, run), "hosts"))
@@ -129,8 +131,9 @@ def _run_leftovers(workdir: str, job: str, run: str, inventory_name: str) -> Ite
 
 
 def _is_busy(paths: RunPaths) -> bool:
-    """Return whether a launch is preparing this part of a run, or the part is alive. A minder that
-    only informs its peers about the end needs no more files and does not count."""
+    """Return whether a launch is preparing this host's folder of a run, or the run is alive on this
+    host. A minder that only informs other hosts about the run's end does not count, because it
+    needs no files any more."""
     if check_files.wrong(paths.workdir, paths.job, paths.run, paths.host):
         return is_locked(paths.minder_lock) or (
             in_doubt.is_in_doubt(paths) and _is_locked(paths.workdir, paths.job)
@@ -199,8 +202,8 @@ def _job_leftovers(workdir: str, job: str, inventory_name: str) -> Iterator[Left
 
 
 def _unknown_files(folder: str, known: Tuple[str, ...]) -> Iterator[Leftover]:
-    """Yield partial items that an interrupted operation left in this folder. If `known` is given,
-    also yield entries whose name is not in it."""
+    """Yield the entries of this folder that an interrupted operation left incomplete. If `known` is
+    given, also yield the entries whose names are not in `known`."""
     for name in list_names(folder):
         if over.is_half(name) or (
             known and (name.startswith(over.OF_RUN_HALVES) or name.endswith(".tmp"))
@@ -219,7 +222,7 @@ def _own_entries(folder: str) -> Iterator[Tuple[str, bool]]:
 
 
 def _foreign_entries(folder: str) -> Iterator[str]:
-    """Yield the paths that belong to another user, or are links."""
+    """Yield the paths of entries that belong to another user or are links."""
     for path in (os.path.join(folder, name) for name in list_names(folder)):
         about = _lstat(path)
         if about is not None and not _is_own(about):
@@ -241,8 +244,8 @@ def _lstat(path: str) -> Optional[os.stat_result]:
 
 
 def _stray_processes(workdir: str, job: str = "", run: str = "") -> Iterator[Leftover]:
-    """Yield processes with the marker of a run that has ended on this host, or whose folder is
-    gone."""
+    """Yield the processes whose environment names a run that has ended on this host, or a run whose
+    folder is gone."""
     above = os.path.realpath(workdir) + os.sep
     for pid in sorted(processes.all_processes()):
         marks = processes.environment(pid)

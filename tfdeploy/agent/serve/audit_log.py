@@ -2,8 +2,8 @@
 action of an operator.
 
 Only verbs that are audited load this module. The control machine reads the log
-(model/audit_log.py). The size of the log is limited: at MOST_BYTES it is renamed to log.1.jsonl and
-replaces the older log of that name.
+(model/audit_log.py). A log that has reached MOST_BYTES is renamed to log.1.jsonl, and replaces the
+older log of that name.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from tfdeploy.agent.serve.call import Call
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import AuditEntry, Unchecked
 
-MOST_BYTES = 1 << 20  # of the log, before it is renamed
-LOCK_S = 10.0  # wait for the log's lock
-_TAIL_BYTES = 1 << 16  # bytes at the end of the log in which the last entry is searched
-_MOST_TEXT = 200  # characters of one value of an entry
-_MOST_SECRETS = 100  # names of secrets in one entry
-_ROOM_BYTES = 4096  # of the reserve file
+MOST_BYTES = 1 << 20  # size in bytes at which the log is renamed
+LOCK_S = 10.0  # how long to wait for the log's lock
+_TAIL_BYTES = 1 << 16  # how many bytes at the end of the log are read to find its last entry
+_MOST_TEXT = 200  # limit of the characters of one value in an entry
+_MOST_SECRETS = 100  # limit of the names of secrets in one entry
+_ROOM_BYTES = 4096  # size of the reserve file, which is removed when the disk is full
 
 
 def record_act(call: Call, verb: str, outcome: str) -> None:
-    """Write one entry for an action of this session's operator. A failed write never fails the
-    verb. It is reported on standard error, and the next entry of the session counts it."""
+    """Write one entry for an action of this session's operator. If that fails, the verb still
+    succeeds: the failure is reported on standard error, and the session's next entry counts it."""
     context = call.context
     entry = _make_entry(call, verb, outcome)
     done = (verb, entry["job"], entry["run"], outcome)
@@ -58,8 +58,9 @@ def record_act(call: Call, verb: str, outcome: str) -> None:
 
 
 def append_entry(workdir: str, entry: AuditEntry) -> None:
-    """Append the entry under a lock, in one write. Skips an entry that equals the last one, because
-    a repeated command would log it twice. Raises OSError; then nothing was written."""
+    """Append the entry to the log, by one write under a lock. If the last entry records the same
+    command, append nothing, because a command may be repeated after its answer was lost. If OSError
+    is raised, nothing was written."""
     folder = _folder(workdir)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     with _acquire_lock(folder):
@@ -75,7 +76,8 @@ def append_entry(workdir: str, entry: AuditEntry) -> None:
 
 
 def read_logs(workdir: str) -> List[bytes]:
-    """Return the contents of the older log and of the newer one; b"" for a missing one."""
+    """Return [content of the older log, content of the newer log]. The content of a missing log is
+    b""."""
     folder = _folder(workdir)
     try:
         with _acquire_lock(folder):

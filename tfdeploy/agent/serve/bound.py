@@ -1,9 +1,9 @@
-"""Runs a program until standard input closes (`bound FOLDER PROGRAM WORD...`), then ends it and all
-processes that it started.
+"""Runs a program until standard input closes (`bound FOLDER PROGRAM WORD...`), then ends the
+program and all processes that it started.
 
-serve holds the other end of that input, so the program ends with the session, however the session
-ends. FOLDER is the working directory and TMPDIR of the program. It is created first and removed at
-the end.
+The process of serve holds the other end of standard input, so the program ends with the session of
+serve, however that session ends. FOLDER is the working directory and TMPDIR of the program. The
+folder is created first and removed at the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from tfdeploy.agent.annotations import List, Set
 from tfdeploy.agent.host import processes
 
-GRACE_S = 3.0  # between TERM and KILL
+GRACE_S = 3.0  # time between TERM and KILL
 _POLL_S = 0.05
 
 

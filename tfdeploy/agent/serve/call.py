@@ -1,8 +1,10 @@
-"""Checks the arguments of a verb. Every verb is a function of one Call; see docs/agent-protocol.md.
+"""Defines Call, the argument of every verb, and checks the types of the values in it.
+docs/agent-protocol.md describes the verbs.
 
-A module of verbs ends in `VERBS = {"name": function}`, which `dispatch` reads; `fenced` and
-`audited` mark such a function. A verb returns a JSON value, or raises VerbError. A stream sends
-items with `call.item` and returns when `call.cancelled` is set.
+A module of verbs ends in `VERBS = {"name": function}`, which `dispatch` reads. The decorators
+`fenced` and `audited` are for such functions. A verb returns a JSON value, or raises VerbError. A
+verb that answers with a stream sends items by `call.item`, and returns when `call.cancelled` is
+set.
 """
 
 from __future__ import annotations
@@ -32,11 +34,13 @@ class Context:
     def __init__(self, workdir: str, agent_dir: str, host: str = "") -> None:
         self.workdir = workdir  # absolute
         self.host = host  # this machine's name in the inventory of this session, or ""
-        # The unpacked agent: `python -S -E agent_dir VERB` starts it again.
+        # The folder of the unpacked agent. `python -S -E agent_dir VERB` starts another process of
+        # the agent.
         self.agent_dir = agent_dir
         self.closing: Dict[str, Callable[[], None]] = {}
         self.begun: Dict[str, Any] = {}  # staging folder -> release.staging.BegunRelease
-        # Entries that this session has logged, and how many it could not write (audit_log.py).
+        # For audit_log.py: the entries that this session has written, and how many entries it could
+        # not write.
         self.noted: List[object] = []
         self.missed = 0
 
@@ -62,14 +66,15 @@ class Call:
         self.secrets: List[str] = []
 
     def name(self, key: str) -> str:
-        """Return a name that is safe in a path. Raises VerbError bad_name."""
+        """Return the argument `key`, which must be a name that is safe in a path. Raises VerbError
+        bad_name."""
         value = self.args.get(key)
         if not isinstance(value, str) or not NAME.match(value):
             raise VerbError("bad_name", "%s %r is not a name that tfdeploy uses" % (key, value))
         return value
 
-    # The methods below return an argument of one type. They raise VerbError bad_argument for
-    # another type. null counts as missing.
+    # Each method below returns an argument of one type, and raises VerbError bad_argument if the
+    # argument has another type. null counts as a missing argument.
 
     def text(self, key: str, default: str = "") -> str:
         value = self.args.get(key) or default
@@ -115,8 +120,8 @@ def fenced(verb: Verb) -> Verb:
 
 
 def audited(operation: str, outcome: str) -> Callable[[Verb], Verb]:
-    """Mark a verb that changes this host or reads files from it. The audit log records the
-    operator's verb and the outcome."""
+    """Mark a verb that changes this host or reads files from it. The audit log records each call
+    with this `operation`, and with this `outcome` if the call succeeds."""
 
     def mark(verb: Verb) -> Verb:
         vars(verb)["audited"] = (operation, outcome)

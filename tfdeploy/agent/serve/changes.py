@@ -1,5 +1,5 @@
-"""Detects whether files that other processes replace have changed. The check is cheap enough to run
-ten times a second beside a training."""
+"""Detects changes of files that other processes replace. The check is cheap enough to run ten times
+a second beside a training."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Changes:
         self._reported_at = 0.0
 
     def any(self) -> bool:
-        """Return whether a file has changed since the last call. Always true at the first call, and
-        RECHECK_S after the last true answer."""
+        """Return whether a file has changed since the last call. Also return True at the first
+        call, and once RECHECK_S have passed since the last True."""
         stamps, now = [_file_stamp(file) for file in self._files], time.monotonic()
         if stamps == self._stamps and now - self._reported_at < RECHECK_S:
             return False
@@ -34,8 +34,8 @@ class Changes:
 
 
 def watch_run_files(paths: RunPaths, tasks: Sequence[str]) -> Changes:
-    """Watch the files with the state of the run on this host, with the statuses of these tasks, and
-    with the newest samples."""
+    """Return a Changes object for three kinds of files on this host: the state of the run, the
+    statuses of these tasks, and the newest samples."""
     return Changes(
         [paths.state_file, paths.file(layout.NEWEST_SAMPLES)]
         + [paths.status_file(task) for task in tasks]
@@ -43,8 +43,8 @@ def watch_run_files(paths: RunPaths, tasks: Sequence[str]) -> Changes:
 
 
 def _file_stamp(file: str) -> Optional[Tuple[int, int]]:
-    """Return the inode and the time of a file, or None if it is missing. Every write is a rename,
-    so at least one of the two changes."""
+    """Return the inode and the time of a file, or None if it is missing. Writers replace the file
+    by a rename, so each write changes the inode or the time."""
     try:
         about = os.stat(file)
     except OSError:

@@ -13,8 +13,9 @@ from tfdeploy.agent.serve.call import Call, Verb, audited_as, is_fenced
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-ANSWER_S = 0.01  # time to send an answer, before further modules are loaded
-# A verb, or its part before the dot -> the module that holds it, if the names differ.
+ANSWER_S = 0.01  # pause before further modules are loaded, so that the answer is sent first
+# A verb, or the part of its name before the dot -> the module of the verb. Only for modules with
+# another name.
 MODULES = {
     "broadcast": "broadcast.verbs",
     "check": "links.verbs",
@@ -47,8 +48,8 @@ def ping(call: Call) -> Answer:
 
 
 def find_verb(name: Any) -> Verb:
-    """Return the function that answers the verb, with the checks that its marks require. Raises
-    VerbError unknown_verb."""
+    """Return the function that answers the verb. It also checks the lock and writes the audit log,
+    if the verb is marked so. Raises VerbError unknown_verb."""
     verb = _verbs_of_module(name).get(name) if isinstance(name, str) else None
     if verb is None:
         raise VerbError("unknown_verb", "this agent knows no verb %r" % (name,))
@@ -59,7 +60,7 @@ def find_verb(name: Any) -> Verb:
 
 
 def _verbs_of_module(name: str) -> Mapping[str, Verb]:
-    """Return the verbs of the module that would hold this verb, or nothing if there is no such
+    """Return all verbs of the module that would implement this verb, or {} if there is no such
     module."""
     word = name.partition(".")[0]
     module = "tfdeploy.agent.serve." + (MODULES.get(name) or MODULES.get(word) or word)
@@ -85,7 +86,8 @@ def _with_fence_check(verb: Verb) -> Verb:
 
 
 def _with_loading(verb: Verb) -> Verb:
-    """Load the modules of the verbs in `soon` once the answer is sent, while the caller asks other
+    """Return a function that calls `verb`, and then loads the modules of the verbs that the
+    argument `soon` names. This is done after the answer is sent, while the caller asks other
     hosts."""
 
     def load(verbs: List[object]) -> None:
@@ -93,7 +95,7 @@ def _with_loading(verb: Verb) -> Verb:
         for each in verbs:
             try:
                 find_verb(each)
-            except VerbError:  # the later call reports it
+            except VerbError:  # a later call of that verb reports the error
                 return
 
     def answered(call: Call) -> object:
@@ -106,8 +108,8 @@ def _with_loading(verb: Verb) -> Verb:
 
 
 def _with_audit_entry(verb: Verb, word: str, outcome: str) -> Verb:
-    """Write the audit entry when the verb has ended. A program that runs for the whole session is
-    recorded when it begins."""
+    """Return a function that calls `verb`, and writes an audit entry when it has ended. TensorBoard
+    runs for the whole session, so its entry is written when it begins."""
 
     def noted(call: Call) -> object:
         from tfdeploy.agent.serve import audit_log

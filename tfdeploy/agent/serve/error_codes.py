@@ -29,8 +29,8 @@ _CODES = {
 
 
 def failure_answer(error: BaseException, workdir: str = "") -> Answer:
-    """Return {"code", "what", "where", "advice", "details"}. `workdir`: the path to name if the
-    error of a full disk has none."""
+    """Return the answer to an exception: {"code", "what", "where", "advice", "details"}. `workdir`:
+    the path that the answer names if a disk is full and the exception names no path."""
     if isinstance(error, NotOurs):
         what, advice, details = explain(error)
         error = VerbError("refused", what, where=error.path, advice=advice, details=details)

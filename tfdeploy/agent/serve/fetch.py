@@ -1,7 +1,8 @@
 """Answers `fetch.*`: lists and hashes the files in the keep folders of a job, and the files that a
 run's program left in cwd/.
 
-Reads only, while a training may continue to write. rsync moves the files; the hashes verify them.
+The files are only read, and a training may write to them meanwhile. rsync copies them to the
+control machine, and the hashes verify the copies.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from tfdeploy.agent.serve.run.status import named_run_paths
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-ROWS = 1000  # of files in one item
+ROWS = 1000  # how many files one item of the answer lists
 
 
 @audited("fetch", "files listed")
 def list_files(call: Call) -> Answer:
-    """List files, `checkpoint` records first. A record is read again at the end, so that it matches
-    the files that it names.
+    """List files, `checkpoint` records first. If a record changes meanwhile, the files are listed
+    again, so that the record matches the files that it names.
 
     Args: job, what: keep, keep [paths]; or job, run, what: files.
 
@@ -51,7 +52,7 @@ def hash_files(call: Call) -> Answer:
     """Hash the first bytes of files. A file that has only grown since it was copied still has the
     hash of the copy.
 
-    Args: as of fetch.list; files [[path, bytes], ...].
+    Args: as for fetch.list; files [[path, bytes], ...].
     """
     for path, full, length in _requested_files(call):
         call.item({"sum": [path, _sha256(full, length)]}, b"")
@@ -59,8 +60,8 @@ def hash_files(call: Call) -> Answer:
 
 
 def _requested_files(call: Call) -> Iterator[Tuple[str, str, int]]:
-    """Yield (path, absolute path, bytes) of each of `files`, until the call is cancelled. Raises
-    VerbError bad_argument."""
+    """Yield (path, absolute path, how many bytes to hash) for each file in the argument `files`,
+    until the call is cancelled. Raises VerbError bad_argument."""
     root, _ = _root_and_paths(call)
     for entry in call.rows("files"):
         path, length = entry
@@ -77,7 +78,7 @@ def _requested_files(call: Call) -> Iterator[Tuple[str, str, int]]:
 
 
 def hash_log(call: Call) -> Answer:
-    """Hash the part of a task's log between two offsets that is still stored.
+    """Hash the part of a task's log between two offsets, as far as it is still stored.
 
     Args: run, job, task, first, end.
 
@@ -102,7 +103,9 @@ def hash_log(call: Call) -> Answer:
 
 
 def _root_and_paths(call: Call) -> Tuple[str, Callable[[], Iterator[str]]]:
-    """Return the folder, and a function that lists the paths in it, for `what`: keep or files."""
+    """Return (folder, a function that yields the paths of the files in it). If the argument `what`
+    is keep, the folder is that of the job's keep folders; if it is files, the folder is the run's
+    cwd/."""
     what, job = call.args.get("what"), call.name("job")
     if what == "keep":
         root = layout.keep_dir(call.context.workdir, job, "")[:-1]

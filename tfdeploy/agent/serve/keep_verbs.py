@@ -1,9 +1,9 @@
 """Answers `keep.*`: receives files of another host's keep folders, so that every worker continues
 from the same checkpoint.
 
-The files arrive in a separate folder and are installed together, the records that name a checkpoint
-last. Nothing is deleted: a record that the other host does not have is renamed, so that TensorFlow
-does not see it.
+The files arrive in a separate folder and are then moved into `keep` together, the `checkpoint`
+records last. Nothing is deleted: a record that the other host does not have is renamed, so that
+TensorFlow does not see it.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def begin_keep(call: Call) -> Answer:
 @fenced
 @audited("fetch", "files put in place")
 def put_files(call: Call) -> Answer:
-    """Install the received files in `keep`, `checkpoint` records last. Installs nothing if a file
-    is incomplete, and deletes nothing.
+    """Move the received files into `keep`, `checkpoint` records last. If a file is incomplete, no
+    file is moved. Nothing is deleted.
 
     Args: job, keep [paths], files [[path, size, mtime_ns], ...], aside [records that the other host
     does not have].
 
-    Raises VerbError bad_name, in_the_way, live_run: a live run of the job writes newer files than
-    those that came.
+    Raises VerbError bad_name, in_the_way, live_run (a live run of the job writes files that are
+    newer than the received ones).
     """
     keep = check_keep(call.args.get("keep"))
     files = [
@@ -59,8 +59,8 @@ def put_files(call: Call) -> Answer:
 @fenced
 @audited("launch", "keep set aside")
 def set_aside(call: Call) -> Answer:
-    """Rename these folders of `keep` to PATH.before-RUN, on a host that has no part in the
-    committed run. Does nothing if another host of the run shares the workdir.
+    """Rename these folders of `keep` to PATH.before-RUN, on a host that has no task of the
+    committed run. Do nothing if a host of the run shares the workdir.
 
     Args: job, run, keep [paths].
 
@@ -69,7 +69,7 @@ def set_aside(call: Call) -> Answer:
     workdir, job, run = call.context.workdir, call.name("job"), call.name("run")
     keep = check_keep(call.rows("keep"))
     check(workdir, *layout.of_job(job))
-    # If the run has parts in this workdir, its own hosts share the workdir.
+    # If this workdir has files of the run, hosts of the run share this workdir.
     if not find.host_names(workdir, job, run):
         _refuse_live_run(workdir, job, call.context.host)
         keep_aside.set_aside_beside(workdir, job, run, keep)
@@ -77,8 +77,8 @@ def set_aside(call: Call) -> Answer:
 
 
 def _refuse_live_run(workdir: str, job: str, host: str) -> None:
-    """Refuse if a run of the job is alive. A stalled session may have lost the job's lock, and
-    another operator may have launched since then. Raises VerbError live_run."""
+    """Refuse if a run of the job is alive on this host: if this session stalled, it may have lost
+    the job's lock, and another operator may have launched since then. Raises VerbError live_run."""
     for run in run_names(workdir, job):
         paths = find.run_paths(workdir, job, run, host)
         if paths is not None and paths.is_whole() and liveness.is_live(paths):

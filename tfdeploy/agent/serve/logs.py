@@ -1,8 +1,8 @@
-"""Answers `logs`: sends the logs of several tasks in turn, in pieces. A log begins at a cursor, at
-its last lines or at a time.
+"""Answers `logs`: sends the logs of several tasks in turn, in pieces. Each log is sent from an
+offset, from its last lines or from a time on.
 
-Bytes are sent unchanged; the control machine splits and searches them. Times are times of the run's
-clock.
+Bytes are sent unchanged; the control machine splits them into lines and searches them. Times are
+times of the run's clock.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def send_logs(call: Call) -> Answer:
-    """Send the logs of tasks in pieces of up to 256 KiB, each as the blob of an item. With `follow`
-    the verb ends when the tasks have ended and everything is sent.
+    """Send the logs of tasks in pieces of up to 256 KiB, each as the blob of an item. With
+    `follow`, new output is sent until the tasks have ended.
 
-    Args: run, job, tasks? [..], cursors {task: offset}?, last? (at least the last n lines; 8 MiB +
-    4 KiB a line are enough of endless ones), since? (UTC seconds of the run's clock), follow,
-    limit_bytes? (ends once that much is sent).
+    Args: run, job, tasks? [..], cursors {task: offset}? (begin there), last? (begin at least n
+    lines before the end; if lines are endless, 8 MiB + 4 KiB per line before it), since? (UTC
+    seconds of the run's clock), follow, limit_bytes? (end once that many bytes are sent).
 
     Raises VerbError unknown_run, bad_argument.
     """
@@ -89,7 +89,8 @@ def _send_logs(
     sent = 0
     while not call.cancelled.is_set():
         if changed.any():
-            # Checked before the logs are read, so everything that a finished task wrote is read.
+            # The ends of tasks are checked before the logs are read, so that everything that a
+            # finished task wrote is read.
             finished = _finished_tasks(paths, open_tasks)
         read_bytes = 0
         for task in list(open_tasks):

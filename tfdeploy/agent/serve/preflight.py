@@ -1,4 +1,4 @@
-"""Gathers the facts of a probe that only a preflight needs: limits, memory, file systems, quota,
+"""Gathers the facts about a host that only a preflight needs: limits, memory, file systems, quota,
 driver, and what happens to processes at logout.
 
 Does not judge the facts: planning/preflight does so on the control machine.
@@ -23,15 +23,15 @@ _PCI = "/sys/bus/pci/devices"
 
 
 def start_programs(gpus: bool) -> Dict[str, Optional[Asked]]:
-    """Start the programs whose output is needed."""
+    """Start the programs whose output gather_facts needs."""
     return {"quota": quota.start(), "driver": start_driver() if gpus else None}
 
 
 def gather_facts(
     workdir: str, user: str, ports: Tuple[int, int], asked: Dict[str, Optional[Asked]]
 ) -> Answer:
-    """Return the fields of model.facts.Preflight. `asked`: the programs that start_programs has
-    started."""
+    """Return the fields of model.facts.Preflight. `asked`: the programs that `start_programs`
+    returned."""
     mount = mounts.mount_of(workdir)
     return {
         "limits": limits.limits(),
@@ -77,7 +77,7 @@ def _count_ephemeral_ports(ports: Tuple[int, int]) -> int:
 
 
 def _parse_ranges(text: str) -> List[Tuple[int, int]]:
-    """Parse a text such as "8080,9000-9010"."""
+    """Parse a text such as "8080,9000-9010" into (first, last) of each range."""
     ranges = []
     for word in text.split(","):
         low, _, high = word.partition("-")

@@ -1,7 +1,7 @@
-"""Answers `probe`: the facts of this host at one moment, as the fields of model.facts.HostFacts.
+"""Answers `probe`: the facts about this host at one moment, as the fields of model.facts.HostFacts.
 
-Changes nothing, except in a session that holds the job's lock: such a probe first moves files that
-dead runs left in place of their links to `keep`. Programs (interpreter, nvidia-smi, rsync) are
+A session that holds the job's lock first moves into `keep` what programs of dead runs put in place
+of their links to `keep`. Nothing else is changed. Programs (interpreter, nvidia-smi, rsync) are
 started first and read last, so the probe takes no longer than the slowest of them.
 """
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 TINY_DISK_BYTES = 100 << 20  # less free space than this is a problem
 FEW_INODES = 1000  # fewer free inodes than this are a problem
-MOST_MODULES = 1000  # of one call
+MOST_MODULES = 1000  # limit of the modules in one call
 PRESET = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES")  # the plan sets these for each task
 PROXIES = (
     "http_proxy",
@@ -55,13 +55,14 @@ PROXIES = (
 
 
 def probe_host(call: Call) -> Answer:
-    """Gather the facts of this host. If the session holds the job's lock, first move into `keep`
-    what dead runs left in place of their links to it; `problems` reports that.
+    """Gather the facts about this host. If the session holds the job's lock, first move into `keep`
+    what programs of dead runs put in place of their links to `keep`; `problems` in the answer
+    reports this.
 
-    Args: python, ports [lo, hi], gpus, job?, keep [paths], names [cluster names], resolve? [those
-    to look up], setup? (digest), program? (does PATH have it), modules? [names: does the job's
-    interpreter find each, without importing it], preflight? (with its facts), firewall? (asks nft
-    whether it can make a table, which a sudo logs).
+    Args: python, ports [lo, hi], gpus, job?, keep [paths], names [cluster names], resolve? [names
+    to look up], setup? (digest), program? (report whether PATH has it), modules? [names] (report
+    whether the job's interpreter finds each, without importing it), preflight? (add the facts of a
+    preflight), firewall? (ask nft whether it can make a table; if that needs sudo, sudo logs it).
 
     Raises VerbError bad_argument, bad_name.
     """
@@ -139,7 +140,8 @@ def _start_nft(call: Call) -> Callable[[], str]:
 
 
 def _start_lookups(call: Call) -> Callable[[], Dict[str, List[str]]]:
-    """Start to look up names of the cluster. Most clusters have none."""
+    """Start to look up names of hosts of the cluster. Return a function that returns the addresses.
+    In most clusters there is no name to look up."""
     names = [str(name) for name in call.rows("resolve")]
     if not names:
         return dict
@@ -189,7 +191,8 @@ def _machine_facts(workdir: str) -> Answer:
 
 
 def _protect_facts(firewall: str) -> Answer:
-    """Return what prevents each level of `protect` on this host; "": nothing."""
+    """For each level of `protect`, return what prevents it on this host; "" means that nothing
+    does."""
     from tfdeploy.agent.host.network import steering
 
     return {
@@ -213,8 +216,9 @@ def _interpreter_facts(
     setup: str,
     modules: List[str],
 ) -> Tuple[Answer, Optional[str]]:
-    """Return the facts of the job's environment if it is complete and runs, else of the host's
-    interpreter; and what is wrong with the host's interpreter."""
+    """Return (facts about the job's interpreter, what is wrong with the host's interpreter). The
+    job's interpreter is that of its environment if the environment is complete and runs, else the
+    host's interpreter."""
     versions, problem = read_python(asked, wanted)
     version = versions["python_version"]
     python_facts: Answer = {**versions, "python": python if version else None, "environment": None}
@@ -260,8 +264,8 @@ def _damaged_runs(workdir: str, job: str) -> List[str]:
 
 
 def _held_ports(workdir: str, host: str) -> Dict[int, str]:
-    """Return port -> owner for the ports of all live runs on this host. A port that a minder holds
-    does not appear in /proc/net."""
+    """Return {port: owner} for the ports of all live runs on this host, from the runs' plans. A
+    port that a minder holds does not appear in /proc/net."""
     held: Dict[int, str] = {}
     for job in job_names(workdir):
         for run in run_names(workdir, job):

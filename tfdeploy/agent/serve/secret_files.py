@@ -1,5 +1,5 @@
-"""Lists the operator's secret files that releases, data sets and runs on this host still have.
-Reads only.
+"""Lists the copies of the operator's secret files that are still in releases, data sets and runs on
+this host. Reads only.
 
 A secret file holds a value of `secrets:` or a private key. The operator's machine sends the paths
 of the files, and never the value of a secret.
@@ -17,13 +17,13 @@ from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.run.find import host_names, list_names, run_names
 from tfdeploy.agent.serve.call import Call
 
-MOST_PATHS = 1000  # of each job: for its code, and for its data
+MOST_PATHS = 1000  # limit for each job, once for its code and once for its data
 CODE, DATA = "code", "data"
 
 
 class SecretPaths:
-    """The paths that the operator's machine sent. For each job: paths below its code, and paths
-    SET/PATH of its data sets. Raises VerbError bad_argument."""
+    """The paths of secret files that the operator's machine sent. For each job, these are paths
+    below its code, and paths SET/PATH in its data sets. Raises VerbError bad_argument."""
 
     def __init__(self, call: Call) -> None:
         self._by_job: Dict[str, Dict[str, List[str]]] = {}
@@ -57,12 +57,12 @@ def _checked(path: object) -> str:
 
 
 def present(folder: str, paths: List[str]) -> Iterator[str]:
-    """Yield the paths at which this folder has a file. Links are not followed."""
+    """Yield those of the paths at which this folder has a file. Links are not followed."""
     return (path for path in paths if _is_file(folder, path))
 
 
 def releases(workdir: str, job: str, paths: List[str]) -> Iterator[Tuple[str, List[str]]]:
-    """Return (release, its secret files) for each release with at least one."""
+    """Yield (release, its secret files) for each release that has secret files."""
     folder = layout.releases_dir(workdir, job)
     for name in list_names(folder) if paths else ():
         secret_paths = list(present(os.path.join(folder, name), paths)) if NAME.match(name) else []

@@ -36,14 +36,15 @@ from tfdeploy.agent.serve.dispatch import find_verb
 from tfdeploy.agent.serve.error_codes import failure_answer
 
 try:
-    import _signal as signal  # type: ignore[import-not-found]  # `signal` loads enum: 2 ms of each session
+    # `signal` would load enum, which takes 2 ms in each session.
+    import _signal as signal  # type: ignore[import-not-found]
 except ImportError:
     import signal
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer, Unchecked
 
-MOST_THREADS = 256  # of running verbs; further verbs wait in a queue
+MOST_THREADS = 256  # limit of verbs that run at the same time; further verbs wait in a queue
 NO_THREAD_S = 10.0  # how long a verb may wait until the system allows a thread
 
 
@@ -164,7 +165,7 @@ class Server:
             return {"error": failure_answer(error, self.context.workdir)}
 
     def _check_owner(self, args: Unchecked) -> None:
-        """Check the owner of the folders that hold all files of a job that a verb reads or writes.
+        """If the call names a job, check the owner of the folders that hold all files of the job.
         Raises NotOurs."""
         job = args.get("job")
         if isinstance(job, str) and NAME.match(job):
@@ -240,8 +241,8 @@ def user_name() -> str:
 
 
 def detach_channel() -> Tuple[int, int]:
-    """Return (input, output) of the session, moved to other descriptors so that no stray print and
-    no child can use them."""
+    """Return (input, output) of the session as new descriptors. No stray print and no child process
+    can use them, because descriptors 0 and 1 now lead elsewhere."""
     incoming, outgoing = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -266,7 +267,8 @@ def main(argv: List[str]) -> int:
 
     def leave(*_: Any) -> None:
         server.end()
-        # Does not wait for threads: a verb may hang in a write to a pipe that nobody reads.
+        # The process ends without waiting for its threads: a verb may hang in a write to a pipe
+        # that nobody reads.
         os._exit(0)
 
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):

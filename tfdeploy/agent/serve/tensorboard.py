@@ -1,8 +1,9 @@
 """Answers `tensorboard`: runs TensorBoard on a run's working directory, which has links to its keep
 folders.
 
-TensorBoard listens on loopback only, below a path that only this user and the operator know,
-because all users of the host can reach its loopback. It ends with this session: see bound.py.
+TensorBoard listens on loopback only. All users of the host can reach loopback, so TensorBoard's
+pages are below a path that only this user and the operator know. TensorBoard ends with this
+session: see bound.py.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from tfdeploy.agent.serve.run.status import named_run_paths
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-UP_WITHIN_S = 120.0  # it may import TensorFlow from a slow disk
-TRIES = 3  # starts, because another process may take the port first
-_OUTPUT_BYTES = 16 << 10  # kept of TensorBoard's output, its end
+# How long TensorBoard may take to listen; it may import TensorFlow from a slow disk.
+UP_WITHIN_S = 120.0
+TRIES = 3  # how often TensorBoard is started, because another process may take its port first
+_OUTPUT_BYTES = 16 << 10  # how many bytes at the end of TensorBoard's output are kept
 PATH_BYTES = 16  # random bytes in the path
 _PATH = "TFDEPLOY_TENSORBOARD_PATH"
 # The path is passed in the environment, which only the owner can read. Every user can read command
@@ -44,13 +46,13 @@ _FIND = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('ten
 
 @audited("tensorboard", "served")
 def serve_tensorboard(call: Call) -> Answer:
-    """Run TensorBoard on the run's cwd, on loopback below a random path, until the call is
-    cancelled or the session ends.
+    """Run TensorBoard on the run's working directory, until the call is cancelled or the session
+    ends. It listens on loopback, below a random path.
 
-    Args: run, job, python ("": as the plan here says).
+    Args: run, job, python ("": the interpreter that the plan on this host names).
 
-    Raises VerbError unknown_run, no_python, no_tensorboard, tensorboard (it did not start; with its
-    last line).
+    Raises VerbError unknown_run, no_python, no_tensorboard, tensorboard (TensorBoard did not start;
+    with its last line of output).
     """
     paths = named_run_paths(call)
     if not os.path.isdir(paths.cwd):
@@ -104,7 +106,8 @@ def _find_tensorboard_python(wanted: str) -> str:
 
 
 class _Board:
-    """One TensorBoard process under `bound`. This process holds the input of `bound` open."""
+    """One TensorBoard process, which the program `bound` runs (bound.py). TensorBoard lives while
+    this process holds the standard input of `bound` open."""
 
     def __init__(self, python: str, logdir: str, folder: str) -> None:
         self.up = False
@@ -183,7 +186,7 @@ class _Board:
 def _environment(python: str) -> Dict[str, str]:
     env = {name: text for name, text in os.environ.items() if not name.startswith("TFDEPLOY_")}
     env["PATH"] = os.pathsep.join([os.path.dirname(python), env.get("PATH", os.defpath)])
-    # The GPUs belong to the training.
+    # TensorBoard must not use the GPUs, because they belong to the training.
     env.update(CUDA_VISIBLE_DEVICES="", PYTHONUNBUFFERED="1", TF_CPP_MIN_LOG_LEVEL="2")
     return env
 

@@ -1,8 +1,8 @@
-"""Finds the files of a broadcast on this host, and the folders in which they are received: of a
-data set, of a release, or of `keep`.
+"""Finds which files a broadcast moves to this host, and the folders in which they are received. The
+files are those of a data set, of a release, or of keep folders.
 
-For a release and for `keep` the call names each file. A release accepts only files that
-`release.begin` asked for.
+For a release and for keep folders, the call names each file. For a release, only files that
+`release.begin` has listed as missing are accepted.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 class BroadcastFiles(NamedTuple):
     """The files of a broadcast. `old`: the folder with the present content. `new`: the folder in
-    which new content is received. `later`: folders that may have the content once it is
-    installed."""
+    which new content is received. `later`: folders in which that content may be after its
+    installation."""
 
     files: Sequence[Moved]
     old: str
@@ -55,10 +55,11 @@ def _locate_data_files(call: Call) -> BroadcastFiles:
 
 
 def _locate_release_files(call: Call) -> BroadcastFiles:
-    """Return the files to receive, all of which are missing on this host. Creates the empty ones.
+    """Return those files of a release that are missing on this host. Creates the files that are
+    empty.
 
-    Of a file that has changed since the newest release, only pieces that differ at the same offset
-    are received.
+    If the newest release has an older version of a file, only pieces that differ from the older
+    version at the same offset are received.
     """
     from tfdeploy.agent.serve.release import manifest as release_manifest
     from tfdeploy.agent.serve.release.verbs import begun_release, checked_staging_path
@@ -85,8 +86,8 @@ def _locate_release_files(call: Call) -> BroadcastFiles:
 
 
 def _locate_keep_files(call: Call) -> BroadcastFiles:
-    """Return the files of `keep`. A file with the same size and the same time in whole seconds is
-    not received again."""
+    """Return the files that the call names in keep folders. If this host has a file with the same
+    size and the same time in whole seconds, that file is not received again."""
     from tfdeploy.agent.run.keep_folders import check_keep
     from tfdeploy.agent.run.keep_receive import incoming, inside
 
@@ -122,8 +123,8 @@ def _file_rows(call: Call) -> List[Tuple[str, int, int]]:
 
 
 def _has_partial(path: str, size: int) -> bool:
-    """Return whether an earlier broadcast left a part of the file. Removes any other entry at the
-    path, because an older release may share it."""
+    """Return whether an earlier broadcast left an incomplete file at the path. Removes anything
+    else that is at the path, because an older release may share that file."""
     try:
         file_stat = os.lstat(path)
     except FileNotFoundError:

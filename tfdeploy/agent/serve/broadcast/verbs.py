@@ -1,8 +1,8 @@
-"""Answers `broadcast.*`: this host's membership in a broadcast, which lasts as long as the session;
-see agent/broadcast/.
+"""Answers `broadcast.*`: makes this host a member of a broadcast, in which hosts pass files on to
+each other (agent/broadcast/).
 
-`broadcast.join` begins the membership and reports until the call is cancelled. The other verbs name
-the broadcast by its id.
+`broadcast.join` begins the membership and sends reports until the call is cancelled. The other
+verbs name the broadcast by its id. A membership ends with the session at the latest.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 REPORT_S = 0.5  # shortest time between two progress items
 POLL_S = 0.05
 _ROOT = re.compile(r"[0-9a-f]{64}\Z")
-# The broadcasts of this session, by id.
+# This session's memberships, by the id of the broadcast.
 _members: Dict[str, Member] = {}
-# The offers of this session, by the id of the broadcast: the files, and the folder that holds them.
+# What this session may lend, by the id of the broadcast: the list of files, and the folder that
+# holds them.
 _offers: "Dict[str, Tuple[Listing, str]]" = {}
 
 
@@ -47,10 +48,10 @@ def join_broadcast(call: Call) -> Answer:
     """Join a broadcast until the call is cancelled. The first item says at which port this host
     listens.
 
-    Args: job, id, host, members, certs, ports, rate?, reserve?; and name, moved (bitmap of rows):
-    of a data set; or release, staging, files [[path, bytes, mtime_ns], ...]: of what release.begin
-    misses; or keep [paths], files: into the folder of keep.begin, and what lies in `keep` already
-    is read there.
+    Args: job, id, host, members, certs, ports, rate?, reserve?; for a data set: name, moved (bitmap
+    of the rows to receive); for a release: release, staging, files [[path, bytes, mtime_ns], ...]
+    (which release.begin has listed as missing); for keep folders: keep [paths], files (received in
+    the folder of keep.begin, except what `keep` already has).
 
     Raises VerbError not_begun, bad_listing, bad_name, bad_argument.
     """
@@ -67,8 +68,8 @@ def join_broadcast(call: Call) -> Answer:
 
 @audited("sync", "lent")
 def offer_files(call: Call) -> Answer:
-    """Store the list of files that this session may lend next. They lie below `root`, or in the
-    data set `name` if `root` is missing.
+    """Store the list of files that broadcast.lend may send later in this session. The files are
+    below the folder `root`, or, without `root`, in the data set `name`.
 
     Args: id, root or job, name; blob: a packed Listing.
 
@@ -82,7 +83,8 @@ def offer_files(call: Call) -> Answer:
 
 
 def lend_files(call: Call) -> Answer:
-    """Join a broadcast with the offered files, which are only read.
+    """Join a broadcast as a source of the files that broadcast.offer has listed. The files are only
+    read.
 
     Args: id, host, members, certs, ports, rate?.
 
@@ -141,11 +143,11 @@ def _send_reports(call: Call, member: Member) -> None:
 
 
 def set_feeds(call: Call) -> Answer:
-    """Set the parents that feed this host from now on. `here`: the stripes that come over this
-    session.
+    """Set the parents: the members that send data to this host from now on. `here`: the stripes
+    that come from the control machine, over this session.
 
-    Args: id, stripes, parents [[name, address, port, [stripe, ...]], ...], here [stripe, ...];
-    first, roots: as of broadcast.roots, where there are new ones.
+    Args: id, stripes (how many there are), parents [[name, address, port, [stripe, ...]], ...],
+    here [stripe, ...]; first, roots: new root hashes, as for broadcast.roots.
     """
     member = _find_member(call)
     _add_roots(call, member)
@@ -164,7 +166,7 @@ def set_feeds(call: Call) -> Answer:
 
 
 def add_roots(call: Call) -> Answer:
-    """Add the roots of segments from `first` on.
+    """Store the root hashes of segments, beginning with the segment number `first`.
 
     Args: id, first, roots.
     """
@@ -210,7 +212,8 @@ def store_piece(call: Call) -> Answer:
 
 
 def sum_segment(call: Call) -> Answer:
-    """Hash a segment of this host's own files, because this host is the source.
+    """Return the hashes of the pieces of a segment, computed from this host's own files. This host
+    is the source of the broadcast.
 
     Args: id, segment.
 
@@ -224,7 +227,8 @@ def sum_segment(call: Call) -> Answer:
 
 
 def send_piece(call: Call) -> Answer:
-    """Send one piece of this host's own files, for a host that no member can reach.
+    """Send one piece of this host's own files to the control machine, for a host that no member of
+    the broadcast can reach.
 
     Args: id, segment, index.
 

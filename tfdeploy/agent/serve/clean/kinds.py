@@ -1,8 +1,8 @@
-"""Lists what may be removed from a workdir: for each kind its items, their paths, and the reason
-why an item is kept. Reads only.
+"""Lists the items that may be removed from a workdir, such as runs and releases, with their paths.
+A reason says why an item is kept. Reads only.
 
-The caller asks for the list, and asks again for each item just before it removes the item, because
-the list may be outdated by then.
+A list may soon be outdated. Therefore the caller asks again about each item just before it removes
+that item.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.agent.serve.release import retention as release_retention
 
 KEPT_RELEASES = 5
-KEPT_ENVIRONMENTS = 1  # of each job and host, for its next launch
+# How many newest environments each job on each host keeps, for its next launch.
+KEPT_ENVIRONMENTS = 1
 _BUSY = "another operation works on job %s in this workdir"
 _JOB_FOLDERS = ("releases", "data", "keep")
 # The agent comes last, because `clean.everything` runs from it.
@@ -53,9 +54,10 @@ _WORKDIR_FOLDERS = {
 
 
 class Item(NamedTuple):
-    """One item that may be removed. `name`: for a partial item ("half") or a secret file, its path
-    below the job's folder or the workdir. `path`: its folder or file. `ended`: when the run ended,
-    in UTC seconds. `kept_because`: why it cannot be removed, or "". `size`: bytes on disk."""
+    """One item that may be removed. `name`: the item's name. For a secret file, and for what an
+    interrupted operation left ("half"), this is the path below the job's folder or the workdir.
+    `path`: the item's folder or file. `ended`: when the run ended, in UTC seconds. `kept_because`:
+    why the item cannot be removed, or "". `size`: bytes on disk."""
 
     kind: str
     job: str
@@ -68,9 +70,9 @@ class Item(NamedTuple):
 
 
 class Scope:
-    """The part of the workdir that one call covers. `job` "": everything outside the jobs. `jobs`:
-    only environments that no other job has used; None: all environments. `named`: data sets to
-    keep; None: keep all. `secret`: paths of secret files in the code."""
+    """The part of a workdir that one call covers. `job`: the job; "" for what belongs to no job.
+    `jobs`: only environments that no job except these has used; None for all environments. `named`:
+    data sets to keep; None to keep all data sets. `secret`: paths of secret files in the code."""
 
     def __init__(
         self,
@@ -87,7 +89,7 @@ class Scope:
 
     @property
     def marked(self) -> Set[str]:
-        """Return the runs with a live process on this host, as of the first call."""
+        """Return the runs of the job that had a live process on this host at the first call."""
         if self._marked is None:
             self._marked = over.marked_runs(self.workdir, self.job)
         return self._marked
@@ -98,8 +100,9 @@ class Scope:
 
 
 def list_jobs(workdir: str) -> List[str]:
-    """List the jobs of this workdir that are ours and not links. Each has a folder of locks or
-    fences, so a user's folder with `runs` or `data` in it does not count."""
+    """List the jobs in this workdir whose folders belong to this user or root and are not links.
+    Only a folder with `locks` or `fences` in it is a job's, so a user's own folder with `runs` or
+    `data` in it does not count."""
     jobs = []
     for name in list_names(workdir):
         try:
@@ -114,9 +117,9 @@ def list_jobs(workdir: str) -> List[str]:
 
 
 def busy_reason(workdir: str, job: str, own: str = "") -> str:
-    """Return why only runs may be removed now: a session other than the one with the lock `own`
-    works on the job, on this host or on one that shares the workdir. Return "" if no such session
-    exists."""
+    """Return a text if another session works on the job, on this host or on one that shares the
+    workdir: then only runs may be removed. Return "" if there is no such session. `own`: the lock
+    file of this session."""
     folder = layout.locks_dir(workdir, job)
     files = (os.path.join(folder, name) for name in list_names(folder) if name != "folders")
     return _BUSY % job if any(path != own and is_locked(path) for path in files) else ""
@@ -126,12 +129,13 @@ def busy_reason(workdir: str, job: str, own: str = "") -> str:
 
 
 def list_runs(scope: Scope) -> Iterator[Item]:
-    """Yield all runs of the job. A run without files of any host is a partial item."""
+    """Yield all runs of the job. A run without complete files of any host is yielded as an
+    incomplete item ("half")."""
     return filter(None, (find_run(scope, run) for run in run_names(scope.workdir, scope.job)))
 
 
 def find_run(scope: Scope, run: str) -> Optional[Item]:
-    """Return the run, or None if its path is no folder."""
+    """Return the run as an item, or None if the run has no folder."""
     path = layout.run_dir(scope.workdir, scope.job, run)
     if not _is_folder(path):
         return None
@@ -142,8 +146,8 @@ def find_run(scope: Scope, run: str) -> Optional[Item]:
 
 
 def _list_releases(scope: Scope) -> Iterator[Item]:
-    """Yield the releases that a sync would remove, and those with a secret file. The latter are
-    listed even if a run still uses them."""
+    """Yield the releases that a sync would remove, and all releases with a secret file, even those
+    that a run still uses."""
     folder = layout.releases_dir(scope.workdir, scope.job)
     if not os.path.isdir(folder):
         return
@@ -167,8 +171,8 @@ def _list_releases(scope: Scope) -> Iterator[Item]:
 
 
 def _list_secret_copies(scope: Scope) -> Iterator[Item]:
-    """Yield the secret files in the folders of runs, as "runs/RUN/cwd/PATH". They are removed
-    without their run."""
+    """Yield the secret files in the folders of runs, each with the name "runs/RUN/cwd/PATH". Such a
+    file is removed alone, while the rest of the run stays."""
     for run in run_names(scope.workdir, scope.job) if scope.secret else ():
         cwd = layout.cwd_dir(scope.workdir, scope.job, run)
         copies = list(secret_files.present(cwd, scope.secret))
@@ -198,8 +202,9 @@ def _list_data_sets(scope: Scope) -> Iterator[Item]:
 
 
 def _list_partials(scope: Scope) -> Iterator[Item]:
-    """Yield what an interrupted operation left in the job's folders and in those of its ended runs.
-    Outside the jobs: what an interrupted removal left."""
+    """Yield what interrupted operations left in the job's folders and in the folders of its ended
+    runs. Without a job, yield what interrupted removals left in the workdir and beside the
+    environments."""
     if not scope.job:
         for folder, above in ((scope.workdir, ""), (layout.envs_dir(scope.workdir), ".envs/")):
             yield from _list_partials_in(scope, folder, above, (removal.GONE,))
@@ -255,10 +260,11 @@ def _data_side_files(path: str) -> List[str]:
 
 
 class Kind(NamedTuple):
-    """How to handle one kind of item. `items`: lists those that exist. `is_listed_if_busy`: also
-    while another session works on the job. `side_files`: files that belong to an item besides its
-    path. `forget`: removes the record that makes it an item of this kind. `is_moved`: it is renamed
-    before its removal, so that an interrupted removal leaves a partial item."""
+    """How to handle one kind of item. `items`: lists the items that exist. `is_listed_if_busy`:
+    whether to list them while another session works on the job. `side_files`: returns the further
+    files of an item, beside its path. `forget`: removes the record that says that the item is
+    complete. `is_moved`: whether the item is renamed before its removal, so that an interrupted
+    removal leaves an incomplete item."""
 
     items: Callable[[Scope], Iterator[Item]]
     is_listed_if_busy: bool = True
@@ -276,7 +282,8 @@ KINDS: Dict[str, Kind] = {
         release_manifest.remove_manifest,
     ),
     "half": Kind(_list_partials, False),
-    # Nothing lists partial items in the folder of a program, so the file is not moved first.
+    # A secret file is not renamed before its removal, because nothing would later find the renamed
+    # file in the folder of a program.
     "secret file": Kind(_list_secret_copies, is_moved=False),
     "data": Kind(_list_data_sets, True, _data_side_files, data_record.remove_record),
     "environment": Kind(
@@ -301,14 +308,14 @@ def find_item(scope: Scope, kind: str, name: str) -> Optional[Item]:
 
 
 def existing_paths(item: Item) -> List[str]:
-    """Return those paths of the item that exist."""
+    """Return those of the item's paths that exist."""
     side_files = KINDS[item.kind].side_files(item.path) if item.kind in KINDS else []
     return [path for path in [item.path, *side_files] if os.path.lexists(path)]
 
 
 def add_size(item: Item) -> Item:
-    """Return the item with its size. An item with files of another user or on another file system
-    is kept."""
+    """Return the item with its size. If the item has files of another user, or of another file
+    system, it is marked as kept."""
     if item.kept_because:
         return item
     try:
@@ -326,8 +333,8 @@ def mark_kept(item: Item, error: OSError) -> Item:
 
 
 def list_everything(workdir: str, jobs: List[Scope]) -> Iterator[Item]:
-    """Yield what `clean.everything` would remove. A live run is kept, and then everything else is
-    kept too."""
+    """Yield what `clean.everything` would remove. If a live run is among these items,
+    `clean.everything` removes nothing."""
     for scope in jobs:
         for item in list_runs(scope):
             yield item if item.is_live else item._replace(kept_because="", ended=None)
@@ -335,7 +342,7 @@ def list_everything(workdir: str, jobs: List[Scope]) -> Iterator[Item]:
 
 
 def list_all_but_runs(workdir: str) -> Iterator[Item]:
-    """Yield what `clean.everything` would remove besides runs."""
+    """Yield what `clean.everything` would remove, except runs."""
     items = [
         Item(name, job, name, os.path.join(workdir, job, name))
         for job in list_jobs(workdir)
@@ -350,8 +357,9 @@ def list_all_but_runs(workdir: str) -> Iterator[Item]:
 
 
 def list_run_folders(workdir: str, job: str) -> Iterator[Item]:
-    """Yield whole runs and partial items. Of a run with foreign files, yield only tfdeploy's own
-    files."""
+    """Yield the folders of runs, and what interrupted operations left beside them. If a run's
+    folder has files that tfdeploy did not make, yield tfdeploy's own entries in that folder
+    instead."""
     folder = layout.runs_dir(workdir, job)
     for name in list_names(folder):
         path = os.path.join(folder, name)

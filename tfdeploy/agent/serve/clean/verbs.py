@@ -6,9 +6,9 @@ removed under the lock of the job's folders. Other items of a job are removed on
 session works on the job.
 
 `clean.everything` refuses while a run is alive or a session works on a job. It first moves
-everything to one hidden folder. The locks are removed last, when they are released. The agent's
-folder is removed while this process runs from it, so all modules that the process still needs are
-loaded before.
+everything to one hidden folder. It removes each lock file last, when it releases that lock. The
+agent's folder is removed while this process runs from it, so all modules that this process still
+needs are imported before.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ LOCKS = ("locks", "fences")
 def list_items(call: Call) -> Answer:
     """List what may be removed, and the runs and data sets that are kept.
 
-    Args: jobs? (of these alone), named? (data sets too, but for these, which stay), everything?
-    (all that tfdeploy has put here instead), secret_files?: as of audit.
+    Args: jobs? (list only these), named? (list data sets too, except these, which are kept),
+    everything? (list instead all that tfdeploy has put into the workdir), secret_files? (as for
+    audit).
     """
     context, secret, jobs = call.context, SecretPaths(call), _optional_names(call, "jobs")
     all_jobs = clean_kinds.list_jobs(context.workdir)
@@ -75,11 +76,11 @@ def list_items(call: Call) -> Answer:
 @fenced
 @audited("clean", "removed")
 def remove_items(call: Call) -> Answer:
-    """Remove items of a job, as clean.list names them. An item follows for each, once it is
-    removed, or with the reason why it is kept.
+    """Remove items of a job, which are named as in the answer of clean.list. For each of them, the
+    answer has an item that says that it was removed, or why it is kept.
 
-    Args: job, things [[kind, name], ...], named?: data sets that stay, secret_files?: as of
-    audit.
+    Args: job, things [[kind, name], ...], named? (data sets that are kept), secret_files? (as for
+    audit).
     """
     job, secret = call.name("job"), SecretPaths(call)
     check(call.context.workdir, *layout.of_job(job))
@@ -92,9 +93,11 @@ def remove_items(call: Call) -> Answer:
 
 @audited("clean", "removed")
 def remove_beside_jobs(call: Call) -> Answer:
-    """Remove environments, and partial items that belong to no job, as clean.remove does.
+    """Remove environments, and what interrupted removals left outside the jobs. The answer has the
+    form of clean.remove's.
 
-    Args: things [[kind, name], ...], jobs?: only environments that no other job has used.
+    Args: things [[kind, name], ...], jobs? (remove only environments that no job except these has
+    used).
     """
     scope = Scope(call.context, jobs=_optional_names(call, "jobs"))
     _send_all(call, (_remove_item(scope, kind, name) for kind, name in _wanted_items(call)))
@@ -106,7 +109,7 @@ def remove_everything(call: Call) -> Answer:
 
     Args: holder.
 
-    Raises VerbError live_run, locked: nothing was removed.
+    Raises VerbError live_run, locked (in both cases, nothing was removed).
     """
     for item in _remove_whole_workdir(call):
         _send(call, item)
@@ -142,7 +145,8 @@ def _send(call: Call, item: Item) -> None:
 
 def _workdir_identity(agent_dir: str) -> str:
     """Return a text that is equal on all hosts that share this workdir, or "" if it is not known.
-    The agent's files have the same inode and change time on all of them."""
+    The text is computed from the inodes and change times of the agent's files, which all these
+    hosts see."""
     try:
         return name_of(
             {"seen": stamps(agent_dir, (0, os.geteuid())).encode("utf-8", "surrogateescape")}
@@ -207,8 +211,8 @@ def _remove_paths(item: Item) -> Item:
 
 
 def _is_run_folder(kind: str, name: str) -> bool:
-    """Return whether the partial item is the whole folder of a run, and not an entry in that folder
-    or beside it."""
+    """Return whether the item with this kind and name is the whole folder of an incomplete run, and
+    not an entry in such a folder or beside it."""
     steps = name.split("/")
     return kind == "half" and steps[0] == "runs" and len(steps) == 2 and bool(NAME.match(steps[1]))
 
@@ -217,7 +221,7 @@ def _remove_run(scope: Scope, kind: str, name: str) -> Item:
     run = name.rpartition("/")[2]
     paths = RunPaths(layout.host_dir(scope.workdir, scope.job, run, "x"))
     asked = Item(kind, scope.job, name, paths.run_dir)
-    # Under this lock no host begins a run of that name.
+    # While this lock is held, no host begins a run with this name.
     with leftovers.folders_lock(paths) as folders:
         if not folders.is_held():
             return asked._replace(kept_because=NO_LOCK)
@@ -270,8 +274,9 @@ def _any_busy_reason(workdir: str) -> str:
 
 
 def _delete(item: Item, aside: List[Optional[str]]) -> Item:
-    """Delete the paths that were set aside. None in `aside`: another host that shares the workdir
-    has removed that path first, and reports it."""
+    """Delete the paths in `aside`, to which the item's paths were renamed. None in `aside` means
+    that another host that shares the workdir has removed that path first, and reports its
+    removal."""
     present = [path for path in aside if path is not None]
     if not present:
         return item._replace(size=0, kept_because=GONE)
@@ -283,8 +288,8 @@ def _delete(item: Item, aside: List[Optional[str]]) -> Item:
 
 
 def _remove_whole_workdir(call: Call) -> Iterator[Item]:
-    """Remove everything in the workdir. Raises VerbError live_run, locked; then nothing was
-    removed."""
+    """Remove everything that tfdeploy has put into the workdir. If VerbError live_run or locked is
+    raised, nothing was removed."""
     context, workdir = call.context, call.context.workdir
     if not os.path.isdir(os.path.join(workdir, AGENTS)):
         return  # another host that shares the workdir has removed it all
@@ -356,7 +361,7 @@ def _remove_empty(folders: List[str]) -> None:
         try:
             os.rmdir(folder)
         except OSError:
-            pass  # the folder has a foreign entry
+            pass  # the folder has an entry that tfdeploy did not make
 
 
 VERBS = {

@@ -1,7 +1,8 @@
-"""Reads data that is already on this host, at a path that a user has named: lists it, and copies it
-into a data set of this host.
+"""Reads data that is already on this host, at a path that the user named. The data is listed, and
+copied into a data set of this host.
 
-The path is read with the rights of this user. The files at the path are not changed.
+The data is read with the rights of the user who runs the agent. The files at the path are not
+changed.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ BLOB_BYTES = 8 << 20
 
 
 def list_source(call: Call) -> Answer:
-    """List what is at a path of this host, as parts of a packed Listing.
+    """List what is at a path of this host. The items of the answer are consecutive parts of a
+    packed Listing.
 
-    Args: path (absolute), brief? (no items).
+    Args: path (absolute), brief? (send no items).
 
     Raises VerbError missing, unreadable, strange.
     """
@@ -89,7 +91,8 @@ def _list_path(path: str) -> Tuple[Listing, bool, str]:
 
 @fenced
 def copy_source(call: Call) -> Answer:
-    """Copy what the data set still lacks from below `root` on this host to its staging folder.
+    """Copy the files that the data set still lacks to its staging folder. The files come from the
+    folder `root` on this host.
 
     Args: job, name, root.
 

@@ -1,8 +1,9 @@
-"""Handles data sets with `split`: which files a host has, which part each file belongs to, and the
-folders of parts for a run's tasks.
+"""Handles data sets with the setting `split`, whose files are divided into parts for the tasks.
+Finds which files a host has and to which part each file belongs, and makes a folder for each part
+that a task on this host reads.
 
-A host with a single part has only that part's files in the data set's folder. A host with several
-parts, or with other files too, gets a folder of hard links for each part.
+If the data set's folder on this host has only the files of one part, the part's folder is a link to
+it. Otherwise each part gets a folder with hard links to its files.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ NO_PART = 0xFFFF
 
 
 def list_held_files(call: Call) -> Answer:
-    """List the files of a listing that are already on this host, by size and time. Changes nothing.
+    """Report which files of a listing this host already has with the same size and time. Changes
+    nothing.
 
     Args: job, name; blob: a packed Listing.
 
@@ -61,21 +63,23 @@ def list_held_files(call: Call) -> Answer:
 
 
 def parts_from_blob(count: int, blob: bytes) -> Optional[DataParts]:
-    """Return the parts as `data.commit` receives them, or None if the data set has no parts."""
+    """Convert the parts from the arguments of `data.commit` to the form in which they are stored.
+    Return None if the data set has no parts."""
     return {"count": count, "of": base64.b64encode(blob).decode("ascii")} if count else None
 
 
 def parts_digest(parts: Optional[DataParts]) -> str:
-    """Return a hash of the assignment of files to parts; "" without parts. The control machine
-    computes the same hash."""
+    """Return a hash of the numbers of the parts to which the files belong, or "" if the data set
+    has no parts. The control machine computes the same hash."""
     if parts is None:
         return ""
     return hashlib.sha256(b"%d " % parts["count"] + _unpack(parts["of"])).hexdigest()
 
 
 def make_part_folders(paths: RunPaths, wanted: Mapping[str, List[int]]) -> None:
-    """Make the folders of parts for a run. `wanted`: data set -> the number of its parts, then the
-    parts of this host's tasks. Raises VerbError no_data, OSError."""
+    """Make a folder for each part of a data set that a task of the run reads on this host.
+    `wanted`: {data set: [how many parts it has, numbers of the parts to make]}. Raises VerbError
+    no_data, OSError."""
     for name, numbers in wanted.items():
         top = layout.parts_dir(paths.workdir, paths.job, paths.run, paths.host, name)
         os.makedirs(os.path.join(top, layout.NO_PART), mode=0o700)

@@ -1,8 +1,9 @@
-"""Installs a data set once all its files are complete: in its folder, or beside it while a live run
-reads the folder.
+"""Installs a new version of a data set once all its files are complete. The new version replaces
+the content of the data set's folder. If a live run reads that folder, the new version is built
+beside it.
 
 An interrupted installation is resumed: files that are already in the folder count as present, and
-the others are still staged.
+the others are still in the staging folder.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _OTHERS_WRITE = 0o022
 
 
 def list_incomplete(staging: Staging, wanted: Listing, lacking: bytearray) -> List[bytes]:
-    """Return the paths that this host lacks and that are not complete in the staging folder."""
+    """Return the paths of the files that this host lacks and that are not complete in the staging
+    folder."""
     folder, unready_paths = os.fsencode(staging.new), []
     for row in map(wanted.__getitem__, numbers_of(lacking)):
         try:
@@ -40,8 +42,8 @@ def list_incomplete(staging: Staging, wanted: Listing, lacking: bytearray) -> Li
 
 
 def update_folder(staging: Staging, wanted: Listing, lacking: bytearray) -> "array[int]":
-    """Change the folder with the old version to the new one. Return the rows with new content.
-    Raises OSError."""
+    """Turn the folder with the old version into the new version. Return the numbers of those rows
+    of the listing whose files are new. Raises OSError."""
     root = os.fsencode(staging.old)
     current = listing.walk(staging.old) if os.path.isdir(staging.old) else Listing()
     os.makedirs(root, mode=0o700, exist_ok=True)
@@ -73,7 +75,7 @@ def build_folder(
     staging: Staging, wanted: Listing, lacking: bytearray, folder: str
 ) -> "array[int]":
     """Build the new version in a new folder, with hard links to unchanged files of the old version.
-    Return the rows with new content."""
+    Return the numbers of those rows of the listing whose files are new."""
     root, old = os.fsencode(folder), os.fsencode(staging.old)
     removal.remove(folder)
     os.mkdir(root, 0o700)
@@ -97,8 +99,8 @@ def build_folder(
 
 
 def _link_or_copy(old: bytes, at: bytes, row: Row) -> None:
-    """Make a hard link to the old file. Copies it if its mode has to change, because a live run
-    must not see that."""
+    """Make a hard link to the old file. If the file's mode has to change, copy the file instead, so
+    that a live run does not see the change."""
     if stat.S_IMODE(os.lstat(old).st_mode) == row.mode:
         os.link(old, at, follow_symlinks=False)
     else:
@@ -106,7 +108,7 @@ def _link_or_copy(old: bytes, at: bytes, row: Row) -> None:
 
 
 def _make_folders_writable(root: bytes, current: Listing) -> None:
-    """Make folders writable that their owner may not write to. `_set_attributes` sets their modes
+    """Let the owner write to folders that are read-only. `_set_attributes` sets their final modes
     at the end."""
     for row in current:
         if row.kind == FOLDER and row.mode & 0o700 != 0o700:
@@ -128,7 +130,7 @@ def _create_empty(at: bytes) -> None:
 
 
 def _hard_link(first: bytes, at: bytes) -> None:
-    """Make a hard link to `first`, unless there is one."""
+    """Make `at` a hard link to `first`, unless it already is one."""
     try:
         if os.path.samestat(os.lstat(first), os.lstat(at)):
             return
@@ -139,7 +141,8 @@ def _hard_link(first: bytes, at: bytes) -> None:
 
 
 def _make_folder_or_link(row: Row, old: Optional[Row], at: bytes) -> None:
-    """Make a folder or a link if it is missing or differs. A file is left as it is."""
+    """Make the folder or link that the row describes, if it is missing or differs. A row that
+    describes a file is ignored."""
     if row.kind == FOLDER and old is None and row.path:
         os.mkdir(at, 0o700)
     elif row.kind == LINK and (old is None or old.target != row.target):
@@ -151,7 +154,7 @@ def _remove(at: bytes) -> None:
     try:
         file_stat = os.lstat(at)
     except (FileNotFoundError, NotADirectoryError):
-        return  # the folder of the entry was removed before
+        return  # the entry was removed together with its folder
     if stat.S_ISDIR(file_stat.st_mode):
         shutil.rmtree(at)
     else:
@@ -159,8 +162,8 @@ def _remove(at: bytes) -> None:
 
 
 def _set_attributes(root: bytes, wanted: Listing) -> None:
-    """Set modes and times, the innermost folders first. Folders come after their content, which
-    changes their times."""
+    """Set modes and times. A folder comes after its content, because a change of the content
+    changes the folder's time."""
     for index in range(len(wanted) - 1, -1, -1):
         row = wanted[index]
         if row.same_as != NOT_LINKED:

@@ -1,5 +1,5 @@
-"""Reads and writes the two small files beside a data set: <name>.tfdeploy marks its folder as ours,
-<name>.json records that it is complete."""
+"""Reads and writes the two small files beside the folder of a data set. <name>.tfdeploy says that
+tfdeploy made the folder; <name>.json says that the data set is complete."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sync_start_time(folder: str) -> float:
 
 
 def mark_begun(folder: str) -> None:
-    """Mark the folder as ours, and record that a sync begins now. Raises OSError."""
+    """Record that tfdeploy made this folder, and that a sync begins now. Raises OSError."""
     id_ = folder_id(folder) or os.urandom(16).hex()
     marker: DataMarker = {
         "v": wire.VERSION,
@@ -37,8 +37,8 @@ def mark_begun(folder: str) -> None:
 
 
 def folder_id(folder: str) -> str:
-    """Return the random id of this folder, which is the same on all hosts that share it; "" if it
-    has none. Raises OSError."""
+    """Return the random id of this folder, or "" if it has none. All hosts that share the folder
+    get the same id. Raises OSError."""
     return str((atomic.read_json(_marker_path(folder)) or {}).get("id") or "")
 
 
@@ -49,7 +49,8 @@ def is_recorded_as(folder: str, digest: str, attributes: str) -> bool:
 
 
 def read_record(folder: str) -> Optional[DataRecord]:
-    """Return the record, or None if the data set is not complete. Raises OSError."""
+    """Return what is recorded about the data set, or None if the data set is not complete. Raises
+    OSError."""
     stored = atomic.read_json(_record_path(folder))
     if stored is None:
         return None

@@ -1,5 +1,5 @@
-"""Holds a data set while it is received: the listing of the new version, the files that this host
-lacks, and the staging folder.
+"""Stores a new version of a data set while this host receives it. The listing of the new version,
+and a staging folder for the files that this host lacks, are stored beside the data set.
 
 The old version stays usable until the new one is complete. An interrupted sync is resumed.
 """
@@ -37,8 +37,8 @@ class Staging:
         self._listing = data_versions.side_path(folder, "listing")
 
     def begin(self, packed: bytes, reserve: int) -> bytearray:
-        """Begin a sync and return a bitmap of the rows that this host lacks. Removes staged files
-        that this sync does not need.
+        """Begin a sync, and return a bitmap of those rows of the listing whose files this host
+        lacks. Removes staged files that this sync does not need.
 
         Raises VerbError bad_listing, disk; OSError.
         """
@@ -52,8 +52,9 @@ class Staging:
         return lacking
 
     def listing(self) -> Listing:
-        """Return the listing with which the sync began. A listing that this session already uses is
-        not read again, because a million files take 60 MB. Raises VerbError not_begun."""
+        """Return the listing with which the sync began. A listing that this session already holds
+        in memory is not read again, because the listing of a million files takes 60 MB. Raises
+        VerbError not_begun."""
         try:
             with open(self._listing, "rb") as file:
                 about = os.fstat(file.fileno())
@@ -68,8 +69,8 @@ class Staging:
             ) from error
 
     def moved(self, moved: bytes) -> Sequence[Moved]:
-        """Return the files that a broadcast moves: the rows of this bitmap. Raises VerbError
-        not_begun, bad_listing."""
+        """Return the files that a broadcast moves. `moved`: a bitmap of their rows in the listing.
+        Raises VerbError not_begun, bad_listing."""
         wanted = self.listing()
         rows = array("Q")
         for index in numbers_of(moved):
@@ -81,7 +82,7 @@ class Staging:
         return MovedRows(wanted, rows, lacking, halves, _current_sizes(wanted, self._walk_old()))
 
     def remove(self) -> None:
-        """Remove the staging files, once the data set is installed."""
+        """Remove the staging folder and the listing, once the data set is installed."""
         shutil.rmtree(self.new, ignore_errors=True)
         if os.path.exists(self._listing):
             os.unlink(self._listing)
@@ -103,7 +104,8 @@ class Staging:
         return walk_folder(self.old) if os.path.isdir(self.old) else Listing()
 
     def _tidy(self, wanted: Listing, lacking: bytearray) -> int:
-        """Remove staged files that are not lacking. Return the bytes on disk of the others."""
+        """Remove staged files that this host does not lack. Return how many bytes on disk the
+        remaining staged files take."""
         staged, total = walk_folder(self.new), 0
         for i, j in listing.pairs(wanted, staged):
             if j is None or not staged.path(j):
@@ -115,15 +117,15 @@ class Staging:
                 shutil.rmtree(staged_path)
             elif i is not None and staged[j].kind == FILE and is_marked(lacking, i):
                 total += staged.allocated(j)
-            elif os.path.lexists(staged_path):  # its folder may have been removed before
+            elif os.path.lexists(staged_path):  # the file may be gone together with its folder
                 os.unlink(staged_path)
         return total
 
 
 class MovedRows(Sequence[Moved]):
-    """The files that are moved. They are created on access, because a million of them would take
-    300 MB. `halves`, `olds`: for each row the size of its staged file and of its old file, or
-    -1."""
+    """The files that a broadcast moves, as a sequence. The objects in it are created on access,
+    because a million of them would take 300 MB. `halves`, `olds`: for each row of the listing, the
+    size of its staged file and of its old file, or -1 if there is no such file."""
 
     def __init__(
         self,
@@ -159,8 +161,8 @@ class MovedRows(Sequence[Moved]):
 
 
 def _current_sizes(wanted: Listing, current: Listing) -> "array[int]":
-    """Return for each row of `wanted` the size of the file at its path in `current`, or -1 if there
-    is no file."""
+    """For each row of `wanted`, return the size of the file at the same path in `current`, or -1 if
+    there is no such file."""
     sizes = array("q", [-1]) * len(wanted)
     for i, j in listing.pairs(wanted, current):
         if i is not None and j is not None and current.kind(j) == FILE:
@@ -176,7 +178,7 @@ def walk_folder(folder: str) -> Listing:
 
 @contextlib.contextmanager
 def translate_strange() -> Iterator[None]:
-    """Raise VerbError strange in place of Strange."""
+    """Turn the exception Strange into VerbError strange."""
     try:
         yield
     except listing.Strange as error:

@@ -1,9 +1,9 @@
-"""Answers `data.*`: makes and checks folders of data. A marker file beside a folder says that
-tfdeploy made it; a record says that it is complete.
-
-A broadcast fills a staging folder (datasets/staging.py), rsync fills the folder itself. A folder
-without the marker is never touched. A folder that rsync is filling has no record
+"""Answers `data.*`: makes and checks the folders of data sets. Beside such a folder, a marker file
+says that tfdeploy made the folder, and a record says that the data set is complete
 (datasets/record.py).
+
+A broadcast fills a staging folder (datasets/staging.py). rsync fills the data set's folder itself,
+which has no record meanwhile. A folder without the marker file is never touched.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 def report_state(call: Call) -> Optional[Answer]:
-    """Describe a data set on this host if it is complete. First installs a new version that waited
-    for a run's end, if that run has ended.
+    """Describe a data set on this host, if it is complete. If a new version has waited for the end
+    of a run, and that run has ended, install the new version first.
 
     Args: job, name.
     """
@@ -52,8 +52,8 @@ def report_state(call: Call) -> Optional[Answer]:
 
 @fenced
 def begin_staged(call: Call) -> Answer:
-    """Report what this host lacks of a data set. From then on the new version is staged beside the
-    data set, which does not change.
+    """Begin to receive a new version of a data set, and report what this host lacks of it. The new
+    version is stored beside the data set, which does not change meanwhile.
 
     Args: job, name, reserve?; blob: a packed Listing.
 
@@ -75,14 +75,15 @@ def begin_staged(call: Call) -> Answer:
 
 @fenced
 def begin_sync(call: Call) -> Answer:
-    """Mark a data set as ours, and from now on as not complete. With `ask` nothing changes: the
-    answer says what the sync would replace, and counts `files` and `losing` if another state than
-    `digest` is on this host.
+    """Begin a sync by rsync: record that tfdeploy made the data set's folder, and that the data set
+    is not complete. With `ask`, change nothing and report what the sync would replace: if the
+    content on this host is not `digest`, `files` counts the present files, and `losing` those that
+    the sync would remove.
 
-    Args: job, name, bytes, digest?, ask?; blob: the 8-byte BLAKE2b of each path that comes.
+    Args: job, name, bytes, digest?, ask?; blob: for each path that will arrive, its 8-byte BLAKE2b.
 
-    Raises VerbError disk, not_ours (no marker of ours), live_run (a live run here reads it and its
-    content is not `digest`; details run, who, when).
+    Raises VerbError disk, not_ours (tfdeploy did not make the folder), live_run (a live run on this
+    host reads the data set, whose content is not `digest`; details run, who, when).
     """
     folder = _data_folder(call)
     os.makedirs(os.path.dirname(folder), exist_ok=True)
@@ -100,8 +101,9 @@ def begin_sync(call: Call) -> Answer:
 
 
 def _count_losses(call: Call, folder: str) -> Answer:
-    """Return how many "files" there are, and how many of them the sync is "losing" because the blob
-    does not name them. Return neither count if the content already matches `digest`."""
+    """Return `files`, the number of present files, and `losing`, the number of those that the sync
+    would remove because the blob does not name them. Return neither number if the content already
+    matches `digest`."""
     record = data_record.read_record(folder)
     if not os.path.isdir(folder) or ("" if record is None else record["digest"]) == call.text(
         "digest"
@@ -127,8 +129,8 @@ def _check_ours(folder: str) -> None:
 
 
 def _refuse_live_run(call: Call) -> None:
-    """Refuse an rsync while a live run reads the folder, because rsync changes the folder itself.
-    Raises VerbError live_run."""
+    """Refuse a sync by rsync while a live run reads the folder, because rsync changes that folder
+    itself. Raises VerbError live_run."""
     workdir, job, name = call.context.workdir, call.name("job"), call.name("name")
     live_run = data_versions.find_live_run(workdir, job, name)
     folder = _data_folder(call)
@@ -151,11 +153,12 @@ def _refuse_live_run(call: Call) -> None:
 @fenced
 @audited("sync", "sent")
 def commit_sync(call: Call) -> Answer:
-    """Record a data set as complete if its content is the expected one. Files from a broadcast
-    (`staged`) are installed in the folder, or beside it while a live run reads the folder.
+    """Record a data set as complete if its content is the expected one. With `staged`, first
+    install the files that a broadcast brought: in the data set's folder, or beside that folder
+    while a live run reads it.
 
-    Args: job, name, digest or staged, parts?: how many there are; blob: zlib of two bytes for each
-    row of the listing, its part.
+    Args: job, name, digest or staged, parts? (how many parts there are); blob: zlib of two bytes
+    for each row of the listing, the number of its part.
 
     Raises VerbError not_begun.
     """
@@ -174,8 +177,8 @@ def commit_sync(call: Call) -> Answer:
 
 
 def _commit_staged(call: Call, folder: str) -> Answer:
-    """Install what a broadcast brought: in the folder, or beside it while a live run reads the
-    folder."""
+    """Install the files that a broadcast brought: in the data set's folder, or beside that folder
+    while a live run reads it."""
     staging = Staging(folder)
     wanted = staging.listing()
     lacking = staging.lacking(wanted)
@@ -222,12 +225,13 @@ def folder_digest(folder: str) -> str:
 
 
 def list_paths(folder: str) -> Iterator[str]:
-    """Yield the paths of all entries that are no folders."""
+    """Yield the paths of all entries in the folder, except those of folders."""
     return (os.fsdecode(row.path) for row in walk_folder(folder) if row.kind != FOLDER)
 
 
 def allocated_bytes(folder: str) -> int:
-    """Return the bytes on disk, without following links; 0 if there is no folder."""
+    """Return how many bytes the folder's files take on disk, or 0 if there is no such folder. Links
+    are not followed."""
     total = 0
     for base, _, names in os.walk(folder):
         for name in names:
@@ -245,7 +249,7 @@ def _remove_partial_folders(folder: str) -> None:
 
 
 def _check_space(folder: str, bytes_wanted: int) -> None:
-    # The present files are counted only if they matter, because that takes time.
+    # The size of the present files is computed only if it matters, because that takes time.
     if bytes_wanted > free_space(folder).free_bytes:
         require_space(folder, "the data", bytes_wanted - allocated_bytes(folder))
 

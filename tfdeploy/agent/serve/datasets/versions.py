@@ -1,8 +1,8 @@
-"""Finds and switches the two versions that a data set may have: the folder that runs read, and the
-next version beside it.
+"""Finds and switches the two versions that a data set may have: the version in the folder that runs
+read, and the next version beside that folder.
 
-A live run keeps reading the version with which it began. Once no run of the job is alive on a host
-that shares this workdir, the next version replaces the folder.
+A live run keeps reading the version with which it began. Once no live run on any host that shares
+this workdir reads the data set, the next version replaces the folder.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ NEXT = "next"
 
 
 def side_path(folder: str, what: str) -> str:
-    """Return the path of tfdeploy's own entry beside a data set: `.NAME.WHAT`. No data set's name
-    begins with a dot."""
+    """Return the path `.NAME.WHAT` beside the folder of the data set NAME, for a file or folder
+    that tfdeploy needs for this data set. Names of data sets never begin with a dot."""
     return os.path.join(os.path.dirname(folder), ".%s.%s" % (os.path.basename(folder), what))
 
 
@@ -70,8 +70,9 @@ def install_next_versions(workdir: str, job: str) -> None:
 
 
 def find_live_run(workdir: str, job: str, name: str) -> Optional[Tuple[str, ShownPlan]]:
-    """Return a live run that reads the data set, and its plan; None: there is none. Runs of hosts
-    that share the workdir count too, so locks decide, and not this host's boot id."""
+    """Return (name, plan) of a live run that reads the data set, or None if there is none. Runs of
+    other hosts that share the workdir count too. Therefore locks show whether a run is alive, and
+    not this host's boot id."""
     for run in run_names(workdir, job):
         plan = shown_plan.read(workdir, job, run)
         if plan["data"] is not None and name not in plan["data"]:
@@ -89,7 +90,8 @@ def _host_parts(workdir: str, job: str, run: str) -> Iterator[RunPaths]:
 
 
 def _is_alive(paths: RunPaths) -> bool:
-    """Return whether the run has a minder or a supervisor, or processes that outlived both."""
+    """Return whether the run has a live minder or supervisor, or other live processes that they
+    left behind."""
     if paths.state().phase == "ended":
         return False
     tasks = [spec.task for spec in paths.part().tasks]

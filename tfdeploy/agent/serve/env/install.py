@@ -1,9 +1,9 @@
-"""Installs the packages of one environment: by uv if this host has it, else by venv and pip. Sends
-each line that they print to the caller.
+"""Installs the packages of one Python environment: by uv if this host has it, else by venv and pip.
+Each line that these programs print is sent to the caller.
 
 uv and pip run in a process session of their own, and are killed when the session of serve ends.
-They read no input and change only the environment's folder and their own cache. They work offline
-if a folder of wheels is given.
+They read no input, and change only the environment's folder and their own cache. If a folder of
+wheels is given, they work offline.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tfdeploy.agent.host.installed import Asked, find_uv
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve.call import Call
 
-SHOWN = 12  # number of last lines that an error shows
+SHOWN = 12  # how many of the installer's last lines an error shows
 LONGEST_LINE = 2000
 POLL_S = 0.2
 UV_OLDEST = (3, 8)
-PIP_WITH_PYTHON = (22, 3)  # the first version that installs for another interpreter
+PIP_WITH_PYTHON = (22, 3)  # the first version of pip that can install for another interpreter
 _UNSET = (
     "PYTHONPATH",
     "PYTHONHOME",
@@ -59,7 +59,8 @@ _SET = {
     "UV_NO_PROGRESS": "1",
     "UV_PYTHON_DOWNLOADS": "never",
 }
-# Settings of the host may name other sources than the wheels, so they are not read.
+# Settings of the host may name other sources than the wheels, so pip and uv are told not to read
+# these settings.
 _OFFLINE = {
     "PIP_CONFIG_FILE": os.devnull,
     "UV_NO_CONFIG": "1",
@@ -92,8 +93,9 @@ print("=tfdeploy-able=" + json.dumps({"venv": have("venv"), "ensurepip": have("e
 
 
 def install_requirements(call: Call, base: str, version: str, folder: str, lock: int) -> str:
-    """Install the requirements and return the installer: "uv" or "pip". `lock`: a descriptor that
-    the installer inherits, so the lock is held while any process of the installer lives.
+    """Install the requirements, and return the name of the installer: "uv" or "pip". `lock`: the
+    descriptor of a lock that the installer inherits, so that the lock is held while any process of
+    the installer lives.
 
     Raises VerbError no_venv, setup_failed, cancelled, bad_argument; OSError.
     """
@@ -113,15 +115,16 @@ def install_requirements(call: Call, base: str, version: str, folder: str, lock:
     except VerbError as error:
         if not pins or error.code != "setup_failed":
             raise
-        # Without the pins, the error does not name versions that the user never wrote.
+        # Try again without the pins: if this fails too, the error does not name versions that the
+        # user never wrote.
         runner.run(command + wanted, cwd=folder, TMPDIR=temporary)
     shutil.rmtree(temporary, ignore_errors=True)
     return "uv" if uv else "pip"
 
 
 def _make_with_venv(runner: "_Runner", base: str, folder: str) -> List[str]:
-    """Make the environment by venv. Return the command that installs into it, with the base's pip
-    or with its own."""
+    """Make the environment by venv. Return the command that installs packages into it: the pip of
+    the base interpreter, or the environment's own pip."""
     can = _probe_abilities(base)
     newer = can.pip >= PIP_WITH_PYTHON
     if not can.venv or not (can.ensurepip or newer):
@@ -142,8 +145,8 @@ def _make_with_venv(runner: "_Runner", base: str, folder: str) -> List[str]:
 
 
 def installed_packages(folder: str) -> Dict[str, str]:
-    """Return package names, in lower case with dashes, and their versions. Leaves out pip,
-    setuptools and wheel, because the user did not ask for them."""
+    """Return {name: version} of the installed packages. Names are in lower case with dashes. pip,
+    setuptools and wheel are left out, because the user did not ask for them."""
     packages = {}
     for path in glob.glob(
         os.path.join(glob.escape(folder), "lib", "python*", "site-packages", "*.dist-info")
@@ -159,14 +162,15 @@ def installed_packages(folder: str) -> Dict[str, str]:
 
 
 def is_pin(name: Any, version: Any) -> bool:
-    """Return whether this is a name of PEP 503 and a version of PEP 440. No other text may become a
-    line that pip or uv reads."""
+    """Return whether the name follows PEP 503 and the version follows PEP 440. No other text may
+    become a line that pip or uv reads."""
     named = isinstance(name, str) and isinstance(version, str) and len(name) + len(version) < 256
     return bool(named and re.match(PACKAGE, name) and re.match(VERSION, version))
 
 
 class _Abilities(NamedTuple):
-    """The modules that a Python has, and the version of its pip."""
+    """What a Python interpreter can do: whether it has the modules venv and ensurepip, and the
+    version of its pip."""
 
     venv: bool
     ensurepip: bool
@@ -189,8 +193,8 @@ def _probe_abilities(python: str) -> _Abilities:
 
 
 def _write_requirements(call: Call, folder: str) -> List[str]:
-    """Write the requirements into the environment, where they also document it. Return the options
-    that say what to install."""
+    """Write the requirements files into the environment's folder, where they also document the
+    environment. Return the options by which the installer reads these files."""
     files, main = call.table("files"), call.text("main")
     if main not in files:
         raise VerbError("bad_argument", "the file %r was not sent" % main)
@@ -214,7 +218,8 @@ def _write_requirements(call: Call, folder: str) -> List[str]:
 
 
 def _write_constraints(call: Call, folder: str) -> List[str]:
-    """Write the versions that a similar host has installed, as constraints."""
+    """Write the versions that a similar host has installed to a file of constraints. Return the
+    options by which the installer reads this file."""
     pins: Dict[str, str] = call.table("pins")
     path = os.path.join(folder, "pins.txt")
     if not all(is_pin(*pin) for pin in pins.items()):
@@ -238,8 +243,8 @@ class _Runner:
         self.env.update(_SET, **(_OFFLINE if offline else {}))
 
     def run(self, argv: List[str], cwd: str = "/", **env: str) -> None:
-        """Run the program until it has ended. Raises VerbError setup_failed with the last lines, or
-        cancelled."""
+        """Run the program until it has ended. Raises VerbError setup_failed with the program's last
+        lines, or VerbError cancelled."""
         self.last.clear()
         process = subprocess.Popen(
             argv,
@@ -256,7 +261,8 @@ class _Runner:
             self._follow(process)
         finally:
             self.call.context.closing.pop("setup %d" % process.pid, None)
-            # Ends the processes that the program left. Before wait(), its id cannot be reused.
+            # End processes that the program left behind. This happens before wait(), because until
+            # then the program's id cannot be reused.
             _kill(process)
             code = process.wait()
             process.stdout.close() if process.stdout else None
@@ -264,8 +270,9 @@ class _Runner:
             raise self._failed(argv, code)
 
     def _follow(self, process: "subprocess.Popen[bytes]") -> None:
-        """Send the program's lines until the program itself has ended. A process that it left
-        behind may hold the output open for ever. Raises VerbError cancelled."""
+        """Send the program's lines to the caller until the program itself has ended. The end of its
+        output does not count, because a process that it left behind may hold the output open for
+        ever. Raises VerbError cancelled."""
         assert process.stdout is not None
         rest = b""
         while True:

@@ -21,8 +21,8 @@ def record_path(folder: str) -> str:
 
 
 def read_record(folder: str) -> Optional[EnvironmentRecord]:
-    """Return the record, or None if the environment is not complete. Leaves out entries that are no
-    package with a version. Raises OSError."""
+    """Return what is recorded about the environment, or None if it is not complete. Entries that
+    are not a package with a version are left out. Raises OSError."""
     stored = atomic.read_json(record_path(folder))
     if stored is None:
         return None
@@ -38,7 +38,7 @@ def read_record(folder: str) -> Optional[EnvironmentRecord]:
 
 
 def write_record(folder: str, by: str, python: str, packages: Dict[str, str]) -> None:
-    """Record that the environment is complete. `by`: uv or pip. Raises OSError."""
+    """Record that the environment is complete. `by`: the installer, uv or pip. Raises OSError."""
     record: EnvironmentRecord = {
         "v": wire.VERSION,
         "time": time.time(),

@@ -1,7 +1,8 @@
-"""Decides which environments are kept: the newest of each job and host, and those of live runs.
-Removes the others.
+"""Decides which Python environments are kept: the newest ones of each job and host, and those of
+live runs. Removes the others.
 
-Each setup touches the file <name>.used/<job>@<hostname>, because hosts may share a workdir.
+Each time a job uses an environment, the file <name>.used/<job>@<hostname> is touched. The hostname
+is part of the file's name because hosts may share a workdir.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def mark_used(folder: str, job: str) -> None:
 
 def remove(folder: str) -> None:
     """Remove the environment, complete or not. The caller holds its lock."""
-    # First, so that a partly removed environment does not count as complete.
+    # The record is removed first, so that a partly removed environment does not count as complete.
     env_record.remove_record(folder)
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -61,7 +62,8 @@ def jobs_that_used(folder: str) -> Set[str]:
 
 @contextmanager
 def locked_if_free(workdir: str, name: str) -> Iterator[bool]:
-    """Hold the environment's lock. Yields False if a setup holds it now."""
+    """Hold the environment's lock during the `with` block. Yields False if a setup holds the lock
+    now."""
     with FileLock(os.path.join(layout.envs_dir(workdir), name + ".lock")) as lock:
         yield lock.acquire(0)
 
@@ -85,8 +87,8 @@ def _newest_names(root: str, names: Set[str], keep: int) -> Set[str]:
 
 
 def names_in_use(workdir: str) -> Set[str]:
-    """Return the environments of all runs that have not ended, of any job and host in this
-    workdir."""
+    """Return the names of the environments of all runs in this workdir that have not ended, of any
+    job and host."""
     root = layout.envs_dir(workdir) + os.sep
     folders = (path for job in job_names(workdir) for path in unended.path_prepends(workdir, job))
     return {path[len(root) :].split(os.sep)[0] for path in folders if path.startswith(root)}

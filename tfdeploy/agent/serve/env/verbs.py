@@ -1,9 +1,9 @@
 """Answers `env.state` and `env.make`: makes Python environments in <workdir>/.envs, each named by a
 hash of its inputs.
 
-An environment is complete once <name>.json exists beside its folder. An interrupted environment has
-no such file and is made again. An environment is made at its final path, because paths inside it
-are absolute, and never changes once it is complete.
+An environment is complete once <name>.json exists beside its folder. If making an environment was
+interrupted, there is no such file, and the environment is made again. An environment is made at its
+final path, because paths inside it are absolute, and never changes once it is complete.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tfdeploy.agent.serve.env import usage as env_usage
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-KEPT = 3  # environments of each job and host
+KEPT = 3  # how many newest environments of each job and host are kept
 OLDEST_PYTHON = (3, 6)
 POLL_S = 0.1
 _PRINT_VERSION = (
@@ -37,10 +37,10 @@ _PRINT_VERSION = (
 
 
 class EnvRequest(NamedTuple):
-    """The environment that a call asks for. `name`: follows from the digest of the requirements and
-    from the interpreter."""
+    """The environment that a call asks for. `name`: a hash of the digest of the requirements and of
+    the interpreter."""
 
-    base: str  # the host's interpreter, absolute
+    base: str  # absolute path of the host's interpreter
     version: str  # of the interpreter, such as "3.11.2"
     name: str
     folder: str
@@ -51,8 +51,8 @@ def interpreter_path(folder: str) -> str:
 
 
 def environment_name(digest: str, version: str, base: str) -> str:
-    """Return the name of the environment. It is equal on hosts that share a workdir and can share
-    the environment."""
+    """Return the name of the environment. Hosts that share a workdir get equal names if they can
+    share the environment."""
     parts = (digest, version, os.uname().machine, os.path.realpath(base))
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
@@ -72,8 +72,8 @@ def find_environment(workdir: str, digest: str, version: str, base: str) -> Opti
 
 
 def report_state(call: Call) -> Answer:
-    """Report whether the environment for that digest and that Python exists and runs, and record
-    that the job uses it.
+    """Report whether there is an environment for this digest and this Python, and whether it runs.
+    If so, record that the job uses it.
 
     Args: job, digest, python.
 
@@ -89,13 +89,13 @@ def report_state(call: Call) -> Answer:
 @fenced
 @audited("setup", "environment made")
 def make_environment(call: Call) -> Answer:
-    """Make an environment, unless it exists.
+    """Make a Python environment, unless it exists.
 
     Args: job, digest, python, files {path: text}, main, wheels? (a data set's name), pins? {name:
     version}.
 
-    Raises VerbError no_python, old_python, no_venv, setup_failed (details lines: its last ones,
-    exit_code), cancelled, disk.
+    Raises VerbError no_python, old_python, no_venv, setup_failed (details lines: the installer's
+    last lines, exit_code), cancelled, disk.
     """
     request, job = _parse_request(call), call.name("job")
     make_private(os.path.dirname(request.folder))
@@ -130,7 +130,8 @@ def _parse_request(call: Call) -> EnvRequest:
 
 
 def _read_version(python: str) -> Tuple[Optional[str], str]:
-    """Return the version of this Python and "", or None and what is wrong with this Python."""
+    """Return (version, "") of this Python interpreter. If it does not run, return (None, what is
+    wrong with it)."""
     code, out, err = Asked([python, "-c", _PRINT_VERSION]).answer()
     for line in out.splitlines():
         if line.startswith("=tfdeploy-version="):
@@ -154,8 +155,8 @@ def _describe(request: EnvRequest) -> Answer:
 
 
 def _remake(call: Call, request: EnvRequest, lock: int) -> None:
-    """Make the environment anew and replace what is at its path. Leaves nothing behind on
-    failure."""
+    """Replace what is at the environment's path by a new environment. If that fails, leave nothing
+    behind."""
     env_usage.remove(request.folder)
     try:
         by = env_install.install_requirements(
@@ -170,8 +171,9 @@ def _remake(call: Call, request: EnvRequest, lock: int) -> None:
 
 @contextmanager
 def _environment_lock(call: Call, path: str) -> Iterator[int]:
-    """Allow one setup of an environment at a time, also on hosts that share the workdir. uv and pip
-    inherit the lock, so it stays held until they have ended, even if serve is killed."""
+    """Hold the environment's lock, which allows one setup of the environment at a time on all hosts
+    that share the workdir. uv and pip inherit the lock, so it stays held until they have ended,
+    even if serve is killed."""
     with FileLock(path) as lock:
         if not lock.acquire(0):
             call.item({"waiting": path}, b"")

@@ -13,7 +13,7 @@ from tfdeploy.agent.host.network import port_probe, resolving
 from tfdeploy.agent.record import NamedTuple
 
 CONNECT_S = 4.0  # the kernel repeats a lost first packet after 1 s and after 3 s
-ANSWER_S = 6.0  # a busy host may need that long
+ANSWER_S = 6.0  # a busy host may need that long to answer
 RETRY_S = 1.0  # pause before failed ports are tried again, if this host was too busy
 MOST_TOKEN = 64  # bytes
 _REASONS = {
@@ -40,19 +40,20 @@ _TRANSIENT_ERRORS = (
 class PortTarget(NamedTuple):
     address: str  # an IP address, or a name
     port: int
-    token: str  # the answer of the right host
+    token: str  # what the right host sends to a client
 
 
 class PortFailure(NamedTuple):
-    """Why a port failed. `why`: a word of docs/agent-protocol.md. `detail`: the system's error
-    text, or what answers at the port."""
+    """Why a port failed. `why`: one of the words that docs/agent-protocol.md lists. `detail`: the
+    system's error text, or what answers at the port."""
 
     why: str
     detail: str
 
 
 def try_all_ports(asked: List[PortTarget]) -> Dict[int, PortFailure]:
-    """Return why ports failed, by their index in `asked`. Ports that work are left out."""
+    """Try all ports. Return {index in `asked`: why the port failed}, without the ports that
+    work."""
     resolved = resolving.resolve(each.address for each in asked)
     failures: Dict[int, PortFailure] = {}
     rows: Dict[int, Any] = {}

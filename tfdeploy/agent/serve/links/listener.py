@@ -1,8 +1,8 @@
-"""Listens on ports during a preflight and sends a token to every client, so that hosts know which
-host they have reached.
+"""Listens on ports during a preflight (`tfdeploy check`), and sends a token to every client. By
+this token, a host knows which host it has reached.
 
-A stranger gets the token too, but nothing else. A measurement takes time and requires the key,
-which only hosts of the preflight have.
+Every client gets the token, even a stranger. To measure the link, a client must send a key that
+only hosts of the preflight have.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tfdeploy.agent.annotations import Any, Callable, Dict, List
 from tfdeploy.agent.host.network import sockets
 from tfdeploy.agent.serve.links import speed as link_speed
 
-KEY_BYTES = 32  # in hexadecimal digits
+KEY_BYTES = 32  # length of the key in hexadecimal digits
 # Beyond this number the oldest connection is closed, so that a stranger can neither use up the
 # descriptors nor keep out hosts.
 _MAX_CONNECTIONS = 256
-_QUEUE = 1024  # connections that are not yet accepted
-_CONNECTION_TIMEOUT_S = 10.0  # a connection without an answer is closed then
+_QUEUE = 1024  # limit of connections that wait to be accepted
+_CONNECTION_TIMEOUT_S = 10.0  # a client that has sent nothing by then is disconnected
 _POLL_S = 0.1
 _MEASURED_AT_ONCE = 4
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close() sends RST
@@ -85,7 +85,7 @@ class Listener:
         while True:
             try:
                 connection, _ = listening.accept()
-            except OSError:  # no connection waits, or no descriptor is free
+            except OSError:  # no connection is waiting, or this process has no free descriptor
                 return
             try:
                 connection.setblocking(False)
@@ -116,7 +116,7 @@ class Listener:
             with connection:
                 link_speed.serve_measurement(connection)
         except OSError:
-            pass  # the other side reports it
+            pass  # the other host reports the failure
         finally:
             self._measured.release()
 
@@ -126,6 +126,6 @@ class Listener:
 
     def _drop(self, connection: socket.socket) -> None:
         self._forget(connection)
-        # A connection in FIN_WAIT would keep the port from a task that does not set SO_REUSEADDR.
+        # A connection in FIN_WAIT would prevent a task without SO_REUSEADDR from using the port.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         connection.close()

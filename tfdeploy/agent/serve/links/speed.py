@@ -1,8 +1,8 @@
-"""Measures the round-trip time and the throughput between two hosts. Implements both ends of a
-measurement.
+"""Measures the round-trip time and the throughput between two hosts. Both ends of a measurement are
+in this module.
 
-The asking side sends one letter after another. P: the peer returns one byte. S: the asking side
-sends data. R: the asking side receives data.
+The host that measures sends single letters. P: the other host returns one byte. S: the measuring
+host then sends data. R: the measuring host then receives data.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import time
 from tfdeploy.agent.annotations import List, Tuple
 from tfdeploy.agent.serve.links.knock import MOST_TOKEN, PortTarget
 
-PINGS = 11  # round trips, of which the median counts
+PINGS = 11  # number of round trips; their median is the result
 SEND_S = 0.5  # duration of a measurement in one direction
-MOST_BYTES = 1 << 30  # in one direction; that is enough to measure a fast link
-SILENT_S = 10.0  # timeout of a peer that does not send
+MOST_BYTES = 1 << 30  # limit in one direction, enough to measure a fast link
+SILENT_S = 10.0  # timeout while the other host sends nothing
 BLOCK = bytes(1 << 18)
 _COUNT = struct.Struct("!Q")
 
@@ -50,7 +50,8 @@ def measure_link(asked: PortTarget, key: str) -> Tuple[float, float, float]:
 
 
 def serve_measurement(connection: socket.socket) -> None:
-    """Do what each letter of the asking side demands, until the connection ends. Raises OSError."""
+    """Do what each letter from the measuring host demands, until the connection ends. Raises
+    OSError."""
     connection.setblocking(True)
     connection.settimeout(SILENT_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -74,8 +75,8 @@ def _ping_s(connection: socket.socket) -> float:
 
 
 def _send(connection: socket.socket) -> int:
-    """Send blocks, each after its size, for SEND_S, and end with a size of 0. Return the bytes
-    sent."""
+    """Send blocks of data for SEND_S seconds, each block after its size. At the end, send a size of
+    0. Return how many bytes of data were sent."""
     until, sent = time.monotonic() + SEND_S, 0
     while time.monotonic() < until and sent < MOST_BYTES:
         connection.sendall(_COUNT.pack(len(BLOCK)))

@@ -1,5 +1,5 @@
-"""Answers check.listen, check.knock and check.measure: whether hosts reach each other, without a
-run. `tfdeploy check` calls them."""
+"""Answers check.listen, check.knock and check.measure, which test whether hosts reach each other.
+`tfdeploy check` calls them; no run is needed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _ADDRESS = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.:%-]{0,254}\Z|::[0-9A-Fa-f:.]*\Z
 
 
 def listen_on_ports(call: Call) -> Answer:
-    """Listen on these ports until the call is cancelled, and send the token, and nothing else, to
-    every client. A client that answers it with the key, which only hosts of this preflight have,
-    may measure the link.
+    """Listen on these ports until the call is cancelled, and send the token to every client. A
+    client that answers with the key may measure the link. Only hosts of this preflight have the
+    key.
 
-    Args: ports, token, key, seconds (at most).
+    Args: ports, token, key, seconds (end after this time).
 
     Raises VerbError bad_argument.
     """
@@ -41,7 +41,7 @@ def listen_on_ports(call: Call) -> Answer:
 
 
 def try_links(call: Call) -> Answer:
-    """Connect to all the links at once, and report those that do not work.
+    """Connect to these ports of other hosts at once, and report those that do not work.
 
     Args: links [[address, port, token], ...].
 

@@ -1,9 +1,9 @@
 """Stores the fencing number of a job's lock on a host. The number rises each time the lock is
-acquired, and outlives the session.
+acquired, and stays when the session ends.
 
-A lock ends with its session. A session may break without the operator's notice, and a new session
-then continues. The number shows whether another operator has acquired the lock in between
-(lock/verbs.py). Reads and writes one small file beside the locks.
+A lock ends with its session. If a session breaks, tfdeploy continues in a new session, and the
+number shows whether another operator has acquired the lock in between (lock/verbs.py). Reads and
+writes one small file beside the locks.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def advance_number(lock_path: str, holder: LockHolder) -> None:
-    """Write a new number for the holder that has just acquired the lock. The number follows the
-    clock, so none repeats if the file is lost."""
+    """Write a new number for the holder that has just acquired the lock. The number is at least the
+    time in milliseconds, so that no number is repeated if the file was lost."""
     make_private(os.path.dirname(fence_path(lock_path)))
     fence: Fence = {**holder, "number": max(current_number(lock_path) + 1, int(time.time() * 1000))}
     write_json(fence_path(lock_path), fence, durable=True)
@@ -59,6 +59,6 @@ def parse_holder(fields: Unchecked) -> LockHolder:
 
 
 def fence_path(lock_path: str) -> str:
-    """Return the file with the number of that lock."""
+    """Return the path of the file that stores the fencing number of that lock."""
     folder, name = os.path.split(lock_path)
     return os.path.join(os.path.dirname(folder), "fences", name)

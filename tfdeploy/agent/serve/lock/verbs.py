@@ -1,9 +1,9 @@
-"""Answers `lock` and `unlock`. The lock allows one operation at a time on one job and host. It is
-held as long as the session that acquired it lives.
+"""Answers `lock` and `unlock`. A job's lock on a host allows one operation at a time. It is held as
+long as the session that acquired it lives.
 
-The lock is <workdir>/<job>/locks/<hostname>-<place>.lock, whose content names the holder. Hosts
-that share the workdir have one lock each, also clones with the same hostname. The release removes
-the file.
+The lock is the file <workdir>/<job>/locks/<hostname>-<place>.lock, whose content names the holder.
+<place> is an id of the host's current boot, so each host that shares the workdir has a lock of its
+own, even if clones have the same hostname. The file is removed when the lock is released.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _acquiring = threading.Lock()
 def acquire_lock(call: Call) -> Answer:
     """Acquire the job's lock on this host for this session. Waits up to `wait_s`.
 
-    Args: job, operation, holder {user, machine, pid, time}, wait_s?, soon?: verbs whose modules are
-    loaded meanwhile.
+    Args: job, operation, holder {user, machine, pid, time}, wait_s?, soon? (verbs that will be
+    called soon, whose modules are loaded after the answer).
 
     Raises VerbError locked (details: the holder), cancelled.
     """
@@ -56,8 +56,8 @@ def acquire_lock(call: Call) -> Answer:
 
 
 def release_lock(call: Call) -> Answer:
-    """Release the lock if this session holds it, and remove the lock files that killed sessions
-    left.
+    """Release the lock if this session holds it. Also remove lock files that sessions left when
+    they were killed.
 
     Args: job.
     """
@@ -78,14 +78,16 @@ def remove_unheld_file(path: str) -> None:
 
 
 def check_fence(call: Call) -> None:
-    """Check that this session holds the job's lock with the number `fence`. Verbs that change a
-    job's files call this function.
+    """Check that this session holds the job's lock with the fencing number that the call states in
+    `fence`. This is done before each verb that changes a job's files.
 
-    A session that does not hold the lock acquires it again with that number, and waits while an
-    earlier session with that number holds it. Without a number (an older tfdeploy) no other session
-    may hold the lock. Raises VerbError lock_lost, locked, cancelled.
+    If this session does not hold the lock, and its number is still the current one, acquire the
+    lock again; wait while an earlier session with the same number holds it. If the call states no
+    number (an older tfdeploy), only check that no other session holds the lock. Raises VerbError
+    lock_lost, locked, cancelled.
     """
-    if "job" not in call.args and isinstance(call.args.get("part"), dict):  # run.prepare
+    # Run.prepare states the job in its part of the plan.
+    if "job" not in call.args and isinstance(call.args.get("part"), dict):
         call = Call(call.context, dict(call.args["part"], fence=call.args.get("fence")))
     job, number = (
         call.name("job"),
@@ -139,7 +141,7 @@ def holds_lock(context: Context, job: str) -> bool:
 
 
 def held_lock_path(context: Context, job: str) -> str:
-    """Return the lock file that this session holds, or "" if it does not hold the job's lock."""
+    """Return the path of the job's lock file if this session holds the lock, else ""."""
     return _lock_path(context, job) if holds_lock(context, job) else ""
 
 
@@ -156,13 +158,14 @@ def _lock_path(context: Context, job: str) -> str:
 
 
 def _read_holder(path: str) -> LockHolder:
-    """Return the holder of the lock, or its last holder; empty if neither is known."""
+    """Return the holder that the lock file names, or {} if the file names none."""
     return lock_fences.parse_holder(atomic.read_json(path) or {})
 
 
 def _stale_files(context: Context, own: str) -> List[str]:
-    """List files like `own` that earlier boots left after a power cut. Clones share a hostname, so
-    the name in the inventory must match too."""
+    """List the lock files of this host that earlier boots left after a power cut. `own`: the
+    current lock file. Cloned hosts share a hostname, so the host's name in the inventory must match
+    too."""
     folder, name = os.path.split(own)
     start = name[: -len(boot_name() + ".lock")]
     stale = [
@@ -185,7 +188,7 @@ def _remove_files(paths: List[str]) -> None:
 
 class _JobLock:
     """A lock that is acquired and released once. The session may end at any moment, so `release`
-    waits for `acquire` in another thread."""
+    waits while another thread is in `acquire`."""
 
     def __init__(self, path: str) -> None:
         self._lock = FileLock(path)
@@ -207,8 +210,8 @@ class _JobLock:
 
 
 def _acquire(context: Context, job: str, holder: LockHolder, number: Optional[int] = None) -> bool:
-    """Acquire the lock for this session. Return True also if this session already has it. With
-    `number`, acquire it only if the fence has that number."""
+    """Acquire the lock for this session. Return whether the session now holds the lock. With
+    `number`, acquire the lock only if that is its current fencing number."""
     with _acquiring:
         name = "lock " + job
         if name in context.closing:
@@ -216,7 +219,8 @@ def _acquire(context: Context, job: str, holder: LockHolder, number: Optional[in
         path = _lock_path(context, job)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         job_lock = _JobLock(path)
-        # Registered before the lock is acquired, so the end of the session always releases it.
+        # The release is registered before the lock is acquired, so that the end of the session
+        # always releases the lock.
         context.closing[name] = job_lock.release
         taken = False
         try:

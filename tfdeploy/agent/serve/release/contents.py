@@ -1,8 +1,8 @@
-"""Writes the files that a release lacks from the blob of the call that commits the release, so that
-small changes need no rsync.
+"""Writes files of a release whose contents are in the blob of `release.commit`. Small changes of
+the code arrive in this way, without rsync.
 
-The contents arrive through the session, whose integrity SSH protects, in the order of
-release.begin's answer.
+The contents are in the order in which `release.begin` listed the missing files. They arrive through
+the session, so SSH protects their integrity.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from tfdeploy.agent.serve.release.manifest import Entry
 MOST_BYTES = 96 << 20  # limit of the unpacked contents
 TIME_BYTES = 32  # limit of one file's time as text
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_MODES = {"file": 0o644, "exec": 0o755}  # less the umask
+_MODES = {"file": 0o644, "exec": 0o755}  # modes, from which the umask is subtracted
 
 
 def write_contents(
     folder: str, entries: List[Entry], missing: List[str], blob: bytes
 ) -> List[Entry]:
-    """Write the missing files and return the entries, with the times of those files.
+    """Write the missing files. Return the entries, in which these files now have their times.
 
-    Blob: zlib of the JSON list of these times (mtime_ns), a newline, and the contents. Raises
-    VerbError bad_manifest, OSError.
+    The blob is the zlib of the JSON list of these times (mtime_ns), a newline, and the contents.
+    Raises VerbError bad_manifest, OSError.
     """
     by_path = {entry.path: entry for entry in entries}
     wanted = [by_path[path] for path in missing]

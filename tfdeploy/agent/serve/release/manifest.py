@@ -26,16 +26,17 @@ class Entry(NamedTuple):
     size: int
     sha256: str  # "" for a link
     target: str  # of a link; "" for files
-    # The file's time at the commit. If it differs later, the content is compared.
+    # The file's time when the release was committed. If the file has another time later, its
+    # content is compared.
     mtime_ns: int = 0
 
 
-_ROW = [str, str, int, str, str]  # types of a row as it is sent
+_ROW = [str, str, int, str, str]  # types of the values of an entry, as they are sent
 _KINDS = [{str}, {str}, {int}, {str}, {str}, {int}]
 
 
 class Manifest(NamedTuple):
-    """The stored manifest: shapes.ReleaseRecord."""
+    """The stored manifest of a release, with the fields of shapes.ReleaseRecord."""
 
     entries: List[Entry]
     release: Optional[str]
@@ -43,7 +44,7 @@ class Manifest(NamedTuple):
 
 
 def unpack_manifest(blob: bytes) -> List[Entry]:
-    """Unpack the manifest of release.begin. Raises VerbError bad_manifest."""
+    """Unpack the manifest that a call of release.begin sends. Raises VerbError bad_manifest."""
     unpacker = zlib.decompressobj()
     try:
         text = unpacker.decompress(blob, MOST_BYTES)
@@ -104,7 +105,7 @@ def parent_folders(paths: Iterable[str]) -> Set[str]:
 
 
 def manifest_path(folder: str) -> str:
-    """Return the manifest file of a release, or of a staging folder."""
+    """Return the path of the manifest of a release or of a staging folder."""
     return folder + SUFFIX
 
 
@@ -143,7 +144,8 @@ def save_manifest(
     time: Optional[float] = None,
 ) -> None:
     """Write the manifest, with `release` and `time` if they are given. Raises OSError."""
-    from tfdeploy.agent import wire  # not loaded by calls that only read a release
+    # Imported only here, so that calls that only read a release do not load it.
+    from tfdeploy.agent import wire
 
     more = {"release": release, "time": time}
     given = {name: value for name, value in more.items() if value is not None}
@@ -155,8 +157,8 @@ def save_manifest(
 
 
 def mentions_any(path: str, contents: Iterable[str]) -> bool:
-    """Return whether a stored manifest contains one of these sha256. Searching its text is faster
-    than parsing it."""
+    """Return whether a stored manifest contains one of these SHA-256 hashes. Its text is searched,
+    which is faster than parsing it."""
     try:
         with open(path, "rb") as stream:
             text = stream.read()

@@ -14,19 +14,19 @@ from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.agent.serve.release.manifest import Entry
 from tfdeploy.agent.serve.release.retention import remove_folder
 
-KEEP = 5  # newest releases that are kept, if the call does not say how many
+KEEP = 5  # how many of the newest releases are kept, if the call does not say so
 
 
 def staging_path(call: Call) -> str:
-    # Clones share a hostname, so the inventory's name is part of the id.
+    # Cloned hosts share a hostname, so the host's name in the inventory is part of the id.
     host_id = ".".join(word for word in (os.uname().nodename, call.context.host) if word)
     name = ".staging-%s-%s" % (host_id, call.name("release"))
     return os.path.join(layout.releases_dir(call.context.workdir, call.name("job")), name)
 
 
 def put_in_place(staging: str, final: str) -> None:
-    """Rename the staging folder to `final`. A damaged release at `final` is removed. Runs do not
-    need it, because they have copies of their own."""
+    """Rename the staging folder to `final`. A damaged release at `final` is removed first. Runs do
+    not need that release, because each run has a copy of its own."""
     aside = os.path.join(os.path.dirname(final), ".damaged-%s" % os.urandom(6).hex())
     try:
         os.rename(final, aside)

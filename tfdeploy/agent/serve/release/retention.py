@@ -26,8 +26,8 @@ def remove_old(workdir: str, job: str, current: str, keep: int) -> None:
 
 
 def list_surplus(workdir: str, job: str, keep: int) -> Set[str]:
-    """Return the releases that are neither among the `keep` newest nor in use. Raises OSError,
-    because an unreadable release may be in use."""
+    """Return the releases that are neither among the `keep` newest nor in use. Raises OSError if a
+    run cannot be read, because that run may use any release."""
     return _surplus_of(
         workdir, job, _releases_and_staging(layout.releases_dir(workdir, job))[0], keep
     )
@@ -38,8 +38,8 @@ def _surplus_of(workdir: str, job: str, newest: List[str], keep: int) -> Set[str
 
 
 def _releases_and_staging(folder: str) -> Tuple[List[str], Dict[str, float]]:
-    """Return the releases, newest first, and the hidden folders with the time of their last
-    change."""
+    """Return two values: the names of the releases, newest first, and {name: time of the last
+    change} of the hidden folders, which are staging folders."""
     times: Dict[str, float] = {}
     for entry in os.scandir(folder):
         name = entry.name[: -len(SUFFIX)] if entry.name.endswith(SUFFIX) else entry.name
@@ -58,13 +58,14 @@ def _mtime(path: str) -> float:
 
 
 def _remove_release(release: str) -> None:
-    release_manifest.remove_manifest(release)  # first, so a partly removed folder is no release
+    # The manifest is removed first, so that a partly removed folder does not count as a release.
+    release_manifest.remove_manifest(release)
     remove_folder(release)
 
 
 def remove_folder(path: str) -> None:
     """Remove the folder if it exists."""
     if os.path.lexists(path):
-        from shutil import rmtree  # loaded only if there is something to remove
+        from shutil import rmtree  # imported only if there is something to remove
 
         rmtree(path, ignore_errors=True)

@@ -19,7 +19,8 @@ from tfdeploy.agent.serve.release.manifest import Entry
 from tfdeploy.agent.serve.release.retention import remove_folder
 
 FEW = 64  # for up to this many hashes, a manifest's text is searched before it is parsed
-_SUFFIX_CHARS = 6  # random characters of the temporary name of rsync: .NAME.Xa7Xc2
+# Number of random characters in the temporary names of rsync, such as .NAME.Xa7Xc2.
+_SUFFIX_CHARS = 6
 
 
 class Lender(NamedTuple):
@@ -31,8 +32,8 @@ class Lender(NamedTuple):
 
 
 class StagingPlan(NamedTuple):
-    """How to fill a staging folder. An entry that is neither missing nor lent is already in the
-    folder, from an earlier sync."""
+    """How to fill a staging folder. An entry that is neither in `missing` nor in `lenders` is
+    already in the folder, from an earlier sync."""
 
     is_new: bool
     missing: List[Entry]
@@ -40,7 +41,8 @@ class StagingPlan(NamedTuple):
 
 
 class BegunRelease(NamedTuple):
-    """A release that is being received in this session. `missing`: paths."""
+    """A release that is being received in this session. `missing`: paths of the files that this
+    host lacks."""
 
     entries: List[Entry]
     missing: List[str]
@@ -65,11 +67,12 @@ class Staging:
         )
 
     def fill(self, plan: StagingPlan) -> StagingPlan:
-        """Make folders, hard links and symbolic links. Removes what is not in the manifest, except
-        for partial files.
+        """Make the folders, hard links and symbolic links of the release. Removes what is not in
+        the manifest, except partially received files.
 
-        A shared file at a missing path is removed: rsync would set its mode. Returns the plan
-        without lenders that have gone.
+        If a missing file's path has a file that an older release shares, that file is removed,
+        because rsync would set its mode. Returns the plan, in which files whose lender is gone
+        count as missing.
         """
         if plan.is_new:
             os.makedirs(self.folder, exist_ok=True)
@@ -91,7 +94,7 @@ class Staging:
         )
 
     def stamped(self, plan: StagingPlan) -> List[Entry]:
-        """Return the entries with the times of their files after `fill`. Sets the modes of files
+        """After `fill`, return the entries with the times of their files. Sets the modes of files
         from an earlier sync."""
         missing, umask, stamped_entries = {entry.path for entry in plan.missing}, _umask(), []
         for entry in self.entries:
@@ -104,17 +107,17 @@ class Staging:
         return stamped_entries
 
     def drop_partial(self, missing: List[Entry]) -> None:
-        """Remove partial files, and the files of missing entries, which an interrupted sync was
-        writing."""
+        """Remove partially received files, and files at the paths of missing entries, which an
+        interrupted sync was writing."""
         self._tidy(keep_partial=False)
         for entry in missing:
             if os.path.lexists(self._at(entry)):
                 os.unlink(self._at(entry))
 
     def finish(self, received: Set[str]) -> Tuple[List[Entry], List[str]]:
-        """Return the entries with the times of received files, and the received paths that are not
-        files of the right size. Sets the modes of received files. If all are right, removes what is
-        not in the manifest."""
+        """Check the received files and set their modes. Return two values: the entries with the
+        times of these files, and the received paths at which there is no file of the right size. If
+        all files are right, remove what is not in the manifest."""
         umask, entries, wrong = _umask(), [], []
         for entry in self.entries:
             done = self._finished(entry, umask) if entry.path in received else entry
@@ -126,8 +129,8 @@ class Staging:
         return entries, wrong
 
     def _finished(self, entry: Entry, umask: int) -> Optional[Entry]:
-        """Set the mode of the file and return its entry with its time. Return None if there is no
-        file of its size."""
+        """Set the mode of the entry's file, and return the entry with the file's time. Return None
+        if there is no file of the right size."""
         try:
             file_stat = os.lstat(self._at(entry))
         except (FileNotFoundError, NotADirectoryError):
@@ -148,8 +151,8 @@ class Staging:
         return not _is_shared(path) and of_first(path, entry.size, whole=True) == entry.sha256
 
     def _link_all(self, lenders: Dict[str, Lender]) -> Set[str]:
-        """Make the hard links, and return the paths whose lender is gone. Names relative to one
-        open folder take a third of the time of absolute paths."""
+        """Make the hard links, and return the paths whose lender is gone. All paths are relative to
+        one open folder, which takes a third of the time of absolute paths."""
         gone: Set[str] = set()
         parent, own = os.path.split(self.folder)
         root = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -171,8 +174,8 @@ class Staging:
         return gone
 
     def _lenders(self) -> Dict[str, Lender]:
-        """Return path -> an unchanged file of another release with the same content and kind.
-        Prefers the file with the same path."""
+        """Return {path: lender} for each file whose content and kind an unchanged file of another
+        release has. If possible, the lender is the file with the same path."""
         contents = {
             entry.path: (entry.kind, entry.sha256) for entry in self.entries if entry.kind != "link"
         }
@@ -226,8 +229,8 @@ def _remove_unlisted(
 def _kept_as_partial(
     root: str, prefix: str, entry: "os.DirEntry[str]", leaves: Dict[str, Entry]
 ) -> bool:
-    """Keep what rsync was writing when its connection was cut as a partial file, so that the next
-    rsync resumes it."""
+    """If the entry is a temporary file that rsync was writing when its connection was cut, keep it
+    as a partial file, which the next rsync resumes. Return whether it was kept."""
     name = entry.name[1 : -_SUFFIX_CHARS - 1]
     is_rsyncs = (
         entry.name.startswith(".")
@@ -255,8 +258,8 @@ def _umask() -> int:
 
 
 def _is_shared(path: str) -> bool:
-    """Return whether an older release shares the file. Setting its mode would change that
-    release."""
+    """Return whether an older release shares the file, so that setting the file's mode would change
+    that release too."""
     try:
         return os.lstat(path).st_nlink > 1
     except (OSError, ValueError):
@@ -264,7 +267,7 @@ def _is_shared(path: str) -> bool:
 
 
 def _lent_by(manifest: str, wanted: Collection[Tuple[str, str]]) -> Iterator[Tuple[Entry, Lender]]:
-    """Yield the unchanged files of a release that have one of these kinds and sha256."""
+    """Yield the unchanged files of a release whose (kind, sha256) is in `wanted`."""
     stored = release_manifest.load_manifest(manifest)
     if stored is None:
         return
@@ -308,7 +311,7 @@ def _lend(source: str, path: str) -> bool:
         except FileNotFoundError:
             raise
         except OSError:
-            from shutil import copy2  # loaded only if the file system has no links
+            from shutil import copy2  # imported only if the file system has no hard links
 
             copy2(source, path, follow_symlinks=False)
     except FileNotFoundError:

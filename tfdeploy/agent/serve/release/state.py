@@ -1,7 +1,8 @@
-"""Answers `release.state`: whether a release on this host is as it was committed. It is a module of
-its own because most syncs need no other verb of releases.
+"""Answers `release.state`: whether a release on this host is as it was committed. This verb has a
+module of its own, because most syncs call no other verb of `release.*`.
 
-Compares the kind, size, time and owner of each file. If only the time differs, the content decides.
+Compares the kind, size, time and owner of each file. If only a file's time differs, its content is
+compared.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _BUSY = ".nfs"  # prefix of files that were removed on NFS while a process had t
 class Differences(NamedTuple):
     # paths that are missing, that differ from the committed release, or that do not belong to it
     damaged: List[str]
-    touched: Dict[str, int]  # path -> its new time, of files whose time has changed
+    touched: Dict[str, int]  # path -> new time, for each file whose time has changed
 
 
 def is_present(workdir: str, job: str, release: str) -> bool:
@@ -38,7 +39,8 @@ def is_present(workdir: str, job: str, release: str) -> bool:
 
 def list_damaged(workdir: str, job: str, release: str) -> List[str]:
     """List the paths of the release that differ from the committed state; an empty list means that
-    it is complete. Stores changed times of correct files. Raises NotOurs."""
+    the release is complete. If only the times of files have changed, the new times are stored.
+    Raises NotOurs."""
     folder = layout.release_dir(workdir, job, release)
     manifest = release_manifest.load_manifest(release_manifest.manifest_path(folder))
     if manifest is None or not os.path.isdir(folder):
@@ -59,7 +61,7 @@ def list_damaged(workdir: str, job: str, release: str) -> List[str]:
 
 
 def compare_files(folder: str, entries: List[Entry], workdir: str) -> Differences:
-    """Compare the files with the entries. Raises NotOurs."""
+    """Compare the files in the folder with the entries of the manifest. Raises NotOurs."""
     expected = {entry.path: entry for entry in entries}
     damaged: List[str] = []
     touched: Dict[str, int] = {}
@@ -88,7 +90,7 @@ def _has_kind_and_size(entry: Entry, file_stat: os.stat_result, folder: str) -> 
 
 
 def _list_files(root: str, workdir: str) -> List[Tuple[str, os.stat_result]]:
-    """List everything except folders, by the path below `root`. Raises NotOurs."""
+    """Return (path below `root`, stat result) of everything except folders. Raises NotOurs."""
     files: List[Tuple[str, os.stat_result]] = []
     prefixes = [""]
     own = os.geteuid()
@@ -108,8 +110,8 @@ def _list_files(root: str, workdir: str) -> List[Tuple[str, os.stat_result]]:
 
 
 def report_state(call: Call) -> Answer:
-    """Report whether a release is on this host, every file as committed and no other file. Compares
-    kind, size, time and mode, and the content if the time differs.
+    """Report whether a release is on this host, with exactly the files that were committed.
+    Compares the kind, size, time and mode of each file, and the content if the time differs.
 
     Args: job, release.
 

@@ -1,9 +1,9 @@
-"""Answers `release.*`: receives one state of the code in a staging folder, and renames the folder
-to its hash.
+"""Answers `release.*`: receives one state of the code (a release) in a staging folder, and then
+renames this folder to the hash of the code.
 
-The staging folder outlives an interrupted sync. Files that an older release has become hard links,
-and symbolic links are made on this host. The other files arrive by rsync, by a broadcast, or with
-the commit. A finished release is never written to.
+The staging folder outlives an interrupted sync. Files that an older release already has become hard
+links, and symbolic links are made on this host. The other files arrive by rsync, by a broadcast, or
+with the commit. A finished release is never written to.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def list_missing(call: Call) -> Answer:
     """List the files that release.begin would ask for. Changes nothing.
 
-    Args: job, release; blob: as of release.begin.
+    Args: job, release; blob: as for release.begin.
 
     Raises VerbError bad_manifest.
     """
@@ -46,12 +46,12 @@ def list_missing(call: Call) -> Answer:
 
 @fenced
 def begin_release(call: Call) -> Answer:
-    """Stage a release: link what older releases already have, and list what is missing.
+    """Begin to receive a release: link the files that older releases already have, and list the
+    missing ones.
 
     Args: job, release; blob: zlib of the JSON [[path, kind, size, sha256, target], ...].
 
-    Raises VerbError bad_manifest, disk (details needed_bytes, free_bytes; nothing is left
-    behind).
+    Raises VerbError bad_manifest, disk (details needed_bytes, free_bytes; nothing is left behind).
     """
     entries = release_manifest.unpack_manifest(call.blob)
     folder = staging_path(call)
@@ -80,12 +80,13 @@ def begin_release(call: Call) -> Answer:
 @fenced
 @audited("sync", "sent")
 def commit_release(call: Call) -> Answer:
-    """Install a staged release, also in place of a damaged one, once all of it is flushed to disk.
-    Contents are not hashed again, because rsync, the pieces of a broadcast and SSH verify what they
-    bring.
+    """Flush a staged release to disk, and install it. A damaged release with the same name is
+    replaced. Contents are not hashed again, because rsync, the broadcast or SSH has verified what
+    it brought.
 
-    Args: job, release, staging, keep_releases?; blob: where nothing else brought what is missing,
-    zlib of the JSON list of the mtime_ns, a newline, and the contents, in the order of `missing`.
+    Args: job, release, staging, keep_releases?; blob: the missing files, if they did not come by
+    rsync or broadcast: zlib of the JSON list of their mtime_ns, a newline, and their contents, in
+    the order of `missing`.
 
     Raises VerbError not_begun (in this session), bad_manifest.
     """
@@ -115,8 +116,9 @@ def commit_release(call: Call) -> Answer:
 
 
 def _adopt_old_staging(folder: str) -> None:
-    """Reuse a staging folder that this host left for another release, and remove further ones. Most
-    of the code is the same and need not be sent again. The caller holds the job's lock."""
+    """If this host left a staging folder of another release, rename it to `folder`, and remove
+    further ones. Files that are equal in both releases need not be sent again. The caller holds the
+    job's lock."""
     parent, own = os.path.split(folder)
     host_prefix = own.rpartition("-")[0]
     for name in os.listdir(parent):
@@ -156,8 +158,8 @@ def begun_release(call: Call) -> BegunRelease:
 
 
 def _ensure_space(staging: Staging, plan: StagingPlan) -> None:
-    """Check the free space. If there is no room for whole files beside the partial ones, drop the
-    partial ones. Raises VerbError disk."""
+    """Check the free space. If there is no room for the missing files beside partially received
+    ones, remove the partially received ones. Raises VerbError disk."""
     try:
         check_space(staging.folder, plan.missing)
     except VerbError:

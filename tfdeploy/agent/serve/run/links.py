@@ -1,9 +1,9 @@
 """Answers run.links: whether this host reaches the other hosts of a prepared run at the run's
 ports.
 
-The minders of these hosts have held the ports since the prepare. They listen on the mesh's port but
-not on a task's port, so a refused connection to a task's port is a good answer. This check finds a
-firewall or a wrong route before any task starts.
+On each host, the run's minder process has held these ports since run.prepare. It listens at the
+port for other minders (the mesh), but not at a task's port. Therefore a refused connection to a
+task's port is a good answer. This check finds a firewall or a wrong route before any task starts.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tfdeploy.agent.serve.run import verbs as run_control
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-# In larger runs a host tries only some hosts, because a kernel's table of neighbours holds 1024
-# entries, and the hosts of a lab share a kernel.
+# In a run of more hosts than this, each host tries only some others, because a kernel's table of
+# neighbours holds 1024 entries, and the hosts of a test lab share one kernel.
 ALL_TO_ALL_HOSTS = 16
-NEXT_HOSTS = 3  # in larger runs, a host tries this many hosts after itself
-SERVING_HOSTS = 8  # in larger runs, a host also tries this many hosts with servers
+NEXT_HOSTS = 3  # in larger runs, a host tries this many of the hosts that follow it in the list
+SERVING_HOSTS = 8  # in larger runs, a host also tries this many of the hosts with server tasks
 ANSWER_S = 5.0  # timeout of a mesh port
 
 
 class _Port(NamedTuple):
-    """A port to try. `task`: the task that will listen there; "": the mesh. `address`: with the
-    port."""
+    """A port to try. `task`: the task that will listen there, or "" for the port of the minder.
+    `address`: includes the port."""
 
     host: str
     task: str
@@ -49,8 +49,8 @@ class _Port(NamedTuple):
 
 
 def check_links(call: Call) -> Answer:
-    """Try the ports of other hosts of the prepared run. In a run of more than 16 hosts each tries
-    the next 3, and 8 that serve.
+    """Try the ports of other hosts of the prepared run. In a run of more than 16 hosts, each host
+    tries only the next 3 hosts, and 8 hosts with server tasks.
 
     Args: run, job.
 
@@ -70,14 +70,14 @@ def check_links(call: Call) -> Answer:
         for port in meshes
         if port.host in peers and peers[port.host].wrong
     ]
-    # Tried after the meshes, because the other hosts now know the addresses of this host, and admit
-    # them at the ports of their tasks.
+    # Ports of tasks are tried last, because the other hosts now know the addresses of this host,
+    # and admit these addresses at the ports of their tasks.
     shut += [_add_reason(port, peers) for port in _shut_ports(tasks, reach.guarded_addresses(part))]
     return {"asked": asked, "shut": shut}
 
 
 def _add_reason(port: Answer, peers: Mapping[str, _Peer]) -> Answer:
-    """Add the reason to a port that rejects this host, if the port's host has stated it."""
+    """If the port rejects this host, and the port's host has stated the reason, add that reason."""
     source = peers[port["host"]].foreign_source if port["host"] in peers else ""
     if source and port["why"].startswith(reach.TURNED_AWAY):
         port["why"] = "%s: it comes through %s, which is not its own address" % (
@@ -119,8 +119,8 @@ def _ports_to_try(part: wire.HostPart, asked: List[str]) -> List[_Port]:
 
 
 def _shut_ports(ports: List[_Port], guarded: Collection[str] = ()) -> List[Answer]:
-    """Return the ports that are shut in both of two attempts. The first packet on a route may be
-    lost."""
+    """Return the ports that are shut at both of two attempts. One attempt is not enough, because
+    the first packet on a route may be lost."""
     results: Dict[str, str] = {}
     for _ in range(2):
         results = reach.try_ports((port.address for port in ports), guarded=guarded)
@@ -129,19 +129,20 @@ def _shut_ports(ports: List[_Port], guarded: Collection[str] = ()) -> List[Answe
 
 
 class _Peer(NamedTuple):
-    """The answer of a mesh port. `wrong`: which other host or program answers, in words; "": the
-    right host. `foreign_source`: this host's source address as the peer sees it, if that is not one
-    of this host's own addresses."""
+    """Who answers at the port of a minder. `wrong`: a text that says which other host or program
+    answers, or "" if it is the right host. `foreign_source`: this host's source address as the
+    other host sees it, if that is not one of this host's own addresses."""
 
     wrong: str = ""
     foreign_source: str = ""
 
 
 def _identify_all(ports: List[_Port], paths: RunPaths, part: wire.HostPart) -> Dict[str, _Peer]:
-    """Ask each mesh port which host it is, because a name or address may lead to a wrong host, or
-    out of the run.
+    """Ask at each minder's port which host answers, because a name or address may lead to a wrong
+    host, or to a machine outside the run.
 
-    Also states this host's own addresses, so that the peers admit them at the ports of their tasks.
+    The question also states this host's own addresses, so that the other hosts admit them at the
+    ports of their tasks.
     """
     certs = paths.certificates()
     if not certs or not ports:
@@ -159,8 +160,8 @@ def _identify_all(ports: List[_Port], paths: RunPaths, part: wire.HostPart) -> D
 
 
 def _identify(asked: _Port, client: Any, token: str, part: wire.HostPart) -> _Peer:
-    """Ask one mesh port which host it is. Return an empty _Peer for a peer that is busy or cannot
-    be identified."""
+    """Ask at one minder's port which host answers. Return an empty _Peer if that host is busy or
+    cannot be identified."""
     import ssl
 
     name, _, port = asked.address.rpartition(":")

@@ -18,7 +18,7 @@ from tfdeploy.agent.run.folder import RunPaths, start_agent
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import MinderAnswer
 
-MINDER_WITHIN_S = 20.0  # a minder without an answer by then did not start
+MINDER_WITHIN_S = 20.0  # a minder that has not answered by then counts as not started
 POLL_S = 0.1
 
 
@@ -96,8 +96,8 @@ def _last_line(paths: RunPaths) -> str:
 
 
 def _run_that_planned(paths: RunPaths, port: int) -> Optional[str]:
-    """Return the other live run whose plan has that port on this host, or None. /proc shows a held
-    port only as a socket of some Python, or not at all."""
+    """Return the other live run whose plan has that port on this host, or None. Plans are read
+    because /proc shows a held port only as a socket of some Python process, or not at all."""
     for job in job_names(paths.workdir):
         for run in run_names(paths.workdir, job):
             other = find.run_paths(paths.workdir, job, run, paths.host)

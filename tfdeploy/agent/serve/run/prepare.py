@@ -1,7 +1,7 @@
 """Answers run.prepare: makes a run's folder on this host and starts the run's minder, which holds
-the ports from then on.
+the run's ports from then on.
 
-No task starts. A prepare that fails leaves nothing behind.
+No task starts yet. A prepare that fails leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from tfdeploy.agent.serve.run.prepare_args import PrepareArguments
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-PEERS_INFORMED_S = 3.0  # how long a minder that has ended its run may still inform its peers
+PEERS_INFORMED_S = 3.0  # how long a minder that has ended its run may still inform other hosts
 
 
 @fenced
 @audited("launch", "prepared")
 def prepare_run(call: Call) -> Answer:
-    """Prepare the run of `part`. A repeated call with the same run and plan digest waits for the
-    first one, and returns the same answer.
+    """Prepare the run that `part` describes. If the same run and plan digest are sent again, the
+    second call waits for the first one, and returns the same answer.
 
-    Args: run, job; blob: zlib of the JSON {"part": what of HostPart is this host's own, "secrets":
-    {NAME: text}, "certs": {"ca", "cert", "key"} (PEM)}, and behind it zlib of the JSON {"plan":
-    plan.json, "part": the fields of HostPart that are the same for all hosts}.
+    Args: run, job; blob: zlib of the JSON {"part": the fields of HostPart that differ between
+    hosts, "secrets": {NAME: text}, "certs": {"ca", "cert", "key"} (PEM)}, followed by zlib of the
+    JSON {"plan": plan.json, "part": the fields of HostPart that are the same for all hosts}.
 
     Raises VerbError bad_part, bad_name, refused, locked, exists, live_run, no_release, no_program,
     port_taken (details port, owner), agent, disk, cancelled, ended.
@@ -92,14 +92,14 @@ def _check_owner(paths: RunPaths) -> None:
 
 
 def _is_prepared(paths: RunPaths, part: wire.HostPart) -> bool:
-    """Return whether the same plan has already prepared this run. Removes what an interrupted
-    prepare left."""
+    """Return whether this run has already been prepared by the same plan. If not, remove what an
+    interrupted prepare left."""
     digest = paths.plan_digest()
     same = digest == part.plan_digest
     if same and liveness.is_live(paths) and not paths.word("abort"):
         return True
     if digest is None and liveness.was_committed(paths):
-        raise _exists_error(paths)  # the run is committed, but its part is damaged
+        raise _exists_error(paths)  # the run is committed, but its part.json is gone
     if digest is not None and (not _lost_its_minder(paths) if same else not is_rolled_back(paths)):
         raise _exists_error(paths)
     if os.path.isdir(paths.host_dir) or (
@@ -116,7 +116,7 @@ def _exists_error(paths: RunPaths) -> VerbError:
 
 
 def _lost_its_minder(paths: RunPaths) -> bool:
-    """Return whether the run was prepared, and its minder died after that."""
+    """Return whether the run was prepared, and its minder has died since then."""
     return paths.state().phase == "prepared" and not paths.word("abort")
 
 
@@ -127,8 +127,8 @@ def is_rolled_back(paths: RunPaths) -> bool:
 
 
 def clear_away(paths: RunPaths) -> None:
-    """Remove the run's folder after its minder has ended, because the minder writes to it. The
-    minder has PEERS_INFORMED_S to inform its peers."""
+    """Remove the run's folder. Its minder writes to the folder, so wait up to PEERS_INFORMED_S
+    until the minder has informed other hosts and ended, and kill it after that time."""
     deadline = time.monotonic() + PEERS_INFORMED_S
     while is_locked(paths.minder_lock) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -150,8 +150,8 @@ def _clear_other_hosts(paths: RunPaths, part: wire.HostPart) -> None:
 
 
 def _clear_other_host(other: RunPaths, plan_digest: str) -> None:
-    """Remove the folder of one other host. Waits for a host that is preparing the run now, because
-    it removes its own folder."""
+    """Remove the folder of one other host. If that host is preparing the run now, wait until it has
+    removed its old folder itself."""
     deadline = time.monotonic() + prepare_lock.WAIT_S
     while time.monotonic() < deadline:
         with prepare_lock.hold_if_free(other) as is_free:
@@ -170,7 +170,8 @@ def _clear_other_host(other: RunPaths, plan_digest: str) -> None:
                 leftovers.remove(other)
                 return
             if digest is None:
-                return  # that host has removed its old part, and prepares a new one for this launch
+                # That host has removed its old folder, and prepares a new one for this launch.
+                return
         time.sleep(0.02)
     raise _exists_error(other)
 
@@ -273,7 +274,7 @@ def _prepare_folder(
         minder = task_processes.minder(paths)
         leftovers.remove(paths)
         if minder is not None:
-            processes.send(minder, signal.SIGKILL)  # no task has started
+            processes.send(minder, signal.SIGKILL)  # this is safe, because no task has started
         if isinstance(error, OSError) and not isinstance(error, NotOurs):
             raise _disk_error(error, paths) from error
         raise
@@ -312,8 +313,8 @@ def _make_folders(
 
 
 def _write_secrets(paths: RunPaths, part: wire.HostPart, given: PrepareArguments) -> None:
-    """Write the secrets last, so a prepare that dies earlier leaves none. part.json marks the
-    folder as complete."""
+    """Write the secrets after everything else, so that a prepare that dies earlier leaves none.
+    Then write part.json, which marks the folder as complete."""
     paths.write_secrets(given.secrets, given.certs)
     paths.write_part(part)
 

@@ -25,11 +25,11 @@ class PrepareArguments(NamedTuple):
 
 
 def read_arguments(call: Call) -> PrepareArguments:
-    """Read the arguments from the call's blob, or from its fields if it has no blob. Raises
+    """Read the arguments from the call's blob, or from the call's fields if it has no blob. Raises
     VerbError bad_part.
 
-    The blob holds this host's own fields, and then the fields that all hosts of the run share: the
-    plan, and common fields of the parts.
+    The blob holds this host's own fields, and then the fields that are equal on all hosts of the
+    run: the plan, and some fields of `part`.
     """
     if not call.blob:
         return PrepareArguments(
@@ -47,7 +47,7 @@ def read_arguments(call: Call) -> PrepareArguments:
 
 
 def checked_part(arguments: PrepareArguments) -> wire.HostPart:
-    """Return the host's part, checked. Raises VerbError bad_part, bad_name."""
+    """Check the host's part of the plan, and return it. Raises VerbError bad_part, bad_name."""
     try:
         part = wire.from_wire(wire.HostPart, arguments.part)
     except (TypeError, AttributeError) as error:

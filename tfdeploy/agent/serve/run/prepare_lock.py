@@ -13,8 +13,9 @@ from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.run.folder import RunPaths
 
-WAIT_S = 20.0  # wait for the prepare of another launch
-# Wait for an earlier call of the same prepare, which may copy a large release on a slow disk.
+WAIT_S = 20.0  # how long to wait for the prepare of another launch
+# How long to wait for an earlier call of the same prepare, which may copy a large release on a slow
+# disk.
 SAME_WAIT_S = 600.0
 
 
@@ -23,8 +24,8 @@ def hold(paths: RunPaths, plan_digest: str = "") -> Iterator[None]:
     """Hold the prepare lock of the job. Raises VerbError locked if another launch keeps it for
     longer than WAIT_S.
 
-    The same prepare, called again because its answer was late, waits up to SAME_WAIT_S for the
-    first call.
+    If the same prepare is called again because its answer was late, the second call waits up to
+    SAME_WAIT_S for the first one.
     """
     path = _lock_path(paths)
     make_private(os.path.dirname(path))
@@ -48,9 +49,9 @@ def hold(paths: RunPaths, plan_digest: str = "") -> Iterator[None]:
 
 @contextmanager
 def hold_if_free(paths: RunPaths) -> Iterator[bool]:
-    """Hold the prepare lock if it is free. Yields True if no prepare of the job is in progress on
-    this host; then none begins before the context ends. Yields False if one is in progress, or if
-    there never was one."""
+    """Hold the prepare lock of the job during the `with` block, if it is free. Yields True if the
+    lock is held: no prepare of the job is in progress on this host, and none begins before the
+    block ends. Yields False if a prepare is in progress, or if there never was one."""
     with FileLock(_lock_path(paths)) as lock:
         yield os.path.isdir(os.path.dirname(_lock_path(paths))) and lock.acquire()
 

@@ -1,8 +1,8 @@
 """Checks before any task starts whether the program of a command exists, on PATH or among the files
 of the run.
 
-Pure, except that it looks at files. Problems that the arguments do not show appear only when the
-task starts.
+Pure, except that it looks at files. Problems that cannot be seen in the command appear only when
+the task starts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Answers run.resume: starts the minder again on a host where no process of the run is alive, for
 example after a reboot.
 
-Applies only to a committed run that has not ended here, and only to the job's latest run on this
-host.
+The run must be committed, must not have ended on this host, and must be the job's latest run on
+this host.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
 @audited("status", "resumed")
 def resume_run(call: Call) -> Answer:
-    """Start a minder if the run has none, for example after a reboot. Tasks of the old boot are
-    `lost`. The minder decides what starts again after it has received the state of another host.
+    """Start a minder if the run has none, for example after a reboot. Tasks that ran before the
+    reboot are `lost`. The minder first receives the run's state from another host, and then decides
+    which tasks start again.
 
     Args: run, job.
 
-    Raises VerbError unknown_run, ended (also not committed), superseded (a later run of the job was
-    prepared here), locked, live_run, port_taken.
+    Raises VerbError unknown_run, ended (or never committed), superseded (a later run of the job was
+    prepared on this host), locked, live_run, port_taken.
     """
     paths = run_status.named_run_paths(call)
     with prepare_lock.hold(paths):
@@ -54,7 +55,7 @@ def resume_run(call: Call) -> Answer:
 
 
 def _later_run(paths: RunPaths) -> Optional[str]:
-    """Return a run of the job that was prepared here after this one."""
+    """Return a run of the job that was prepared on this host after this run, or None."""
     own = paths.prepared()
     for run in find.run_names(paths.workdir, paths.job):
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))

@@ -1,5 +1,6 @@
-"""Answers `samples`: what the tasks of a run have used and printed on this host so far, and their
-attempts. sampling/ has written these samples.
+"""Answers `samples`: sends what the tasks of a run have used (such as memory) and printed (such as
+losses) on this host so far, and their attempts. The modules in sampling/ have written these
+samples.
 
 Changes nothing.
 """
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def send_samples(call: Call) -> Answer:
-    """Send the samples of each task and of the host, packed: one JSON object per line, TaskSample
-    or HostSample of agent/shapes.py.
+    """Send the samples of the host and of each task. The blob of an item is packed text with one
+    JSON object per line: TaskSample or HostSample of agent/shapes.py.
 
     Args: run, job.
 
@@ -48,7 +49,7 @@ def send_samples(call: Call) -> Answer:
 
 
 def newest_samples(paths: RunPaths) -> Optional[Answer]:
-    """Return the last sample of everything, or None if there is none."""
+    """Return the newest sample of each task and of the host, or None if there is none yet."""
     return read_json(paths.file(layout.NEWEST_SAMPLES))
 
 

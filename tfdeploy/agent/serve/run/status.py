@@ -1,8 +1,8 @@
-"""Answers `runs`, `run.status` and `run.plan`: the state of runs, from their folders. Changes no
-file.
+"""Answers `runs`, `run.status` and `run.plan`: reads the state of runs from their folders. Changes
+no file.
 
-If the process that should have recorded an end died, this module derives the end. A task from
-before a reboot, or of a dead supervisor, is lost.
+If a process died before it could record how a task ended, this module derives the end: a task that
+ran before a reboot, or whose supervisor is dead, is `lost`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 OVER = ("ended", "lost")
-MOST_ENDINGS = 20_000  # endings and left files of all past runs in one answer: about 4 MiB
+# Limit of ended tasks and left files of all past runs in one answer: about 4 MiB.
+MOST_ENDINGS = 20_000
 NOBODY = "nobody minds it: its minder and its supervisor died"
 
 
 def named_run_paths(call: Call) -> RunPaths:
-    """Return this host's part of the run that a call names. Raises VerbError unknown_run."""
+    """Return the paths of this host's folder of the run that a call names. Raises VerbError
+    unknown_run."""
     job, run = call.name("job"), call.name("run")
     paths = run_paths(call.context.workdir, job, run, call.context.host)
     if paths is None and (fault := damaged(call.context.workdir, job, run)):
@@ -44,9 +46,10 @@ def named_run_paths(call: Call) -> RunPaths:
 
 
 def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
-    """Return the status as the supervisor wrote it. It becomes `pending` if the task is about to
-    start again, and `lost` if the supervisor died without writing an end."""
-    # Read before the status: the minder drops `again` once the new attempt has written its status.
+    """Return a task's status as its supervisor wrote it, but `pending` if the task is about to
+    start again, and `lost` if the supervisor died without recording an end."""
+    # The state is read before the status, because the minder removes the task from `again` once the
+    # new attempt has written its status.
     state = paths.state()
     status = paths.status(task)
     if task in state.again and status.state in OVER and is_live(paths):
@@ -93,15 +96,16 @@ def _with_health(status: wire.TaskStatus, state: wire.HostRunState) -> wire.Task
 def _restart_reason(
     paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState
 ) -> Optional[str]:
-    """Return how the previous attempt ended, or which death began the gang's round. Return None if
-    neither was recorded."""
+    """Return why the task was started again: how its previous attempt ended, or, if all tasks of
+    its gang were restarted together, which death caused that. Return None if neither was
+    recorded."""
     count = state.restarts.get(status.task)
     how = (
         count.get("how")
         if count is not None and count.get("attempt") == status.attempt - 1
         else None
     )
-    # True if this task has restarted alone since the gang's round began.
+    # True if this task has restarted alone since the last time when its gang restarted together.
     restarted_alone = how is not None and count is not None and count.get("round") == status.round
     of_gang = any(peer.gang for peer in paths.part().peers if peer.task == status.task)
     if (
@@ -142,7 +146,7 @@ def task_statuses(paths: RunPaths) -> List[wire.TaskStatus]:
 
 
 def describe(paths: RunPaths) -> Answer:
-    """Return the value of run.status."""
+    """Return the state of a run on this host, in the form of run.status's answer."""
     return _describe_with_state(paths, paths.state())
 
 
@@ -157,8 +161,9 @@ def _describe_with_state(paths: RunPaths, state: wire.HostRunState) -> Answer:
 
 
 def list_runs(call: Call) -> List[Answer]:
-    """List the runs on this host, newest first. Of past runs the newest have all tasks in
-    `ended_tasks` (20,000 in all), older ones only the deciding tasks.
+    """List the runs on this host, newest first. For the newest past runs, `ended_tasks` has all
+    tasks (up to 20,000 tasks in all). For older runs, it has only the tasks that decide the run's
+    outcome.
 
     Args: job?.
     """
@@ -204,7 +209,7 @@ def _shorten_endings(rows: List[Tuple[Answer, wire.HostRunState]], call: Call) -
 
 
 def _damaged_row(workdir: str, job: str, run: str) -> Tuple[Answer, wire.HostRunState]:
-    state = wire.HostRunState(run, job, "_")  # the rest cannot be read
+    state = wire.HostRunState(run, job, "_")  # the other fields cannot be read
     row: Answer = {
         "run": run,
         "job": job,
@@ -230,9 +235,9 @@ def run_status(call: Call) -> Answer:
 
 
 def run_plan(call: Call) -> Answer:
-    """Send the packed plan.json as the blob of an item, unless its sha256 is known.
+    """Send the packed plan.json as the blob of an item, unless the caller already knows its sha256.
 
-    Args: run, job, unless? (sha256).
+    Args: run, job, unless? (the sha256 that the caller knows).
 
     Raises VerbError unknown_run.
     """

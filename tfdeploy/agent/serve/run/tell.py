@@ -1,7 +1,7 @@
-"""Answers run.known and run.tell. With them the control machine carries the reason of a run's end
-from a host that knows it to a host that does not.
+"""Answers run.known and run.tell. By these verbs, the control machine learns from one host why a
+run is over, and tells another host that does not know.
 
-On the second host, the run's minder reads the reason: see mesh/told_end.py.
+On the other host, the run's minder reads the reason: see mesh/told_end.py.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def report_end(call: Call) -> Answer:
 
 
 def store_end(call: Call) -> Answer:
-    """Store the answer of another host's run.known, for hosts that cannot reach each other. It is
-    checked like a message of the mesh. The run's minder reads it at once, or when it is next
-    started.
+    """Store the answer of another host's run.known, for hosts that cannot reach each other. The
+    answer is checked like a message between minders. The run's minder reads it at once, or when the
+    minder is next started.
 
     Args: run, job, known.
 

@@ -1,8 +1,8 @@
-"""Answers run.start, run.renew, run.commit, run.abort and run.stop: leaves an order for the minder
-and waits for its effect.
+"""Answers run.start, run.renew, run.commit, run.abort and run.stop. Each of them writes an order
+for the run's minder process; all except run.renew wait for the effect.
 
-If the minder is dead, abort and stop do its work themselves. Only processes that belong to the run,
-by their marker and identity, receive signals.
+If the minder is dead, run.abort and run.stop end the run themselves. Signals are sent only to
+processes whose identity or environment shows that they belong to the run.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ from tfdeploy.agent.serve.run.watch import watch_run
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-ANSWER_WITHIN_S = 20.0  # a minder without an answer by then has failed
+ANSWER_WITHIN_S = 20.0  # a minder that has not answered by then counts as failed
 KILL_WITHIN_S = 8.0  # how long processes may live after KILL
-# On a busy host an ending process shows neither arguments nor environment for a while, like an
-# orphan. After this time it counts as alive.
+# On a busy host, a process that is ending shows neither arguments nor environment for a while, so
+# it looks like an orphan. After this time, such a process counts as alive.
 ENDING_S = 3.0
-# How long the minder may take to write that all processes have ended, which a full disk prevents.
+# How long the minder may take to record that all processes have ended. A full disk may prevent it
+# from doing so.
 SAVE_WITHIN_S = 1.0
 FROZEN_AFTER_S = 3.0  # a minder that has not begun to end the run by then is frozen
 POLL_S = 0.05
@@ -68,7 +69,7 @@ def start_run(call: Call) -> Answer:
     ):
         return {}  # the run was started, and has already ended by itself
     refuse_ended(paths)
-    # A repeated start restarts the wait for the commit.
+    # A repeated run.start makes the minder's wait for the commit begin again.
     if paths.word("start") is None or _phase(paths) == "started":
         paths.leave_word("start", time=time.time())
     _wait_for(paths, lambda: _phase(paths) in STARTED and _all_supervised(paths))
@@ -83,12 +84,12 @@ def _all_supervised(paths: RunPaths) -> bool:
 
 
 def renew_launch(call: Call) -> Answer:
-    """Record that the launch is alive. The launch calls this every 15 s until its commit. A
-    prepared or started run waits for the next call just as long again.
+    """Record that the launch is alive. The launch calls this every 15 s until it commits the run.
+    Each call extends the time for which a prepared or started run waits for the launch.
 
     Args: run, job, plan_digest.
 
-    Raises VerbError unknown_run (also of another plan), ended.
+    Raises VerbError unknown_run (also if another plan prepared the run), ended.
     """
     paths = run_status.named_run_paths(call)
     _refuse_other_plan(call, paths)
@@ -111,7 +112,7 @@ def commit_run(call: Call) -> Answer:
 
     Args: run, job.
 
-    Raises VerbError unknown_run, ended: what ended it.
+    Raises VerbError unknown_run, ended (with the reason why the run ended).
     """
     paths = run_status.named_run_paths(call)
     if _is_committed(paths):
@@ -134,8 +135,9 @@ def _is_committed(paths: RunPaths) -> bool:
 
 @audited("launch", "rolled back")
 def abort_run(call: Call) -> Answer:
-    """End all of a run here, and with `purge` remove its folder when nothing of it is alive. A run
-    by another plan is left alone. A prepare that still works is stopped first.
+    """End a run on this host. With `purge`, also remove the run's folder once none of its processes
+    is alive. A run that another plan prepared is left alone. If a prepare of the run is in
+    progress, it is stopped first.
 
     Args: run, job, reason, purge, plan_digest.
     """
@@ -174,12 +176,12 @@ def _stop_preparing(call: Call) -> None:
 @audited("stop", "stopped")
 def stop_run(call: Call) -> Answer:
     """End a run on this host: send TERM to all its processes, KILL after the grace time, and check
-    that none is left. Stopped minders and supervisors are woken, or killed. If the run's folder was
-    removed, end the processes that have its environment variables.
+    that none is left. A minder or supervisor that is suspended is resumed, or killed. If the run's
+    folder was removed, the processes that have the run's variables in their environment are ended.
 
     Args: run, job, grace_s.
 
-    Raises VerbError unknown_run: there is none.
+    Raises VerbError unknown_run (there is no such run).
     """
     begun = time.monotonic()
     given = call.number("grace_s")
@@ -208,7 +210,7 @@ def stop_run(call: Call) -> Answer:
             _leave_word_to_end(paths, "stop", grace_s=grace_s)
     left = _wait_until_ended(paths, grace_s, STOPPED_BY_OPERATOR)
     if not left and _phase(paths) == "ended":
-        leftovers.forget_secrets(paths)  # a disk error may have prevented it at the run's end
+        leftovers.forget_secrets(paths)  # a disk error may have prevented this when the run ended
     return {
         "survivors": left,
         "seconds": round(time.monotonic() - begun, 3),
@@ -221,8 +223,8 @@ def stop_run(call: Call) -> Answer:
 
 
 def _leave_word_to_end(paths: RunPaths, word: str, **fields: Any) -> None:
-    """Leave the order for the minder. On a full disk, signal the supervisors instead; the minder
-    then sees that their tasks end."""
+    """Write an order for the minder. If a full disk prevents that, tell the supervisors to end
+    their tasks; the minder then sees that the tasks have ended."""
     try:
         paths.leave_word(word, time=time.time(), **fields)
     except OSError:
@@ -231,8 +233,8 @@ def _leave_word_to_end(paths: RunPaths, word: str, **fields: Any) -> None:
 
 
 def _has_minder(paths: RunPaths) -> bool:
-    """Return whether the run's minder is alive. After the run's end the minder waits for its peers;
-    an order ends that wait."""
+    """Return whether the run's minder is alive. After the end of the run, the minder may still wait
+    to inform other hosts; an order ends that wait."""
     return is_locked(paths.minder_lock)
 
 
@@ -241,8 +243,8 @@ def _phase(paths: RunPaths) -> str:
 
 
 def refuse_ended(paths: RunPaths, also: "tuple[str, ...]" = ()) -> None:
-    """Refuse if the run has ended here, is in a phase of `also`, or has no minder. Raises VerbError
-    ended."""
+    """Raise VerbError ended if the run has ended on this host, is in one of the phases in `also`,
+    or has no live minder or supervisor."""
     state = paths.state()
     if state.phase == "ended" or state.phase in also or not liveness.is_live(paths):
         why = state.abort_reason or (
@@ -259,8 +261,8 @@ def refuse_ended(paths: RunPaths, also: "tuple[str, ...]" = ()) -> None:
 def _wait_for(
     paths: RunPaths, reached: Callable[[], bool], within_s: float = ANSWER_WITHIN_S
 ) -> None:
-    """Wait until `reached` returns true, or the run has ended. Raises VerbError agent if the minder
-    does not answer."""
+    """Wait until `reached` returns true, or until the run is no longer alive. Raises VerbError
+    agent if the minder does not answer in time."""
     deadline = time.monotonic() + within_s
     pause = 0.002
     while not reached():
@@ -300,7 +302,8 @@ def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answ
         time.sleep(pause)
         pids = task_processes.members(paths, tasks)
     if not pids[0]:
-        leftovers.put_back_keep(paths)  # the minder may not have done so yet, or may have failed
+        # The minder may not have done this yet, or may have failed to do it.
+        leftovers.put_back_keep(paths)
     return task_processes.survivors(*pids)
 
 
@@ -330,7 +333,8 @@ def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
     """End the run under the minder's lock, so that no minder starts meanwhile. Return False if a
     minder holds the lock.
 
-    Raises NoPart if the minder has just removed a run that never began, including its lock.
+    Raises NoPart if the lock's file is gone, because the minder has just removed a run that never
+    began.
     """
     lock = FileLock(paths.minder_lock)
     try:
@@ -366,8 +370,8 @@ def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
 
 
 def _end_supervisors(paths: RunPaths, tasks: List[str], grace_s: float, reason: str) -> None:
-    """Order each supervisor to end its task. Wait until all have ended, for the grace time and half
-    of KILL_WITHIN_S."""
+    """Order each supervisor to end its task. Wait until all supervisors have ended, at most for the
+    grace time plus half of KILL_WITHIN_S."""
     for task in tasks:
         tell_supervisor(paths, task, reason, grace_s)
     deadline = time.monotonic() + grace_s + KILL_WITHIN_S / 2

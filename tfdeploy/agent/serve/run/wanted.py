@@ -9,13 +9,14 @@ from tfdeploy.agent.run import in_doubt
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call
 
-# Wait for the prepare's cleanup, which may remove the copy of a large release.
+# How long to wait for the cleanup after a prepare, which may remove the copy of a large release.
 CLEANUP_WAIT_S = 60.0
 
 
 class PrepareGuard:
-    """Checks whether a prepare is still wanted: its session lives and no abort has arrived. As a
-    context manager it spans the prepare, and the end of the session waits for its exit."""
+    """Checks whether a prepare is still wanted: its session lives and no abort has arrived. The
+    prepare runs in a `with` block of this object, and the end of the session waits until that block
+    is left."""
 
     def __init__(self, call: Call, paths: RunPaths, plan_digest: str) -> None:
         self._call, self._paths, self._digest = call, paths, plan_digest
@@ -23,7 +24,7 @@ class PrepareGuard:
         self._gone, self._done = threading.Event(), threading.Event()
 
     def check(self) -> None:
-        """Refuse if the prepare is no longer wanted. Raises VerbError cancelled, ended."""
+        """Raise VerbError cancelled or ended if the prepare is no longer wanted."""
         if self._gone.is_set() or self._call.cancelled.is_set():
             raise VerbError(
                 "cancelled", "the session ended while run %s was prepared" % self._paths.run

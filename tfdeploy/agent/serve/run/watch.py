@@ -43,8 +43,8 @@ def watch_run(call: Call) -> Answer:
 
 
 class AttemptEnds:
-    """Finds attempts whose end no status has shown: a task may die and start again between two
-    reads of its status."""
+    """Finds ended attempts that no status has shown, because a task may die and start again between
+    two reads of its status."""
 
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths
@@ -72,7 +72,7 @@ def _send_changes(
     call: Call, paths: RunPaths, tasks: List[str], seen: Dict[str, Answer], ends: AttemptEnds
 ) -> bool:
     """Send an item for each change. Return True if no further changes will come."""
-    # Read before the states, so that these include the end.
+    # The end is checked before the states are read, so that the states read include the end.
     over = paths.state().phase == "ended" or not liveness.is_live(paths)
     for task in tasks:
         read = run_status.task_status(paths, task)
