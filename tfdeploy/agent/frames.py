@@ -22,7 +22,7 @@ GREETING = b"=tfdeploy-agent="
 MAX_HEADER_BYTES = 1 << 20
 MAX_BLOB_BYTES = 64 << 20
 MAX_PACKED_BYTES = 64 << 20  # limits the size of an unpacked blob
-HEARTBEAT_S = 5.0  # the control machine sends a ping after this many seconds
+HEARTBEAT_S = 5.0  # the interval at which the control machine pings the agent, in seconds
 SILENCE_S = 30.0  # an agent that has received nothing for this many seconds ends its session
 
 

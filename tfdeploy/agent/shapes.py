@@ -76,7 +76,7 @@ class Death(_Death, total=False):
 
 class _FailedStarts(TypedDict):
     count: int
-    quick: int  # how many of the last starts in a row lived less than restart.QUICK_S seconds
+    quick: int  # how many starts in a row, up to the last one, lived less than restart.QUICK_S
     delay_s: float  # the pause before the next start, in seconds
 
 

@@ -222,7 +222,8 @@ class HostPart:
     # all hosts of the run
     mesh: List[MeshHost] = field(default_factory=list, metadata={"of": MeshHost})
     keep: List[str] = field(default_factory=list)  # `keep` folders, as paths relative to the code
-    fresh: bool = False  # True if the content of the `keep` folders must be set aside first
+    # True if the content of the `keep` folders must be set aside before the run starts.
+    fresh: bool = False
     # Path relative to the code -> name of the data set to which it is linked.
     links: Dict[str, str] = field(default_factory=dict)
     # data set with `split` -> [the number of its parts, then the parts of this host's tasks]

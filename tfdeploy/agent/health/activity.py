@@ -46,7 +46,7 @@ class Usage(NamedTuple):
 class TaskActivity:
     """Observes one attempt of a task. Call `observe` repeatedly, always with times of the same
     clock (seconds). `guard`: the inode of the agent's socket on the task's port. The task's
-    processes inherit this socket, so it is no sign that the task listens."""
+    processes inherit this socket, but this does not mean that the task listens."""
 
     def __init__(
         self, paths: RunPaths, spec: wire.TaskSpec, now: float, guard: Optional[int] = None

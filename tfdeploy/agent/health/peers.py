@@ -17,7 +17,8 @@ from tfdeploy.agent.mesh import bounded_json, listener, tls
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.record import NamedTuple
 
-MOST_HOSTS = 32  # Limits how many hosts are asked at once. The others are asked the next time.
+# Limits how many hosts are asked at the same time. The others are asked the next time.
+MOST_HOSTS = 32
 # Limits the time to connect, do the handshake and receive the answer, all together.
 WITHIN_S = 3 * listener.TIMEOUT_S
 _MOST_BYTES = 1 << 18  # limits an answer, in bytes

@@ -9,7 +9,7 @@ from itertools import islice
 from tfdeploy.agent.annotations import Iterable, List
 from tfdeploy.agent.host.parallel import start_calls
 
-FEW = 256  # If there are more files, the whole file system is flushed at once, which is faster.
+FEW = 256  # If there are more files, one call flushes the whole file system, which is faster.
 _EACH = 4  # there is at most one thread for this many files
 # Several threads are faster, because file systems combine flushes that arrive at the same time.
 _MOST_THREADS = 16

@@ -14,16 +14,16 @@ import random
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Dict, List, Optional
 
-# With at most FEW peers, a minder sends a change to all of them at once. With more peers, it sends
-# the change to FANOUT of them at once, and to the others one after another.
+# With at most FEW peers, a minder sends a change to all of them immediately. With more peers, it
+# sends the change immediately to FANOUT of them, and later to the others, one after another.
 FEW = 8
 FANOUT = 4
 # The first pause, in seconds, between two of the peers that are served one after another. The pause
 # grows, because other hosts pass the change on too.
 SLOW_S = 2.0
 # With many peers, a change after the end of the run is sent late, by about LATE_S seconds per peer,
-# so that one message contains the endings of several tasks. It is then sent to only one peer at
-# once.
+# so that one message contains the endings of several tasks. The change is first sent to one peer
+# only.
 LATE_S = 0.01
 AT_ONCE = 16  # limits how many connections that this minder has opened are open at the same time
 EXCHANGE_S = 10.0  # the pause between two exchanges with a random peer, in seconds
@@ -72,8 +72,8 @@ class GossipSchedule:
         self._next_exchange = now + self._exchange_s * random.random()
 
     def note_change(self, late: bool, now: float) -> None:
-        """Schedule that the changed state is sent. `late`: True if the run was over before, and the
-        only news is that a task has ended."""
+        """Schedule the sending of the changed state. `late`: True if the run was over before, and
+        the only news is that a task has ended."""
         late = late and not self._are_few
         self._at_once = max(self._at_once, 1 if late else self.fanout)
         self._slow_s = SLOW_S

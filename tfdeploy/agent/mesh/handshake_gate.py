@@ -20,7 +20,7 @@ from tfdeploy.agent.annotations import Callable, Dict, Optional
 from tfdeploy.agent.host import thread_errors
 from tfdeploy.agent.limit import TokenBucket
 
-# (handshakes per second, largest number of handshakes at once)
+# (handshakes per second on average, largest number of handshakes without a pause)
 MEMBERS, STRANGERS = (100.0, 300.0), (10.0, 20.0)
 # Limits the connections whose first TLS message is not complete. If there are more, the oldest one
 # is closed.

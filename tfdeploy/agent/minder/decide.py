@@ -81,7 +81,7 @@ def _after_reaping(view: View) -> List[Action]:
 
 def _own_conclusions(view: View) -> List[Action]:
     """Return the actions that follow from facts that perhaps only this host knows: to commit the
-    run, or to end it for some reason. Other hosts must be told about these."""
+    run, or to end it for some reason. This host tells the other hosts about these actions."""
     part, control_words, known = view.part, view.control_words, view.known
     if known.abort is not None:
         return []

@@ -23,7 +23,8 @@ from tfdeploy.agent.minder.held_ports import FirewallRefused
 from tfdeploy.agent.run.folder import RunPaths
 
 WITHIN_S = 10.0  # limits the time to create the table at the start
-AGAIN_WITHIN_S = 2.0  # limits the time to create it again, because the minder waits for this
+# Limits the time to create the table again, because the minder waits meanwhile.
+AGAIN_WITHIN_S = 2.0
 PAUSE_S = 5.0  # the pause between two tries to create the table again
 _LOOK_S = 0.02  # the pause between two polls
 _TRIES = 2  # The first try may fail because another program changes tables at the same moment.

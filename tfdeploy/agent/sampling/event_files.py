@@ -46,7 +46,7 @@ HOPS = 512  # limits how many heads of records one call reads in a file
 # After HOPS heads, the search continues in the last WINDOW_BYTES of the file.
 WINDOW_BYTES = 1 << 14
 # Limits of one search for the head of a record: how far before the end of the file it starts, how
-# many bytes it reads at once, and how many candidates it examines in these.
+# many bytes it reads with one call, and how many candidates it examines in these bytes.
 SEARCH_BYTES, PART_BYTES, TRIES = 1 << 22, 1 << 16, 16
 MOST_TOLD = 8  # limits how many damaged files are reported
 # A record begins with its length. If this is below 16 MiB, it ends with five zero bytes.

@@ -14,7 +14,7 @@ from tfdeploy.agent.annotations import Dict, Iterator, List, Optional, Tuple, Un
 from tfdeploy.agent.metric_lines import LARGEST
 
 HEAD_BYTES, TAIL_BYTES = 12, 4  # the size of a frame before the data, and after the data
-MOST_BYTES = 1 << 31  # limits the data of a record, with the limit of protocol buffers
+MOST_BYTES = 1 << 31  # limits the data of a record; protocol buffers have the same limit
 MOST_FIELDS = 4096  # limits how many fields one message has
 # If the step or the time (UTC seconds) of an Event is larger, it is invalid.
 MOST_STEPS, MOST_TIME = 10**13, 1e11

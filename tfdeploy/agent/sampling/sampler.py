@@ -272,7 +272,7 @@ def machine() -> Dict[str, Any]:
 
 
 def main(argv: List[str]) -> int:
-    """sample HOST_DIR MINDER_PID [unread]: take samples until the minder or the run has ended."""
+    """sample HOST_DIR MINDER_PID [unread]: take samples until the minder ends this process."""
     processes.die_with_parent(int(argv[1]))
     os.umask(0o077)
     paths = RunPaths(argv[0])

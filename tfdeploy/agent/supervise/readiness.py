@@ -1,5 +1,5 @@
-"""Decide when a task is up. A task is up if one of its processes listens on its port. A task that
-does not use TensorFlow is also up when it has lived for the time `ready.after`."""
+"""Decide when a task is up. A task is up if one of its processes listens on its port. A task that has
+no port or does not use TensorFlow is also up when it has lived for the time `ready.after`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tfdeploy.agent.host.network import listening
 
 class Readiness:
     """Decides whether one attempt is up. `guard`: the inode of the agent's socket on the task's
-    port. The task's processes inherit this socket, so it is no sign that the task listens."""
+    port. The task's processes inherit this socket, but this does not mean that the task listens."""
 
     def __init__(self, spec: wire.TaskSpec, guard: Optional[int] = None) -> None:
         self._spec = spec
