@@ -78,7 +78,10 @@ def _wants_json(argv: list[str]) -> bool:
 
 
 def _split_at_dashes(argv: list[str]) -> tuple[list[str], list[str] | None]:
-    """Return the arguments before the first `--`, and those after it, or None without a `--`."""
+    """Return (arguments before the first `--`, arguments after it).
+
+    Without a `--`, the second value is None.
+    """
     if "--" not in argv:
         return argv, None
     dashes = argv.index("--")

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tfdeploy.model.status.run_status import RunView
     from tfdeploy.transport.protocols import Fleet
 
-# The recorded events that the dashboard shows are of these kinds. The hosts themselves report
-# everything else about the run.
+# The dashboard shows recorded events of these kinds. Everything else about the run comes from the
+# hosts.
 _REPLAYED_KINDS = ("task", "host", "note")
 
 
@@ -172,7 +172,7 @@ def _run_verb(flags: CommonFlags, argv: Sequence[str]) -> None:
 
 
 def _show_recorded_events(board: Dashboard, plan: Plan) -> None:
-    """Show events that this machine has recorded, such as earlier attempts and the first death."""
+    """Show events that this machine has recorded, such as earlier attempts and deaths of tasks."""
     hosts = {host.host for host in plan.hosts}
     for event in open_run_store().events(plan.run):
         if event.kind in _REPLAYED_KINDS and (event.host is None or event.host in hosts):

@@ -49,7 +49,7 @@ def _default_color(field_name: str) -> str:
 
 
 class VerbFlags:
-    """The base of every verb's record, with the help texts and with what the verb accepts.
+    """The base class of every verb's record: the help texts, and what the verb accepts.
 
     Each subclass is a dataclass.
     """

@@ -28,7 +28,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Signalled(KeyboardInterrupt):
-    """A KeyboardInterrupt for SIGTERM or SIGHUP, a signal by which the process will end itself."""
+    """The KeyboardInterrupt that SIGTERM or SIGHUP raises. `number`: the number of the signal.
+
+    At its end, the process kills itself with this signal, so that its parent sees the cause.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.strsignal(number))

@@ -16,8 +16,8 @@ from tfdeploy.model.text.units import bytes_of, rate_of, seconds_of
 
 V = TypeVar("V")
 
-# A name is suggested from this difflib ratio on. The ratio of mdoe and mode is 0.75, and that of
-# deep and mode is 0.5.
+# Names with at least this difflib ratio are suggested. The ratio of mdoe and mode is 0.75, and that
+# of deep and mode is 0.5.
 _MIN_SIMILARITY = 0.75
 _CONSENT_FLAGS = (
     "--everything",

@@ -83,7 +83,7 @@ def find_inventory_file(flags: CommonFlags, job: Job | None) -> Path:
 
 
 def _describe_unused_file(file: FoundFile) -> str:
-    """Return a text about the inventory that is not used, or "" if there is no such inventory."""
+    """Return a text that names the inventory that is not used. "": there is no such inventory."""
     if file.unused is None:
         return ""
     unused = f"{os.path.relpath(file.unused)} is not used"

@@ -25,7 +25,7 @@ VERBS = {
     "lab": "start and stop a throw-away cluster on this machine",
     "docs": "print the reference of the two files",
 }
-# {verb of another tool: what to suggest instead: a verb of tfdeploy, perhaps with flags}
+# {verb of another tool: the verb of tfdeploy to suggest, perhaps with flags}
 OTHER_NAMES = {
     "attach": "status --watch",
     "cancel": "stop",

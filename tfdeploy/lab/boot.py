@@ -123,7 +123,7 @@ def _start_network(name: str, spec: NetworkOrder) -> ForkedProcess:
 
 
 def _start_host(host: HostOrder, inherited_descriptors: list[int]) -> ForkedProcess:
-    """Start a host's first process. It closes `inherited_descriptors`, except that of this host."""
+    """Start a host's first process, which closes the other hosts' `inherited_descriptors`."""
     own_disk = host["disk"]
 
     def main(report: Callable[[str], None], wait: Callable[[], None]) -> None:

@@ -26,7 +26,7 @@ from tfdeploy.store.places import check_state_root, state_root
 KNOWN_HOSTS = "known_hosts"
 INVENTORY = "inventory.yaml"
 IDENTITY = "id_ed25519"
-# A lab's folder that is being removed has a name of this prefix and the pid of the removing
+# While a lab's folder is being removed, its name is this prefix and the pid of the removing
 # process. No lab can have such a name.
 ASIDE = ".gone-"
 # The hosts' layers are on this tmpfs if the lab's own file system is an overlay, because an overlay

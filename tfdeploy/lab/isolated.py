@@ -193,7 +193,7 @@ class IsolatedLab(Lab):
     def _interface_lines(self, address: str, site: int) -> list[str]:
         """Return the `ip` lines for the interface of a host or of the operator.
 
-        They set its address, its routes to other sites, and its neighbours at the same site.
+        The lines set the address, the routes to other sites, and the neighbours at the same site.
         """
         near = {host.name: host.address for host in self.state.hosts if host.site == site}
         if site == 0:

@@ -169,7 +169,8 @@ class Lab(ABC):
     def _end_strays(self) -> None:
         """End first processes of hosts and networks that the lab's state does not record.
 
-        They are left if an `up` was killed after it had started them and before it saved the state.
+        Such processes are left if an `up` was killed after it had started them and before it saved
+        the state.
         """
         known = self._first_processes()
 

@@ -47,7 +47,7 @@ def _bind_socket(kind: socket.SocketKind, address: str, port: int) -> socket.soc
 def reserve(port: int) -> socket.socket:
     """Reserve the block of ports that begins at `port`. Return the UDP socket that holds the block.
 
-    Raises OSError if another lab holds the block, or if one of its ports is in use.
+    Raises OSError if another lab holds the block, or if a port of the block is in use.
     """
     held = _bind_socket(socket.SOCK_DGRAM, ADDRESS, port)
     try:
@@ -169,7 +169,7 @@ class LoopbackLab(Lab):
         )
 
     def _is_up(self, host: HostState) -> bool:
-        """True if the host's sshd runs. It then also listens, because `_start` has waited for that.
+        """True if the host's sshd runs, and therefore listens: `_start` has waited for that.
 
         This function does not connect to sshd, because sshd penalises connections without a login.
         """

@@ -74,7 +74,7 @@ def tc(lines: Iterable[str]) -> None:
 
 
 def rate_limit_lines(card: str, rate: str | None) -> list[str]:
-    """Return the `tc` lines that limit the rate of an interface. None: there is no limit."""
+    """Return the `tc` lines that limit the rate of an interface; [] if `rate` is None."""
     return [f"qdisc add dev {card} root tbf rate {rate} burst 256kb latency 100ms"] if rate else []
 
 

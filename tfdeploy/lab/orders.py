@@ -30,7 +30,7 @@ class NetworkOrder(TypedDict, total=False):
 
 
 class DiskOrder(TypedDict):
-    """A root file system of a host's own, over `rootfs`. Paths are those of this machine."""
+    """The root file system of one host: a layer over `rootfs`. Paths are those of this machine."""
 
     rootfs: str
     folder: str

@@ -46,7 +46,7 @@ def marked(root: str, *, below: bool = True) -> set[int]:
 
 
 def with_descendants(pids: Iterable[int]) -> set[int]:
-    """Return the pids of those processes and descendants of them that are alive."""
+    """Return the pids of these processes and their descendants that have not ended."""
     table = processes.all_processes()
     living = {pid for pid in pids if pid in table and table[pid].alive}
     return living | processes.descendants(living, table)

@@ -12,7 +12,7 @@ STANDARD_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
 def program(name: str, package: str) -> str:
-    """Return the path of a program, which is also searched in the system's folders (such as sbin).
+    """Return the path of a program, searched in PATH and then in the system's folders.
 
     Raises Refused, which names the package that contains the program.
     """

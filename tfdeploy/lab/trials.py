@@ -167,7 +167,8 @@ def run_all(trials: dict[str, Trial], folder: str) -> dict[str, str]:
 
     `folder`: the folder in which the scratch folders are created.
     """
-    # `lab down` removes folders with this prefix if this process is killed before it does so.
+    # If this process is killed before it removes its folder, `lab down` removes folders with this
+    # prefix.
     prefix = f"{ASIDE}{os.getpid()}-"
     with tempfile.TemporaryDirectory(prefix=prefix, dir=folder) as scratch:
         started = [start(trial, Path(scratch, str(n))) for n, trial in enumerate(trials.values())]

@@ -118,7 +118,7 @@ class SshFleet:
             for _ in hosts:
                 name, result = done.get()
                 if isinstance(result, Exception) and not isinstance(result, TfdeployError):
-                    # Only this host may have the bug, so the actions on the other hosts run to
+                    # The bug may concern only this host, so the actions on the other hosts run to
                     # their end.
                     bugs.append(result)
                     continue
@@ -136,9 +136,9 @@ class SshFleet:
         return {host.name: outcomes[host.name] for host in hosts}
 
     def _known_timeout(self, entry: _HostEntry) -> HostUnreachable | None:
-        """Return the time-out error of the host if it is recent, else None.
+        """Return the time-out error of the host if the error is recent, else None.
 
-        The error is recent if an `each` raised it that has just ended. A verb that calls `each`
+        The error is recent if it came in an `each` that has just ended. A verb that calls `each`
         twice therefore waits only once for a host that does not answer.
         """
         began, ended = self._last_each

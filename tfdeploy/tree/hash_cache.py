@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tfdeploy.machine.private_files import make_private_folder, write_private_file
 
-# Nanoseconds. A file that changed less than this before it was read is not cached, because it could
-# change again without a new mtime.
+# Nanoseconds. A file that changed less than this time before it was read is not cached, because it
+# could change again without a new mtime.
 SETTLED_NS = 2_000_000_000
 Stamp = tuple[int, int, int, int, int]  # the numbers: size, mtime_ns, ctime_ns, inode, device
 Known = tuple[Stamp, str, int]  # (stamp, sha256 of the content, key_line of the content)

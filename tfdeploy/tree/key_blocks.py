@@ -10,7 +10,7 @@ import re
 # Larger files are not searched, because neither keys nor hand-written files are so large.
 SEARCHED_BYTES = 1 << 20
 _MARKS = (b"PRIVATE KEY", b"PuTTY-User-Key-File-")
-# These patterns are not compiled at import, because most trees have no file with one of the marks.
+# These patterns are not compiled at import, because most trees have no file with one of _MARKS.
 _HEADER = (
     rb"-{4,5} ?BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)? ?-{4,5}"
     rb"|PuTTY-User-Key-File-\d: [^\n]{1,80}\nEncryption: "

@@ -49,9 +49,10 @@ def run(flags: Flags) -> int:
 def _find_subject(
     flags: Flags, fleet: Fleet
 ) -> tuple[Subject, tuple[Host, ...], UsageError | None]:
-    """Return (what to audit, the hosts to ask, the error if the run has no plan else None).
+    """Return (what to audit, the hosts to ask, the error of the look-up or None).
 
-    A run that was rolled back has no plan. The hosts' audit logs list it by its whole id.
+    The look-up fails if the run was rolled back, because such a run has no plan. The hosts' audit
+    logs list the run by its whole id.
     """
     if flags.run_prefix is None:
         return Subject(), load_project_inventory(flags).hosts, None

@@ -106,7 +106,7 @@ def _refuse_unusable_flags(flags: Flags) -> None:
 
 
 def _confirmed_command(flags: Flags) -> str:
-    """Return a command with the same --limit and --exclude that pipes the confirmation to clean."""
+    """Return a shell command that cleans the same hosts and answers clean's question."""
     limits = [
         word
         for name in ("limit", "exclude")

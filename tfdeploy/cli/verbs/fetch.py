@@ -1,6 +1,6 @@
 """Run `tfdeploy fetch`: copy checkpoints, files and logs of a run to this machine.
 
-With --onto, the verb copies `keep` (the kept checkpoints) to another host instead.
+With --onto, the verb copies `keep` (the job's folders that outlive a run) to another host instead.
 """
 
 from __future__ import annotations

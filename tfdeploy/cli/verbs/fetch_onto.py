@@ -1,4 +1,4 @@
-"""Run `tfdeploy fetch --keep --onto HOST`: copy the newest kept checkpoints of a job to a host."""
+"""Run `tfdeploy fetch --keep --onto HOST`: copy the newest `keep` folders of a job to a host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def copy_keep_onto(flags: Flags, host: str) -> int:
-    """Copy the newest kept checkpoints of the job to `host`, and return the exit code.
+    """Copy the newest `keep` folders of the job to `host`, and return the exit code.
 
     Both the job file and the inventory must exist, as for a launch.
     """

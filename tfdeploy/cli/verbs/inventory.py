@@ -141,9 +141,9 @@ def _show_inventory(flags: Flags, inventory: Inventory, file: InventoryFile) -> 
 
 
 def list_setting_rows(inventory: Inventory, file: InventoryFile) -> list[tuple[str, str, str, str]]:
-    """Return a row for each value of each setting: (setting, value, folded hosts, file:line).
+    """Return a row for each value of each setting: (setting, value, host names, file:line).
 
-    The settings are in the order of the documentation.
+    Host names are folded, as in n[1-3]. The settings are in the order of the documentation.
     """
     rows = []
     for key in HOST:

@@ -87,7 +87,7 @@ def _make_printer(flags: Flags, plan: Plan, query: LogQuery) -> LinePrinter:
 
 
 def _name_fetched_logs(flags: Flags, fetched: FetchedLogs) -> None:
-    """Print which hosts do not answer, so that their lines are those of the last fetch."""
+    """Print the hosts that do not answer, whose lines therefore come from the last fetch."""
     if fetched.used and not flags.quiet:
         why = clean(next(iter(fetched.used.values())).what)
         print_message(

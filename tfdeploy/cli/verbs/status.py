@@ -70,8 +70,8 @@ def _unreachable_code(
 ) -> int:
     """Return 4 if the status is unusable because hosts failed, else 0.
 
-    It is unusable if all hosts failed, or if a host failed and the plan lacks the address of some
-    host. Otherwise `status` succeeds although some hosts do not answer.
+    The status is unusable if all hosts failed, or if a host failed and the plan lacks the address
+    of some host. Otherwise `status` succeeds although some hosts do not answer.
     """
     asked = [host for host in plan.hosts if only_hosts is None or host.host in only_hosts]
     lacking = [host.host for host in asked if host.ssh and not host.ssh.get("address")]

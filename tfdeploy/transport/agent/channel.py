@@ -1,4 +1,4 @@
-"""Exchange frames with the agent of one host. Ids connect answers with calls and streams.
+"""Exchange frames with a host's agent. Each answer has the id of its call or stream.
 
 Each channel has one reader thread, which also sends pings. Calls may come from any thread. When the
 channel is lost, every waiting call raises HostUnreachable, and the session opens a new channel for

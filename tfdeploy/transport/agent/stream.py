@@ -1,10 +1,10 @@
 """Hold the answer to one request: either one value, or items followed by a value.
 
-The reader thread adds frames, and the caller takes them out. The caller's thread checks the type of
-each frame and raises BadAnswer if it is wrong. The frames in memory are the backlog. It is limited
-in bytes: the reader stops at the limit, so that SSH's windows slow the host down. While a call
-waits for its value, the reader must not stop, so the backlog may grow to MOST_BACKLOG_BYTES. If it
-grows beyond that, the stream ends with BadAnswer.
+The reader thread adds frames, and the caller takes them out. The caller's thread checks each frame
+and raises BadAnswer if the frame has the wrong type. The backlog (the frames in memory) is limited
+in bytes. At the limit, the reader thread waits, and then SSH's windows slow the host down. While a
+call waits for its value, the reader thread must not wait, so the backlog may grow to
+MOST_BACKLOG_BYTES. If the backlog grows beyond that, the stream ends with BadAnswer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Reply:
     """The frames of one answer that the caller has not taken yet.
 
     `wait_for_room`: the function in which the reader thread waits while too many frames are stored.
-    Its parameter is a function that returns True as long as that is so.
+    Its parameter is a function that returns True while too many frames are stored.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class VerbStream(Generic[I, V]):
             )
 
     def _next(self, name: str) -> Frame | None:
-        """Wait for the next frame, None at the end. Raises BadAnswer if the stream lasts too long.
+        """Return the next frame, or None at the end. Raises BadAnswer if the stream lasts too long.
 
         Only the time spent waiting for frames counts, not the time that the caller needs for them.
         """

@@ -38,9 +38,9 @@ def argv(folder: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment for rsync, without the user's other variables.
+    """Return the environment for rsync: PATH and few other variables.
 
-    Those may contain secrets and the addresses of the user's ssh-agent and other agents.
+    The user's other variables may contain secrets, and the addresses of agents such as ssh-agent.
     """
     kept = ("PATH", "LD_LIBRARY_PATH")
     return {

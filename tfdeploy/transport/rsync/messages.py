@@ -12,7 +12,7 @@ _PROGRESS = re.compile(rb"^\s*(\d{1,20})\s+(\d{1,3})%")
 _SENT = re.compile(rb"^sent (\d{1,20}) bytes")
 _RECEIVED = re.compile(rb"^sent \d+ bytes\s+received (\d{1,20}) bytes")
 VANISHED = 24  # rsync exits with this code if source files vanished during the transfer
-# ssh prints one of these if sshd closes the connection before login.
+# ssh prints one of these texts if sshd closes the connection before login.
 _TURNED_AWAY = (
     b"kex_exchange_identification",
     b"Connection reset by",

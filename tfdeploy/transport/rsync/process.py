@@ -77,8 +77,9 @@ def transfer(call: RsyncCall) -> RsyncResult:
     shell disturbed rsync, the transfer is retried once, and then this output is dropped.
     """
     noise = False
-    # ssh does not show why sshd closed the connection, so HELD_OFF is assumed. The operator gets no
-    # notice, because a session to the same host was accepted just before.
+    # ssh does not show why sshd closed the connection, so the retries are those of HELD_OFF in
+    # closings.py. The operator gets no notice, because a session to the same host was accepted just
+    # before.
     patience = Patience(lambda text: None)
     while True:
         done = _Process(call, noise).run()
@@ -167,7 +168,7 @@ class _Process:
             stderr=subprocess.PIPE,
             env=confinement.environment(),
             pass_fds=(shell.theirs.fileno(),),
-            # In a new session of processes, rsync does not get the terminal's Ctrl-C, and ssh
+            # In a process session of its own, rsync does not get the terminal's Ctrl-C, and ssh
             # cannot ask for a password on the terminal.
             start_new_session=True,
         )
@@ -175,7 +176,7 @@ class _Process:
         return process
 
     def _communicate(self, process: subprocess.Popen[bytes], start: contextlib.ExitStack) -> None:
-        """Read all output. At the first output, ssh is connected, so release `start`."""
+        """Read all output. At the first output, ssh is connected: release the slot in `start`."""
         threads = [
             threading.Thread(target=work, args=(process,), daemon=True)
             for work in (self._feed, self._read_stderr)

@@ -79,7 +79,7 @@ class _Transport(paramiko.Transport):
 
 
 class Connector:
-    """Opens the connections of one fleet. It limits the handshakes at once, and shares jump hosts.
+    """Opens the connections of one fleet, which share jump hosts. Limits the handshakes at once.
 
     Thread-safe. `on_notice`: called with (host, text), in any thread, while tfdeploy retries a host
     whose sshd refuses connections from this machine for some time.
@@ -176,9 +176,9 @@ class Connector:
     def _open_link(self, attempt: errors.Attempt) -> Iterator[tuple[Link, Wait]]:
         """Open a link to the target. Yield it after the server's greeting or GREETING_S seconds.
 
-        Nothing is sent before that, because sshd may write why it closes the connection, and then
-        close it without reading. If it had not read all bytes, its kernel would reset the
-        connection, and this machine would lose the text.
+        Nothing is sent before that. sshd may write why it closes the connection, and close it
+        without reading what this machine sent. Then the host's kernel would reset the connection,
+        and this machine would lose sshd's text.
 
         The time-out applies to the whole `with` block. If the block fails, the attempt is closed.
         """

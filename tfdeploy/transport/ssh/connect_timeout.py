@@ -48,7 +48,10 @@ class Wait:
         self._held_slots: list[Callable[[], None]] = []
 
     def now(self) -> float:
-        """Return the seconds spent on this host so far, the clock of attempts to connect."""
+        """Return the seconds spent on this host so far.
+
+        Attempts to connect use this value as their clock.
+        """
         return self._spent_s
 
     @property

@@ -302,13 +302,13 @@ def unusable_jump(error: TfdeployError, jump: Target, host: str) -> TfdeployErro
     """Return the error for `host`: its jump host `jump` failed with `error`."""
     copy = copied(error)
     if copy.next is not None and error.where:
-        # The error may have been made for another host behind the same jump host. Its name is
-        # replaced.
+        # The error may have been made for another host behind the same jump host, so replace that
+        # host's name.
         copy.next = re.sub(
             rf"(--(?:limit|exclude) ){re.escape(error.where)}(?!\S)", rf"\g<1>{host}", copy.next
         )
     copy.where = host
-    # If the error is about an earlier jump host on the way, it already names that one.
+    # An error about an earlier jump host on the way already names that jump host.
     if not copy.what.startswith(JUMP):
         copy.what = f"{JUMP} {jump.where} cannot be used: {copy.what}"
     return copy

@@ -170,7 +170,8 @@ class Offer(AuthStrategy):
         if not self._target.agent:
             return []
         self._agent = SshAgent(self._target.agent, self.notes)
-        # The lambda reads `self.paused` when the agent signs, because it is set after this line.
+        # The lambda reads `self.paused` when the agent signs, because `paused` is set after this
+        # line.
         self._agent.paused = lambda: self.paused()
         keys = self._agent.keys()
         of_files = [key for key in keys if key.asbytes() in self._locked]
@@ -220,8 +221,8 @@ def load(path: str, mtime_ns: int) -> tuple[paramiko.PKey | None, bytes | None, 
         return None, _public_line(data), problem
     try:
         key = paramiko.PKey.from_path(path)
-        # paramiko also loads a certificate next to the key file. It is dropped, because nothing
-        # checks it.
+        # paramiko also loads a certificate next to the key file. This certificate is dropped,
+        # because nothing checks it.
         key.public_blob = None
         return key, None, None
     # The libraries may raise any error for a file that is not a key.

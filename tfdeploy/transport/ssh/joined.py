@@ -47,7 +47,7 @@ class ChannelCommand:
     def _feed(self, source: int) -> None:
         """Copy the descriptor `source` to the command's input until the end of `source`.
 
-        It ends when the program that writes to it ends.
+        `source` ends when the program that writes to it ends.
         """
         with contextlib.suppress(*_BROKEN), os.fdopen(source, "rb", buffering=0) as pipe:
             while block := pipe.read(SEND_BYTES):

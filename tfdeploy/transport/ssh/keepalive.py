@@ -61,7 +61,8 @@ def _check(transport: paramiko.Transport, link: Link, asked: float | None) -> No
     """Send a request if the session is silent. Close a session that did not answer."""
     now = time.monotonic()
     if asked is not None and link.received_at < asked:
-        # The time between two checks is never exactly EVERY_S, so 1 s less is enough.
+        # The time between two checks is never exactly EVERY_S, so a request counts as unanswered 1
+        # s earlier.
         if now - asked >= DEAD_AFTER_S - 1:
             link.close()
             threading.Thread(target=transport.close, daemon=True).start()

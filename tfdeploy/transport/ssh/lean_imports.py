@@ -36,7 +36,7 @@ def import_invoke() -> None:
 def defer_metadata() -> None:
     """Delay the import of `importlib.metadata` until something really needs it.
 
-    paramiko asks for its own version when it is imported. It gets it from `_version_of_folder`.
+    When paramiko is imported, it asks for its own version, which `_version_of_folder` returns.
     """
     if _METADATA in sys.modules:
         return

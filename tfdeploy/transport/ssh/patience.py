@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from tfdeploy.transport.ssh.closings import Closing
 
-# Seconds until the operator gets a notice. If only too many connections came at once, sshd accepts
-# them in less time.
+# Seconds until the operator gets a notice. If the only cause is a burst of connections, sshd
+# accepts them in less time.
 NOTICE_S = 2.0
 MAX_DOUBLINGS = 4  # the delay does not grow after this many retries
 

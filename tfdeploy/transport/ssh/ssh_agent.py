@@ -20,7 +20,7 @@ SIGN_S = 60.0
 
 
 class SshAgent(AgentSSH):
-    """The connection to one ssh-agent. It is opened by `keys`.
+    """The connection to one ssh-agent. The method `keys` opens it.
 
     `notes`: a list to which a text is added for each failure. `paused`: returns a context manager
     that stops the host's time-out while the agent signs.

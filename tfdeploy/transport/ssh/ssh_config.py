@@ -156,7 +156,8 @@ def _config_option() -> list[str]:
     mine = user_config()
     if mine == in_own_home(["~/.ssh/config"]) or not os.path.exists(mine):
         return []
-    # ssh checks who may write its default configuration file, but not for a file that -F names.
+    # ssh checks who may write its default configuration file, but does not check a file that -F
+    # names.
     exposure = find_exposure(Path(mine))
     if exposure is not None:
         raise ConfigError(

@@ -23,7 +23,7 @@ from tfdeploy.transport.ssh.target import Target
 
 # Milliseconds. A connection ends if the peer does not acknowledge sent bytes for this time.
 USER_TIMEOUT_MS = 15_000
-HURRIED_TIMEOUT_MS = 4_000  # the same in milliseconds, after `hurry`
+HURRIED_TIMEOUT_MS = 4_000  # the same time-out after `hurry`, in milliseconds
 _TCP_OPTIONS = {
     socket.TCP_NODELAY: 1,
     socket.TCP_KEEPIDLE: 5,
@@ -48,7 +48,7 @@ class Link:
         one.
         """
         self._under = under
-        self._process = process  # is ended when the link is closed
+        self._process = process  # the proxy command, which is ended when the link is closed
         self._tcp = isinstance(under, socket.socket) and under.family in (
             socket.AF_INET,
             socket.AF_INET6,

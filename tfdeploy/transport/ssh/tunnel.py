@@ -40,7 +40,7 @@ class _Connection:
 
     def forward(self, dial: Callable[[], paramiko.Channel]) -> None:
         """Copy bytes in both directions until both have ended."""
-        # An error is ignored, also the one of `close`, which fails if the session is lost.
+        # Errors are ignored, also an error of `close`, which fails if the session is lost.
         with contextlib.suppress(TfdeployError, *_BROKEN), contextlib.closing(dial()) as channel:
             self.channel = channel
             back = (channel.recv, self.sock.sendall, lambda: self.sock.shutdown(socket.SHUT_WR))
