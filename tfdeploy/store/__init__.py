@@ -1,1 +1,1 @@
-"""Stores runs on the control machine. It is a cache: the hosts hold the same data."""
+"""Stores data about runs on the control machine, as a cache: the hosts hold the same data."""

@@ -1,4 +1,7 @@
-"""Locates and checks the folder of the control machine's state: $XDG_STATE_HOME/tfdeploy."""
+"""Finds and checks the folder of tfdeploy's state on the control machine.
+
+It is $XDG_STATE_HOME/tfdeploy.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def state_root(environ: Mapping[str, str]) -> Path:
 def check_state_root(root: Path) -> None:
     """Raise Refused if another user can change the state folder.
 
-    Its plans name the hosts of a run and the programs that are started there.
+    With changed plans, that user could start other programs on other hosts.
     """
     exposure = find_folder_exposure(root)
     if exposure is None:
@@ -40,7 +43,7 @@ def check_state_root(root: Path) -> None:
     is_within = root in (where, *where.parents)
     fix = "" if exposure.is_foreign else exposure.fix
     if is_within and exposure.is_foreign:
-        # chown of the folder would not help, because the other user's files would stay in it.
+        # The other user's files would stay in the folder after a chown, so it is renamed instead.
         fix = f"mv {shlex.quote(exposure.place)} {name}.foreign"
     elif is_within:
         fix = f"chmod go-w {name} {name}/*"

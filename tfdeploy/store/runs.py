@@ -1,7 +1,7 @@
-"""Stores each run in a folder: plan.json, events.jsonl and files.json (the files of its code).
+"""Stores what is known of each run in a folder: its plan, its events and a list of its code files.
 
-A failed write returns False and raises nothing, because launch and stop must also work with a full
-or read-only home. A corrupt file counts as missing.
+A failed write returns False and raises no error, because launch and stop must also work if the home
+folder is full or read-only. A corrupt file counts as missing.
 """
 
 from __future__ import annotations
@@ -23,22 +23,21 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.planform import plan_from_file, plan_to_file
 from tfdeploy.model.typed import decode
 
-EVENTS_KEPT = 50_000  # limits the events that one recorder writes
+EVENTS_KEPT = 50_000  # limits the number of events that one Recorder writes
 
 
 class RunStore:
-    """The stored runs below `root`/runs."""
+    """The runs that are stored below the folder `root`/runs, one folder for each run."""
 
     def __init__(self, root: Path) -> None:
         self.root = root / "runs"
 
     def save(self, plan: Plan, manifest: Manifest | None = None) -> bool:
-        """Store the plan, and the names and hashes of its code if `manifest` describes the plan's
-        release.
+        """Store the plan, and the list of its code files with their hashes. Return True on success.
 
-        Return True if they are on disk.
+        The list is stored only if `manifest` belongs to the code of this plan.
         """
-        # Most verbs write nothing, so they do not pay for this import.
+        # Imported only here, so that verbs that store nothing do not load it.
         from tfdeploy.machine.private_files import make_private_folder, write_private_file
 
         folder = self.root / plan.run
@@ -52,10 +51,10 @@ class RunStore:
         return True
 
     def plan(self, run: str, job: str | None = None) -> Plan | None:
-        """Return the stored plan of exactly this run id, or None.
+        """Return the stored plan of the run, or None.
 
-        `job`: return only a plan of this job. Two jobs may use the same run id, and then the later
-        plan replaces the earlier one.
+        `job`: the plan must be of this job. Two jobs may use the same run id; then only the later
+        plan is stored.
         """
         try:
             plan = plan_from_file(_own_content(self._folder(run) / "plan.json"))
@@ -72,18 +71,16 @@ class RunStore:
         return plan if job in (None, plan.job) else None
 
     def files(self, run: str) -> dict[str, CodeFile] | None:
-        """Return the files of the run's code by path; None if they are not known here."""
+        """Return path -> code file of the run; None if this machine does not have the list."""
         try:
             return decode((self._folder(run) / "files.json").read_bytes(), dict[str, CodeFile])
         except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
             return None
 
     def launched_at(self, run: str) -> float | None:
-        """Return when this machine launched the run, in UTC seconds.
+        """Return the time in UTC seconds at which this machine launched the run, else None.
 
-        None if it did not launch the run.
-
-        The time is that of the stored plan.
+        It is the time at which the plan was stored.
         """
         try:
             return (self._folder(run) / "plan.json").stat().st_mtime
@@ -91,7 +88,7 @@ class RunStore:
             return None
 
     def runs(self) -> list[str]:
-        """Return the run ids, newest plan first."""
+        """Return the ids of the stored runs, the last launched one first."""
         try:
             names = os.listdir(self.root)
         except OSError:
@@ -102,7 +99,10 @@ class RunStore:
         return sorted(launch_times, key=lambda name: (launch_times[name], name), reverse=True)
 
     def plans(self) -> Iterator[Plan]:
-        """Yield every plan that can be read, newest first."""
+        """Yield the plans of the stored runs, the last launched one first.
+
+        Plans that cannot be read are skipped.
+        """
         for run in self.runs():
             plan = self.plan(run)
             if plan is not None:
@@ -122,8 +122,7 @@ class RunStore:
                 yield event_from_json(line)
 
     def has_ended(self, run: str) -> bool:
-        """Return whether the recorded events contain the end of the run, or the rollback of its
-        launch."""
+        """Return whether the run has ended, or its launch was undone, by the recorded events."""
         ended = False
         for event in self.events(run):
             if event.kind == "run":
@@ -133,16 +132,17 @@ class RunStore:
         return ended
 
     def usage(self, run: str) -> int:
-        """Return the run's bytes on the disk; 0 if it is not stored."""
+        """Return the disk space in bytes that the stored run takes; 0 if it is not stored."""
         try:
             return sum(path.lstat().st_blocks * 512 for path in self._folder(run).iterdir())
         except OSError:
             return 0
 
     def forget(self, run: str) -> bool:
-        """Remove what is stored of a run. Return True if nothing is left.
+        """Remove everything that is stored of a run. Return True if nothing is left.
 
-        The plan is removed first, because a folder without a plan does not count as a run.
+        The plan is removed first: a folder without a plan is not listed as a run, even if the rest
+        cannot be removed.
         """
         folder = self.root / run
         if not is_run(run) or folder.is_symlink():
@@ -160,16 +160,16 @@ class RunStore:
         return Recorder(self.root / run / "events.jsonl")
 
     def _folder(self, run: str) -> Path:
-        """Return the run's folder. Raises FileNotFoundError if `run` is not a valid run id."""
+        """Return the folder of the run. Raises FileNotFoundError for an invalid run id."""
         if not is_run(run):
             raise FileNotFoundError(run)
         return self.root / run
 
 
 def _own_content(path: Path) -> bytes:
-    """Return the file's content. Raises OSError, also if another user owns the file.
+    """Return the file's content. Raises PermissionError if another user owns the file.
 
-    A foreign plan could start other programs on other hosts.
+    With a plan of their own, other users could start programs on the hosts.
     """
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_uid not in (0, os.geteuid(), path.parents[2].stat().st_uid):
@@ -178,9 +178,10 @@ def _own_content(path: Path) -> bytes:
 
 
 class Recorder:
-    """Appends a run's events to its file.
+    """Appends the events of one run to the file events.jsonl in its folder.
 
-    Leaves out log lines and samples, which the hosts hold, and the plan, which has its own file.
+    Samples are left out, because the hosts hold them, and so is the plan, because it has its own
+    file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -193,7 +194,7 @@ class Recorder:
             file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             self.file = os.fdopen(file, "ab", buffering=0)
         except OSError:
-            return  # without a file, nothing is recorded
+            return  # `self.file` stays None, so nothing is recorded
 
     def close(self) -> None:
         if self.file is not None:

@@ -32,14 +32,14 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class Needs:
-    """What is to be launched. The defaults stand for "nothing is known".
+    """What is to be launched, and needs from the hosts. The defaults mean that nothing is known.
 
-    `bytes` and `files`: size and number of the files of code and data that are sent. `tensorflow`:
-    the program imports TensorFlow. `imports`: the other modules that it imports from outside the
-    code. `left_out`: those of them that are in the code's folder but are not sent. `requirements`:
-    the requirements file of the job's environment. `requirements_found`: a requirements file in the
-    code that the job does not name. `plan`: None if no plan could be made. `protect`: the level
-    that the job asks for. `hosts`: the hosts that the mode uses; None: all hosts.
+    `bytes` and `files`: size and number of the files of code and data to send. `tensorflow`: the
+    program imports TensorFlow. `imports`: other imported modules that are not part of the sent
+    code. `left_out`: those of `imports` that are in the code folder but are not sent.
+    `requirements`: the requirements file that the job's `setup` names. `requirements_found`: a
+    requirements file in the code that the job does not name. `plan`: None if no plan could be made.
+    `protect`: the level that the job asks for. `hosts`: the hosts that the mode uses; None: all.
     """
 
     bytes: int = 0
@@ -55,14 +55,17 @@ class Needs:
     hosts: tuple[str, ...] | None = None
 
     def tasks_on(self, host: str) -> int:
-        """Return the number of tasks on the host, at least 1.
+        """Return the number of tasks that the plan places on the host, but at least 1.
 
-        Without a plan it is 1, because at least one task will run there.
+        Without a plan, it is 1.
         """
         return max(1, sum(task.host == host for task in self.plan.tasks)) if self.plan else 1
 
     def runs_program(self, host: str) -> bool:
-        """Return False for a host that has no task, or only servers that tfdeploy starts."""
+        """Return whether the user's program runs on the host.
+
+        False if the host has no task, or its tasks only run servers that tfdeploy starts.
+        """
         if self.plan is None:
             return self.uses(host)
         return any(
@@ -76,12 +79,12 @@ class Needs:
 
 @dataclass(frozen=True)
 class Case:
-    """One host, with values that depend on all hosts.
+    """One host as the rules of the preflight see it, also compared with the other hosts.
 
-    `usual`: field of HostFacts -> the most frequent version; None if no host has any. `ahead_s`:
-    seconds by which this host's clock is ahead of that of most hosts. `noise`: what the login shell
-    printed. `hindered`: level of `protect` -> why this host cannot do it. `usual_protect`: the
-    strongest level that half of the hosts can do.
+    `hosts`: number of all hosts. `usual`: field of HostFacts -> its most frequent version; None if
+    no host has any. `ahead_s`: seconds by which this host's clock is ahead of that of most hosts.
+    `noise`: what the login shell printed. `hindered`: level of `protect` -> why this host cannot
+    provide it. `usual_protect`: the strongest level that at least half of the hosts can provide.
     """
 
     host: Host
@@ -96,9 +99,9 @@ class Case:
     usual_protect: Protect
 
     def command(self, *words: str, root: bool = False) -> str:
-        """Return a command line for the operator's machine that runs the words on this host.
+        """Return a command line for the operator's machine that runs these words on this host.
 
-        `root`: the words need root's rights. Words that come from the host are quoted.
+        `root`: the command needs root's rights.
         """
         sudo = ("sudo",) if root and self.facts.user != "root" else ()
         return on_host(self.host.name, *sudo, *words)
@@ -110,7 +113,7 @@ Rule = Callable[[Case], Iterator[Problem]]
 def usual_of(versions: list[str | None]) -> str | None:
     """Return the most frequent version; None if there is none.
 
-    Of equally frequent versions the newest counts.
+    If several versions are equally frequent, the newest of them is returned.
     """
     counts = Counter(version for version in versions if version)
     return (

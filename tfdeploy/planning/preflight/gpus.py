@@ -21,7 +21,7 @@ DRIVERS = (
 
 
 def gpus(case: Case) -> Iterator[Problem]:
-    """Yield problems of the GPUs themselves, and errors that nvidia-smi reports."""
+    """Yield problems of the GPUs: they are missing or in use, or nvidia-smi reports an error."""
     if case.host.gpus == "none":
         return
     try:
@@ -48,7 +48,7 @@ def gpus(case: Case) -> Iterator[Problem]:
 
 
 def driver(case: Case) -> Iterator[Problem]:
-    """Yield problems that keep TensorFlow from using the GPUs."""
+    """Yield problems of TensorFlow and the driver because of which the GPUs would stay unused."""
     if case.host.gpus == "none" or not case.facts.gpus or not case.facts.tensorflow:
         return
     if case.facts.cpu_only:

@@ -1,4 +1,4 @@
-"""Runs the preflight's rules over all hosts and returns one check for each rule and host. Pure."""
+"""Applies the preflight's rules to the facts of all hosts, and returns the results as checks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RULES: dict[str, Rule] = {
     "runs": login.runs,
     "problems": login.problems,
 }
-# Planning neither refuses nor notes problems of these rules, so a launch runs the rules as well.
+# A launch applies these rules too, because the plan does not cover the problems that they find.
 BEYOND_PLAN = (
     "packages",
     "inodes",
@@ -54,9 +54,10 @@ BEYOND_PLAN = (
 
 @dataclass(frozen=True)
 class Seen:
-    """One host with its facts, which have `preflight`.
+    """One host with the facts that the probe for the preflight found.
 
-    `skew_s`: seconds by which the host's clock is ahead of this machine's.
+    `skew_s`: seconds by which the host's clock is ahead of this machine's. `noise`: what the login
+    shell printed.
     """
 
     host: Host
@@ -67,7 +68,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class Probed:
-    """All hosts that were probed. `refused`: why no plan can be made; None if one can be made."""
+    """All hosts that were probed, and what is to be launched.
+
+    `refused`: the error because of which no plan can be made; None if one can be made.
+    """
 
     seen: Mapping[str, Seen]
     needs: Needs = field(default_factory=Needs)
@@ -75,7 +79,7 @@ class Probed:
 
 
 def judge(probed: Probed, only: Iterable[str] = RULES) -> dict[str, tuple[Check, ...]]:
-    """Return host -> its checks, in the order of RULES. `only`: the rules to run."""
+    """Return host -> its passed and failed checks. `only`: the names of the rules to apply."""
     names = tuple(only)
     checks_by_host = {
         host: [check for name in names for check in _checks(name, RULES[name](case))]
@@ -87,7 +91,7 @@ def judge(probed: Probed, only: Iterable[str] = RULES) -> dict[str, tuple[Check,
 
 
 def errors_only(checks: Mapping[str, tuple[Check, ...]]) -> dict[str, tuple[Check, ...]]:
-    """Return host -> its failed checks of level error, without hosts that have none."""
+    """Return host -> its failed checks of level error. Hosts without such checks are left out."""
     return {
         host: errors
         for host, host_checks in checks.items()
@@ -96,7 +100,7 @@ def errors_only(checks: Mapping[str, tuple[Check, ...]]) -> dict[str, tuple[Chec
 
 
 def not_probed(error: TfdeployError) -> tuple[Check, ...]:
-    """Return the checks of a host that gave no facts: its session or its agent failed."""
+    """Return the checks of a host that could not be probed, because ssh or its agent failed."""
     name = "ssh" if isinstance(error, HostUnreachable) else "agent"
     passed = () if name == "ssh" else (Check("ssh"),)
     return (*passed, Check(name, ok=False, detail=error.what, fix=error.next))
@@ -136,16 +140,17 @@ def _cases(probed: Probed) -> dict[str, Case]:
 
 
 def _checks(name: str, problems: Iterable[Problem]) -> list[Check]:
-    """Return one check for each problem, or one passed check if there is no problem."""
+    """Return a failed check for each problem; if there is none, a single passed check."""
     return [Check(name, False, each.level, each.detail, each.fix or None) for each in problems] or [
         Check(name)
     ]
 
 
 def _add_together(probed: Probed, checks_by_host: dict[str, list[Check]]) -> None:
-    """Replace a passed check of an address by the problems that several hosts have together.
+    """Add the problems that only a comparison of several hosts shows, as checks "address".
 
-    A refusal of the plan is added as a check if no other error explains it.
+    They replace a passed check "address" of the host. If no plan can be made, and no failed check
+    explains that, the reason is added as a check "plan".
     """
     hosts = {host: each.host for host, each in probed.seen.items()}
     facts = {host: each.facts for host, each in probed.seen.items()}

@@ -1,4 +1,4 @@
-"""Chooses the ports that a preflight tries between hosts, and explains failed links. Pure."""
+"""Chooses the ports at which a preflight tests connections between hosts, and explains failures."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tfdeploy.model.text.nexts import on_host
 from tfdeploy.planning.cluster.addresses import advertised
 from tfdeploy.planning.cluster.ports import space
 
-MOST_LINKS = 20_000  # limits the number of links that one preflight tries
-MOST_PORTS = 8  # limits the ports that are tried on one host
-SAMPLE = 2  # number of ports tried on a host without a plan: both ends of its range
-SLOW = 5  # a link is slow if it is this many times slower than the median
-FAST_MBIT_S = 1000.0  # a rate of at least this is never called slow
-_NEAR_MS = 2.0  # a round trip of at most this is never called slow
+MOST_LINKS = 20_000  # limits the number of connections that one preflight tests
+MOST_PORTS = 8  # limits the number of ports that are tested on one host
+SAMPLE = 2  # number of ports tested on a host without a plan: both ends of its range
+SLOW = 5  # a connection is slow if it is this many times slower than the median
+FAST_MBIT_S = 1000.0  # a connection that is at least this fast is never called slow
+_NEAR_MS = 2.0  # a round trip of at most this many milliseconds is never called slow
 
 
 class HostPorts(NamedTuple):
-    """The address by which the other hosts reach a host, and the ports that are tried there."""
+    """The address by which other hosts reach a host, and the ports that are tested there."""
 
     address: str
     ports: tuple[int, ...]
@@ -35,9 +35,9 @@ class HostPorts(NamedTuple):
 def ends(
     hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], plan: Plan | None
 ) -> dict[str, HostPorts]:
-    """Return host -> the address and ports that the other hosts try.
+    """Return host -> the address and the ports to which the other hosts try to connect.
 
-    Leaves out a host whose address is not known, and a host without a free port.
+    A host is left out if its address is not known, or none of its ports is free.
     """
     ends_by_host: dict[str, HostPorts] = {}
     most = max(1, min(MOST_PORTS, MOST_LINKS // max(1, len(facts)) ** 2))
@@ -57,7 +57,7 @@ def ends(
 
 
 def _planned(plan: Plan | None) -> dict[str, tuple[int, ...]]:
-    """Return host -> the port of its mesh, then the ports of its tasks."""
+    """Return host -> the port of its agent (the mesh), then the ports of its tasks."""
     if plan is None:
         return {}
     tasks = {
@@ -68,16 +68,18 @@ def _planned(plan: Plan | None) -> dict[str, tuple[int, ...]]:
 
 
 def _both_ends(free: Sequence[int]) -> tuple[int, ...]:
-    """Return the first and the last port, because a firewall rule may cover only a part of the
-    range."""
+    """Return the first and the last of these ports.
+
+    Both are tested, because a firewall may block only some ports of the range.
+    """
     return tuple(dict.fromkeys((free[0], free[-1])))[:SAMPLE] if free else ()
 
 
 def failed(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
-    """Return the link with the cause of its failure and a fix.
+    """Return the failed connection with texts for the cause and a fix.
 
-    The texts name hosts only after `--limit`, so that equal texts of many links can be folded.
-    `detail`: a text of the cause; for `other` it describes who answers, if that is known.
+    The texts name hosts only after `--limit`, so that equal texts of many connections can be shown
+    as one. `detail`: more about the cause; for the cause `other`, who answers instead.
     """
     low, high = to.ports
     opened = on_host(
@@ -130,9 +132,9 @@ def failed(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
 
 
 def rounds(names: Sequence[str]) -> list[list[tuple[str, str]]]:
-    """Return every pair of names once, in rounds in which no name occurs twice.
+    """Return every pair of hosts once, in rounds. No host occurs twice in a round.
 
-    So the measurements of one round do not share a host's network link.
+    So all pairs of a round can be measured at the same time without a common network link.
     """
     ring: list[str | None] = [*names, *([None] if len(names) % 2 else [])]
     all_rounds = []
@@ -144,7 +146,10 @@ def rounds(names: Sequence[str]) -> list[list[tuple[str, str]]]:
 
 
 def with_slow(links: Sequence[Link]) -> tuple[Link, ...]:
-    """Return the links, with a `why` on each that is much slower than the median. These stay ok."""
+    """Return the connections, with a remark (`why`) on those much slower than the median.
+
+    A slow connection does not count as failed.
+    """
     speeds = [each.mbit_s for each in links if each.mbit_s is not None]
     waits = [each.ms for each in links if each.ms is not None]
     if len(speeds) < 3:

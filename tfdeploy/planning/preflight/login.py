@@ -24,9 +24,9 @@ def shell(case: Case) -> Iterator[Problem]:
 
 
 def logout(case: Case) -> Iterator[Problem]:
-    """Yield a problem if logind ends processes or removes shared memory after the last session.
+    """Yield a problem if logind ends processes or removes shared memory at the user's last logout.
 
-    A user with lingering enabled is not affected.
+    If lingering is enabled for the user, logind does neither.
     """
     facts, at_logout = case.facts, case.preflight.logout
     if facts.linger or facts.linger is None:
@@ -61,7 +61,7 @@ def runs(case: Case) -> Iterator[Problem]:
 
 
 def problems(case: Case) -> Iterator[Problem]:
-    """Yield the problems that the probe reports and that no other rule covers."""
+    """Yield those problems found by the probe that no other rule of the preflight reports."""
     covered_by_other_rules = (
         "there is no program ",
         "does not run Python here",

@@ -10,18 +10,18 @@ from tfdeploy.model.text.units import count, in_binary_bytes
 from tfdeploy.planning.host_checks import RESERVE_BYTES
 from tfdeploy.planning.preflight.case import Case, Problem
 
-# A host with less than one of these amounts gets a problem.
-FEW_BYTES = 1 << 30  # free on the workdir's disk
-FEW_INODES = 1000  # free on the workdir's disk, or left by the quota
-TASK_BYTES = 512 << 20  # memory for each task: what TensorFlow takes once it is imported
-SHARED_BYTES = 128 << 20  # free in /dev/shm; containers often have only 64 MiB there
-TEMPORARY_BYTES = 100 << 20  # free in the folder for temporary files
-# The limit on open files must be at least OPEN_FILES plus OPEN_FILES_A_HOST for each host.
+# The preflight reports a host that has less than one of these amounts.
+FEW_BYTES = 1 << 30  # free bytes on the workdir's disk
+FEW_INODES = 1000  # free inodes on the workdir's disk, or left by the quota
+TASK_BYTES = 512 << 20  # free memory for each task: what TensorFlow needs after its import
+SHARED_BYTES = 128 << 20  # free bytes in /dev/shm; containers often have only 64 MiB there
+TEMPORARY_BYTES = 100 << 20  # free bytes in the folder for temporary files
+# The user's limit on open files must be at least OPEN_FILES plus OPEN_FILES_A_HOST for each host.
 OPEN_FILES, OPEN_FILES_A_HOST = 256, 2
-PROCESSES = 1024  # limit on processes
-ADDRESS_BYTES = 32 << 30  # limit on the address space
-FILE_BYTES = 2 << 30  # limit on the file size
-_OTHERS = 0o007  # permission bits for users outside the owner and the group
+PROCESSES = 1024  # the user's limit on the number of processes
+ADDRESS_BYTES = 32 << 30  # the user's limit on the address space of a process
+FILE_BYTES = 2 << 30  # the user's limit on the size of a file
+_OTHERS = 0o007  # permission bits for users who are neither the owner nor in the group
 _ODD = (
     "vfat",
     "exfat",

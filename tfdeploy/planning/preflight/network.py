@@ -11,13 +11,13 @@ from tfdeploy.planning import protection
 from tfdeploy.planning.cluster import addresses
 from tfdeploy.planning.preflight.case import Case, Problem
 
-LEAST_PORTS = 2  # one for a task and one for the mesh
+LEAST_PORTS = 2  # one for a task and one for the agent (the mesh)
 
 
 def address(case: Case) -> Iterator[Problem]:
-    """Yield a problem if the address for the other hosts is not known.
+    """Yield a problem if it is not known by which address other hosts reach this one.
 
-    preflight/together checks what several hosts must agree on.
+    Whether the addresses of all hosts fit together is checked in preflight/together.
     """
     try:
         addresses.advertised(case.host, case.facts)
@@ -52,9 +52,10 @@ def ports(case: Case) -> Iterator[Problem]:
 
 
 def protect(case: Case) -> Iterator[Problem]:
-    """Yield a problem if the host cannot do the requested level of `protect`.
+    """Yield a problem if the host cannot provide the level of `protect` that the job asks for.
 
-    With `auto`, a launch refuses a host whose ports would be open to other machines.
+    With `auto`, it is an error if tasks would listen on unprotected ports of the host, and a
+    warning if most hosts can provide a stronger level than this one.
     """
     asked, hindered = case.needs.protect, case.hindered
     if asked == "auto":
@@ -87,9 +88,9 @@ def protect(case: Case) -> Iterator[Problem]:
 
 
 def variables(case: Case) -> Iterator[Problem]:
-    """Yield warnings about variables of the login environment.
+    """Yield warnings about proxies, and about variables that both the host and the plan set.
 
-    They change how TensorFlow connects, or the plan sets them.
+    They are set in the login environment of the host.
     """
     facts = case.facts
     if facts.proxies:

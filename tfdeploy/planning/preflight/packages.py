@@ -1,5 +1,4 @@
-"""Checks packages: modules that the program imports and that the host's interpreter does not
-find."""
+"""Checks whether the host's Python has the modules that the program imports."""
 
 from __future__ import annotations
 
@@ -12,12 +11,14 @@ from tfdeploy.planning.source import python2
 from tfdeploy.planning.source.imports import Import
 
 _SHOWN = 5
-_LISTED = 12  # limits the requirement lines in one fix
+_LISTED = 12  # limits the number of requirement lines that one fix lists
 
 
 def packages(case: Case) -> Iterator[Problem]:
-    """Yield an error for imports that every run of the program reaches, and a warning for
-    others."""
+    """Yield a problem for imported modules that the host lacks.
+
+    It is an error if every run of the program reaches the import, and a warning otherwise.
+    """
     lacking = [each for each in case.needs.imports if case.facts.modules.get(each.module) is False]
     if not lacking or not case.needs.runs_program(case.host.name):
         return
@@ -57,9 +58,9 @@ def _fix_python2(case: Case, missing: list[Import]) -> str:
 
 
 def _fix_python(case: Case, missing: list[Import]) -> str:
-    """Return the fix for a module of Python itself that this interpreter lacks.
+    """Return the fix for a missing module of the standard library.
 
-    Python has dropped the module, or the system packages it separately.
+    A newer Python has dropped the module, or the system's Python has it in a separate package.
     """
     version = case.facts.python_version
     return (
@@ -86,9 +87,9 @@ def _fix_package(case: Case, missing: list[Import]) -> str:
 
 
 def _present(case: Case) -> Iterator[str]:
-    """Yield requirement lines for modules that the program imports and the host already has.
+    """Yield requirement lines for those imported modules that the host's Python already has.
 
-    An environment of `setup` begins empty, so it needs these too.
+    An environment made by `tfdeploy setup` begins empty, so its requirements must name them too.
     """
     if case.needs.tensorflow and case.facts.tensorflow:
         yield f"tensorflow=={case.facts.tensorflow}"

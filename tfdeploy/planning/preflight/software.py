@@ -11,7 +11,7 @@ from tfdeploy.planning.host_checks import no_python_remedy
 from tfdeploy.planning.preflight.case import Case, Problem
 
 OLD_RSYNC = (3, 1)
-# Field of HostFacts -> the package's name in messages.
+# Field of HostFacts that holds a package's version -> the package's name in messages.
 PACKAGES = {"tensorflow": "TensorFlow", "tf_keras": "tf_keras", "keras": "Keras"}
 COMPARED = ("python_version", *PACKAGES)
 
@@ -41,9 +41,10 @@ def python(case: Case) -> Iterator[Problem]:
 
 
 def tensorflow(case: Case) -> Iterator[Problem]:
-    """Yield one problem for all packages.
+    """Yield a problem if TensorFlow or Keras is missing or has another version than on most hosts.
 
-    A host that lacks several of them probably uses another Python than most hosts.
+    There is a single problem for all these packages, because a host that differs in several of
+    them probably just uses another Python.
     """
     facts, usual = case.facts, case.usual
     lacks_tensorflow = case.needs.tensorflow and facts.tensorflow is None
@@ -64,7 +65,7 @@ def tensorflow(case: Case) -> Iterator[Problem]:
     if facts.environment is not None:
         fix = "tfdeploy setup"
     elif (python := usual.get("python")) and python != facts.python:
-        # Hosts report these paths, so a shell must not interpret them.
+        # Hosts report these paths, so they are quoted before a user pastes them into a shell.
         own, most = shlex.quote(facts.python), shlex.quote(python)
         fix = (
             f"{case.host.name} uses {own}, most {most}: set {case.host.setting('python')}, or: "

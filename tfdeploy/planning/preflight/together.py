@@ -1,5 +1,8 @@
-"""Checks what depends on several hosts: clocks, addresses, duplicate machines, common
-protection."""
+"""Checks what only a comparison of several hosts shows.
+
+It compares their clocks and their addresses, finds two names of one machine, and finds the level of
+`protect` that most hosts can provide.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ def clock(case: Case) -> Iterator[Problem]:
 def ahead(skews_s: Mapping[str, float]) -> dict[str, float]:
     """Return host -> seconds by which its clock is ahead of that of most hosts.
 
-    `skews_s`: seconds ahead of this machine's clock, which may itself be wrong.
+    `skews_s`: host -> seconds by which its clock is ahead of this machine's, which may be wrong.
     """
     if not skews_s:
         return {}
@@ -48,9 +51,10 @@ def ahead(skews_s: Mapping[str, float]) -> dict[str, float]:
 def protected(
     seen: Mapping[str, tuple[Host, HostFacts]],
 ) -> tuple[dict[str, dict[Protect, str]], Protect]:
-    """Return (host -> level of `protect` -> why it cannot do it, the usual level).
+    """Return which levels of `protect` each host cannot provide, and the usual level.
 
-    The usual level is the strongest that half of the hosts can do.
+    The first value is host -> level -> reason. The usual level is the strongest one that at least
+    half of the hosts can provide.
     """
     facts = {name: host_facts for name, (_, host_facts) in seen.items()}
     kept = protection.hindered(
@@ -75,20 +79,23 @@ def _seen_as(host: Host, host_facts: HostFacts, facts: Mapping[str, HostFacts]) 
             addresses.resolved(addresses.advertised(host, host_facts).address, facts),
         )
     except Refused:
-        return ()  # preflight/network reports this host
+        return ()  # The rule `address` of preflight/network reports this error.
 
 
 def mismatched(
     hosts: Mapping[str, Host], facts: Mapping[str, HostFacts]
 ) -> dict[str, list[Problem]]:
-    """Return host -> problems: addresses that no cluster can use, and a machine with two names."""
+    """Return host -> its problems that only a comparison with other hosts shows.
+
+    They are addresses that do not fit together, and two names of one machine.
+    """
     problems: dict[str, list[Problem]] = {}
     called: dict[str, Advertised] = {}
     for name, seen in facts.items():
         try:
             called[name] = addresses.advertised(hosts[name], seen)
         except Refused:
-            continue  # preflight/network reports this host
+            continue  # The rule `address` of preflight/network reports this error.
     for name in called:
         for other, seen in facts.items():
             if called[name].address in seen.hosts_file_loopback:
@@ -110,9 +117,9 @@ def mismatched(
 def _refusals(
     called: Mapping[str, Advertised], facts: Mapping[str, HostFacts]
 ) -> Iterator[tuple[Level, Refused]]:
-    """Yield the refusals that planning would raise.
+    """Yield (level, error) for the errors that a plan with these addresses would raise.
 
-    A public address is a warning, because the operator can allow it.
+    A public address is only a warning, because the operator can allow it.
     """
     quiet = {name: replace(seen, hosts_file_loopback=()) for name, seen in facts.items()}
     reported = set()
@@ -131,6 +138,6 @@ def _refusals(
 
 
 def named_host(error: Refused, known: Mapping[str, object]) -> str | None:
-    """Return the host that a refusal is about; None if it is about no single known host."""
+    """Return the host that an error is about; None if it names no host, or an unknown one."""
     match = _NAMED.match(error.where or "")
     return match[1] if match and match[1] in known else None
