@@ -45,7 +45,7 @@ def _load_naming_job(flags: Flags) -> Job | None:
     """Return the job, whose file may name the inventory, or None if there is no job.
 
     With -i, the job file is not read. With TFDEPLOY_INVENTORY, the job file is read only to print
-    which inventory is not used, so its errors are ignored.
+    which inventory is not used, so errors in the job file are ignored.
     """
     exported = env_default("inventory")
     if flags.inventory != exported:

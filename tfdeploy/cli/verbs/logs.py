@@ -97,7 +97,7 @@ def _name_fetched_logs(flags: Flags, fetched: FetchedLogs) -> None:
 
 
 def _report_rotated_bytes(rotated_bytes: Mapping[str, int]) -> None:
-    """Print how many bytes of each log the log rotation has removed.
+    """Print how many bytes the log rotation has removed from each log.
 
     `rotated_bytes`: {label of the task: bytes}.
     """

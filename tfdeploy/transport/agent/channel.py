@@ -151,7 +151,8 @@ class FramedChannel:
         number = self._fences.get(str((args or {}).get("job", "")))
         fence = {} if number is None else {"fence": number}
         if fence:
-            # With this number, the new agent acquires the lock again after a reconnection.
+            # With the lock's number in the arguments, a new agent acquires the lock again after a
+            # reconnection.
             self._locked = True
         return {**(args or {}), **fence, **({"by": self._by} if self._by else {})}
 
