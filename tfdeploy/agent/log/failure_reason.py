@@ -82,7 +82,7 @@ class FailureReason(NamedTuple):
 
 def read_streams(task_dir: str, written_bytes: int) -> Tuple[str, str]:
     """Return the end of an attempt's standard output and standard error, together at most
-    READ_BYTES. `written_bytes`: all bytes that the attempt wrote."""
+    READ_BYTES. `written_bytes`: how many bytes the attempt has written in all."""
     reader = LogReader(task_dir)
     reader.offset = max(0, reader.end() - min(written_bytes, READ_BYTES))
     texts: Dict[int, List[bytes]] = {0: [], 1: []}

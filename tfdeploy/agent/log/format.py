@@ -49,9 +49,9 @@ def first_record(index_path: str) -> Optional[Record]:
 
 
 class LogWriter:
-    """Appends the output of a task. Never raises for a full or failing disk: lost bytes are counted
-    in `lost_bytes` and leave no gap in the offsets. `end`: the offset of the next byte. A folder
-    has one writer."""
+    """Appends the output of a task to its log. If the disk is full or fails, nothing is raised:
+    lost bytes are counted in `lost_bytes` and leave no gap in the offsets. `end`: the offset of the
+    next byte. Each folder has one writer."""
 
     def __init__(self, task_dir: str, max_bytes: int) -> None:
         self.lost_bytes = 0
@@ -64,7 +64,7 @@ class LogWriter:
         self._fds: Optional[Tuple[int, int]] = None
         self._log_bytes = self._index_bytes = 0
         self._last: Optional[Record] = None
-        self._looked = 0.0  # UTC seconds
+        self._looked = 0.0  # when the log's file was last looked for, in UTC seconds
         try:
             self._resume()
         except OSError:
@@ -106,10 +106,10 @@ class LogWriter:
 
     def _write_record(self, index: int, record: Record) -> None:
         if self._last is not None and self._last.offset == record.offset:
-            # The bytes of the last record were lost. The new record replaces it, so that a full
-            # disk does not fill the index.
+            # The bytes of the last record were lost. The new record replaces the last one, so that
+            # a full disk does not fill the index.
             self._index_bytes -= RECORD.size
-        self._last = None  # until the record is written
+        self._last = None  # stays None if the record cannot be written
         if os.pwrite(index, RECORD.pack(*record), self._index_bytes) < RECORD.size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._index_path)
         self._index_bytes += RECORD.size

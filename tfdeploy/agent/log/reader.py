@@ -16,7 +16,7 @@ from tfdeploy.agent.record import NamedTuple
 PIECE_BYTES = 256 << 10
 PIECE_RECORDS = 8192
 _BLOCK_BYTES = 3277 * RECORD.size
-_TRIES = 50  # attempts to open a log during a rotation, a millisecond apart
+_TRIES = 50  # how often to try to open a log during a rotation, with pauses of 1 ms
 
 
 class Piece(NamedTuple):
@@ -29,7 +29,8 @@ class Piece(NamedTuple):
 
 
 class Segment:
-    """An open pair of log and index. Stays readable after rotation and removal."""
+    """A log file and its index file, both open. They stay readable after a rotation or a
+    removal."""
 
     def __init__(self, log: int, index: int, base: int) -> None:
         self.log, self.index, self.base = log, index, base
@@ -87,7 +88,8 @@ class LogReader:
         self._position = 0  # number of the index record that is read next
 
     def read(self, limit: int = PIECE_BYTES) -> Optional[Piece]:
-        """Return the next piece, of up to `limit` bytes; None: there is nothing to read now."""
+        """Return the next piece, of up to `limit` bytes, or None if there is nothing to read
+        now."""
         if self._segment is None:
             return self._next_piece(limit) if self._attach() else None
         piece = self._next_piece(limit)
@@ -112,7 +114,8 @@ class LogReader:
             self._segment = None
 
     def _attach(self) -> bool:
-        """Open the segment that holds `offset`, or the first one after it."""
+        """Open the segment that has the byte at `offset`, or else the first segment after it.
+        Return False if the log has no segment."""
         self.close()
         segments = open_segments(self._task_dir)
         while len(segments) > 1 and self.offset >= segments[0].end:
@@ -174,7 +177,8 @@ class LogReader:
                 if described and described[-1][0] == relative:
                     described.pop()
                 described.append([relative, record.time, record.stream, record.attempt])
-            del self._records[:-1]  # the last record may also describe later bytes
+            # The last record is kept, because it may also describe later bytes.
+            del self._records[:-1]
             if not self._read_index(segment, known_end):
                 return described
 
@@ -191,7 +195,7 @@ class LogReader:
 
 
 def find(segment: Segment, offset: int) -> int:
-    """Return how many records begin at or before `offset`."""
+    """Return how many records in the segment's index begin at or before `offset`."""
     low, high = 0, segment.count
     while low < high:
         middle = (low + high) // 2

@@ -24,8 +24,8 @@ Span = Tuple[int, int]
 
 
 class Mask:
-    """Masks the streams of one task. Overlapping secrets get one mask. The result does not depend
-    on how a stream is cut into chunks."""
+    """Masks the secrets in the output streams of one task. Secrets that overlap get one mask. The
+    result does not depend on how a stream is cut into chunks."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         plain = forms(texts)

@@ -15,7 +15,7 @@ from tfdeploy.agent.log.format import LOG
 from tfdeploy.agent.record import NamedTuple
 
 READ_BYTES = 1 << 16  # more new bytes than this count as the task's own output
-_HOLD_BYTES = 4096  # a longer line without an end counts as the task's own output
+_HOLD_BYTES = 4096  # an unfinished line that is longer than this counts as the task's own output
 _NAMED = re.compile(
     rb"still waiting for response from "
     rb"worker:\s*/job:([A-Za-z0-9_]+)(?:/replica:\d+)?/task:(\d{1,9})",
@@ -51,7 +51,7 @@ class MessageReader:
 
     def __init__(self, task_dir: str) -> None:
         self._path = os.path.join(task_dir, LOG)
-        self._seen: Optional[Tuple[int, int]] = None  # inode, size
+        self._seen: Optional[Tuple[int, int]] = None  # inode and size of the log at the last call
         self._rest = b""
 
     def read_new(self) -> Messages:

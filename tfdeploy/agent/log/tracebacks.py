@@ -71,7 +71,7 @@ def read_exceptions(text: str, roots: Sequence[str]) -> Iterable[Raised]:
         if _HEAD not in line and syntax is None:
             before = line if line.strip() else before
             continue
-        # Programs such as torchrun, and loggers, begin each line with a prefix.
+        # torchrun and loggers put a prefix before each line of a traceback.
         prefix = line[: line.index(_HEAD)] if syntax is None else ""
         frames = [] if syntax is None else [(syntax.group(1), syntax.group(2))]
         if not any(link in before for link in _LINKS):

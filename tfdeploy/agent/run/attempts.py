@@ -20,8 +20,8 @@ _OUTCOMES = ("succeeded", "failed", "killed", "stopped", "gave_up", "lost")
 
 
 def attempts_of(paths: RunPaths, task: str) -> List[Answer]:
-    """Return the attempts in the order of their numbers. Times are UTC seconds of the run's clock.
-    Invalid lines are skipped, because a full disk may have truncated them."""
+    """Return the attempts of the task, ordered by their numbers. Times are UTC seconds of the run's
+    clock. Invalid lines are skipped, because a full disk may have truncated them."""
     part = paths.part()
     attempts: Dict[int, Answer] = {}
     for line in _lines(os.path.join(paths.task_dir(task), layout.JOURNAL)):

@@ -73,8 +73,8 @@ class RunPaths:
         return os.path.join(self.host_dir, name)
 
     def check_owner(self, *below: str) -> None:
-        """Check who owns the folders from the workdir down to this folder, and the paths `below`
-        it. Raises NotOurs, OSError."""
+        """Check the owner of each folder from the workdir down to this folder, and of the paths
+        `below` this folder. Raises NotOurs if an owner is wrong, OSError."""
         folder = os.path.relpath(self.host_dir, self.workdir)
         check(self.workdir, folder, *(os.path.join(folder, path) for path in below))
 
@@ -95,7 +95,8 @@ class RunPaths:
     # --- part.json, which is written last: a folder without it is incomplete
 
     def part(self) -> wire.HostPart:
-        """Return this host's part of the run's plan. Raises NoPart if part.json is missing."""
+        """Return this host's part of the run's plan. Raises NoPart if part.json is missing or
+        damaged."""
         fields = read_json(self.file(layout.PART))
         if fields is None:
             raise NoPart(
@@ -111,7 +112,7 @@ class RunPaths:
         return not os.path.exists(self.file(layout.PART))
 
     def plan_digest(self) -> Optional[str]:
-        """Return the digest of the run's plan, or None if part.json is missing."""
+        """Return the digest of the run's plan, or None if part.json is missing or damaged."""
         fields = read_json(self.file(layout.PART))
         return None if fields is None else str(fields.get("plan_digest"))
 

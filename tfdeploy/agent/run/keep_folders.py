@@ -94,7 +94,8 @@ class KeptFiles(NamedTuple):
 
 
 def kept_files(folder: str) -> KeptFiles:
-    """Sum up the files below `folder`, except temporary folders of workers other than the chief."""
+    """Count the files below `folder` and their bytes, and find the newest ones. TensorFlow's
+    temporary folders of workers other than the chief are left out."""
     latest, latest_record, record, files, size = None, -1.0, None, 0, 0
     for base, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not _OF_A_WORKER.match(name)]

@@ -65,7 +65,7 @@ def put_in_place(
 
 
 def incoming(workdir: str, job: str) -> str:
-    """Return the folder that receives the files."""
+    """Return the folder in which files of another host are received."""
     return layout.keep_dir(workdir, job, _INCOMING)
 
 

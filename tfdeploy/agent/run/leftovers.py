@@ -17,7 +17,7 @@ from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 # stop.
 ABORT = "@abort"
 _MAX_NAMED = 100  # limit of the paths that `left_files` returns
-_TRIES = 5  # attempts to remove a folder
+_TRIES = 5  # how often to try to remove a folder
 _HALF_S = 1.0  # seconds; the writer of a younger temporary file may still be alive
 _FOLDERS_S = 10.0  # how long to wait for folders_lock
 

@@ -39,7 +39,8 @@ class Standing(NamedTuple):
 
 
 def standing(workdir: str, job: str, run: str, told: str, marked: Set[str]) -> Standing:
-    """Return the state of a run. `told`: see find.is_own. `marked`: the result of `marked_runs`."""
+    """Return the state of a run. `told`: as in find.is_own. `marked`: what `marked_runs` has
+    returned."""
     folder = layout.run_dir(workdir, job, run)
     ended: Optional[float] = None
     damaged = ""

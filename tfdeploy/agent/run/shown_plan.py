@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def write(workdir: str, job: str, run: str, plan: Unchecked) -> None:
-    """Write the plan. Raises OSError."""
+    """Write the plan of a run to plan.json. Raises OSError."""
     write_json(layout.plan_file(workdir, job, run), plan, durable=True)
 
 

@@ -67,8 +67,8 @@ def supervisor(paths: RunPaths, task: str) -> Optional[processes.Identity]:
 
 
 def minder(paths: RunPaths) -> Optional[processes.Identity]:
-    """Return the identity of the run's minder, from the run's state, or None if the minder is not
-    alive."""
+    """Return the identity of the run's minder process, which the run's state names. Return None if
+    the minder is not alive."""
     state = paths.state()
     if not state.boot_id or not state.minder_pid or not state.minder_start_ticks:
         return None
@@ -138,7 +138,7 @@ def main_process(status: wire.TaskStatus) -> Optional[processes.Identity]:
 
 
 def end(paths: RunPaths, tasks: Iterable[str], grace_s: float) -> List[Answer]:
-    """End the processes of tasks without a supervisor: send TERM, then KILL after `grace_s`
+    """End the processes of tasks that have no live supervisor: send TERM, then KILL after `grace_s`
     seconds. Return the survivors."""
     names = list(tasks)
     return _end(lambda: members(paths, names), grace_s)

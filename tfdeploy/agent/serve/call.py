@@ -135,6 +135,6 @@ def is_fenced(verb: Verb) -> bool:
 
 
 def audited_as(verb: Verb) -> Optional[Tuple[str, str]]:
-    """Return the operation and the outcome for the audit log, or None if the verb is not
+    """Return (operation, outcome) as `audited` has stored them, or None if the verb is not
     audited."""
     return vars(verb).get("audited")

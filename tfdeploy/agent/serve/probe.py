@@ -151,7 +151,8 @@ def _start_lookups(call: Call) -> Callable[[], Dict[str, List[str]]]:
 
 
 def _wants_gpus(call: Call) -> bool:
-    """Return whether GPUs are needed. `gpus` is auto, none, a count, or a list."""
+    """Return whether the call asks for GPUs. Its argument `gpus` is auto, none, a count, or a
+    list."""
     return bool(call.args.get("gpus") != "none")
 
 

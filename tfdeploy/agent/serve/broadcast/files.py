@@ -34,8 +34,8 @@ class BroadcastFiles(NamedTuple):
 
 
 def locate_files(call: Call) -> BroadcastFiles:
-    """Find the files that the call names. Raises VerbError not_begun, bad_listing, bad_name,
-    bad_argument; OSError."""
+    """Find the files of the broadcast that the call describes, and their folders. Raises VerbError
+    not_begun, bad_listing, bad_name, bad_argument; OSError."""
     if call.args.get("keep"):
         return _locate_keep_files(call)
     return _locate_release_files(call) if call.args.get("release") else _locate_data_files(call)
@@ -136,7 +136,7 @@ def _has_partial(path: str, size: int) -> bool:
 
 
 def _stat_regular_file(path: str) -> "os.stat_result | None":
-    """Return the stat result of a regular file, or None."""
+    """Return the stat result of the path, or None if it is not a regular file."""
     try:
         file_stat = os.lstat(path)
     except OSError:

@@ -182,10 +182,10 @@ def _add_roots(call: Call, member: Member) -> None:
 
 
 def accept_leaves(call: Call) -> Answer:
-    """Accept the leaf hashes of a segment, and return which of its pieces the control machine has
-    to send.
+    """Accept the hashes of a segment's pieces, and return which of these pieces the control machine
+    has to send.
 
-    Args: id, segment; blob: leaves.
+    Args: id, segment; blob: the hashes.
 
     Raises VerbError wrong_sum.
     """

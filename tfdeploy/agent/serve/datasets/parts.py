@@ -111,8 +111,8 @@ def _make_part_folders(paths: RunPaths, name: str, top: str, count: int, mine: L
 def _link_part(
     folder: bytes, rows: Listing, part_of: "array[int]", part: int, target: bytes
 ) -> None:
-    """Make all folders and links of the data set in `target`, and hard links to the files of the
-    part."""
+    """In `target`, make all folders and links of the data set, but hard links only to the files of
+    this part."""
     for index, row in enumerate(rows):
         at = os.path.join(target, row.path) if row.path else target
         if row.kind == FOLDER:
@@ -124,8 +124,8 @@ def _link_part(
 
 
 def _part_by_row(stored: DataParts, rows: Listing) -> "Optional[array[int]]":
-    """Return the part of each row, or None if the stored parts belong to another state of the data
-    set."""
+    """For each row, return the number of its part. Return None if the stored numbers belong to
+    another state of the data set."""
     content = _unpack(stored["of"])
     if len(content) != 2 * len(rows):
         return None

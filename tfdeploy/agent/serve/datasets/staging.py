@@ -88,7 +88,8 @@ class Staging:
             os.unlink(self._listing)
 
     def lacking(self, wanted: Listing) -> bytearray:
-        """Return a bitmap of the files that are missing here, or have another size or time."""
+        """Return a bitmap of those rows of `wanted` whose files are missing on this host, or have
+        another size or time."""
         current = self._walk_old()
         missing_bits = bytearray((len(wanted) + 7) // 8)
         for i, j in listing.pairs(wanted, current):
@@ -171,7 +172,8 @@ def _current_sizes(wanted: Listing, current: Listing) -> "array[int]":
 
 
 def walk_folder(folder: str) -> Listing:
-    """List the folder. Raises VerbError strange; OSError."""
+    """Return the listing of a folder. Raises VerbError strange if an entry is neither a file, a
+    link nor a folder; OSError."""
     with translate_strange():
         return listing.walk(folder)
 

@@ -127,7 +127,7 @@ def _lock_lost_error(job: str, holder: LockHolder) -> VerbError:
 
 
 def release(context: Context, job: str) -> bool:
-    """Release the lock. Return False if this session did not hold it."""
+    """Release the job's lock. Return False if this session did not hold it."""
     release_now = context.closing.get("lock " + job)
     if release_now is not None:
         release_now()

@@ -94,7 +94,7 @@ def check_entries(entries: Iterable[Entry]) -> None:
 
 
 def parent_folders(paths: Iterable[str]) -> Set[str]:
-    """Return every folder above the paths, without the root."""
+    """Return all folders above these paths, except the root."""
     parents: Set[str] = set()
     for path in paths:
         folder = path.rpartition("/")[0]

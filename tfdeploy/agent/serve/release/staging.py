@@ -37,7 +37,7 @@ class StagingPlan(NamedTuple):
 
     is_new: bool
     missing: List[Entry]
-    lenders: Dict[str, Lender]  # path -> a file with the same content
+    lenders: Dict[str, Lender]  # path -> a file of another release with the same content
 
 
 class BegunRelease(NamedTuple):
@@ -146,7 +146,7 @@ class Staging:
         return self.folder + "/" + entry.path
 
     def _is_there(self, entry: Entry) -> bool:
-        """Return whether the file of the entry is complete, from an earlier sync."""
+        """Return whether an earlier sync has left the complete file of the entry."""
         path = self._at(entry)
         return not _is_shared(path) and of_first(path, entry.size, whole=True) == entry.sha256
 

@@ -99,7 +99,7 @@ def _is_prepared(paths: RunPaths, part: wire.HostPart) -> bool:
     if same and liveness.is_live(paths) and not paths.word("abort"):
         return True
     if digest is None and liveness.was_committed(paths):
-        raise _exists_error(paths)  # the run is committed, but its part.json is gone
+        raise _exists_error(paths)  # the run is committed, but its part.json is missing or damaged
     if digest is not None and (not _lost_its_minder(paths) if same else not is_rolled_back(paths)):
         raise _exists_error(paths)
     if os.path.isdir(paths.host_dir) or (

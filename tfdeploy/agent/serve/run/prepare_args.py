@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PrepareArguments(NamedTuple):
-    """The arguments as JSON objects. Only `part` is checked in this module."""
+    """The arguments of run.prepare, as JSON objects. Only `part` is checked in this module."""
 
     part: Unchecked
     plan: Unchecked
