@@ -30,7 +30,8 @@ def main(argv: List[str]) -> int:
     if not argv or argv[0] not in MODULES:
         sys.stderr.write("usage: (%s) ...\n" % "|".join(MODULES))
         return 2
-    # To the agent, file names are bytes. With the encoding of an old locale, they would be changed.
+    # To the agent, file names are bytes. With the encoding of an old locale, Python would change
+    # them.
     if sys.getfilesystemencoding() != "utf-8":
         os.execv(sys.executable, [sys.executable, "-X", "utf8", "-S", "-E", AGENT_DIR, *argv])
     # Truncated bytecode can be handled only from here on. The modules that were imported before are

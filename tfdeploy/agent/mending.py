@@ -1,5 +1,5 @@
-"""Describe a problem with the owner or mode of a file that ownership.py has found, and choose an
-advice to the user.
+"""Describe a problem with the owner or mode of a file that ownership.py has found, and choose the
+advice for the user.
 
 The source of this module is also run on hosts that have no agent yet, so it imports nothing from
 tfdeploy except names for annotations.

@@ -48,7 +48,7 @@ class Packed(Sequence[Extent]):
 
 class Pieces:
     """The pieces into which the files of a broadcast are cut. `sizes`: the sizes of the files, in
-    order. In memory are only the positions at which segments begin."""
+    order. Of the pieces, only the positions at which segments begin are kept in memory."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self._sizes = sizes

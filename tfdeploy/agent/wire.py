@@ -334,10 +334,10 @@ class HostRunState:
     boot_id: Optional[str] = None
     # Files in cwd/ that the program has left when it ended, except those in `keep` folders.
     left_files: List[str] = field(default_factory=list)
-    # The machine's own name. By it, hosts that share a workdir are distinguished.
+    # The machine's own name. It distinguishes hosts that share a workdir.
     hostname: Optional[str] = None
-    # An id of this boot of this machine or container. By it, clones of a machine are distinguished,
-    # see run/find.py.
+    # An id of this boot of this machine or container. It distinguishes clones of a machine, see
+    # run/find.py.
     place: Optional[str] = None
     # event (prepared, started, decided, ...) -> when it happened, in monotonic seconds of the boot
     # `boot_id`

@@ -34,8 +34,8 @@ from tfdeploy.agent.mesh.listener import MeshListener
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Certificates
 
-# The name of the control machine where a report names a parent. The control machine sends its
-# pieces over the SSH session.
+# In reports, this name stands for the control machine. The control machine sends its pieces over
+# the SSH session.
 HERE = ""
 
 

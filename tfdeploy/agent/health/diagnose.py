@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # A task that has logged only that it waits, for this many seconds, needs a closer check.
 WAITING_S = 20.0
-# If a task stalled this many seconds before all others, the others probably wait for it.
+# If another task stalled this many seconds earlier, a stalled task probably waits for it.
 FIRST_S = 10.0
 _NAMED_MOST = 3  # limits how many tasks the text of one finding names
 OPEN, CLOSED = "open", "closed"

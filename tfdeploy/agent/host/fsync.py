@@ -10,7 +10,7 @@ from tfdeploy.agent.annotations import Iterable, List
 from tfdeploy.agent.host.parallel import start_calls
 
 FEW = 256  # If there are more files, one call flushes the whole file system, which is faster.
-_EACH = 4  # there is at most one thread for this many files
+_EACH = 4  # at most one thread is started for this many files
 # Several threads are faster, because file systems combine flushes that arrive at the same time.
 _MOST_THREADS = 16
 

@@ -18,7 +18,8 @@ WRITTEN, PLACED = 0x2, 0x80 | 0x100  # IN_MODIFY; IN_MOVED_TO | IN_CREATE
 # Without inotify: the pause between two checks. With inotify: the shortest time between two returns
 # of `wait`, so that several changes are handled together.
 POLL_S = 0.05
-# The longest wait. Some events do not end a wait: a cancellation, or a change on a network disk.
+# The longest wait, in seconds. A cancellation, or a change on a network disk, does not end a wait
+# earlier.
 SLICE_S = 0.5
 _NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC
 

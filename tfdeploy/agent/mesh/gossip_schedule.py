@@ -1,10 +1,10 @@
 """Decide to which peer (the minder of another host) this host's minder connects next, and when.
 Pure: the caller passes the time (monotonic seconds), and no connection is opened here.
 
-After a change of the shared state, a minder sends its state to its peers at once, and tries again
-with growing pauses if a peer does not answer. With many peers, it sends the state to only a few of
-them, which pass it on; for n hosts this takes about 4n handshakes instead of n * n. In addition,
-each minder exchanges states with one random peer every few seconds.
+After a change of the shared state, a minder sends its state to its peers immediately, and tries
+again with growing pauses if a peer does not answer. With many peers, it sends the state to only a
+few of them, which pass it on; for n hosts this takes about 4n handshakes instead of n * n. In
+addition, each minder exchanges states with one random peer every few seconds.
 """
 
 from __future__ import annotations

@@ -220,7 +220,8 @@ class Mesh:
         if fields is None or not shared_state.is_final(fields):
             return True
         # As long as the run is not over, the gang may restart even if this task has ended for good.
-        # But a task is stopped only when the run is over.
+        # But a task with the outcome "stopped" never starts again, because tasks are stopped only
+        # when the run is over.
         return peer.gang and self._part.restart_max > 0 and fields["outcome"] != "stopped"
 
     def _receive(self, host: str, value: Any) -> None:

@@ -310,8 +310,7 @@ def too_early(peer: wire.Peer, ending: Ending) -> bool:
 
 
 def serves(task: Union[wire.Peer, wire.TaskSpec]) -> bool:
-    """True if the task is not expected to end by itself, because it is a server. Every ps is
-    one."""
+    """True if the task is a server, which does not end by itself. Every ps is a server."""
     return task.serves or task.role == "ps"
 
 

@@ -83,8 +83,8 @@ def read_line(
     """Read one line within `within_s` seconds. Raises OSError, and ValueError if the line is longer
     than `most_bytes`.
 
-    Up to `block_bytes` bytes are read at once. If this is more than 1, the other side must not send
-    anything after the line before it has got an answer.
+    One call of recv reads up to `block_bytes` bytes. If this is more than 1, the other side must
+    not send anything after the line before it has got an answer.
     """
     patience_s, deadline = channel.gettimeout(), time.monotonic() + within_s
     text = bytearray()

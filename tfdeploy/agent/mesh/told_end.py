@@ -30,7 +30,7 @@ def take_told_end(paths: RunPaths, part: wire.HostPart) -> Knowledge:
 
 
 def tell(paths: RunPaths, run_end: Knowledge) -> None:
-    """Leave a state that says why the run is over for the minder, and wake the minder. Raises
-    OSError."""
+    """Write a file for the minder. It contains a state that says why the run is over. Then wake the
+    minder. Raises OSError."""
     write_json(paths.file(layout.TOLD), run_end.as_json())
     paths.wake()

@@ -70,8 +70,8 @@ class Start(NamedTuple):
 
 
 class EndTask(NamedTuple):
-    """Send SIGTERM to the processes of the task, and SIGKILL after `grace_s` seconds. The action is
-    decided again until the task has ended."""
+    """Send SIGTERM to the processes of the task, and SIGKILL after `grace_s` seconds. decide.py
+    returns this action repeatedly until the task has ended."""
 
     task: str
     reason: str
@@ -112,8 +112,8 @@ class ReportStage(NamedTuple):
 
 
 class Supply(NamedTuple):
-    """Fetch the `keep` folders of the chief's host in the background, once for each round. The
-    action is decided again until they have arrived."""
+    """Fetch the `keep` folders of the chief's host in the background, once for each round.
+    decide.py returns this action repeatedly until they have arrived."""
 
     n: int
 
@@ -128,7 +128,7 @@ class ReportUnminded(NamedTuple):
 
 
 class ReportLost(NamedTuple):
-    """Tell all hosts that the tasks of `host` are lost, because this host has had no minder for too
+    """Tell all hosts that the tasks of `host` are lost, because `host` has had no minder for too
     long."""
 
     host: str

@@ -49,8 +49,8 @@ def decide(view: View) -> List[Action]:
     if conclusions:
         return conclusions
     reaping: List[Action] = [_reap(view, own) for own in view.own.values() if _orphaned(own)]
-    # Do not wait until the tasks of dead supervisors are reaped, because one that cannot be killed
-    # must not delay the others.
+    # Do not wait until the tasks of dead supervisors are reaped, because a task that cannot be
+    # killed must not delay the others.
     return reaping + _after_reaping(view)
 
 

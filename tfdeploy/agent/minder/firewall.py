@@ -174,8 +174,8 @@ class Firewall:
         """Start nft with the FIFO as its input. Return the position in the log at which its output
         begins. nft does not end with this process.
 
-        The command line of nft contains the run's folder. By this, the minder distinguishes nft
-        from orphans of the program, which it ends (task_processes.py).
+        The command line of nft contains the run's folder. By this folder, the minder distinguishes
+        nft from orphans of the task's program, which it ends (task_processes.py).
         """
         reading = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:

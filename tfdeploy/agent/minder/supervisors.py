@@ -43,8 +43,8 @@ class Supervisors:
         self._begun: Dict[str, Tuple[int, int]] = {}
 
     def start(self, task: str, attempt: int, round_number: int) -> bool:
-        """Start a supervisor for the attempt. Return False if one was started for this attempt
-        already."""
+        """Start a supervisor for the attempt. Return False if a supervisor was started for this
+        attempt already."""
         if self._begun.get(task, (0, 0))[0] >= attempt:
             return False
         folder = self._paths.make_task_dir(task)

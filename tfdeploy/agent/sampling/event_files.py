@@ -49,7 +49,7 @@ WINDOW_BYTES = 1 << 14
 # many bytes it reads with one call, and how many candidates it examines in these bytes.
 SEARCH_BYTES, PART_BYTES, TRIES = 1 << 22, 1 << 16, 16
 MOST_TOLD = 8  # limits how many damaged files are reported
-# A record begins with its length. If this is below 16 MiB, it ends with five zero bytes.
+# A record begins with its length. If the length is below 16 MiB, its last five bytes are zero.
 _ZEROS = re.compile(rb"\0\0\0\0\0+")
 
 

@@ -16,7 +16,8 @@ from tfdeploy.agent.metric_reader import MetricPatterns, MetricReader, compile_p
 
 # Limits the bytes that one call reads from the end of the log.
 READ_BYTES = 1 << 16
-# The same limit after an attempt has ended, because a long traceback may follow the last step.
+# Limits the bytes of the read after an attempt has ended. This limit is larger, because a long
+# traceback may follow the last step.
 ENDED_BYTES = 4 * READ_BYTES
 # Limits how many lines are searched together. Usually only the newest MOST_LINES lines are
 # searched. After an attempt has ended, older lines are searched too, until a step is found.

@@ -46,8 +46,8 @@ LOOK_CPU_S = 5  # Limits the CPU seconds of one step. A step that would need mor
 # between samples grows.
 COST_SHARE = 0.003
 LINES_S = 0.4  # the shortest pause between two reads of new lines, in seconds
-# The largest share of a CPU core that these reads may use on average. The pause between them grows
-# too.
+# The largest share of a CPU core that reads of new lines may use on average. To stay below it, the
+# pause between reads grows.
 LINES_COST_SHARE = 0.002
 UNREAD = "unread"  # the argument that turns off reading the tasks' output
 NICE = 5

@@ -29,10 +29,10 @@ _AT_ONCE = 256
 _PAUSE_S = 0.01  # the pause between two polls
 _END_WITHIN_S = 2.0  # limits the wait until the thread has ended
 MOST_LEARNED = 256  # limits how many addresses that are not in the plan are admitted
-# The same limit for one host, so that it cannot use all the space in the filter.
+# Limits how many addresses one host may add, so that it cannot use all the space in the filter.
 MOST_PER_HOST = 32
-# The indices in the port's group if the agent's socket listened first: the agent's socket, the
-# task's.
+# (index of the agent's socket, index of the task's socket) in the port's group, if the agent's
+# socket listened first.
 _FIRST = (0, 1)
 _RESET = struct.pack("ii", 1, 0)  # a value of SO_LINGER with which close() sends a reset
 

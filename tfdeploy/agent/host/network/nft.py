@@ -29,7 +29,7 @@ class Closed(NamedTuple):
     user: int
     ports: Tuple[int, ...]  # the run's ports on this host
     allowed: Tuple[str, ...]  # addresses that may connect to the run's ports on this host
-    elsewhere: Tuple[Tuple[str, int], ...] = ()  # (address, port) of the run on each other host
+    elsewhere: Tuple[Tuple[str, int], ...] = ()  # (address, port) pairs of the run on other hosts
 
 
 def table_name(host_dir: str, run: str) -> str:
