@@ -7,8 +7,9 @@ machine's cores.
 
 On a machine whose speed changes from minute to minute, a difference of one percent is lost in
 noise. So both also train at the same time on the same hosts, each with one worker. This shows
-whether a step costs the same under tfdeploy and by hand. In that case the cost of tfdeploy's own
-processes slows down both; the figures of the turns include it.
+whether a step costs the same under tfdeploy and by hand. While both train at the same time,
+tfdeploy's own processes slow down both alike. So only the figures of the runs in turns include the
+cost of these processes.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ TensorFlow, with a model so small that a step is little more than an exchange be
 processes share one core: if a step of one run costs more, the other run gains that time, and other
 load slows both alike. For each swap both runs are started again, and the swaps vary which run is
 protected, which starts first and which host is the ps. A swap's ratio is the geometric mean over
-windows of the same seconds. The interval is Student's over the swaps. Exit code 1: the goal is
-missed.
+windows of the same seconds. The interval is Student's t interval over the ratios of the swaps. Exit
+code 1: the goal is missed.
 """
 
 from __future__ import annotations

@@ -121,8 +121,8 @@ def ratio(ours: Sequence[Spent], theirs: Sequence[Spent]) -> float:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % interval of the median, by ranks. With fewer than six values, this is the
-    whole range."""
+    """Return the 95 % confidence interval of the median, computed by ranks. With fewer than six
+    values, this is the whole range."""
     ordered, count = sorted(values), len(values)
     below = max(0, math.floor((count - 1.96 * math.sqrt(count)) / 2) - 1) if count > 5 else 0
     return ordered[below], ordered[count - 1 - below]

@@ -5,8 +5,8 @@
 Each checkout has its own job on the same isolated hosts (needs root), with 200 files of code.
 `status` shows a live run with one task per host. Before each `sync`, one file changes. `launch`
 returns when all tasks are up; stopping the run does not count. The figures are seconds, CPU of the
-client and CPU of all hosts. Each is the median of the ratios within pairs, with its 95 % interval
-by ranks.
+client and CPU of all hosts. Each figure is the median of the ratios within pairs, with a 95 %
+confidence interval that is computed by ranks.
 """
 
 from __future__ import annotations

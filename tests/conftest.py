@@ -114,7 +114,7 @@ def _sweep_dead_sessions() -> None:
     for name in lab.names():
         session = _TEST_LAB.match(name)
         if session and not _is_alive(int(session[1]), int(session[2])):
-            with suppress(UsageError):  # another worker has removed it already
+            with suppress(UsageError):  # another worker has removed the lab already
                 lab.down(name)
 
 

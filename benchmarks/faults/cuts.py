@@ -1,7 +1,7 @@
 """Cut random hosts off the network during a run that is watched.
 
     python benchmarks/faults/cuts.py --cuts 200                 cuts of 1 to 60 s: nearly two hours
-    python benchmarks/faults/cuts.py --cuts 200 --scale 0.1     of 0.1 to 6 s
+    python benchmarks/faults/cuts.py --cuts 200 --scale 0.1     cuts of 0.1 to 6 s
 
 It counts lost runs and lost or duplicated log bytes, and measures the seconds until a host is seen
 again. Repeatedly, one of the hosts n2 to n4, which run workers, is cut off from all others and

@@ -28,7 +28,8 @@ from simulated_plot import plot
 
 from tfdeploy.planning.broadcast.first_plan import PIECE_BYTES
 
-MOST_PIECES = 1_000_000  # hosts times pieces; a larger case is simulated as a flow
+# hosts times pieces of a case; if a case has more, it is simulated as a flow
+MOST_PIECES = 1_000_000
 # a simulation ends after this multiple of the time in which the slowest host's link carries all
 # bytes
 LONGEST = 4.0

@@ -73,7 +73,8 @@ class News:
         self._schedules = [GossipSchedule(peers, -30.0) for peers in self._peers]
         self._knows: dict[int, float] = {}
         self._due = [float("inf")] * hosts
-        # (time, order, host, peer), a heap; the peer is -1 if the host checks its schedule
+        # a heap of events (time, order, host, peer); the peer is -1 if the event is that the host
+        # checks its schedule
         self._events: list[tuple[float, int, int, int]] = []
         self.exchanges = 0
 

@@ -90,7 +90,7 @@ class MakesTransfer(Protocol):
 class Outcome:
     stripes: int
     completed: Mapping[int, float]  # host -> time at which it was complete
-    lacking: int  # living hosts that are not complete
+    lacking: int  # number of living hosts that are not complete
     moves: int
     crossed_bytes: float
     from_here_bytes: float

@@ -1,4 +1,4 @@
-"""Replay recorded events, including lines of tasks, to a view or to a fold."""
+"""Replay recorded events, including lines of tasks, to a view or to a RunProgress."""
 
 from __future__ import annotations
 

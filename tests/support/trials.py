@@ -95,7 +95,7 @@ def try_setuid(scratch: Path) -> None:
 
 
 def try_next_pid(scratch: Path) -> None:
-    """Write the file with which a process chooses the next pid."""
+    """Write to the file of the kernel with which a process chooses the next pid."""
     last = Path("/proc/sys/kernel/ns_last_pid")
     last.write_text(last.read_text())
 

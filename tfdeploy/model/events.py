@@ -136,8 +136,8 @@ Emit = Callable[[Event], None]
 
 
 def event_to_json(event: Event) -> bytes:
-    """Return one line, without its newline. Bytes that were not UTF-8 (surrogate escapes) become
-    U+FFFD."""
+    """Return the event as one line of JSON, without a newline. Bytes that were not UTF-8 (surrogate
+    escapes) become U+FFFD."""
     try:
         return msgspec.json.encode(event)
     except UnicodeEncodeError:

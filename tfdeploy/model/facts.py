@@ -185,7 +185,8 @@ class HostFacts:
     tf_keras: Version | None = None
     keras: Version | None = None
     numpy: Version | None = None
-    modules: Modules = field(default_factory=dict)  # requested module -> can `import` find it
+    # requested module -> True if `import` can find it
+    modules: Modules = field(default_factory=dict)
     cpu_only: bool = False  # True if TensorFlow was built without GPU support
     rsync: Line | None = None  # version of rsync on the host; None: rsync is missing
     # path of the environment that `setup` made for this job. If there is one, `python` and the
@@ -196,7 +197,8 @@ class HostFacts:
     preset: Variables = ()
     keep: Annotated[tuple[KeepFact, ...], Meta(max_length=1000)] = ()
     live_runs: Annotated[tuple[LiveRun, ...], Meta(max_length=10_000)] = ()
-    linger: bool | None = None  # None: the host has no logind
+    # True if lingering is enabled for the user in logind; None: the host has no logind
+    linger: bool | None = None
     kill_user_processes: bool = False
     # IP addresses of all interfaces of the host, without loopback and link-local addresses
     addresses: Texts = ()

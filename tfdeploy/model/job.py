@@ -32,7 +32,7 @@ class RoleRule:
 
     count: int | None = None
     per_host: int | None = None
-    gpus: int | None = None  # per task
+    gpus: int | None = None  # GPUs per task
     called: str = ""  # the name that the program uses for the role, if it differs from ours
     command: tuple[str, ...] = ()  # the command of its tasks, if it differs from the job's
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 def more_bytes(count: int) -> str:
-    """Return the text that replaces the end of a line that is cut, with the number of bytes left
+    """Return the text that replaces the end of a shortened line. It states how many bytes are left
     out."""
     return f"... ({count:,} more bytes)"
 

@@ -1,7 +1,7 @@
 """Define the modes. Each row holds all that depends on a mode; no other module compares a mode's
 name.
 
-Values only. Hosts receive the names of what they need of a row: `traits` and `lockstep`.
+Values only. Of a mode's row, hosts receive only `traits` and `lockstep`.
 """
 
 from __future__ import annotations
@@ -40,13 +40,15 @@ class Rules:
     lead: str | None = None
     # role -> how its tasks get GPUs, if this differs from the defaults in `share`
     shares: tuple[tuple[str, Share], ...] = ()
-    all_decide: bool = False  # the chief and every worker are deciding tasks
+    # True if the chief and every worker are deciding tasks, whose success ends the run
+    all_decide: bool = False
     same_gpus: bool = False  # all tasks that train must have the same number of GPUs
     single: bool = False  # one process, no cluster, no TF_CONFIG
     takes_flags: bool = False  # `flags` is auto if the job file leaves it out
     takes_slots: bool = False  # `slots` in the inventory is the number of workers on a host
     gang: tuple[str, ...] = ()  # the roles whose tasks restart together
-    # roles of which a death restarts all roles of `gang`; any other task restarts alone
+    # if a task of one of these roles dies, all tasks of the roles in `gang` restart; any other task
+    # restarts alone
     breaks: tuple[str, ...] = ()
     # before tasks restart together, the chief's checkpoints (`keep`) are copied to the disk of each
     # of these tasks

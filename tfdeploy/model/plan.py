@@ -89,7 +89,8 @@ class Plan:
     keep: tuple[str, ...] = ()
     # name -> path of the data set, relative to the job's folder on every host
     data: dict[str, str] = field(default_factory=dict)
-    links: dict[str, str] = field(default_factory=dict)  # path in the code -> data set's name
+    # path of a link in the code -> name of the data set to which the link leads
+    links: dict[str, str] = field(default_factory=dict)
     # data set with `split` -> its parts, by number
     parts: dict[str, tuple[PartPlan, ...]] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()  # names of the secrets, not the values
@@ -120,7 +121,7 @@ class Plan:
     same_error_ends: bool = False
     # time without progress after which a task counts as stalled; 0: stalls are not detected
     stall_after_s: float = 0.0
-    stall_action: str = "report"  # model.job.StallAction
+    stall_action: str = "report"  # one of model.job.StallAction
     # In mode mirrored: the host whose `keep` folders are copied to the hosts of all tasks that
     # restart together, before they restart.
     supply_from: str | None = None

@@ -116,7 +116,7 @@ print(greeted)
 
 
 def _without_table(operator: Tfdeploy, host: str, task: tuple[str, int]) -> None:
-    """Kill the host's nft as root, and prevent a new nft.
+    """Kill the host's nft as root, and prevent that a new nft starts.
 
     Without the table, strangers still cannot connect, and hosts of the run can.
     """

@@ -1,5 +1,5 @@
-"""Test that a data set reaches all hosts. The kernel's counters and rsync measure it, not
-tfdeploy's own reports.
+"""Test that a data set reaches all hosts. The tests rely on the kernel's counters and on rsync, not
+on tfdeploy's own reports.
 """
 
 from __future__ import annotations

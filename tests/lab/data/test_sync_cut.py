@@ -223,8 +223,8 @@ def test_a_file_that_keeps_changing_is_refused(slow: Tfdeploy) -> None:
     assert list_releases(slow, "n1", "restless") == []
 
 
-# Changes and truncates the file each time a process opens it, so that the reader finds fewer bytes
-# than the size said.
+# This script changes and truncates the file each time a process opens it. So the process reads
+# fewer bytes than the size of the file promised.
 SHRINKING = """
 import ctypes, os, random, sys
 IN_OPEN = 0x20

@@ -118,7 +118,7 @@ loaded = mmap.mmap(library.fileno(), 1, access=mmap.ACCESS_READ)
 def test_a_good_exit_that_is_no_success_fails_the_launch(operator: Tfdeploy, role: str) -> None:
     """The program reports that it has loaded TensorFlow, and exits with code 0 before it serves.
 
-    A ps never ends without a signal.
+    For a ps, this is no success either, because a ps never ends without a signal.
     """
     ends = (
         f"if args.job_name != '{role}': time.sleep(1000)\nprint('done already', "

@@ -147,8 +147,8 @@ def test_cut_and_heal_and_a_cut_outlives_a_reboot(isolated_lab: Lab, ssh: Ssh) -
 
 @pytest.mark.isolated
 def test_a_killed_host_says_nothing_to_its_peers(isolated_lab: Lab, ssh: Ssh) -> None:
-    """The connection stays open: a process that is killed closes its connections, but a power cut
-    does not.
+    """The peer's connection stays open. If a process is killed, its kernel closes the connections,
+    but after a power cut nobody does.
     """
     settings = [
         "-F",

@@ -122,7 +122,8 @@ def killed(folder: str) -> dict[str, Any]:
 
 
 def refused(folder: str) -> dict[str, Any]:
-    """Return the error if nft accepts the table of the check but refuses the table of the run."""
+    """Make nft refuse the table of a run, although it accepted the table with which the check tried
+    nft. Return the error and the tables that are left."""
     paths = a_run(folder)
     real = nft.table
     nft.table = lambda closed: real(closed).replace("jump others", "jump nobody")

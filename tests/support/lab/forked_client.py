@@ -23,7 +23,7 @@ PROGRAM = Path(__file__).with_name("fork_server.py")
 REPOSITORY = Path(__file__).resolve().parents[3]
 # An interpreter reads these variables only at its start, so all clients have the server's values.
 ENV = {"LC_ALL": "C.UTF-8", "PYTHONPATH": str(REPOSITORY)}
-# The prefixes of the names of such variables.
+# The prefixes of the names of variables that an interpreter reads only at its start.
 READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_")
 _request_lock = threading.Lock()
 

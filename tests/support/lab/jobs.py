@@ -26,8 +26,8 @@ def write_job(operator: Tfdeploy, name: str, program: str, *flags: str, **keys: 
         "command": ["python", program, *flags],
         "ready": {"after": "300ms"},
     }
-    # Without restarts, a test sees the effect of a death on the run. Tests of restarts set this
-    # key.
+    # Without restarts, a test sees the effect of a death on the run. Tests of restarts set the key
+    # `restart` themselves.
     job["restart"] = {"max": 0}
     rows = [f"{key}: {json.dumps(value)}" for key, value in {**job, **keys}.items()]
     (operator.cwd / "tfdeploy.yaml").write_text("\n".join(rows) + "\n")

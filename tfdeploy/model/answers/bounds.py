@@ -18,7 +18,7 @@ Line = Annotated[str, Meta(max_length=4096, pattern=rf"\A{_PLAIN}*\Z")]
 # agent/serve/call.py has the same pattern.
 Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")]
 TaskName = Annotated[str, Meta(pattern=r"\A[a-z]{1,32}:[0-9]{1,7}\Z")]
-# "" means no name, because msgspec cannot distinguish two string types in a union.
+# The text "" stands for "no name", because msgspec allows no union of two string types.
 TaskNameOrNone = Annotated[str, Meta(pattern=r"\A([a-z]{1,32}:[0-9]{1,7})?\Z")]
 Code = Annotated[str, Meta(pattern=r"\A[a-z_]{1,64}\Z")]
 AbsolutePath = Annotated[str, Meta(max_length=4096, pattern=rf"\A/{_PLAIN}*\Z")]
@@ -32,13 +32,13 @@ Version = Annotated[str, Meta(pattern=r"\A[0-9A-Za-z][0-9A-Za-z.+!_-]{0,63}\Z")]
 Account = Annotated[str, Meta(pattern=r"\A[\w.@+$\\-]{1,128}\Z")]
 Variable = Annotated[str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_]{0,127}\Z")]
 
-Count = Annotated[int, Meta(ge=0, le=1 << 53)]  # bytes, files, pids
-# nanoseconds, free bytes of a disk; msgspec allows no larger bound
+Count = Annotated[int, Meta(ge=0, le=1 << 53)]  # for numbers of bytes and files, and for pids
+# for nanoseconds and the free bytes of a disk; msgspec allows no larger bound
 BigCount = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Number = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)]
 Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
-# Years 69 to 5138, which datetime can represent. NaN and infinity are refused.
+# UTC seconds of the years 69 to 5138, which datetime can represent. NaN and infinity are refused.
 Seconds = Annotated[float, Meta(ge=-6e10, le=1e11)]
 
 Scalar = Text | Int64 | Seconds | bool | None

@@ -21,7 +21,7 @@ class Hello(Answer):
     hostname: Line
     python: Line
     python_version: Line
-    clock: Seconds  # UTC
+    clock: Seconds  # UTC seconds by the host's clock
     ssh_connection: Line | None
     pid: Count
 

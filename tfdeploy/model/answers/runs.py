@@ -1,4 +1,4 @@
-"""Define answers about runs: their state on one host, how they end on it, and their logs."""
+"""Define answers about runs: their state on one host, how they end on that host, and their logs."""
 
 from __future__ import annotations
 

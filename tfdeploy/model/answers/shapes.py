@@ -107,8 +107,8 @@ _NARROWER: dict[type[Any], dict[str, Any]] = {  # record -> field -> its allowed
 }
 _BOUNDED = {str: Text, int: Number, float: Seconds, bool: bool, type(None): None, Any: Scalar}
 
-# At run time `wire` has stand-ins for the names of `typing`, so its type hints are resolved with
-# these names.
+# At run time agent/wire.py has only stand-ins for the names of `typing`. So the type hints of its
+# records are resolved with these names.
 _NAMES = {name: getattr(typing, name) for name in typing.__all__ if name in vars(wire)} | vars(
     inner
 )

@@ -17,7 +17,8 @@ V_co = TypeVar("V_co", covariant=True)
 I_co = TypeVar("I_co", covariant=True)  # the type of an item
 
 
-# A verb's arguments by name: docs/agent-protocol.md. The host checks each argument.
+# A verb's arguments by name. docs/agent-protocol.md lists the arguments of each verb. The host
+# checks each argument.
 Args = Mapping[str, object]
 
 

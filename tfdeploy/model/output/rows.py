@@ -161,7 +161,7 @@ class KnownKeyRow(TypedDict):
 
     keytype: str
     fingerprint: str
-    place: str  # file:line
+    place: str  # file:line of the line in known_hosts
     marker: str | None  # @revoked, @cert-authority
     writable: bool  # True if tfdeploy may write the file
 

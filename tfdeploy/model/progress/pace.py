@@ -17,7 +17,7 @@ from tfdeploy.model.progress.run_progress import TRAINERS, RunProgress
 from tfdeploy.model.progress.task_progress import TaskProgress
 from tfdeploy.model.progress.trends import LINES, Trends
 
-SLOW = 1.5  # a task is slow from this multiple of the median
+SLOW = 1.5  # a task is slow if its figure differs from the median by at least this factor
 FEWEST = 3  # the fewest tasks that are compared
 OVER_S = 60.0  # rates and use are averaged over this time
 SEEN_S = 15.0  # line rates are compared only if they cover at least this time

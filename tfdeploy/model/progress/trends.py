@@ -81,8 +81,9 @@ class Trend:
 
 
 class Trends:
-    """The trends of a run. `printed`: metrics, by task and name. `used`: LINES, PACE and USES, by
-    task and name. The task RUN has STEP, LOSS, RATE and DONE of the run."""
+    """The trends of a run. `printed`: task -> name of a metric -> trend. `used`: task -> LINES,
+    PACE or one of USES -> trend. The run's own STEP, LOSS, RATE and DONE are in `printed` under the
+    task RUN."""
 
     def __init__(self) -> None:
         self.printed: dict[str, dict[str, Trend]] = {}

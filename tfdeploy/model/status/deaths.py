@@ -56,6 +56,7 @@ def death_of(task: Any) -> Death:
 
 
 def _death(fields: Mapping[str, Any]) -> Death:
-    """Return the death from a minder's fields. Fields that are missing become None."""
+    """Return the death that a minder describes in these fields. Fields that are missing become
+    None."""
     known = {name: fields.get(name) for name in ("host", "exit_code", "signal", "reason", "time")}
     return Death(task=fields["task"], outcome=fields.get("outcome") or "ended", **known)

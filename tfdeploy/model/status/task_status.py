@@ -158,7 +158,7 @@ class TaskRow(TypedDict):
     restarts: int
     step: int | None
     loss: float | None
-    metrics: dict[str, float]  # all other metrics that it printed or wrote to event files
+    metrics: dict[str, float]  # all other metrics that the task printed or wrote to event files
     # metrics that are no longer read, because matching their patterns takes too long
     metrics_unread: list[str]
     started: IsoTime | None

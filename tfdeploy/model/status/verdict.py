@@ -1,5 +1,4 @@
-"""Decide the state, the cause and the first death of a run, by the rules of the contract ("How a
-run starts and ends"). Pure."""
+"""Decide the state, the cause and the first death of a run from what its hosts report. Pure."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from tfdeploy.model.text.folding import fold_names
 
 _NAME = "\0"  # placeholder for the host's name
 _BOUND = re.compile(r"(--(?:limit|exclude) )([A-Za-z0-9_][A-Za-z0-9_.-]*)(?![\w.,\[-])")
-MOST = 5  # lines; if there are more texts, the last line only names the remaining hosts
+MOST = 5  # the most lines; if there are more texts, the last line only names the remaining hosts
 
 
 def fold_nexts(nexts: Mapping[str, str | None]) -> list[str]:
