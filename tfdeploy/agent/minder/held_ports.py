@@ -133,8 +133,9 @@ class OwnPorts:
 
 
 def claim(port: int, takes_over: bool) -> socket.socket:
-    """Return the socket on which the mesh listens later. `takes_over`: True if this minder replaces a dead
-    one; then wait until the dead minder's connections no longer use the port. Raises PortTaken."""
+    """Return the socket on which the mesh listens later. `takes_over`: True if this minder replaces
+    a dead one; then wait until the dead minder's connections no longer use the port. Raises
+    PortTaken."""
     try:
         return sockets.claim(port, MESH_PORT_WAIT_S if takes_over else 0.0)
     except OSError as error:

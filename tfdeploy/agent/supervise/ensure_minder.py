@@ -49,7 +49,7 @@ class MinderWatch:
     because a later run may have the same name and so the same paths."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart, left: Mapping[str, Any] = {}) -> None:  # noqa: B006 - never changed
-        """`left`: arguments of Popen by which the minder inherits sockets, see host/descriptors.py."""
+        """`left`: arguments of Popen by which a minder inherits sockets: host/descriptors.py."""
         self._paths = paths
         self._locks = [paths.supervisor_lock(spec.task) for spec in part.tasks]
         self._left = left

@@ -1,5 +1,5 @@
-"""Decide when a task is up. A task is up if one of its processes listens on its port. A task that has
-no port or does not use TensorFlow is also up when it has lived for the time `ready.after`."""
+"""Decide when a task is up. A task is up if one of its processes listens on its port. A task that
+has no port or does not use TensorFlow is also up when it has lived for the time `ready.after`."""
 
 from __future__ import annotations
 
