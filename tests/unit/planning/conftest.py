@@ -1,6 +1,6 @@
-"""Shared fixtures of the planning tests.
+"""Fixtures of the planning tests.
 
-The hosts are in 192.0.2.x, all ports of their ranges are free, and TensorFlow is installed.
+The hosts have addresses 192.0.2.x, all ports of their ranges are free, and TensorFlow is installed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def make_facts(host: Host, gpus: int = 0, **said: Any) -> HostFacts:
 
 
 def make_inventory(**roles: str) -> Inventory:
-    """Return an inventory. A call is, for example, make_inventory(ps="n1", worker="n2 n3")."""
+    """Return an inventory with these roles. For example, make_inventory(ps="n1", worker="n2 n3")
+    has three hosts.
+    """
     names = list(dict.fromkeys(name for each in roles.values() for name in each.split()))
     hosts = tuple(
         Host(name=name, address=f"192.0.2.{number}") for number, name in enumerate(sorted(names), 1)

@@ -1,10 +1,11 @@
-"""Test mutated inventories and job files: each is read, or refused with file:line.
+"""Test random changes of inventories and job files: each file is read, or refused with its name and
+the line.
 
 A file that is read leads to a plan or to a refusal.
 
 TFDEPLOY_SOAK_FILES is the number of files: 2,000 by default, more in `make soak`.
-TFDEPLOY_FILE_SEED repeats one series. A file that fails is printed and kept in tests/golden/files.
-Every later run reads the kept files.
+TFDEPLOY_FILE_SEED repeats one series. A file that fails is printed and stored in
+tests/golden/files, from where every later run reads it.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from tfdeploy.planning.plan import make_plan
 
 FILES = int(os.environ.get("TFDEPLOY_SOAK_FILES", "2000"))
 SEED = int(os.environ.get("TFDEPLOY_FILE_SEED", "0")) or random.randrange(1, 1 << 30)
-# The most CPU seconds and KiB of memory for one file.
+# Limits for one file: seconds of CPU time, and KiB of memory.
 MOST_S, MOST_KIB = 3.0, 100 << 10
-# The most hosts of one plan.
+# No plan is made for an inventory with more hosts.
 MOST_HOSTS = 24
-# The fraction of the valid files that is planned. A plan takes longer than all other steps.
+# For this fraction of the valid files a plan is made, which takes longer than all other steps.
 PLANNED = 0.3 if FILES == 2_000 else 1.0
 PROGRAMS = (
     "p = argparse.ArgumentParser()\np.add_argument('--ps_hosts')\np.add_argument('--task_index', "
@@ -88,7 +89,9 @@ FactsOf = Callable[..., HostFacts]
 
 @dataclass
 class Series:
-    """Combines what is read from a mutated file with a valid file of the other kind into a plan."""
+    """Reads changed files, and makes a plan from each valid one, with a valid file of the other
+    kind (job or inventory).
+    """
 
     folder: Path
     facts_of: FactsOf
@@ -207,7 +210,7 @@ def test_every_mutated_file_is_read_or_refused_with_its_line(series: Series) -> 
             )
             raise AssertionError(words) from error
     print(SEED, series.counts)
-    # A mutation that only breaks the YAML syntax tests nothing else.
+    # If the changes only broke the YAML syntax, nothing else would be tested.
     assert min(series.counts.values()) > FILES // 100, series.counts
 
 

@@ -1,6 +1,6 @@
-"""Test that one machine with two names in the inventory is refused.
+"""Test that a launch is refused if two hosts of the inventory are the same machine.
 
-Machines that only look alike are accepted.
+Different machines that only look alike are accepted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Test the parts of a data set: they are balanced, and change little if the workers change."""
+"""Test how a data set is divided among hosts: in parts of similar size that change little when
+workers come or go.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def is_balanced(sizes: Sequence[int], owners: Sequence[int], count: int) -> bool
 
 
 def holding(owners: Sequence[int], folders: Sequence[str]) -> dict[str, Held]:
-    """Return what each host holds after it has received these parts."""
+    """Return which files and parts each host has after it has received these parts."""
     held_by_folder: dict[str, tuple[list[int], list[int]]] = {
         folder: ([], []) for folder in folders
     }
@@ -44,7 +46,7 @@ def holding(owners: Sequence[int], folders: Sequence[str]) -> dict[str, Held]:
 def moved(
     sizes: Sequence[int], owners: Sequence[int], folders: Sequence[str], held: dict[str, Held]
 ) -> int:
-    """Return the bytes that the hosts lack."""
+    """Return how many bytes the hosts have to receive."""
     has = {folder: set(each.files) for folder, each in held.items()}
     return sum(
         size for file, size in enumerate(sizes) if file not in has.get(folders[owners[file]], ())

@@ -1,6 +1,7 @@
-"""Test details of a plan that the golden cases do not isolate.
+"""Test details of a plan that none of the recorded plans in tests/golden shows alone.
 
-These are commands, environment, keep folders, parts of hosts, long arguments, and purity.
+They are commands, environment, `keep` folders, what each host gets of the plan, long arguments, and
+that make_plan is a pure function.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def make(
 ) -> Callable[..., Plan]:
     """Return a function that makes a plan.
 
-    A call is make(roles={...}, said={host: {fact: value}}, options=Options(...), job's fields...).
+    A call is make(roles={...}, said={host: {fact: value}}, options=Options(...), ...). Other
+    keywords set fields of the job.
     """
 
     def made(
@@ -127,7 +129,7 @@ def test_python_is_the_hosts_interpreter(make: Callable[..., Plan], first: str) 
     assert host_parts(plan, {})["n2"].tasks[0].path_prepend == ["/opt/venv/bin"]
 
 
-# Bytes. The longest argument that execve accepts, without the NUL that ends it.
+# In bytes: the longest argument that execve accepts, without the NUL at its end.
 MOST = 128 * 1024 - 1
 
 
@@ -332,7 +334,9 @@ def test_unused_hosts_are_not_in_the_plan_and_their_faults_do_not_count(
 
 
 def whole(plan: Plan, part: wire.HostPart) -> wire.HostPart:
-    """Return the part as the host completes it."""
+    """Return a host's part of the plan in the form that the host makes of it: with the texts that
+    all hosts share.
+    """
     return wire.from_wire(wire.HostPart, {**wire.to_wire(part), **shared_part(plan)})
 
 

@@ -1,4 +1,4 @@
-"""Test the properties of all plans, for any inventory, GPUs and counts."""
+"""Test what holds for every plan, with random inventories, GPUs and counts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Asked:
 def asked(draw: st.DrawFn, mode: Mode | None = None) -> Asked:
     names = [f"n{number}" for number in range(draw(st.integers(1, 6)))]
     loopback = draw(st.booleans())
-    # Several hosts may share one address.
+    # Some hosts get the same address.
     addresses = ["127.0.0.1" if loopback else f"10.0.0.{draw(st.integers(1, 4))}" for _ in names]
     lows = [draw(st.integers(2222, 2240)) for _ in names]
     hosts = tuple(
@@ -98,9 +98,9 @@ def planned(case: Asked, facts_of: Callable[..., HostFacts], *, backwards: bool 
 
 
 def made(case: Asked, facts_of: Callable[..., HostFacts]) -> Plan:
-    """Return the plan, or skip the example if it is refused with a complete error.
+    """Return the plan, or skip the example if the plan is refused with a complete error.
 
-    Any exception other than a TfdeployError is a bug.
+    An exception that is not a TfdeployError is a bug.
     """
     try:
         return planned(case, facts_of)
@@ -211,7 +211,7 @@ def test_plans_and_parts_survive_json(facts_of: Any, case: Asked) -> None:
     assert again == plan
     assert again.digest == plan.digest
     assert plan_from_file(json.dumps(plan_to_file(plan)).encode()) == plan
-    # An older version wrote this form.
+    # Older versions wrote a plan in this form.
     assert plan_from_file(json.dumps(plan_to_json(plan)).encode()) == plan
     texts = shared_part(plan)["texts"]
     for part in host_parts(plan, {}).values():

@@ -1,7 +1,7 @@
 """Test who may connect to the ports of a run.
 
-Each host gets the strongest protection level that it supports. Other tests check which plans are
-refused, and what the notes of the plan say about protection.
+Each host gets the strongest protection that it supports. Other tests check which plans are refused,
+and the notes of a plan about protection.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def planned(
     ) -> Plan:
         """Return the plan.
 
-        `where` is the address of every host. `of_n2` has the facts of n2 only.
+        `where` is the address of every host. `of_n2` has facts of n2, which replace those of all
+        hosts.
         """
         hosts = inventory(
             ps="n1", worker=" ".join(f"n{number}" for number in range(1, len(can) + 1))
@@ -89,8 +90,7 @@ def planned(
         ("auto", ALL, ALL, ("firewall", "firewall")),
         ("auto", ALL, PEERS, ("firewall", "peers")),
         ("auto", PEERS, NOTHING, ("peers", "none")),
-        # The level `firewall` includes the level `peers`: a host that cannot do `peers` gets
-        # `none`.
+        # A host that supports only `firewall` gets `none`, because `firewall` needs `peers`.
         ("auto", ALL, replace(NOTHING, firewall=""), ("firewall", "none")),
         ("firewall", ALL, ALL, ("firewall", "firewall")),
         ("peers", ALL, ALL, ("peers", "peers")),
@@ -188,7 +188,7 @@ def test_auto_does_not_open_a_host_to_other_machines_without_consent(
         refused.value.next
     )
     assert planned("none", (PEERS, NOTHING)).protect.used == "none"
-    # In mode plain, `peers` would protect no port of the tasks.
+    # In mode plain, tasks have no ports that the level `peers` could protect.
     assert planned("auto", (NOTHING, NOTHING), mode="plain").protect.used == "none"
 
 

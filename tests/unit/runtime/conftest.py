@@ -1,6 +1,7 @@
-"""Shared fixtures that start Python as the agent's supervisor does.
+"""Fixtures that start Python in the way in which the agent's supervisor does.
 
-The folder of the runtime is first in PYTHONPATH, and the task's settings are in the environment.
+PYTHONPATH begins with the folder of tfdeploy's runtime, and the environment has the settings of the
+task.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ PROGRAMS = ROOT / "tests" / "lab" / "programs"
 
 
 def environment(task=None, mode="async", **more):
-    """Return this process's environment without the variables of an outer task.
+    """Return the environment of this process without the variables of a task in which pytest itself
+    runs.
 
     With `task` (for example "worker:0"), the variables of that task are added.
     """
@@ -53,9 +55,9 @@ def environment(task=None, mode="async", **more):
 
 @pytest.fixture
 def task_environment():
-    """Return a function that returns the environment of a task.
+    """Return a function that returns the environment for a task.
 
-    A call is task_environment("ps:0", "sync", paths=[...]). The test itself starts the task.
+    A call is task_environment("ps:0", "sync", paths=[...]). The test starts the task itself.
     """
 
     def make(task, mode, *, paths=()):
@@ -67,7 +69,8 @@ def task_environment():
 
 @pytest.fixture
 def run_python(tmp_path):
-    """Return a function that runs Python code in a temporary folder and returns the ended process.
+    """Return a function that runs Python code in a temporary folder, and returns the process after
+    its end.
 
     A call is run_python(code, task=..., paths=[...]).
     """
@@ -84,7 +87,9 @@ def run_python(tmp_path):
 
 
 class Cluster:
-    """Tasks of one cluster on loopback. Each task has its own folder, as on a host of its own."""
+    """A cluster of tasks on loopback. Each task has a folder of its own, as if it ran on a host of
+    its own.
+    """
 
     def __init__(self, folder, mode, ps, workers):
         self.folder, self.mode = folder, mode
@@ -125,9 +130,10 @@ class Cluster:
         return (self.cwd(task) / "log").read_text(errors="replace")
 
     def ended(self, task, within_s=DEADLINE_S):
-        """Wait until the task has ended and return its exit code.
+        """Wait until the task has ended and return its exit code. Fail if that takes more than
+        `within_s` seconds.
 
-        `within_s` is the limit in seconds, as a Stopwatch measures them.
+        A Stopwatch measures the seconds.
         """
         process = self.processes[task]
         try:
@@ -162,7 +168,8 @@ def start_cluster(tmp_path):
 
 @pytest.fixture
 def fake_tensorflow(tmp_path):
-    """Return a function that writes a made-up TensorFlow and returns its folder for the path.
+    """Return a function that writes the files of a made-up TensorFlow, and returns the folder to
+    add to the import path.
 
     A call is fake_tensorflow({"tensorflow/python/x.py": "code"}).
     """
@@ -183,7 +190,7 @@ def fake_tensorflow(tmp_path):
 
 @pytest.fixture
 def broken_runtime(tmp_path):
-    """Return a copy of the runtime that fails when it starts."""
+    """Return a copy of tfdeploy's runtime that raises an error when a task starts."""
     folder = tmp_path / "runtime"
     shutil.copytree(SITE.parent, folder)
     (folder / "hooks.py").write_text("raise ValueError('broken for the test')")

@@ -1,4 +1,6 @@
-"""Test that a step that hangs because its own task rejected it is ended and then repeated."""
+"""Test a step that hangs because its own task has rejected it: the step is ended and then
+repeated.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,9 @@ unsigned _ZNSt13random_device9_M_getvalEv(void *self) {
 
 
 def read(log, count):
-    """Return a function that returns the next `count` reports of a log.
+    """Return a function that returns the next `count` reports that are appended to a log.
 
-    Reports that the log has before this call do not count.
+    Reports that are already in the log are left out.
     """
     reports = blocked_step.read_reports(str(log), poll_s=0.001)
     return lambda: list(itertools.islice(reports, count))
@@ -126,9 +128,9 @@ def seed_library(tmp_path):
     importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
 )
 def test_a_step_that_its_own_task_rejected_is_done_once(start_cluster, seed_library):
-    """Test one cluster without the patch and one with it.
+    """Test the blocked step in one cluster without the patch and in one with it.
 
-    TensorFlow reports the blocked step after two minutes.
+    TensorFlow itself reports the blocked step only after two minutes.
     """
     without, patched = (start_cluster("async", workers=1) for _ in range(2))
     patched.folder /= "patched"

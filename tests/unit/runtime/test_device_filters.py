@@ -1,4 +1,6 @@
-"""Test which sessions get device filters, given the environment and the devices of the graph."""
+"""Test which sessions of TensorFlow get device filters, given the environment and the devices in
+the graph.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ def test_devices_within_the_filters(device, within):
 
 
 class Config:
-    """The parts of a ConfigProto that the patch uses."""
+    """Stands for a ConfigProto, with the methods that the patch uses."""
 
     def __init__(self, filters=(), name="default"):
         self.device_filters, self.name = list(filters), name
@@ -112,7 +114,9 @@ def test_left_as_it_is(task, session):
 
 
 class Base:
-    """A session whose C++ part is the list of filters with which it was created."""
+    """Stands for TensorFlow's session. `_session` has the device filters with which it was
+    created.
+    """
 
     def __init__(self, target="", graph=None, config=None):
         self.graph, self._session, self.extended = graph, config.device_filters, 0
@@ -141,7 +145,7 @@ def test_operations_made_after_the_session_count_at_its_first_run(
     made = session.BaseSession("grpc://a:1", session.graph, Config())
     session.graph.devices = [later]
     made._extend_graph()
-    # The patch ignores devices that are added after the first run, and TensorFlow handles them.
+    # The patch ignores a device that is added after the first run, and leaves it to TensorFlow.
     session.graph.devices = ["/job:worker/task:7"]
     made._extend_graph()
     assert (made._session, made.extended) == (filters, 2)

@@ -1,6 +1,7 @@
-"""Test the import hook: a patch runs once, after its module, and its errors never reach the import.
+"""Test the hook on imports: a patch runs once, after the import of its module, and an error of the
+patch never makes the import fail.
 
-The tests use made-up TensorFlows.
+The tests use a made-up TensorFlow.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Test the supplied reader of MNIST.
+"""Test the reader of MNIST that tfdeploy supplies to programs.
 
-It finds the four files in the program's folder, or else in a data set of the job, and names the
-folder.
+The reader finds the four files in the folder that the program names, or else in a data set of the
+job, and says which folder it uses.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ pytest.importorskip("numpy")
 
 @pytest.fixture
 def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], int]:
-    """Return a function that reads a folder within a task and returns the number of test images."""
+    """Return a function that reads MNIST from a folder as a task does, and returns the number of
+    test images.
+    """
     dtypes = {"float32": "float32", "uint8": "uint8", "get_seed": lambda seed: (seed, seed)}
     stand_in = types.SimpleNamespace(
         **dtypes, as_dtype=lambda name: types.SimpleNamespace(base_dtype=name)

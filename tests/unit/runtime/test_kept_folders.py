@@ -1,6 +1,6 @@
-"""Test programs that delete their `keep` folder, which is a symbolic link.
+"""Test a program that deletes its `keep` folder, which is a symbolic link.
 
-The program sees an ordinary folder being deleted, and the kept files remain.
+For the program an ordinary folder disappears, but the files in the `keep` folder remain.
 """
 
 from __future__ import annotations
@@ -65,9 +65,10 @@ def test_another_link_is_refused_as_ever_and_a_folder_is_deleted(run_python):
 @pytest.mark.tensorflow
 @pytest.mark.skipif(not HAS_TENSORFLOW, reason="TensorFlow is not installed")
 def test_the_same_by_tensorflow(run_python):
-    """Test deletion by TensorFlow.
+    """Test a program that deletes the folder with a function of TensorFlow.
 
-    Without the patch, TensorFlow deletes all of `keep` and raises FailedPreconditionError.
+    Without the patch, TensorFlow deletes all files in `keep` and then raises
+    FailedPreconditionError.
     """
     cases = [
         "tf.compat.v1.gfile.DeleteRecursively(logs)",

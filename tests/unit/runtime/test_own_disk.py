@@ -1,4 +1,4 @@
-"""Test which tasks read and write the checkpoints of a ParameterServerStrategy.
+"""Test which tasks read and which write the checkpoints of a ParameterServerStrategy.
 
 tests/lab/test_examples.py tests this with the real TensorFlow.
 """

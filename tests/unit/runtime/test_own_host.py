@@ -1,4 +1,4 @@
-"""Test the host name that a program sees.
+"""Test the host name that Python reports in a task.
 
 The program's own files get the host that its lists have for this task. All other code gets the real
 name.
@@ -27,9 +27,10 @@ START = (
 
 @pytest.fixture
 def asked(run_python, tmp_path):
-    """Return a function asked(written).
+    """Return a function asked(written), where `written` is the host that the program's lists have
+    for the task.
 
-    It returns what train.py in the working directory sees, what other code sees, and stderr.
+    It returns the host that train.py sees, the host that other code sees, and stderr.
     """
     (tmp_path / "train.py").write_text(ASK)
 

@@ -1,6 +1,6 @@
-"""Test that a ps that ends after it has waited for the workers stays until it is told to end.
+"""Test a ps that ends by itself once the workers are done: it stays until tfdeploy tells it to end.
 
-A ps that fails, and a task that is no ps, ends at once.
+A ps that fails still ends at once, and so does any other task.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Test that the plan's cluster replaces a cluster that is written into the program.
+"""Test that a cluster that is written into a program is replaced by the planned one.
 
-The tests use a made-up server_lib, and one real process.
+The tests use a made-up server_lib and one process of the real TensorFlow.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def test_it_is_said_once_and_holds_when_the_program_changes_tf_config(run_planne
     done = run_planned(code)
     assert done.stdout.splitlines()[0] == "['10.0.0.1:2300'] ['10.0.0.1:2300']"
     assert json.loads(done.stdout.splitlines()[1]) == CLUSTER
-    # The message appears once in each process.
+    # The two processes print this message once each.
     assert done.stderr.count("gives way") == 2
 
 
@@ -193,7 +193,7 @@ WRITTEN = {"ps": ["pc-1:1"], "worker": ["pc-2:1", "pc-3:1"]}
             "work:0",
         ),
         ("cluster, 'worker', 0", CLUSTER, ("worker", 1), "worker 1 None", "so that is started"),
-        # The task is already right, or the plan does not decide about it.
+        # The program already starts the planned task, or the plan says nothing about this server.
         ("cluster, 'worker', 1", WRITTEN, ("worker", 1), "worker 1 None", ""),
         (
             "cluster, 'worker', 0",
@@ -221,7 +221,7 @@ def test_a_server_is_of_the_task_that_the_plan_has_here(
         OWN_PLACE.format(cluster=cluster, given=given),
         TF_CONFIG=tf_config(role=task[0], index=task[1]),
     )
-    # A second server is started as the program asks.
+    # The program starts a second server, which tfdeploy leaves as it is.
     assert done.stdout.splitlines() == [started, "worker 0 None"], done.stderr
     told = [line for line in done.stderr.splitlines() if "starts the server" in line]
     assert said in "".join(told) if said else not told
@@ -275,7 +275,7 @@ TARGETS = (
 def test_a_session_opens_on_the_planned_address_of_the_one_that_is_written(run_planned):
     lines = run_planned(TARGETS).stdout.splitlines()
     assert lines[0] == "grpc://10.0.0.3:2300 grpc://10.0.0.2:2300 grpc://other:1 ''"
-    # The server belongs to this process.
+    # This server is in the process itself, so its address is localhost.
     assert lines[1] == "grpc://localhost:2222"
 
 

@@ -1,6 +1,6 @@
-"""Test Coordinator.join in a synchronous task.
+"""Test Coordinator.join in a task of mode sync.
 
-After the time limit it abandons queue runners, but no other thread.
+After the time limit, join no longer waits for queue runners, but still waits for any other thread.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tfdeploy.runtime import left_behind, prompt_end, synchronous
 
 
 class Coordinator:
-    """The parts of TensorFlow's Coordinator that the patch uses."""
+    """Stands for TensorFlow's Coordinator, with the parts that the patch uses."""
 
     def __init__(self):
         self._registered_threads = set()
@@ -49,7 +49,9 @@ def coordinator(monkeypatch):
 
 @pytest.fixture
 def blocked():
-    """Return a function blocked(name), which starts a daemon thread that lives until the test ends."""
+    """Return a function blocked(name), which starts a daemon thread that ends only with the
+    test.
+    """
     over, threads = threading.Event(), []
 
     def start(name, lives_s=None):
@@ -99,7 +101,7 @@ def test_in_asynchronous_training_nothing_is_changed(coordinator, monkeypatch, b
 
 
 class CancelledError(Exception):
-    """Stands for TensorFlow's exception of the same name."""
+    """Stands for the exception of TensorFlow with this name."""
 
 
 @pytest.mark.parametrize(
@@ -176,10 +178,10 @@ class OutOfRangeError(Exception):
     ],
 )
 def test_a_worker_that_is_a_step_behind(monkeypatch, tmp_path, role, index, error, ends_well):
-    """Test which errors of a worker mean that the training has ended.
+    """Test which errors in a worker mean only that the training has ended.
 
-    An index with the word `decided` means that the run has a chief beside worker:0, and that this
-    chief has finished.
+    If the index is followed by `decided`, the run has a chief besides worker:0, and the chief has
+    finished.
     """
     index, _, decided = index.partition(" ")
     monkeypatch.setenv("TFDEPLOY_TASK_ROLE", role)

@@ -1,6 +1,6 @@
-"""Test that a step that a task rejects as a duplicate is repeated, and that other errors are not.
+"""Test that a step is repeated if a task rejects it as a duplicate, but not after any other error.
 
-A step that takes gradients is repeated only when its accumulators contain gradients.
+A step that takes gradients from accumulators is repeated only once these contain gradients.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Operation:
 
 @pytest.fixture
 def module(monkeypatch):
-    """Return a stand-in for TensorFlow's module: each run raises the next of `errors`, then returns
-    42.
+    """Return a stand-in for a module of TensorFlow. Each run of a session raises the next of
+    `errors`. After the last of them, a run returns 42.
     """
     monkeypatch.setattr(task, "_said", set())
     errors = []
@@ -148,16 +148,16 @@ import os; os._exit(0)
     importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
 )
 def test_a_synchronous_chief_continues(run_python):
-    """The queue runner of the chief takes dense and sparse gradients. Every seventh step is
-    rejected before any part of the step has run.
+    """In this program, the queue runner of the chief takes dense and sparse gradients, and every
+    seventh step is rejected before it has done anything.
     """
     done = run_python(SYNCHRONOUS, mode="sync")
     assert done.stdout == "steps True False\n", done.stderr
 
 
 class Accumulators:
-    """A stand-in for a session. `counts` has one list per run: the number of gradients in each
-    accumulator.
+    """Stands for a session. `counts` has a list for each run: how many gradients each accumulator
+    has.
     """
 
     finalized = True
@@ -233,8 +233,8 @@ def test_a_monitored_session_continues(run_python):
     importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
 )
 def test_six_hundred_thousand_steps(run_python):
-    """Without the runtime, about a dozen steps end with AbortedError, and each one ends its
-    thread.
+    """Without tfdeploy's runtime, about a dozen of these steps raise AbortedError, and each of
+    these errors ends a thread of the program.
     """
     done = run_python(MANY_STEPS, timeout_s=900)
     assert done.stdout == "steps 600000\n", done.stderr

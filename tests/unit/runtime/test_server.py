@@ -1,4 +1,4 @@
-"""Test which job the server of tfdeploy serves."""
+"""Test which job of the cluster, such as ps or worker, a server of tfdeploy serves."""
 
 from __future__ import annotations
 

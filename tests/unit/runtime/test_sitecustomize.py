@@ -1,5 +1,5 @@
-"""Test that sitecustomize takes effect only in tasks, never stops a program, and runs the host's
-own sitecustomize afterwards.
+"""Test that tfdeploy's sitecustomize changes only tasks, never makes a program fail, and then runs
+the sitecustomize of the host.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def test_an_error_of_ours_costs_one_line_and_never_the_program(run_python, broke
     ]
 
 
-# The additional modules cost 0.9 ms on an idle machine.
+# These modules take 0.9 ms on an idle machine.
 def test_a_start_of_python_brings_little_in(run_python):
     count = "import sys; print(len(sys.modules))"
     more = int(run_python(count, task="worker:0").stdout) - int(run_python(count, task=None).stdout)

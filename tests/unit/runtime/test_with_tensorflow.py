@@ -1,4 +1,4 @@
-"""Test the patches in real TensorFlow processes on loopback.
+"""Test the patches of tfdeploy in real TensorFlow processes on loopback.
 
 Each test was seen to fail without its patch (docs/decisions/0001).
 """
@@ -74,15 +74,15 @@ import os; os._exit(0)
 
 @pytest.mark.parametrize("mode", ["async", "sync"])
 def test_a_ps_with_a_session_of_its_own_dials_no_worker(run_python, mode):
-    """Test that a ps with its own session does not wait for the workers.
+    """Test that a ps which opens a session of its own does not wait for the workers.
 
-    Without the patch, the first worker died during the ps's pause between two attempts to connect.
+    Without the patch, the first worker died while the ps paused between two attempts to connect.
     """
     done = run_python(PS_THAT_WAITS, task="ps:0", mode=mode)
     assert done.stdout == "done: 1\n", done.stderr
 
 
-# test_main_job.py tests both behaviours on separate hosts.
+# test_main_job.py also tests both behaviours, on separate hosts.
 @pytest.mark.long
 def test_checkpoints_without_a_shared_disk_and_a_worker_that_comes_last(start_cluster):
     cluster = start_cluster("async", ps=2)
@@ -98,7 +98,7 @@ def test_checkpoints_without_a_shared_disk_and_a_worker_that_comes_last(start_cl
     assert "starting at step 10" in cluster.log("worker:1")
 
 
-# test_main_job.py tests this on separate hosts. The next test checks that the worker ends.
+# test_main_job.py also tests this on separate hosts. The next test checks that the worker ends.
 @pytest.mark.long
 @pytest.mark.parametrize("program", ["sync_supervisor.py", "sync_monitored.py"])
 def test_a_synchronous_chief_and_the_worker_behind_it_end_soon_after_the_last_step(
@@ -115,16 +115,16 @@ def test_a_synchronous_chief_and_the_worker_behind_it_end_soon_after_the_last_st
 
 
 def test_a_synchronous_worker_ends_when_the_chief_has_left_it_waiting_for_tokens(start_cluster):
-    """Test a chief that ends without `sv.stop()`.
+    """Test a worker that waits for the chief, if the chief ends without `sv.stop()`.
 
-    Without the patch, the worker waited for its whole finish.grace.
+    Without the patch, the worker waited until its finish.grace was over.
     """
     cluster = start_cluster("sync")
     cluster.start("ps:0", "sync_supervisor.py", "--stop=0")
     for task in ("worker:0", "worker:1"):
         cluster.start(task, "sync_supervisor.py", "--steps=50", "--stop=0", "--more=100000")
     assert cluster.ended("worker:0") == 0, cluster.log("worker:0")
-    # The host's minder creates this file once the deciding tasks have succeeded.
+    # On a host, the minder creates this file once the deciding tasks have succeeded.
     (cluster.cwd("worker:1") / "decided").touch()
     assert cluster.ended("worker:1", within_s=20) == 0, cluster.log("worker:1")
     assert "tfdeploy: the chief has finished: no tokens come any more" in cluster.log("worker:1")

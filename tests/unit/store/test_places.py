@@ -1,4 +1,4 @@
-"""Test the location of the state folder, with and without HOME."""
+"""Test which folder is used for the state of tfdeploy, with and without HOME."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Test that the store is a cache: an unusable file costs nothing but its own content.
+"""Test that the store is a cache: if one of its files cannot be used, only the content of that file
+is lost.
 
-A file is unusable if it is missing, torn or not writable.
+A file may be missing, torn or not writable.
 """
 
 from __future__ import annotations
@@ -159,5 +160,5 @@ def test_a_run_is_forgotten_whole_and_a_link_or_a_strange_name_never(tmp_path: P
         and not store.forget("..")
         and store.plan("digits-2") is not None
     )
-    # The run is already removed.
+    # The call also succeeds if the store no longer has the run.
     assert store.forget("digits-1")

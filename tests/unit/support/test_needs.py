@@ -1,6 +1,6 @@
 """Test that a test is skipped if this machine lacks what the test needs.
 
-In CI such a test fails, except for the needs that CI may lack.
+In CI the test fails instead, except for needs that CI may lack.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Test that `make test` and `make faults` repeat failed tests that start TensorFlow, once.
+"""Test that `make test` and `make faults` repeat a failed test once, if it starts TensorFlow.
 
-Each test starts its own pytest.
+Each of the tests here starts a pytest of its own.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ SECOND = "passed only at the second try: "
 
 
 def make_faults(folder: Path, *cases: str, side_by_side: str = "") -> tuple[bool, str]:
-    """Run these cases with `make faults`.
+    """Run these test cases with `make faults`.
 
-    Return whether it succeeds, and its output without make's own last line.
+    Return whether `make` succeeds, and its output without its own last line.
     """
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_these.py").write_text(HEAD + "".join(CASES[case] for case in cases))

@@ -1,4 +1,6 @@
-"""Test a Stopwatch on a quiet machine, on a loaded one, and without the kernel's report."""
+"""Test the Stopwatch on an idle machine, on a busy one, and on one whose kernel has no report of
+waiting times.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from support import stopwatch, waiting
 
 
 class Machine:
-    """A clock and a kernel report that the test sets."""
+    """A clock and a report of the kernel, both set by the test."""
 
     def __init__(self, report: Path) -> None:
         self.report, self.now = report, 1000.0
@@ -20,8 +22,8 @@ class Machine:
     def let_pass(self, elapsed_s: float, *, waited_s: float) -> None:
         """Advance the clock by `elapsed_s` seconds.
 
-        `waited_s` is the total time since the boot in which some process waited for a CPU, in
-        seconds.
+        `waited_s` is what the kernel then reports: for how many seconds since the boot some process
+        has waited for a CPU.
         """
         self.now += elapsed_s
         total = f"total={waited_s * 1e6:.0f}"

@@ -1,6 +1,6 @@
-"""Test the arguments for ssh, rsync and remote shells, and how rsync's output is read.
+"""Test which arguments ssh, rsync and remote shells get, and how the output of rsync is read.
 
-The functions are pure.
+The tested functions start no process.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def test_ssh_gets_all_of_the_target_and_no_configuration() -> None:
 
 
 def test_no_file_of_known_hosts_is_said_so_that_every_ssh_reads_none() -> None:
-    """Test that /dev/null is used: an older ssh would read `none` as a file name."""
+    """Test that the name /dev/null is used if there is no known_hosts file: an older ssh would take
+    `none` for a file name.
+    """
     words = ssh_argv(Target(hostname="a", port=22, user="u"))
     assert {
         "UserKnownHostsFile=/dev/null",

@@ -1,7 +1,7 @@
-"""Test hostile texts in every field of both files and on the command line.
+"""Test hostile texts in every field of the inventory and the job file, and on the command line.
 
-Each text is refused or passed on unchanged. Real shells, ssh and rsync read what `transport` makes
-of the texts. They run in an empty folder, in which no file may appear.
+Each text is refused, or it is passed on unchanged. Real shells, ssh and rsync read what `transport`
+makes of the texts. They run in an empty folder, which must stay empty.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SHELLS = [
     for shell in ("sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh", "fish")
     if shutil.which(shell)
 ]
-# Paths on this machine, which may have any printable character.
+# These fields have paths on this machine, in which any printable character is allowed.
 HERE = ("identity_file", "known_hosts")
 STRUCTURED = {"data", "keep", "command", "env", "secrets", "metrics", "roles"}
 INVENTORY = [
@@ -219,7 +219,7 @@ def test_an_interpreter_with_an_odd_name_runs_nothing_else() -> None:
         except Refused:
             continue
         allowed += 1
-        # Each command starts a process, so only some of them run.
+        # Each command starts a process, so only every fourth is run.
         if allowed % 4 == 0:
             subprocess.run(
                 ["/bin/sh", "-c", line],
@@ -239,7 +239,7 @@ exit 1
 
 @pytest.fixture
 def recorder(tmp_path: Path) -> Iterator[Path]:
-    """Return a folder with an `ssh` that records its arguments and then fails."""
+    """Return a folder with a program `ssh` that records its arguments and fails."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "ssh").write_text(RECORDER)
@@ -256,7 +256,9 @@ def _recorded(recorder: Path, words: list[str], tmp_path: Path) -> list[str]:
 
 
 def _targets(tmp_path: Path) -> Iterator[tuple[str, Target]]:
-    """Yield each text that may be a path of this machine, with a target behind a jump host."""
+    """Yield each text that is accepted as a path on this machine, and a target that has this path
+    and a jump host.
+    """
     path = tmp_path / "inventory.yaml"
     for value in VALUES:
         paths = (
@@ -293,7 +295,7 @@ def test_ssh_and_rsync_read_paths_of_keys_as_they_are(tmp_path: Path, recorder: 
             [*words, "-G", "--", "n1"], capture_output=True, text=True, check=False
         )
         assert said.returncode == 0, (value, said.stderr)
-        # -G replaces some %-tokens.
+        # ssh -G replaces %-tokens in some of these values only.
         by_name = {*said.stdout.splitlines(), *said.stdout.replace("%%", "%").splitlines()}
         assert f"identityfile {target.identity_files[0]}" in by_name, (value, said.stdout)
         assert f"userknownhostsfile {' '.join(target.user_known_hosts)}" in by_name, value

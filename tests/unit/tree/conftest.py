@@ -1,4 +1,4 @@
-"""Code folders for the tests, inside a checkout and outside any checkout."""
+"""Fixtures of the tests for code folders."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from support.files.code_tree import git
 
 @pytest.fixture(params=["checkout", "plain folder"])
 def root(request, tmp_path):
-    """Return a code folder, once inside a checkout and once outside any checkout."""
+    """Return a code folder. Each test runs twice: with a git checkout and with a plain folder."""
     folder = tmp_path / "code"
     folder.mkdir()
     if request.param == "checkout":

@@ -22,7 +22,7 @@ def tree(tmp_path):
 
 @pytest.fixture
 def hashed(monkeypatch):
-    """Return the list of the names of all files that were really read."""
+    """Return a list to which the name of each file is added that is really read."""
     seen = []
     real = read.hash_file
 

@@ -1,6 +1,6 @@
-"""Test that a private key is found in each of its formats, also inside another file.
+"""Test that a private key is found in each of its formats, even in the middle of another file.
 
-The header of a key alone is not a key.
+The first line of a key alone does not count.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Test which files of a folder are listed: those that git lists, but none private to this machine."""
+"""Test which files of a code folder are listed: all files that git lists, except those that must
+stay on this machine.
+"""
 
 import os
 
@@ -175,9 +177,9 @@ def test_variables_of_another_repository_do_not_count(tmp_path, checkout, monkey
 
 
 def test_git_is_told_to_fetch_nothing(tmp_path, root, monkeypatch):
-    """Test that git fetches no missing objects.
+    """Test that git never fetches missing objects while files are listed.
 
-    A repository inside the code may name a program that fetches them.
+    A repository in the code may name a program that git would run to fetch them.
     """
     seen, program = tmp_path / "seen", tmp_path / "bin/git"
     program.parent.mkdir()
@@ -207,10 +209,10 @@ def test_reports_of_tfdeploy_are_no_code_unless_git_tracks_them(root, tmp_path):
     kept = ["sub/kept.html"] if (root / ".git").exists() else []
     for path in root.rglob("*"):
         if path.is_file() and ".git" not in path.parts:
-            # Only files that have not changed recently are cached.
+            # The cache only has files that have not changed recently.
             os.utime(path, (1, 1))
     releases = set()
-    # The first pass hashes the files, the second one uses the cache.
+    # In the first pass the files are hashed, and in the second their hashes are in the cache.
     for _ in range(2):
         tree = read_tree(root, cache=tmp_path / "cache")
         assert [entry.path for entry in tree.entries] == ["page.html", *kept, "train.py"]

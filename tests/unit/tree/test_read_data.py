@@ -1,4 +1,6 @@
-"""Test the listing of a data set, and that the agent computes the same digest for it."""
+"""Test how a data set is listed, and that the agent computes the same digest for it as this
+machine.
+"""
 
 import os
 

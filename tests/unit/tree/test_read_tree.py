@@ -1,6 +1,6 @@
-"""Test that a folder with any file names becomes a manifest with hashes.
+"""Test that a folder with any file names leads to a manifest (paths and hashes).
 
-Links that lead outside and files that keep changing are named in an error.
+A link that leads outside, or a file that keeps changing, is named in an error.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""Test the requirements that hosts get.
+"""Test the requirements files that hosts get.
 
-They have all included files and are named by their content. A line that needs another file of this
-machine is refused.
+They contain all files that they include, and the hash of their content is their name. A line that
+needs another file of this machine is refused.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def test_hashes_of_wheels_are_remembered(tmp_path: Path, monkeypatch: pytest.Mon
     os.utime(wheel, (1000, 1000))
     main = write(tmp_path, requirements="numpy\n")
     first = read_recipe(main, tmp_path / "wheels", tmp_path / "cache")
-    # Reading a file would fail here.
+    # From now on, reading a file would raise an error.
     monkeypatch.setattr("tfdeploy.agent.host.file_sum.of_open", None)
     assert read_recipe(main, tmp_path / "wheels", tmp_path / "cache") == first
 

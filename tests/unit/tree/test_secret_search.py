@@ -1,4 +1,6 @@
-"""Test that secret values are found in the files of a manifest, and that no error shows one."""
+"""Test that secret values are found if they are in a file that would be sent, and that no error
+shows a value.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Test that files of secrets and private keys are left out of the code, by path and by inode.
+"""Test that files with secrets or private keys are not sent with the code, whether they are known
+by path or by inode.
 
-They are refused if git tracks them or if they are in a data set.
+If git tracks such a file, or if it is in a data set, the launch is refused.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Test the audit as text: one row for the hosts of a command, and a last line with the result.
+"""Test the output of `audit`: hosts for which the same command helps are in one row, and the last
+line has the result.
 
-Foreign text is sanitised.
+Text from hosts is sanitised.
 """
 
 from __future__ import annotations

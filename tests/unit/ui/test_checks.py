@@ -1,4 +1,5 @@
-"""Test the output of a preflight: only failed checks, with hosts of the same problem in one row.
+"""Test the output of a preflight: it has only failed checks, and hosts with the same problem are in
+one row.
 
 The text is safe for a terminal.
 """

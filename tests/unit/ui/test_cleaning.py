@@ -1,4 +1,6 @@
-"""Test the output of `clean`: a row for each item with all its hosts, and why items are kept."""
+"""Test the output of `clean`: each thing has one row with all its hosts, and the output says why a
+thing is kept.
+"""
 
 from __future__ import annotations
 

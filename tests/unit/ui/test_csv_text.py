@@ -1,6 +1,6 @@
-"""Test CSV: every value is read back from one cell.
+"""Test output as CSV: each value is read back from its own cell.
 
-A spreadsheet evaluates no text of a program or host.
+A spreadsheet evaluates no text of a program or a host.
 """
 
 from __future__ import annotations

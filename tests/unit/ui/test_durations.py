@@ -1,4 +1,4 @@
-"""Test that all views show the same duration of a run and the same times of events."""
+"""Test that all views show the same duration of a run, and the same times for its events."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ VIEW = run_view(PLAN, STATES, TASKS)
 
 
 def events() -> list[Event]:
-    """Return the events that a launch records. It notices the end later than the end happens."""
+    """Return the events that a launch records. The launch notices the end of the run later than it
+    happens.
+    """
     told: list[Event] = [Event(kind="plan", time=LAUNCHED + 1, run=RUN, data=plan_to_json(PLAN))]
     told.append(event("note", LAUNCHED + 2, level="info", text="code is sent"))
     fleet: Any = None

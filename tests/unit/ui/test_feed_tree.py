@@ -1,6 +1,6 @@
-"""Test the tree of feeds as lines.
+"""Test how the tree of a broadcast (which host sends to which) is printed as lines.
 
-If the tree does not fit, only the important hosts are shown and the others are counted.
+If the tree does not fit, only the important hosts are shown, and the others are counted.
 """
 
 from __future__ import annotations

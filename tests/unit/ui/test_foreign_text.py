@@ -1,6 +1,6 @@
-"""Test random texts that programs and hosts could send.
+"""Test random texts that a program or a host may send.
 
-A terminal and a browser get only printable text, newlines and tfdeploy's own markup.
+A terminal and a browser get only printable text, newlines and the markup of tfdeploy itself.
 
 TFDEPLOY_SOAK_TEXTS is the number of texts: 2,000 by default, more in `make soak`.
 TFDEPLOY_TEXT_SEED repeats one series.
@@ -37,9 +37,10 @@ from tfdeploy.ui.terminal import Terminal
 
 TEXTS = int(os.environ.get("TFDEPLOY_SOAK_TEXTS", "2000"))
 SEED = int(os.environ.get("TFDEPLOY_TEXT_SEED", "0")) or random.randrange(1, 1 << 30)
-# The number of texts that share one frame of the dashboard and one page of a report.
+# So many texts form a series, which is shown in one frame of the dashboard and one page of a
+# report.
 SERIES = 100
-# One of so many series is drawn, because a frame takes longer than all texts of a series.
+# Only one in so many series is drawn, because a frame takes longer than all texts of a series.
 SCREENS = 10
 
 ODD_CHARACTERS = (
@@ -129,9 +130,9 @@ OWN_MOVES = re.compile(r"\x1b\[\d{1,3};1H|\x1b\[K|\x1b\[\?1049[hl]|\x1b\[\?25[hl
 
 
 def a_text(chance: random.Random) -> bytes:
-    """Return a random text of known tricks, Unicode characters and single bytes.
+    """Return a random text made of known tricks, Unicode characters and single bytes.
 
-    The end of some texts is cut off, possibly in the middle of a sequence.
+    Some texts are cut off, possibly in the middle of an escape sequence.
     """
     parts: list[bytes] = []
     for _ in range(chance.randrange(1, 12)):
@@ -149,7 +150,9 @@ def a_text(chance: random.Random) -> bytes:
 
 
 def as_told(text: bytes) -> str:
-    """Return the text as read from a host's JSON, which may have lone surrogates."""
+    """Return the text as JSON from a host may contain it: with lone surrogates for invalid
+    bytes.
+    """
     return text.decode("utf-8", "surrogateescape")
 
 
@@ -202,7 +205,7 @@ def logs(texts: Sequence[bytes], *, color: bool) -> None:
 
 
 def plain(texts: Sequence[bytes]) -> None:
-    """Check the output of `launch` without a terminal: messages, errors and lines."""
+    """Check what `launch` prints without a terminal: messages, errors and lines of tasks."""
     out = io.StringIO()
     view = PlainView(Terminal(out, 80, False), out, verbose=True)
     for text in texts:
@@ -225,9 +228,10 @@ def plain(texts: Sequence[bytes]) -> None:
 
 
 def dashboard(texts: Sequence[str]) -> None:
-    """Check a frame of each page of the dashboard.
+    """Check one frame for each page of the dashboard.
 
-    Each text is used as a line, as the reason of a death, as a host's message and as a filter.
+    Each text serves as a line of a task, as the reason of a death, as a message of a host and as a
+    filter.
     """
     board = Dashboard(clock=lambda: 40.0, command=lambda words: None)
     board.scene.unicode = True
@@ -306,7 +310,7 @@ def page_with(texts: Sequence[str]) -> str:
 
 
 def elements(shown: str) -> set[tuple[str, tuple[str, ...]]]:
-    """Return the elements of the page, each with the names of its attributes."""
+    """Return the elements of an HTML page, each with the names of its attributes."""
     return {(tag, tuple(attributes)) for tag, attributes in Reader(shown).seen}
 
 

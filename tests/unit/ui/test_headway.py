@@ -1,4 +1,6 @@
-"""Test the progress of a verb: frequent on a terminal, rare elsewhere, none if the verb is quick."""
+"""Test when a verb shows its progress: often on a terminal, rarely elsewhere, and never if the verb
+is quick.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def test_what_is_quick_says_nothing() -> None:
 
 
 def test_lines_do_not_flood() -> None:
-    # 200 hosts take 50 s.
+    # With 200 hosts this takes 50 s.
     lines = told(None, 0.25).splitlines()
     assert lines[0] == "stopped 8 of 200 hosts ..."
     assert 2 <= len(lines) <= 50 / EVERY_S + 1

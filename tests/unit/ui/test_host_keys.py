@@ -1,4 +1,6 @@
-"""Test host keys as text: both fingerprints are whole, and foreign names are sanitised."""
+"""Test how host keys are shown as text: both fingerprints in full, and names from hosts
+sanitised.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Test the events file: its replay, and the FIFO with which tests act between two steps."""
+"""Test the file of events: how it is replayed, and the FIFO through which a test can act between
+two steps.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Test events as plain lines: a table, and the events that are not shown."""
+"""Test events that are printed as plain lines: the text for each event, and the events that are not
+shown.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test curves that are drawn with characters."""
+"""Test how curves are drawn with characters."""
 
 from __future__ import annotations
 

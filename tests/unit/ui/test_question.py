@@ -1,4 +1,6 @@
-"""Test a question on a real terminal (a pty that pyte reads), under each possible display."""
+"""Test a question on a real terminal (a pty whose output pyte reads), while each of the possible
+displays is active.
+"""
 
 from __future__ import annotations
 
@@ -62,10 +64,10 @@ DISPLAYS = ("none", "sync", "sync, nothing moves", "launch")
 
 @pytest.fixture
 def asked() -> Iterator[Callable[[str], Terminal]]:
-    """Return a function asked(display) that starts a program.
+    """Return a function asked(display), which starts a program that asks a question while the
+    display is active.
 
-    The program asks its question while the display is active. The question is on the screen when
-    the function returns.
+    The question is on the screen when the function returns.
     """
     opened: list[Terminal] = []
 
@@ -98,7 +100,7 @@ def test_it_is_seen_with_its_answer_and_what_is_drawn_goes_on(
     goes_on = terminal.shows(
         "60 B of 90 B" if display in ("sync", "launch") else "Delete 30 files? (yes/no) yes"
     )
-    # The display does not overwrite the question.
+    # The display must not have overwritten the question.
     assert "Delete 30 files? (yes/no) yes" in goes_on
     if display != "none":
         assert "n3 answers again" in goes_on[goes_on.index("Delete 30 files? (yes/no) yes") :]
@@ -124,12 +126,14 @@ def test_ctrl_c_interrupts_and_leaves_the_terminal_as_it_was(
     assert terminal.finish() == 130
     shown = terminal.screen()
     assert "Delete 30 files? (yes/no) ^C" in shown and "interrupted" in shown
-    # The cursor is shown as often as it is hidden.
+    # Each time that the cursor was hidden, it was shown again.
     assert terminal.output.count(b"\x1b[?25l") == terminal.output.count(b"\x1b[?25h")
 
 
 def test_nothing_else_asks() -> None:
-    """Test that only one module reads answers. A display would overwrite any other question."""
+    """Test that only one module of tfdeploy reads answers from the terminal. A display would
+    overwrite the question of another module.
+    """
     readers = set()
     for path in sorted((ROOT / "tfdeploy").rglob("*.py")):
         if path.relative_to(ROOT / "tfdeploy").parts[0] in ("agent", "runtime", "lab"):

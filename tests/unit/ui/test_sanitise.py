@@ -1,6 +1,6 @@
-"""Test that no foreign byte reaches a terminal.
+"""Test that no control byte of a program or host reaches a terminal.
 
-There is a table of known tricks, and there are properties over all text.
+The tests use a table of known tricks, and properties that hold for any text.
 """
 
 from __future__ import annotations
@@ -122,9 +122,10 @@ def test_a_line_of_a_gigabyte_is_bounded_and_fast() -> None:
 
 
 def test_what_it_takes_out_the_masks_of_secrets_do_not_see_either() -> None:
-    """Test that masks of secrets ignore all characters that sanitising removes.
+    """Test that the masks which hide secrets ignore all characters that sanitising removes.
 
-    Otherwise a secret with such a character would escape the hosts' masks and be shown here.
+    Otherwise a secret with such a character in it would not be hidden on the host, and would be
+    shown here.
     """
     codes = [
         *range(0xD800),

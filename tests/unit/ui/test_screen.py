@@ -1,6 +1,6 @@
-"""Test that a screen writes only changed rows.
+"""Test that a screen writes only the rows that have changed.
 
-It writes all rows after a resize and every few seconds, and restores the terminal.
+After a resize, and every few seconds, it writes all rows. At the end it restores the terminal.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def rows(*texts: str) -> list[Row]:
 
 
 def numbers(text: str) -> list[str]:
-    """Return the numbers of the rows that are written."""
+    """Return the numbers of the rows that this output writes."""
     return re.findall(r"\x1b\[(\d+);1H", text)
 
 
@@ -60,7 +60,7 @@ def test_only_what_changed_is_written(console: Console, monkeypatch: pytest.Monk
     console.size = (30, 3)
     screen.draw(rows("one", "2", "!three"))
     assert numbers(wrote(console)) == ["1", "2", "3"]
-    # Another program may have written to the terminal.
+    # All rows are written again, because another program may have written to the terminal.
     clock[0] += WHOLE_S + 1
     screen.draw(rows("one", "2", "!three"))
     assert numbers(wrote(console)) == ["1", "2", "3"]

@@ -1,6 +1,7 @@
-"""Test the view of a sync: the tree of feeds, the important hosts, and a count of the others.
+"""Test the view of a sync: which host sends to which, the important hosts, and how many others
+there are.
 
-Without a terminal it prints a line from time to time.
+Without a terminal, the view prints a line from time to time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ def event(kind: Any, time: float, host: str | None = None, **data: Any) -> Event
 
 
 def view(hosts: int, **marked: list[str]) -> tuple[SyncView, io.StringIO]:
-    """Return a view of so many hosts in a chain. Each host has received 12 MB in 2 s."""
+    """Return a view of a sync in which each of `hosts` hosts receives from the one before it. Each
+    host has received 12 MB in 2 s.
+    """
     out = io.StringIO()
     seen = SyncView(Terminal(out, None, False))
     names = ["", *(f"n{number}" for number in range(1, hosts + 1))]
@@ -139,7 +142,7 @@ def test_the_time_left_is_that_of_the_slowest() -> None:
                 total_bytes=TOTAL,
             )
         )
-    # n3 lacks 46 MB and receives 3.5 MB/s.
+    # 46 MB at 3.5 MB/s: n3 needs another 13 s.
     assert "13 s left" in texts(seen)[-1]
 
 

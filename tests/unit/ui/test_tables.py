@@ -1,6 +1,7 @@
 """Test tables and reports at every width.
 
-They are never wider than the terminal, 20 columns are enough, and foreign text is not interpreted.
+They are never wider than the terminal, 20 columns are enough for them, and text from hosts is not
+interpreted.
 """
 
 from __future__ import annotations

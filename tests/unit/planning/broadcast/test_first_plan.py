@@ -84,7 +84,7 @@ def test_in_trees_each_host_feeds_in_one_and_no_more_than_its_uplink_bears(hosts
     feeding = [
         {feed.parent for feed in plan.feeds if feed.stripe == stripe} - {HERE} for stripe in (0, 1)
     ]
-    # If the number of hosts is odd, one host feeds in both trees.
+    # If the number of hosts is odd, one host sends in both trees.
     assert len(feeding[0] & feeding[1]) <= 1
     children = Counter(feed.parent for feed in plan.feeds)
     assert children[HERE] == 2

@@ -1,5 +1,5 @@
-"""Test that the next feed plan of a running broadcast changes only the feeds that have to
-change.
+"""Test the next plan of a running broadcast (which host sends to which): it changes only what has
+to change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FAST = 100.0 * MIB
 
 
 class Broadcast:
-    """A chain of hosts a, b, c, ...
+    """A broadcast to hosts a, b, c, ..., each of which receives from the host before it.
 
     Each host has a little less data than the host before it, and all receive at the same rate.
     """
@@ -85,7 +85,8 @@ def test_who_sends_wrong_pieces_is_out_as_the_dead_are_and_stays_out() -> None:
 
 
 def test_a_pair_that_does_not_reach_each_other_is_not_tried_again() -> None:
-    # b feeds nobody any more, so it moves below e and frees the place below a for c.
+    # b sends to nobody after c has left it. So b moves below e, and c gets the position of b below
+    # a.
     assert Broadcast().next(shut=[("c", "b")]) == ">a e>b a>c c>d d>e"
 
 
@@ -128,7 +129,7 @@ def test_who_joins_late_is_fed_by_one_who_has_room() -> None:
 
 def test_a_stopped_relay_becomes_a_leaf_and_its_child_goes_to_its_parent() -> None:
     chain = Broadcast().say("cde", starved_s=3.2, rate=0.0)
-    # c stays below b, because a leaf delays no other member.
+    # c may stay below b, because c sends to nobody and so delays no other host.
     assert chain.next() == ">a a>b b>c b>d d>e"
     assert chain.plan.slow == {"c"}
     chain.say("de", starved_s=0.0, rate=FAST, have_bytes=510 * MIB).say("c", starved_s=5.0)
@@ -149,7 +150,9 @@ def test_a_child_is_not_starved_by_a_parent_that_waited_itself_until_just_now() 
 
 
 def test_over_slow_links_a_piece_is_waited_for_longer() -> None:
-    """Test the longer limit: at 64 KiB/s a piece of 256 KiB takes 4 s."""
+    """Test that a host is allowed to wait longer if links are slow: at 64 KiB/s a piece of 256 KiB
+    takes 4 s.
+    """
     chain = Broadcast(have=TOTAL - MIB).say("abcde", rate=65536.0).say("cde", starved_s=15.0)
     assert next_plan(chain.plan, chain.members.values()) is chain.plan
     assert chain.say("cde", starved_s=16.0).next() == ">a a>b e>c b>d d>e"
@@ -179,7 +182,7 @@ def test_where_here_sends_nothing_no_host_is_to_blame_for_long() -> None:
 
 
 def slow_from(chain: Broadcast, names: str, rate: float = FAST / 10) -> Broadcast:
-    """Make these members receive at a lower rate for long enough to count as slow."""
+    """Make these hosts receive at a lower rate, for long enough to count as slow."""
     return chain.say(names, have_bytes=100 * MIB, rate=rate)
 
 
@@ -294,7 +297,7 @@ def test_in_trees_a_stripe_that_comes_slowly_is_seen_though_the_other_comes_quic
     assert after.slow == {"n2"}
     assert all(feed.parent != "n2" for feed in after.feeds)
     moved = {feed.child for feed in set(after.feeds) - set(plan.feeds)}
-    # At most one leaf moves for each moved child, to free a place at its parent.
+    # To make room at a parent, at most one other host moves for each child of n2 that moves there.
     assert moved >= set(fed_by_n2) and len(moved) <= 2 * len(fed_by_n2)
 
 

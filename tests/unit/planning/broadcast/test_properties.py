@@ -1,4 +1,4 @@
-"""Test the properties of all plans of a broadcast, whichever members fail."""
+"""Test what holds for every plan of a broadcast, whichever hosts fail."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ def member(draw: st.DrawFn, name: str) -> Member:
 def histories(
     draw: st.DrawFn,
 ) -> list[tuple[list[Member], frozenset[tuple[str, str]], frozenset[str]]]:
-    """Draw the members, shut pairs and lost members at several moments.
+    """Draw the state of a broadcast at several moments: its members, the pairs that cannot connect,
+    and the members that are lost.
 
-    With more than 16 members there are two stripes.
+    With more than 16 members, the data is sent in two stripes.
     """
     count = draw(st.integers(1, 22))
     names = [f"n{number}" for number in range(count)]

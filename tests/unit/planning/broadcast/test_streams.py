@@ -1,4 +1,6 @@
-"""Test that files that several hosts lack are sent to them together, from a host that has them."""
+"""Test that files which several hosts lack are sent to these hosts together, from a host that has
+the files.
+"""
 
 from __future__ import annotations
 

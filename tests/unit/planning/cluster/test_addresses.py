@@ -1,4 +1,6 @@
-"""Test the addresses of hosts in the cluster, and which names and addresses are refused."""
+"""Test under which address each host of a cluster is reached, and which names and addresses are
+refused.
+"""
 
 from __future__ import annotations
 
@@ -90,9 +92,9 @@ def test_a_name_that_is_loopback_on_a_host_of_the_run(facts_of: Any) -> None:
 
 
 def named(facts_of: Any, **seen: tuple[str, ...] | None) -> dict[str, Any]:
-    """Return the facts of hosts that resolve pub.lan to these addresses.
+    """Return the facts of hosts that resolve the name pub.lan to these addresses.
 
-    None means that the host does not report an address.
+    None means that the host does not report what the name resolves to.
     """
     told = {name: {} if each is None else {"pub.lan": each} for name, each in seen.items()}
     return {

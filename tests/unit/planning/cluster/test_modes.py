@@ -1,6 +1,6 @@
-"""Test the tasks of each mode, and what a mode refuses.
+"""Test which tasks each mode has, and which programs and settings a mode refuses.
 
-Tables have the counts and GPUs. Syntax trees show which programs use Keras or start a server.
+Counts and GPUs are given as tables. Programs are searched in parsed form for Keras and for servers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ PS = {"ps": "n1", "worker": "n2 n3"}
 CHIEF = {**PS, "chief": "n2"}
 
 COUNTS: list[tuple[str, dict[str, str], dict[str, int], dict[str, RoleRule], dict[str, int], str]] = [
-    # mode, roles, GPUs, the job's rules, options, tasks by the first letter of their role
+    # mode, roles, GPUs by host, rules of the job, options, expected tasks ("w0@n2" is worker:0 on
+    # n2)
     ("mirrored", PS, {}, {}, {}, "w0@n2 w1@n3"),
     ("mirrored", PS, {"n2": 2, "n3": 2}, {}, {}, "w0@n2[0,1] w1@n3[0,1]"),
     ("mirrored", PS, {"n2": 2, "n3": 2}, {"worker": RoleRule(gpus=1)}, {}, "w0@n2[0] w1@n3[0]"),
@@ -238,7 +239,8 @@ THERE: dict[str, Any] = {"tf_keras": "2.21.0"}
 ON = {"TF_USE_LEGACY_KERAS": "1"}
 PIP = "pip install 'tf_keras~=2.21.0'"
 KERAS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, str] | str]] = {
-    # lines, facts, and either the variables of the tasks or the refusal
+    # lines of the program, facts of the host, and either the expected variables of the tasks or a
+    # part of the refusal
     "fit": ((TF, MIRRORED, FIT), THERE, ON),
     "from": ((TF, "from tensorflow import keras", MIRRORED, "keras.Model().fit(x)"), THERE, ON),
     "experimental": ((TF, EXPERIMENTAL, FIT), THERE, ON),

@@ -1,6 +1,6 @@
-"""Test how tasks are placed: counts, round-robin and GPUs, as tables.
+"""Test on which hosts and GPUs tasks are placed, as tables: by counts, in turns, and by GPUs.
 
-A row has roles and GPUs of hosts, and the tasks with their host and GPUs.
+A row has the roles and the GPUs of the hosts, and the expected tasks with their hosts and GPUs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tfdeploy.planning.cluster.role_requests import role_requests, with_default_
 from tfdeploy.planning.options import Options
 
 TABLE: list[tuple[dict[str, str], dict[str, int], dict[str, RoleRule], dict[str, int], str]] = [
-    # roles, GPUs, the job's rules, options, tasks by the first letter of their role
+    # roles, GPUs by host, rules of the job, options, expected tasks ("p0@n1" is ps:0 on n1)
     ({"ps": "n1 n2", "worker": "n2 n3"}, {}, {}, {}, "p0@n1 p1@n2 w0@n2 w1@n3"),
     ({"ps": "n1", "worker": "n2 n3"}, {"n2": 2, "n3": 1}, {}, {},
         "p0@n1 w0@n2[0] "

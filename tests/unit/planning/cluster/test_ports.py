@@ -1,6 +1,6 @@
-"""Test the ports of hosts: the first free ports of each range.
+"""Test which ports the tasks on a host get: the first free ports in the host's range.
 
-Hosts behind one address share one set of ports.
+Hosts with the same address share their ports.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tfdeploy.planning.cluster.ports import assign, space
 def ports(
     hosts: dict[str, tuple[str, int, int, int]], facts_of: Any, **said: Any
 ) -> dict[str, tuple[int, ...]]:
-    """Return the ports of each host.
+    """Return the ports that each host gets.
 
-    `hosts` maps a name to (address, lowest port, highest port, number of ports needed).
+    `hosts` maps a name to (address, lowest port, highest port, number of ports that are needed).
     """
     known = {
         name: Host(name=name, address=address, ports=(low, high))

@@ -1,4 +1,6 @@
-"""Test flags with unusual names, which are recognised by how the program uses their values."""
+"""Test flags with unusual names: tfdeploy recognises such a flag by the way in which the program
+uses its value.
+"""
 
 from __future__ import annotations
 
@@ -395,7 +397,9 @@ def test_what_may_mean_something_else_gets_nothing(job: Job, text: str) -> None:
 
 
 def test_the_use_decides_over_the_name(job: Job) -> None:
-    """Test that --role is recognised because the server gets it. --job_name is an experiment here."""
+    """Test that --role is taken for the flag of the role, because the server gets its value. The
+    program uses --job_name for something else.
+    """
     text = (
         ARGS
         + "p.add_argument('--job_name', type=int)\np.add_argument('--role')\na = p.parse_args()\n"
@@ -405,7 +409,9 @@ def test_the_use_decides_over_the_name(job: Job) -> None:
 
 
 def test_how_many_there_are(job: Job) -> None:
-    """Test the flag that counts the workers. The --num_workers of a data loader is left alone."""
+    """Test the flag for the number of workers. The flag --num_workers belongs to a data loader, so
+    it gets no value.
+    """
     text = gathered(
         "p.add_argument('--replicas', type=int)\np.add_argument('--num_workers', type=int)", "True"
     )
@@ -419,9 +425,9 @@ def test_how_many_there_are(job: Job) -> None:
 
 
 def test_flags_of_another_library_are_left_alone(job: Job) -> None:
-    """Test that flags of a second library are left alone.
+    """Test a program that uses argparse beside absl: the flags of argparse get no value.
 
-    absl reads the whole command line when its first flag is read, so it would fail at --machines.
+    absl reads the whole command line and would fail at --machines.
     """
     text = (
         "F = tf.app.flags\nF.DEFINE_string('job_name', '', '')\nFLAGS = F.FLAGS\n"
@@ -483,10 +489,10 @@ MIRRORED = (
 def test_a_program_that_writes_tf_config_itself(
     job: Job, roles: tuple[str, ...], given: int
 ) -> None:
-    """Test the flags of a program that writes TF_CONFIG itself.
+    """Test which flags a program gets that writes TF_CONFIG itself.
 
-    A cluster without the chief, or a task outside that cluster, would hide the TF_CONFIG of the
-    plan.
+    With a chief or an evaluator it gets none: it would write a TF_CONFIG without this task, in
+    place of the planned one.
     """
     job = replace(job, mode="mirrored")
     program = source.read(job.command, {"train.py": HEAD + MIRRORED})
@@ -494,9 +500,10 @@ def test_a_program_that_writes_tf_config_itself(
 
 
 def test_a_client_is_told_where_the_servers_are(job: Job) -> None:
-    """Test that a client gets the addresses of the servers, but no role and no index.
+    """Test that the client of an in-graph cluster gets the addresses of the servers, but no role
+    and no index.
 
-    The client is no task of the cluster, so the servers would not know its role.
+    The client is not a task of the cluster, so the servers would not know its role.
     """
     text = (
         ARGS + "p.add_argument('--machines')\np.add_argument('--number', type=int, default=0)\na = "

@@ -1,6 +1,5 @@
-"""Test which flags a program defines, in forms that public programs use.
-
-The tests also check which values the tasks get.
+"""Test which flags a program defines, in forms that public programs use, and which values the tasks
+get for them.
 """
 
 from __future__ import annotations
@@ -237,9 +236,10 @@ TASK_ID = (
     ],
 )
 def test_an_index_by_another_name(text: str, expected: tuple[str, ...]) -> None:
-    """Test other names of the index. They count only if --job_name gives the role.
+    """Test other names for the flag of the index. Such a flag counts only if --job_name gives the
+    role.
 
-    Without --job_name, --task_id may be the learning task of a network.
+    Without --job_name, --task_id may be the number of a learning task.
     """
     assert words(text, sync=True) == expected
 

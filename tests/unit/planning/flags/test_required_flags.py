@@ -1,6 +1,6 @@
-"""Test flags without which a program ends at once.
+"""Test flags that a program requires.
 
-They are set if their value is known. Otherwise the launch is refused.
+Such a flag gets a value if tfdeploy knows one. Otherwise the launch is refused.
 """
 
 from __future__ import annotations
@@ -183,9 +183,9 @@ def test_in_doubt_nothing_is_refused(job: Job, text: str) -> None:
 
 
 def test_an_index_that_must_be_given_is_known(job: Job) -> None:
-    """Test a required index in mode mirrored.
+    """Test in mode mirrored that a required flag for the index gets a value.
 
-    The program has TF_CONFIG, so it gets only the flags without which it would end.
+    The program has TF_CONFIG, so it gets no other flags.
     """
     text = (
         ARGS + "import tensorflow as tf\np.add_argument('--task_index', type=int, "

@@ -1,4 +1,4 @@
-"""Test the checks of a launch, given facts of hosts. Healthy hosts fail no check."""
+"""Test the checks of a launch with made-up facts about hosts. No check fails for a healthy host."""
 
 from __future__ import annotations
 
@@ -59,9 +59,10 @@ FactsOf = Callable[..., HostFacts]
 def seen_of(
     facts_of: FactsOf, hosts: int = 3, *, entry: dict[str, Any] | None = None, **of_n2: Any
 ) -> dict[str, Seen]:
-    """Return what is known about the hosts n1, n2, ..., which are healthy except for n2.
+    """Return facts about the hosts n1, n2, ... All hosts are healthy, except that n2 has the given
+    facts.
 
-    `of_n2` has fields of Seen, of Preflight and of HostFacts. `entry` has fields of n2's Host.
+    `of_n2` has fields of Seen, of Preflight and of HostFacts. `entry` has fields of Host for n2.
     """
     seen_by_host = {}
     for number in range(1, hosts + 1):
@@ -97,7 +98,7 @@ NO_PYTHON = {
 }
 KILLS = {"linger": False, "kill_user_processes": True}
 CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
-    # facts of n2 -> the failed check, its level, part of its detail, part of its fix
+    # facts of n2, then the check that fails, its level, a part of its detail and a part of its fix
     ({"noise": "hello"}, "shell", "warning", "'hello'", "~/.bashrc"),
     (
         {"python": None, "python_version": None, "problems": ("there is no program python3 here",)},
@@ -280,13 +281,13 @@ def test_what_is_wrong_on_one_host_is_said_of_it_with_its_cure(
     (host, one) = bad[0]
     assert one.level == level and detail in one.detail and fix in (one.fix or ""), one
     assert host == "n2" or "n2" in one.detail
-    # The fix can be typed on the operator's machine.
+    # The fix is a command that the operator can type.
     assert "there)" not in (one.fix or "")
 
 
 @pytest.mark.parametrize(
     ("said", "words"),
-    # Facts that n2 reports, and a word of the line that the operator pastes.
+    # Facts that n2 reports, and the word that must be quoted in the line that the operator pastes.
     [
         ({"tensorflow": None, "python": "/x; reboot"}, "/x; reboot"),
         (
@@ -375,14 +376,15 @@ def test_what_is_no_reason_to_complain(facts_of: FactsOf, said: dict[str, Any]) 
 
 def test_a_clock_is_held_against_those_of_most_hosts(facts_of: FactsOf) -> None:
     seen = {host: replace(each, skew_s=-90.0) for host, each in seen_of(facts_of).items()}
-    # This machine's own clock is wrong.
+    # All hosts differ from this machine by 90 s, so the clock of this machine is wrong.
     assert wrong(judge(Probed(seen))) == []
     assert len(wrong(judge(Probed({"n1": seen["n1"]})))) == 1
 
 
 @pytest.mark.parametrize(
     ("asked", "others", "of_n2", "said"),
-    # capabilities of n1 and n3, capabilities of n2 -> (level, part of the detail, part of the fix)
+    # What the operator asks for, what n1 and n3 can do, what n2 can do, and (level, part of the
+    # detail, part of the fix) of the check.
     [
         (
             "auto",
@@ -394,7 +396,7 @@ def test_a_clock_is_held_against_those_of_most_hosts(facts_of: FactsOf) -> None:
                 "ml ALL=(root) NOPASSWD",
             ),
         ),
-        # Only n2 has nft.
+        # Here only n2 can use nft.
         ("auto", NO_NFT, ALL, None),
         (
             "auto",
@@ -443,7 +445,7 @@ def test_what_a_host_cannot_protect(
         and said[1] in one.detail
         and said[2] in (one.fix or "")
     ), one
-    # The mode does not use n2.
+    # Here the run does not use n2.
     assert wrong(judge(Probed(seen, Needs(protect=asked, hosts=("n1", "n3"))))) == []
 
 
@@ -495,7 +497,7 @@ def test_what_the_job_needs_makes_errors(facts_of: FactsOf) -> None:
         ("inodes", "error"),
         ("filesystem", "error"),
     } <= levels
-    # setup has not created the environment yet.
+    # The environment is missing, because `setup` has not been run yet.
     assert ("python", "error") in levels
 
 
@@ -507,7 +509,7 @@ IMPORTS = (
 
 
 def lacking(facts_of: FactsOf, needs: Needs, *modules: str, **of_n2: Any) -> list[Check]:
-    """Return the failed checks of n2, which lacks these modules."""
+    """Return the checks that fail for n2, if these Python modules are missing there."""
     asked = {each.module: each.module not in modules for each in needs.imports}
     checks = judge(Probed(seen_of(facts_of, modules=asked, **of_n2), needs), ("packages",))
     assert all(each.ok for host in ("n1", "n3") for each in checks[host])

@@ -1,6 +1,7 @@
-"""Test which ports are tried between hosts, and in which rounds links are measured.
+"""Test which ports the hosts try to reach on each other, and in which rounds the speed between
+hosts is measured.
 
-The tests also check what a failed link means.
+Some tests check what a failed connection means.
 """
 
 from __future__ import annotations

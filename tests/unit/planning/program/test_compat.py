@@ -1,4 +1,4 @@
-"""Test whether a program runs as TensorFlow 1, and what is refused in it.
+"""Test whether a program runs with the TensorFlow 1 API, and which names in it are refused.
 
 A cluster that is written into the program leads to a note.
 """

@@ -1,4 +1,6 @@
-"""Test that the plan names data that a program expects but neither code nor job provide."""
+"""Test that a plan names the data that the program expects, if neither the code nor the job
+provides it.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Test variables that give a program its cluster under other launchers.
+"""Test the environment variables with which other launchers tell a program its cluster.
 
-A task gets a variable if the program reads it and nothing else sets it.
+A task gets such a variable if the program reads it and nothing else sets it.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ def test_a_program_of_yarn(job: Job) -> None:
             'os.environ["MASTER_HOSTS"], os.environ["PS_HOSTS"]',
             {"MASTER_HOSTS": "", "PS_HOSTS": "a:1"},
         ),
-        # One of these variables alone may mean anything.
+        # A program that reads only this variable may use it for anything.
         ('os.environ.get("JOB_NAME", "mnist")', {}),
         ('os.environ["TASK_ID"]', {}),
         ('os.environ["NUM_WORKERS"]', {}),
-        # The program sets the variable itself.
+        # Here the program itself sets the variable before it reads it.
         ('os.environ["CLUSTER_SPEC"] = spec\njson.loads(os.environ["CLUSTER_SPEC"])', {}),
         ('os.environ.setdefault("TASK_INDEX", "0")\nint(os.environ["TASK_INDEX"])', {}),
-        # The program does not read the environment.
+        # The program reads these names from its own dictionary, not from the environment.
         ('settings["CLUSTER_SPEC"], settings.get("TASK_INDEX")', {}),
     ],
 )

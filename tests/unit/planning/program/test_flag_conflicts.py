@@ -1,6 +1,7 @@
-"""Test programs whose own flags have names of the cluster's flags.
+"""Test programs that use the name of a cluster flag for a flag of their own.
 
-A flag that cannot hold the cluster's value is refused, with its position in the code.
+If such a flag cannot hold the value for the cluster, the launch is refused, and the error has the
+position in the code.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ CHILD = "import argparse\np = argparse.ArgumentParser()\n{text}\np.parse_args()\
 
 
 def added(job: Job, text: str, *words: str, **fields: str) -> appended_flags.Appended:
-    """Return the flags for a program with this text. Raise Refused if one of them conflicts."""
+    """Return the flags that a program with this text gets. Raise Refused if its own flags
+    conflict.
+    """
     job = replace(job, command=("python", "train.py", *words), **fields)
     started = source.read(job.command, {"train.py": text})
     appended = appended_flags.choose(job, started)
@@ -112,7 +115,7 @@ TAKEN = {
     "the same in two branches": "p.add_argument('--job_name')\np = "
     "argparse.ArgumentParser()\np.add_argument('--job_name')",
 }
-# argparse would drop the value without an error.
+# In these cases, argparse would drop the value without an error.
 QUIETLY = ("a switch", "a switch or not", "defined twice in two ways")
 TAKEN_ELSEWHERE = {
     "absl": "flags.DEFINE_bool('issync', False, '')\nflags.DEFINE_list('ps_hosts', [], '')",

@@ -1,6 +1,6 @@
-"""Test the program's names of the roles, in TF_CONFIG and in flags.
+"""Test the names that a program uses for the roles, in TF_CONFIG and in flags.
 
-The names come from the job file or from the program's text.
+The names come from the job file or from the text of the program.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ WITH_CHIEF = {"ps": "n1", "chief": "n2", "worker": "n3"}
 def make(
     inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job
 ) -> Callable[..., Plan]:
-    """Return a function make(text of train.py, {role: hosts}, job's fields...), which makes a plan."""
+    """Return a function make(text of train.py, {role: hosts}, ...) -> plan. Keywords set fields of
+    the job.
+    """
 
     def made(text: str, named: dict[str, str] | None = None, /, **fields: Any) -> Plan:
         hosts = inventory(**(named or WITHOUT_CHIEF))

@@ -1,6 +1,6 @@
-"""Test programs that look up their own host.
+"""Test programs that search their lists of hosts for their own host.
 
-Each task gets the host that the program's lists have at the task's position.
+Each task is told the host that the lists have at the position of the task.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def hosts(text: str, job: Job, *, knows_role: bool = False) -> own_hosts.OwnHost
         (BY_NAME, {"ps:0": "pc-01", "worker:0": "pc-02", "worker:1": "pc-03"}),
         (AS_TEXT, {"ps:0": "pc-01", "worker:0": "pc-02", "worker:1": "pc-03"}),
         (BY_ADDRESS.replace(', "10.1.0.7"', ""), {"ps:0": "10.1.0.5", "worker:0": "10.1.0.6"}),
-        # One host occurs twice, so its name does not identify a task.
+        # A host is listed twice, so it does not tell which of two tasks this is.
         (BY_ADDRESS.replace("10.1.0.7", "10.1.0.5"), {}),
         (BY_NAME.replace("pc-03", "pc-02"), {}),
         (BY_ADDRESS.replace("ps_hosts", "others"), {}),

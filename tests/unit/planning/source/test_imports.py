@@ -1,4 +1,6 @@
-"""Test which imports of a program are outside its code, and which of them every run reaches."""
+"""Test which modules a program imports that are not part of its code, and which of these imports no
+run can avoid.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ JOB = Job(name="digits", mode="async", command=("python", "train.py"), code="/co
 def found(text: str, job: Job = JOB, **others: str) -> dict[str, bool]:
     """Return {module: True if every run of the program imports it}.
 
-    `others` maps a path of the code, with / written as __, to its text.
+    `others` has further files of the code, as {path without .py and with __ for /: text}.
     """
     sources = {
         "train.py": text,
@@ -42,7 +44,7 @@ def found(text: str, job: Job = JOB, **others: str) -> dict[str, bool]:
         "try:\n    import pandas\nfinally:\n    pass",
         "def main(_):\n    import pandas\nif __name__ == '__main__':\n    tf.app.run()",
         "try:\n    import pandas\nexcept KeyError:\n    pass",
-        "import reader",  # a module of the program
+        "import reader",  # this module is part of the code
         "from models import reader",
         "import sys, os\nsys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))\nimport "
         "pandas",
@@ -92,7 +94,7 @@ def test_an_import_that_a_run_may_do_without_is_not_sure(text: str) -> None:
         "if sys.version_info[0] == 2:\n    import pandas",
         "if TYPE_CHECKING:\n    import pandas",
         "from . import pandas",
-        # `other` imports pandas only if it runs as the main program.
+        # `other` imports pandas only if it is the main program.
         "import other",
         "import tensorflow",
         "import native, models, reader, linked.part",

@@ -1,4 +1,6 @@
-"""Test the nodes of a parsed file: in order, by class, and inside or around other nodes."""
+"""Test how the nodes of a parsed Python file are found: in order, by class, inside a node, or
+around a node.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Test what the plan says about names that TensorFlow no longer has.
+"""Test what a plan says about names in a program that TensorFlow no longer has.
 
-A name on the main path is refused, and other names lead to a note. A name that the program handles
-itself leads to neither.
+A name that every run reaches is refused, and other names lead to a note. A name for which the
+program has a fallback leads to neither.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def decide(text, job=JOB, **others):
 
 
 def said(text, job=JOB, **others):
-    """Return "refused", "noted", or "" if the plan does not mention the name."""
+    """Return what the plan does about the name: "refused", "noted", or "" for nothing."""
     decision, _ = decide(text, job, **others)
     return (
         "refused"

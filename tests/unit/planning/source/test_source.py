@@ -1,6 +1,6 @@
-"""Test how the program is found in a command and how its imports are followed.
+"""Test how the program is found in a command, and how its imports are followed.
 
-If the program cannot be read, the reason is given.
+If the program cannot be read, tfdeploy gives the reason.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Test programs with syntax errors.
 
-They are refused if the hosts' Python has this machine's version, and otherwise lead to a note.
+Such a program is refused if the Python of the hosts has the version of this machine's Python.
+Otherwise the plan has a note.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Test which programs need Keras 2.
+"""Test which programs get Keras 2.
 
-They use `fit` on parameter servers, names that Keras 3 has dropped, layers of TensorFlow 1, or
-Keras in graphs.
+They call `fit` with parameter servers, use names that Keras 3 has dropped or layers of TensorFlow
+1, or use Keras in graphs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_fit_on_parameter_servers_needs_keras_2_too(
 
 
 KERAS_2 = {
-    # lines after `import tensorflow as tf` -> the name that needs Keras 2
+    # {case: (lines after `import tensorflow as tf`, the name that needs Keras 2)}
     "name": (
         ("tf.keras.experimental.LinearModel()",),
         "tf.keras.experimental.LinearModel (t.py:2)",
@@ -157,7 +157,7 @@ def test_what_keras_3_has_dropped(
 V1 = "import tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()\n"
 DENSE = "tf.layers.dense(x, 2)"
 LAYERS = "tf.compat.v1.layers"
-# text of t.py -> the name that needs Keras 2; and the other modules of the code
+# {case: (text of t.py, the name that needs Keras 2, other modules of the code)}
 MIGRATED: dict[str, tuple[str, str, dict[str, str]]] = {
     "compat.v1": (V1 + DENSE, f"{LAYERS}.dense (t.py:3)", {}),
     "cells": (
@@ -247,7 +247,7 @@ MIGRATED: dict[str, tuple[str, str, dict[str, str]]] = {
         "tf.compat.v1.keras.Input in a graph (t.py:3)",
         {},
     ),
-    # These programs keep Keras 3.
+    # The following programs need no Keras 2.
     "the same in graphs": (
         V1 + "tf.keras.utils.to_categorical(x)\ntf.keras.initializers.Zeros()",
         "",
@@ -290,7 +290,7 @@ def test_names_of_version_1_and_keras_in_graphs(
     )
     version1 = compat.decide(job, changed).choice == "v1"
     if "compat" not in text + "".join(others.values()) and not version1:
-        # TensorFlow 2 lacks the name with either version of Keras.
+        # TensorFlow 2 lacks this name, whichever version of Keras it uses.
         said = ""
     there = {host.name: facts_of(host, **THERE) for host in inventory(worker="n1").hosts}
     choice = legacy_keras.decide(job, changed, there, version1=version1)

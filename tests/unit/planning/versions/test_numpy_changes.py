@@ -1,4 +1,4 @@
-"""Test which parts of a program need an older NumPy than the hosts have."""
+"""Test which names and calls in a program need an older NumPy than the one on the hosts."""
 
 from __future__ import annotations
 

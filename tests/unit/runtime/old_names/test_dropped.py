@@ -1,6 +1,6 @@
-"""Test arguments that TensorFlow has dropped.
+"""Test calls with arguments that TensorFlow has dropped.
 
-Each form is tested with a made-up TensorFlow, and all of them with the real one.
+A made-up TensorFlow tests each form of such a call, and the real one tests all calls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Test names that NumPy has dropped, and the message for an error of NumPy 2.4.
+"""Test names that NumPy has dropped, and what tfdeploy adds to an error of NumPy 2.4.
 
 The tests use the installed NumPy.
 """

@@ -1,6 +1,6 @@
-"""Test tf.contrib in one process of the real TensorFlow.
+"""Test the names of tf.contrib that tfdeploy supplies, in one process of the real TensorFlow.
 
-A name comes from its current module, from tf_slim if that is installed, or is a stand-in.
+Such a name leads to its present module, to tf_slim if that is installed, or to a stand-in.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Test names and calls of TensorFlow 0.x in one process of the real TensorFlow.
 
-Each must give the same result as the current call.
+Each of them must give the same result as the call that replaces it.
 """
 
 from __future__ import annotations
@@ -136,7 +136,9 @@ said["v2 and losses as ever"] = [
 
 @pytest.fixture
 def said(run_python, tmp_path):
-    """Return a function said(code) -> (what the code put into `said`, its standard error)."""
+    """Return a function that runs code and returns (what the code put into `said`, its standard
+    error).
+    """
 
     def ask(code):
         (tmp_path / "train.py").write_text(HEAD + code + "\nprint(json.dumps(said))\n")
@@ -166,9 +168,10 @@ def test_a_summary_keeps_its_tag_with_blanks_and_without_the_scope_around_it(sai
 
 
 def test_a_cross_entropy_without_names_of_arguments_is_of_logits_and_labels_and_said_once(said):
-    """Test that positional arguments are read as (logits, labels), with one message.
+    """Test that positional arguments are taken as (logits, labels), and that a message says so
+    once.
 
-    tensorflow.compat.v1 alone reads them as (labels, logits) and silently returns another loss.
+    tensorflow.compat.v1 takes them as (labels, logits) and silently returns a different loss.
     """
     answers, errors = said(CROSS_ENTROPIES)
     assert answers == {

@@ -1,6 +1,6 @@
-"""Test that `import tensorflow as tf` imports TensorFlow 1.
+"""Test that `import tensorflow as tf` gives a program the TensorFlow 1 API.
 
-A made-up TensorFlow tests the mechanism, and one real process tests the rest.
+A made-up TensorFlow tests how this works, and one process of the real TensorFlow tests the rest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Test long headers and streams of the agent's channel.
+"""Test long headers and streams on the channel to an agent.
 
-A long header is compressed. Its size is checked while it is decompressed, and it becomes a typed
-value at once.
+A long header is compressed. Its size is checked during decompression, and it becomes a typed value
+at once.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def test_a_no_may_be_packed_too(blob: bytes, kind: type[Exception]) -> None:
 
 
 def test_what_nobody_reads_is_bounded_also_while_a_call_waits() -> None:
-    # The channel does the same while a call waits.
+    # The channel itself does this while a call waits for its answer.
     answer = Reply("n1", lambda full: None)
     for _ in range(100):
         answer.put(Frame({"id": 7, "item": {}}, b"", 1 << 20))
@@ -157,7 +157,9 @@ def test_who_reads_in_time_gets_all_of_it() -> None:
 
 
 def test_a_stream_that_goes_on_and_on_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Test the time limit of a stream. Only the time spent waiting for the stream counts."""
+    """Test that a stream has a time limit, which only counts the time for which a caller waits for
+    the stream.
+    """
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(stream.time, "monotonic", lambda: clock.now)
     answer = Reply("n1", lambda full: None)

@@ -1,4 +1,6 @@
-"""Test a confined program on this kernel: it works, but reaches no file of the user."""
+"""Test a program that tfdeploy confines with means of this kernel: it runs, but it cannot reach
+files of the user.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ def run(words: list[str], code: str, tmp_path: Path, port: int) -> int:
         timeout=30,
     )
     assert done.returncode in (0, 1), done.stderr
-    # The kernel reports the second error for a link between folders.
+    # For a hard link between two folders, the kernel reports the second of these errors.
     refused = (b"PermissionError", b"Invalid cross-device link")
     assert done.returncode == 0 or any(words in done.stderr for words in refused), done.stderr
     return done.returncode

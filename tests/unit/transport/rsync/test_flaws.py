@@ -1,4 +1,4 @@
-"""Test which versions of rsync lead to a warning."""
+"""Test which versions of rsync lead to a warning about their flaws."""
 
 from __future__ import annotations
 

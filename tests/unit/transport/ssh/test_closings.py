@@ -1,4 +1,6 @@
-"""Test what the first bytes of a connection mean, and how long tfdeploy retries the host."""
+"""Test what tfdeploy concludes from the first bytes that an sshd sends, and for how long it tries a
+host again.
+"""
 
 from __future__ import annotations
 

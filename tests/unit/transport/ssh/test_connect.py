@@ -1,4 +1,4 @@
-"""Test that threads for different hosts share no connection state."""
+"""Test that threads that connect to different hosts share no state."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_each_release_of_paramiko_gets_our_transport(more: dict[str, Any]) -> No
 
 
 class Counted:
-    """A lock that counts the attempts to acquire it."""
+    """A lock that counts how often a thread has tried to acquire it."""
 
     def __init__(self) -> None:
         self.asked, self._lock, self._counting = 0, threading.Lock(), threading.Lock()

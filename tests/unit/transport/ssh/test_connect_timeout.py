@@ -1,6 +1,6 @@
-"""Test the time limit of opening a session.
+"""Test the time limit for opening a session.
 
-Only time that the host itself takes counts, and only while this process can run.
+Only the time that the host itself takes is counted, and only while this process can run.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def test_the_time_before_its_turn_is_not_the_hosts(monkeypatch: pytest.MonkeyPat
 
         thread = threading.Thread(daemon=True, target=second)
         thread.start()
-        # Three times the limit.
+        # The loop lasts for three times the time limit.
         end = time.monotonic() + 0.6
         while time.monotonic() < end:
             first.link.received += 1
@@ -83,7 +83,7 @@ def test_a_silent_host_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     with waiting(60.0) as first, places.slot(first):
         threading.Thread(daemon=True, target=second).start()
         assert through.wait(120)
-    # The slot was released once, not twice.
+    # Only one slot is free again: its release was not counted twice.
     for _ in range(2):
         with waiting(60.0) as wait, places.slot(wait):
             assert not places._free.acquire(blocking=False)

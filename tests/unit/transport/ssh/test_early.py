@@ -1,6 +1,7 @@
-"""Test connections that are opened early: bounded in number, and used by the next dial.
+"""Test connections that tfdeploy opens early: their number is limited, and the next login to the
+host uses them.
 
-Only hosts with an IP address and without a jump host get one.
+Only a host with an IP address and without a jump host gets an early connection.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def test_a_dial_goes_on_with_what_was_begun(listener: socket.socket) -> None:
         link.close()
     listener.settimeout(0.2)
     with pytest.raises(TimeoutError):
-        # There was only one connection.
+        # No second connection was opened.
         listener.accept()
 
 

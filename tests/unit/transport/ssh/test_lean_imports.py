@@ -1,4 +1,4 @@
-"""Test that ssh starts without the modules that it does not need.
+"""Test that ssh starts without importing modules that it does not need.
 
 Code that needs such a module still gets it.
 """

@@ -1,4 +1,6 @@
-"""Test the keys of an ssh-agent, which may hang, on the socket that ssh's configuration names."""
+"""Test the keys of an ssh-agent on the socket that ssh's configuration names. The agent may
+hang.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Test how a target is resolved: the inventory, then ssh's configuration, then ssh's defaults."""
+"""Test where the settings of an ssh target come from: the inventory, then ssh's configuration, then
+ssh's defaults.
+"""
 
 from __future__ import annotations
 
@@ -69,10 +71,10 @@ def test_the_inventory_expands_and_decides(home: Path) -> None:
 def test_a_configuration_that_others_may_write_to_is_refused_as_ssh_does(
     configured: Callable[[str], Path],
 ) -> None:
-    """Test a configuration that others can write to.
+    """Test a configuration of ssh to which other users can write.
 
-    HOME differs from the password database here, so tfdeploy gives ssh the file explicitly, and ssh
-    does not check it.
+    Here HOME is not the home folder in the password database. So tfdeploy passes the file to ssh by
+    name, and ssh does not check its mode.
     """
     file = configured("Host n1\n  ProxyCommand touch /nowhere\n") / ".ssh/config"
     file.chmod(0o666)
@@ -195,7 +197,7 @@ def test_identity_agent_means_what_it_means_to_ssh(
     monkeypatch.setenv("OTHER", "/run/other")
     configured("Host n1\n  HostName 192.0.2.9\n" + (f"  IdentityAgent {word}\n" if word else ""))
     target = resolve(Host(name="n1", address="n1", user="ml"))
-    # ssh takes ~ from the password database.
+    # ssh takes ~ from the password database, not from HOME.
     home = pwd.getpwuid(os.getuid()).pw_dir
     assert target.agent == (home + socket[1:] if socket.startswith("~") else socket)
     said = [word for word in ssh_argv(target) if word.startswith("IdentityAgent=")]

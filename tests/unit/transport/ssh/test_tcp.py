@@ -1,4 +1,4 @@
-"""Test connecting over a network that drops the first packets."""
+"""Test how tfdeploy connects through a network that drops the first packets."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ NEW = partial(socket.socket, socket.AF_INET, socket.SOCK_STREAM)
 
 @contextmanager
 def full_listener() -> Iterator[tuple[socket.socket, list[socket.socket]]]:
-    """Yield a listener whose queue is full, and the sockets that fill it.
+    """Yield a listener whose accept queue is full, and the sockets that fill the queue.
 
-    New connections get no answer until these sockets are closed.
+    A new connection gets no answer until these sockets are closed.
     """
     with NEW() as listener:
         listener.bind(("127.0.0.1", 0))

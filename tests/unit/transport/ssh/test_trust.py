@@ -1,4 +1,4 @@
-"""Test how the key that a host shows is classified."""
+"""Test how `trust` classifies the key that a host shows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rsa_of(bits: int) -> bytes:
 
 
 class Shows:
-    """A connector to a host with an RSA key of `bits` bits."""
+    """Stands for a connection to a host that shows an RSA key of `bits` bits."""
 
     def __init__(self, bits: int) -> None:
         self._bits = bits

@@ -1,4 +1,6 @@
-"""Test the log for copying: whole lines, as filtered, without labels. Enter goes back."""
+"""Test the view from which the log can be copied: whole lines, as filtered, without labels. Enter
+leads back to the dashboard.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Test that a bell is readable from its first ring until it is reset, whichever threads ring."""
+"""Test the bell (a pipe that wakes up the dashboard): it can be read from its first ring until it
+is reset, whichever threads ring it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ def rings(bell: Bell, within_s: float = 0.0) -> bool:
 def test_it_rings_until_it_is_quiet_and_again() -> None:
     bell = Bell()
     assert not rings(bell)
-    # More bytes than a pipe holds.
+    # So many bytes would not fit into a pipe.
     for _ in range(100_000):
         bell.ring()
     assert rings(bell)

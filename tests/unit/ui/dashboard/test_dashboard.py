@@ -1,6 +1,7 @@
-"""Test the dashboard and the bars of a sync on a real terminal (a pty), in a separate process.
+"""Test the dashboard and the progress bars of a sync in a process of their own on a real terminal
+(a pty).
 
-The tests cover keys, exits, signals and resizing.
+The tests cover keys, the end of the process, signals and resizing.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def test_what_it_can_do_is_asked_first(start, key: bytes, question: str, verb: s
     terminal.type(b"\r" if key != b"o" else b"")
     terminal.type(key)
     terminal.shows(question)
-    # Ctrl-C leaves the dashboard, even at a question.
+    # Ctrl-C ends the dashboard, even while it asks a question.
     terminal.type(b"\x03")
     assert terminal.finish() == 0 and restored(terminal)
     assert terminal.output.count(b"did:") == 1
@@ -164,7 +165,7 @@ def test_ctrl_c_leaves_a_committed_run_and_interrupts_a_launch(
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.finish() == 0
     assert restored(terminal)
-    # The last frame may have cut off the text.
+    # In the last frame, the text may be cut off.
     assert said in plain(terminal.output).decode(errors="replace")
 
 

@@ -1,4 +1,6 @@
-"""Test frames as text at many sizes: their layout, and that each row is as wide as the screen."""
+"""Test frames of the dashboard as text, at many sizes: their layout, and that each row is as wide
+as the screen.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,7 @@ def test_before_there_is_a_plan_hosts_stand_in_the_table() -> None:
 def test_training() -> None:
     rows = drawn(dashboard_of(syncing(), training()), 110, 24)
     assert rows[0].startswith("running 13 s  digits  async")
-    # The rate is of the shared step, so no single row has it.
+    # The tasks share one step, so only the title has the rate.
     assert rows[0].endswith("8/8 running  8/8 hosts up  70 steps/s in all")
     assert words(rows[1]) == "task state host gpu step loss trend age address pid last line"
     assert words(rows[2]) == "ps:0 running n1 now n1:2222 4242 WARNING: something"
@@ -256,7 +258,7 @@ def test_the_jobs_own_metrics_are_shown() -> None:
     rows = drawn(dashboard, 150, 24)
     assert "loss trend metrics" in words(rows[1])
     assert "accuracy 0.91, lr 0.001" in next(row for row in rows if row.startswith("worker:0 "))
-    # Other columns use the space.
+    # On a narrow screen, the other columns need the space.
     assert "metrics" not in drawn(dashboard, 60, 24)[1]
     out = io.StringIO()
     dashboard.progress.apply(event("run", 1041.0, state="succeeded"))
@@ -277,7 +279,7 @@ def test_event_files_give_step_loss_and_rate_and_their_other_scalars_stand_in_th
     rows = drawn(dashboard, 200, 24)
     row = next(row for row in rows if row.startswith("worker:0 "))
     assert words(row).partition("n2")[2].split()[:3] == ["1050", "1", "0.25"]
-    # The rate has its own column.
+    # The rate is shown in its own column, so it is not in the column of metrics.
     assert "mean" not in row and "Variable" not in row and "45.25" not in row
     dashboard.scene.view.key("c")
     text = "\n".join(map(row_text, compose(dashboard.scene, 90, 400, 1051.0)))
@@ -291,7 +293,9 @@ def test_event_files_give_step_loss_and_rate_and_their_other_scalars_stand_in_th
 def test_the_last_words_tell_how_long_the_run_has_lasted(
     parts: tuple[Any, ...], words: str
 ) -> None:
-    """Test that the duration ends now, not at the last event, because a run may be silent."""
+    """Test that the duration of a live run ends now, not at its last event: the run may be
+    silent.
+    """
     out = io.StringIO()
     dashboard = dashboard_of(*(part() for part in parts))
     show_summary(

@@ -1,4 +1,4 @@
-"""Test that each happening is listed once."""
+"""Test that each event that the dashboard lists is listed only once."""
 
 from __future__ import annotations
 

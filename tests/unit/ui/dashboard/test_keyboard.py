@@ -1,4 +1,6 @@
-"""Test that bytes in any chunks become key names, and what each key does to the view."""
+"""Test that the bytes of a terminal become names of keys, however the bytes are divided, and what
+each key does.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,7 @@ def view_of(lines: int = 100) -> ViewState:
 
 
 def filter_by(ring: LogBuffer, text: str) -> None:
-    """Filter the log as a frame does."""
+    """Filter the log in the way in which the dashboard does for each frame."""
     ring.filter(text, parse(text, RunProgress()).finds, None)
 
 
@@ -257,14 +259,14 @@ def test_each_page_scrolls_and_goes_back() -> None:
 def test_what_acts_on_the_run_asks_first() -> None:
     view = view_of()
     press(view, "x")
-    # The view cannot run commands yet.
+    # The dashboard cannot run commands at this point, so it does not ask.
     assert view.question is None
     view.can_run_commands = True
     view.progress.take_lines("worker:0", "n7", 1.0, [], 0)
     press(view, "x", "n")
     assert (view.question, view.aside) == (None, None)
     press(view, "o")
-    # No row is selected.
+    # No row is selected, so there is no host for the shell.
     assert view.question is None
     press(view, "down", "o")
     assert view.question is not None and view.question.text == "open a shell on n7?"

@@ -1,4 +1,4 @@
-"""Test the filter language, which rows, log and events share."""
+"""Test the language in which rows, log and events are filtered."""
 
 from __future__ import annotations
 
@@ -80,5 +80,5 @@ def test_a_state_that_no_task_is_in_is_a_word_of_the_log() -> None:
         and failed.finds("worker:3 failed with exit code 1")
     )
     assert cut.of_tasks and cut.finds is None
-    # No task has failed, so the filter matches all tasks.
+    # No task has failed, so the filter !failed matches all tasks.
     assert parse("!failed", PROGRESS, held).of_tasks

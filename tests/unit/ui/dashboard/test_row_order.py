@@ -1,4 +1,4 @@
-"""Test the order of the rows, and which rows are folded."""
+"""Test in which order the rows of the dashboard are, and which rows are folded into one."""
 
 from __future__ import annotations
 

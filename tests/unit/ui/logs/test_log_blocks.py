@@ -1,4 +1,6 @@
-"""Test that a traceback is shown as one block. It is held back only for a bounded time."""
+"""Test that a traceback is shown in one block, and that its lines are held back for a limited time
+only.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ def test_a_block_is_let_go_in_time_though_it_has_no_end() -> None:
     assert blocks.arrange([], 9.99 + HOLD_S) == [] and blocks.holding
     assert texts(blocks.arrange([], 10.01 + HOLD_S)) == [HEAD, "  File"]
     assert not blocks.holding
-    # The times of the lines replace the clock here.
+    # Without a clock, the times of the lines are used.
     assert blocks.arrange([line(HEAD)], None) == []
     assert texts(blocks.arrange([line("later", "ps:0", time=0.1 + HOLD_S)], None)) == [
         HEAD,

@@ -1,4 +1,4 @@
-"""Test that equal lines of several tasks become one line, within bounds of time and number.
+"""Test that equal lines of several tasks are shown as one line, within limits for time and number.
 
 The lines of each task keep their order.
 """
@@ -43,7 +43,7 @@ def test_what_some_say_waits_for_the_others_and_then_goes() -> None:
         ("worker:[0,2]", "n[1,3]", "a"),
         ("worker:1", "n2", "b"),
     ]
-    # The line does not join the earlier ones.
+    # This line came too late to be folded with the earlier ones.
     assert folds.arrange([line("a", 1)], 9.0) == []
     assert rows(folds.rest()) == [("worker:1", "n2", "a")]
 

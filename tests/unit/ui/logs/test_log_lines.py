@@ -1,6 +1,7 @@
-"""Test `tfdeploy logs`: text, JSON and raw bytes, fast and in order.
+"""Test the output of `tfdeploy logs`: as text, as JSON and as raw bytes, fast, and with lines in
+order.
 
-The verb ends without an error when the reader of its output closes.
+If the reader of the output closes the pipe, the verb ends without an error.
 """
 
 from __future__ import annotations
@@ -181,12 +182,14 @@ def test_printing_a_line_costs_less_than_twelve_plain_formattings() -> None:
     began = time.process_time()
     for line in lines:
         f"{line.task} {line.host} {line.line.decode()} {line.stream}".encode()
-    # The measured factor is 5 to 6.
+    # Measured: printing takes 5 to 6 times as long.
     assert printing_s < 12 * (time.process_time() - began)
 
 
 def pieces(count: int, last: bytes, **fields: Any) -> list[LogLine]:
-    """Return a long line in `count` pieces and a last one, as the splitter makes them."""
+    """Return one long line in the form in which the splitter passes it on: `count` pieces, and a
+    last piece.
+    """
     common = {
         "time": 1.0,
         "task": "worker:0",
@@ -245,7 +248,7 @@ def test_what_is_highlighted_is_coloured_and_nothing_else_changes() -> None:
         "\x1b[1;31mloss 3.5\x1b[0m  step \x1b[1;31m1\x1b[0m\n" in shown
         and "caf\x1b[1;31mé\x1b[0m" in shown
     )
-    # Output without colour has no highlights.
+    # Without colour, nothing is highlighted.
     assert written(lines, highlight=patterns) == written(lines)
     assert written(lines, "json", highlight=patterns, color=True) == written(lines, "json")
 
@@ -294,7 +297,7 @@ def test_followed_lines_that_are_held_back_come_within_a_second() -> None:
     watch = Stopwatch()
     thread.start()
     assert HEAD in os.read(reader, 1000)
-    # Lines are held back for 1.0 s. The rest is for a busy machine.
+    # Lines may be held back for 1.0 s. The other 0.2 s are for a busy machine.
     assert watch.seconds < 1.2
     go_on.set()
     thread.join(120)

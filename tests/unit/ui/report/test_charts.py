@@ -1,4 +1,6 @@
-"""Test charts: round ticks, peaks that survive thinning, single points, and bars of attempts."""
+"""Test the charts of a report: round numbers at the axes, peaks that stay when points are dropped,
+single points, and bars of attempts.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Test the page of a report: its content and its size.
+"""Test the page of a report: what it contains, and how large it is.
 
-No text of a program or host becomes markup.
+No text of a program or a host becomes markup.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ EVIL = "</pre><script>alert(1)</script><img src=x onerror=alert(2)>\x1b]0;owned\
 
 
 class Reader(HTMLParser):
-    """Collects the words and elements of a page. It fails if elements are not nested correctly."""
+    """Collects the words and the elements of a page. Fails if the elements are not nested
+    correctly.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -130,7 +132,7 @@ def test_all_about_a_run_stands_in_it() -> None:
         assert chart in read.words
     assert "tfdeploy launch --mode async -- python train.py" in read.text
     assert "worker:0@n2 running pid 4242" in read.text and "3.11.7" in read.text
-    # No host received anything.
+    # No host has received data, so this row is missing.
     assert "hosts: received" not in read.words
 
 

@@ -1,6 +1,6 @@
-"""Test that lines of known_hosts are read as OpenSSH reads them.
+"""Test that tfdeploy reads the lines of known_hosts as OpenSSH does.
 
-Each key has its file and line.
+Each key is found with its file and line.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ def line_of(names: str, keytype: str, key: bytes) -> str:
         (f"{hashed_name('n1', b'short')} {ED}", "n1", False),
         (f"n1 {ED}\r", "n1", True),
         (f"n1 {ED}\0", "n1", True),
-        # OpenSSH does the same, by accident.
+        # OpenSSH accepts this line too, by accident.
         (f"n1\0 {ED}", "n1", True),
         (f"n\x001 {ED}", "n1", False),
-        # Only spaces and tabs separate words.
+        # Only spaces and tabs separate the words of a line.
         (f"n1\x0b{ED}", "n1", False),
         (f"n1\xa0{ED}", "n1", False),
         (f"{'x' * 1100},n1 {ED}", "n1", False),
         (f"{'x,' * 500_000}n1 {ED}", "n1", True),
-        # The Kelvin sign, whose lowercase letter is k.
+        # This is the Kelvin sign. Its lowercase form is the letter k.
         (f"\u212a {ED}", "k", False),
         ("n1 ssh-ed25519 not-base64!", "n1", False),
         (f"n1 {ED[:-1]}", "n1", False),
@@ -73,7 +73,7 @@ def line_of(names: str, keytype: str, key: bytes) -> str:
         (line_of("n1", "ssh-ed25519", KEY + b"x"), "n1", False),
         (line_of("n1", "ssh-foo", packed(b"ssh-foo", b"1")), "n1", False),
         (f"@revoked n1 {ED}", "n1", True),
-        # OpenSSH does the same: a space must follow the marker.
+        # OpenSSH accepts only a space after a marker, too.
         (f"@revoked\tn1 {ED}", "n1", False),
         (f"@other n1 {ED}", "n1", False),
         (f"@revoked @revoked n1 {ED}", "n1", False),
@@ -109,7 +109,7 @@ def test_a_file_is_read_again_when_another_stands_in_its_place(tmp_path: Path) -
     other.rename(path)
     import os
 
-    # Size and time stay the same.
+    # The file gets its old time, and its size has not changed.
     os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
     assert not known_hosts.find([str(path)], "n1")
 
@@ -129,7 +129,7 @@ def test_a_thousand_hosts_are_found() -> None:
 def test_only_a_file_of_another_form_is_shown_to_ssh_keygen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The folder has no ssh-keygen.
+    # In this folder there is no ssh-keygen.
     monkeypatch.setenv("PATH", str(tmp_path))
     usual = [
         "# of n1",

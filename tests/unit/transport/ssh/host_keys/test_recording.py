@@ -1,6 +1,6 @@
-"""Test that recording and replacing keys changes no other line of known_hosts.
+"""Test that no other line of known_hosts changes when a key is recorded or replaced.
 
-The file itself is not damaged either.
+The file is never left damaged.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def test_a_renewal_that_is_cut_off_between_two_files_can_be_made_again(
 def test_recordings_and_renewals_at_once_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "new" / "known_hosts"
     path.parent.mkdir()
-    # The file does not end with a newline.
+    # The last line has no newline at its end.
     path.write_text("".join(f"r{i} {OLD}\n" for i in range(20)) + f"old {OLD}")
 
     def work(number: int) -> None:
