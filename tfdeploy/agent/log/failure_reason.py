@@ -150,9 +150,10 @@ def _usage_error(err: str) -> Optional[str]:
 
 
 def _explain_exception(text: str, roots: Sequence[str]) -> Optional[FailureReason]:
-    """Return the exception that explains a failure best, or None if the text shows no exception. It
-    is the last exception of the main program, else of another thread, else of a finaliser. If that
-    exception is only a consequence, its cause is returned."""
+    """Return the exception that explains a failure best, or None if the text shows no exception.
+    Exceptions of the main program explain best, then those of other threads, then those of
+    finalisers; of the best ones, the last is chosen. If it is only a consequence, its cause is
+    returned instead."""
     exceptions = list(tracebacks.read_exceptions(text, roots))
     if not exceptions:
         return None

@@ -16,9 +16,10 @@ from tfdeploy.agent.log.unseen import VisibleText
 
 MASK = b"***"
 MOST_HELD = 64 << 10  # limit of the bytes that are held back, unless a form of a secret is longer
-# A form is searched by this number of its first bytes. At the end of a text, fewer bytes suffice.
+# To find a form, this many of its first bytes are searched for. At the end of a text, fewer bytes
+# suffice.
 _BEGINNING = 4
-_HEAD = 32  # this number of first bytes is compared before the rest of a form
+_HEAD = 32  # this many first bytes are compared before the whole form
 
 Span = Tuple[int, int]
 

@@ -31,7 +31,8 @@ class Messages(NamedTuple):
 
 
 def parse(text: bytes) -> Tuple[Messages, bytes]:
-    """Return what the complete lines of the text say, and the incomplete line at its end."""
+    """Return two values: what the complete lines of the text say, and the incomplete line at the
+    end of the text."""
     *lines, rest = _ENDS.split(text)
     own = False
     waits: Dict[str, None] = {}

@@ -283,7 +283,7 @@ class RunPaths:
             write_json(self.word_file(name), word)
         except OSError:
             text = json_text.dumps(word).encode("ascii").ljust(_ROOM_BYTES)
-            # The order is written by a single write(), because readers ignore an incomplete order.
+            # One write() writes the whole order; readers ignore an order that is not complete.
             with open(self.word_file(name), "r+b", buffering=0) as file:
                 file.write(text[:_ROOM_BYTES])
         self.wake()

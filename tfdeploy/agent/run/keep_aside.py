@@ -145,7 +145,7 @@ def _runs_on_sharing_host(paths: RunPaths) -> bool:
 
 
 def _sharing_hosts(paths: RunPaths) -> List[RunPaths]:
-    """Return the folders of the run's other hosts in this workdir, even of a host that has only
+    """Return the folders of the run's other hosts in this workdir, including hosts that have only
     begun to prepare the run."""
     hosts = os.path.dirname(paths.host_dir)
     return [

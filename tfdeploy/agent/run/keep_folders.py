@@ -76,7 +76,8 @@ def _changed(path: str) -> Optional[float]:
 
 
 def check_keep(paths: Any) -> List[str]:
-    """Return the paths, or raise VerbError bad_name if one of them leads out of the code."""
+    """Return the paths, or raise VerbError bad_name if one of them leads out of the code's
+    folder."""
     for path in paths or []:
         if not is_path_inside(path):
             raise VerbError("bad_name", "the keep path %r leads out of the code" % (path,))

@@ -2,9 +2,9 @@
 link.
 
 A program may replace the link by `rm -rf logs; mkdir logs`. The files that it then writes would
-stay in cwd/, which no later launch reads. Nothing is deleted: of the two folders, the older one
-gets a name with the date in `keep`. Each step is one rename, so that the next call can continue
-after a process was killed.
+stay in cwd/, which no later launch reads. Nothing is deleted: the older one of the two folders
+stays in `keep`, under a name with the date. Each step is one rename, so that the next call can
+continue after a process was killed.
 """
 
 from __future__ import annotations

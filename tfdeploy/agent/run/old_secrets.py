@@ -11,8 +11,8 @@ from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
 
 def forget_superseded(paths: RunPaths) -> None:
-    """Remove the secrets of the job's other runs on this host, except runs that are alive. These
-    runs can no longer be resumed, because this run is committed."""
+    """Remove the secrets of other runs of the job on this host that are not alive. Such a run can
+    no longer be resumed, because this run is committed."""
     for run in run_names(paths.workdir, paths.job):
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
         if (

@@ -10,8 +10,8 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import List, Optional, Sequence, Tuple
 from tfdeploy.agent.run.folder import RunPaths
 
-# Readers check again after this time without a change, because a supervisor that was killed leaves
-# its files unchanged.
+# Readers check the files again after this time even if no file has changed, because a supervisor
+# that was killed leaves its files unchanged.
 RECHECK_S = 2.0
 
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 ANSWER_S = 0.01  # pause before further modules are loaded, so that the answer is sent first
-# A verb, or the part of its name before the dot -> the module of the verb. Only for modules with
-# another name.
+# A verb, or the part of its name before the dot -> the module of the verb. Only verbs whose module
+# has another name are listed.
 MODULES = {
     "broadcast": "broadcast.verbs",
     "check": "links.verbs",

@@ -77,8 +77,8 @@ def set_aside(call: Call) -> Answer:
 
 
 def _refuse_live_run(workdir: str, job: str, host: str) -> None:
-    """Refuse if a run of the job is alive on this host: if this session stalled, it may have lost
-    the job's lock, and another operator may have launched since then. Raises VerbError live_run."""
+    """Refuse if a run of the job is alive on this host. This happens if this session stalled and
+    lost the job's lock, and another operator has launched since then. Raises VerbError live_run."""
     for run in run_names(workdir, job):
         paths = find.run_paths(workdir, job, run, host)
         if paths is not None and paths.is_whole() and liveness.is_live(paths):

@@ -40,7 +40,7 @@ from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.agent.serve.release import retention as release_retention
 
 KEPT_RELEASES = 5
-# How many newest environments each job on each host keeps, for its next launch.
+# For each job and host, this many of the newest environments are kept for its next launch.
 KEPT_ENVIRONMENTS = 1
 _BUSY = "another operation works on job %s in this workdir"
 _JOB_FOLDERS = ("releases", "data", "keep")
@@ -118,8 +118,8 @@ def list_jobs(workdir: str) -> List[str]:
 
 def busy_reason(workdir: str, job: str, own: str = "") -> str:
     """Return a text if another session works on the job, on this host or on one that shares the
-    workdir: then only runs may be removed. Return "" if there is no such session. `own`: the lock
-    file of this session."""
+    workdir, else "". While another session works on the job, only runs may be removed. `own`: the
+    lock file of this session."""
     folder = layout.locks_dir(workdir, job)
     files = (os.path.join(folder, name) for name in list_names(folder) if name != "folders")
     return _BUSY % job if any(path != own and is_locked(path) for path in files) else ""

@@ -69,8 +69,8 @@ def parts_from_blob(count: int, blob: bytes) -> Optional[DataParts]:
 
 
 def parts_digest(parts: Optional[DataParts]) -> str:
-    """Return a hash of the numbers of the parts to which the files belong, or "" if the data set
-    has no parts. The control machine computes the same hash."""
+    """Return a hash over the part numbers of all files, or "" if the data set has no parts. The
+    control machine computes the same hash."""
     if parts is None:
         return ""
     return hashlib.sha256(b"%d " % parts["count"] + _unpack(parts["of"])).hexdigest()

@@ -75,8 +75,8 @@ def _parse_parts(stored: object) -> Optional[DataParts]:
 def write_record(
     folder: str, digest: str, attributes: str = "", parts: Optional[DataParts] = None
 ) -> None:
-    """Record that the data set is complete. `attributes`: as in listing.py, "" if they were not
-    set. Raises OSError."""
+    """Record that the data set is complete. `attributes`: the hash of its modes and times
+    (Listing.attributes), or "" if these were not set. Raises OSError."""
     record: DataRecord = {
         "v": wire.VERSION,
         "digest": digest,

@@ -39,8 +39,8 @@ def remove(folder: str) -> None:
 
 
 def remove_old(workdir: str, current: str, keep: int) -> None:
-    """Remove all environments except `current`, the `keep` newest of every job and host, those of
-    live runs, and those that a setup is making now."""
+    """Remove all environments except `current`, the `keep` newest ones of each job and host, those
+    of live runs, and those that a setup is making now."""
     for name in list_unused(workdir, keep) - {current}:
         with locked_if_free(workdir, name) as is_free:
             if is_free:
@@ -48,8 +48,8 @@ def remove_old(workdir: str, current: str, keep: int) -> None:
 
 
 def list_unused(workdir: str, keep: int) -> Set[str]:
-    """Return the environments that are neither in use nor among the `keep` newest of a job and
-    host. Raises OSError."""
+    """Return the environments that are not in use, and not among the `keep` newest ones of any job
+    and host. Raises OSError."""
     root = layout.envs_dir(workdir)
     names = {entry[:16] for entry in os.listdir(root) if _NAME.match(entry)}
     return names - _newest_names(root, names, keep) - names_in_use(workdir)

@@ -28,7 +28,7 @@ from tfdeploy.agent.serve.env import usage as env_usage
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-KEPT = 3  # how many newest environments of each job and host are kept
+KEPT = 3  # for each job and host, this many of the newest environments are kept
 OLDEST_PYTHON = (3, 6)
 POLL_S = 0.1
 _PRINT_VERSION = (

@@ -40,8 +40,8 @@ def last_holder(lock_path: str) -> LockHolder:
 
 
 def parse_holder(fields: Unchecked) -> LockHolder:
-    """Return the holder in a lock file, a fence or a request. Lengths are not checked here: the
-    side that shows the holder checks them."""
+    """Return the holder of a lock, from the fields of a lock file, of a fencing file or of a
+    request. Lengths are not checked here: the side that shows the holder checks them."""
     holder: LockHolder = {}
     if "user" in fields:
         holder["user"] = fields["user"]

@@ -121,8 +121,8 @@ def _lost_its_minder(paths: RunPaths) -> bool:
 
 
 def is_rolled_back(paths: RunPaths) -> bool:
-    """Return whether the run was never committed and none of its processes is alive, so that its
-    name is free."""
+    """Return whether the run was never committed and none of its processes is alive. The name of
+    such a run is free again."""
     return not liveness.was_committed(paths) and not _is_alive(paths)
 
 

@@ -49,7 +49,7 @@ def _sweep_one(paths: RunPaths) -> None:
 def _end_or_remove(paths: RunPaths) -> None:
     whole = paths.is_whole()
     if is_locked(paths.minder_lock) or (whole and liveness.is_live(paths)):
-        return  # the minder waits for the launch, or ends the run
+        return  # the run's minder is alive, and waits for the launch or ends the run
     if not liveness.was_committed(paths):
         if not whole or paths.state().started is None:
             leftovers.remove(paths)
