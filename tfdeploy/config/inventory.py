@@ -137,9 +137,9 @@ def _host(name: str, given: dict[str, Given], folder: Path, place: str) -> Host:
 
 
 def _refuse_same_machine(hosts: dict[str, Host], nodes: dict[str, Node]) -> None:
-    """Raise ConfigError if two names have one address and port behind the same jump host.
+    """Raise ConfigError if two hosts have the same address, port and jump host.
 
-    Otherwise every task would start twice on one machine.
+    They are one machine with two names, so tasks would start twice there.
     """
     seen: dict[tuple[str, int, str | None], Host] = {}
     for host in hosts.values():
@@ -201,7 +201,7 @@ def find_inventory(
     """
     folders = _folders(cwd, job_file)
     choices = _choices(folders)
-    # This variable is also the flag's default, so an equal flag does not count as given.
+    # The variable is the default of the flag -i, so a flag with the same value counts as not given.
     exported = environ.get("TFDEPLOY_INVENTORY")
     given = None if flag == exported else flag
     own = (cwd / os.path.expanduser(job_inventory),) if job_inventory else choices
@@ -256,7 +256,7 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _other_file(path: Path, others: Sequence[Path]) -> Path | None:
-    """Return the file that is not used because `path` is: the one existing file of `others`.
+    """Return the file of `others` that stays unused because `path` is used.
 
     If several of them exist, return their folder. None if none exists, or `path` is one of them.
     """

@@ -265,8 +265,8 @@ def _check_words(job: Job, given: dict[str, Given]) -> None:
 def _check_ready(job: Job, given: dict[str, Given]) -> None:
     """Raise ConfigError unless ready.timeout is longer than ready.after.
 
-    A program without a port counts as up after the time `ready.after`, so a shorter ready.timeout
-    would end first.
+    A program without a port counts as up only after ready.after. With a shorter ready.timeout, it
+    could never be up in time.
     """
     for name in ("ready_after_s", "ready_timeout_s"):
         if name in given and job.ready_after_s >= job.ready_timeout_s:

@@ -204,7 +204,7 @@ _RULE = (
 
 
 def roles(node: Node) -> dict[str, RoleRule]:
-    """Return role -> its rule."""
+    """Return role -> its number of tasks, GPUs, name and command, from the key `roles`."""
     given = node.mapping("a mapping of role: rule")
     if _CHIEF in given and "chief" in given:
         raise given[_CHIEF].error("master and chief are one role", "name one of them")
@@ -230,9 +230,9 @@ def check_role(role: str, node: Node) -> None:
 
 
 def env(node: Node) -> dict[str, str]:
-    """Return the variables; numbers become text as written.
+    """Return the environment variables of the key `env`; a number becomes the text as written.
 
-    Raises ConfigError for booleans, and for names that tfdeploy sets itself.
+    Raises ConfigError for booleans, and for variables that tfdeploy sets itself.
     """
     variables = {}
     for name, child in node.mapping("a mapping of NAME: value").items():
@@ -255,7 +255,7 @@ def env(node: Node) -> dict[str, str]:
 
 
 def check_variable(name: str, node: Node) -> None:
-    """Raise ConfigError if `name` cannot be a variable, or tfdeploy sets it itself."""
+    """Raise ConfigError if `name` is no valid environment variable, or tfdeploy sets it itself."""
     if not VARIABLE.match(name):
         raise node.error(
             f"{name[:80]!r} is not the name of a variable", "write letters, digits and _"

@@ -388,7 +388,7 @@ _PLACEHOLDERS = {
 
 
 def rows(keys: tuple[Key, ...], before: str = "") -> Iterator[tuple[str, Key]]:
-    """Yield (dotted name, key) for every key that has a value and not keys below it."""
+    """Yield (dotted name, key) for every key of a file that has no keys below it."""
     for key in keys:
         if key.keys:
             yield from rows(key.keys, f"{before}{key.name}.")

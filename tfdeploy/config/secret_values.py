@@ -19,7 +19,7 @@ from tfdeploy.model.job import Job, Secret, SecretSource
 # Linux's limit on the length of NAME=value and its final NUL (MAX_ARG_STRLEN).
 MOST_BYTES = 128 << 10
 COMMAND_S = 30.0  # time limit of a command that prints a secret, in seconds
-# Texts are not searched for shorter secrets, because they contain such values by chance.
+# Texts are not searched for shorter secrets, because many texts contain them by chance.
 SHORTEST_SHOWN = 6
 _SAID_BYTES = 2000  # limits how much of a command's standard error a message shows
 _READ_BYTES = 1 << 16  # the most that one read from a pipe returns
@@ -165,7 +165,7 @@ def _of_command(name: str, source: SecretSource, folder: str | None) -> bytes:
             with contextlib.suppress(OSError):
                 process.kill()  # has no effect if the process has ended
     if len(out) > MOST_BYTES:
-        return out  # too long: _checked refuses it
+        return out  # The value is too long, so `_checked` will refuse it.
     if not ended:
         what = f"the command of the secret {name} did not end within {COMMAND_S:g} s"
         raise ConfigError(
@@ -189,8 +189,8 @@ def _ending(code: int | None) -> str:
 def _output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, bool]:
     """Return (standard output, standard error, whether both have ended).
 
-    Reads for at most COMMAND_S seconds. Of each stream, only about as many of the last bytes are
-    held as a secret may have.
+    Reads for at most COMMAND_S seconds. Holds only the last bytes of each stream, a little more
+    than a secret may have.
     """
     assert process.stdout is not None and process.stderr is not None
     deadline = time.monotonic() + COMMAND_S

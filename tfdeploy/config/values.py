@@ -40,7 +40,7 @@ def text(node: Node) -> str:
 
 
 def local_path(node: Node) -> str:
-    """Return a path on this machine that also ssh must understand.
+    """Return a path on this machine that both tfdeploy and ssh can read.
 
     Raises ConfigError for `${`, because ssh expands ${NAME} and has no escape for it.
     """

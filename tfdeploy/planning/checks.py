@@ -176,7 +176,8 @@ def program(job: Job, source: Program, files: Collection[str], links: Collection
 def program_on_path(job: Job) -> str | None:
     """Return the program that each host must have on PATH.
 
-    None if the command names a path, or python: the inventory's key `python` sets the interpreter.
+    None if the command begins with a path, or with python, for which the inventory names the
+    interpreter.
     """
     first = job.command[0] if job.command else ""
     return (

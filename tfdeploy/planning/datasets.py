@@ -94,9 +94,9 @@ def of_task(
 
 
 def variables(job: Job, seat: Seat, workers: int) -> dict[str, str]:
-    """Return the environment variables for split data sets: number of the part, and of all parts.
+    """Return the environment variables that tell a worker which part of a data set it has.
 
-    Only workers get them.
+    They hold the number of the part and the number of all parts. Other roles get none.
     """
     variable_values: dict[str, str] = {}
     for name in splits(job) if seat.role == "worker" else ():

@@ -17,7 +17,7 @@ from tfdeploy.planning.source.source import Program
 
 
 def check(job: Job, facts: Mapping[str, HostFacts], program: Program) -> None:
-    """Raise Refused if a host lacks the job's environment, or it lacks a needed TensorFlow."""
+    """Raise Refused if a host lacks the environment of `setup`, or TensorFlow is missing in it."""
     if job.setup_requirements is None:
         return
     file = posixpath.basename(job.setup_requirements)

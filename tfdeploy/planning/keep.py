@@ -117,8 +117,8 @@ def seat_tasks(
     if options.ignore_keep:
         return seats, ResumePoint(default.host, notes=(kept.unused_note,))
     if kept.host in requested[default.role].hosts:
-        # If a chief leads the mode, the server of worker 0 may have written the `keep` folder, so
-        # worker 0 goes to that host too.
+        # In modes coordinator and ingraph, the server of worker 0 may have written the `keep`
+        # folder, so worker 0 goes to that host too.
         with_it = ("worker",) if default.role == rules(job.mode).lead else ()
         seats = place_tasks(
             requested, hosts, facts, dict.fromkeys((default.role, *with_it), kept.host)

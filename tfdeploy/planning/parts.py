@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-NOBODY = -1  # stands for the number of a worker where a file belongs to none
+NOBODY = -1  # in place of a worker's number: the file belongs to no worker
 # A worker does not keep a file that would raise its bytes above the mean times this factor.
 TOLERANCE = 1.05
 
@@ -47,7 +47,7 @@ def parts_of(sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, He
             heapq.heapreplace(smallest, (loads[smallest[0][1]], smallest[0][1]))
         least, worker = smallest[0]
         keeper, weight = keepers[file], _weight(sizes[file])
-        # No worker keeps a file once the remaining ones are needed for workers without any file.
+        # Enough files must remain for workers that have none yet, so the last files are not kept.
         if keeper != NOBODY and len(sizes) - placed > empty:
             stays = loads[keeper] == least or loads[keeper] + weight <= limit
             worker = keeper if stays else worker

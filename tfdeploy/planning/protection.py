@@ -16,7 +16,7 @@ from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.nexts import install_on, on_host
 from tfdeploy.planning.cluster.addresses import is_loopback, is_public
 
-LONGEST_FILTER = 4096  # instructions; Linux accepts no longer packet filter (BPF_MAXINSNS)
+LONGEST_FILTER = 4096  # the most instructions that Linux accepts in a packet filter
 _NEEDS: dict[Level, tuple[Level, ...]] = {
     "firewall": ("firewall", "peers"),
     "peers": ("peers",),
@@ -110,7 +110,7 @@ def refuse_open(plan: Plan, facts: Mapping[str, HostFacts]) -> None:
 def cure(host: str, facts: HostFacts, level: Level) -> str:
     """Return what the user must do so that the host can provide this level of protection.
 
-    It is a command for this machine, or an advice.
+    The text is a command for this machine, or advice.
     """
     own, sudo = facts.protect, () if facts.user == "root" else ("sudo",)
     if level == "firewall" and own.firewall:

@@ -122,7 +122,7 @@ class RunStore:
                 yield event_from_json(line)
 
     def has_ended(self, run: str) -> bool:
-        """Return whether the run has ended, or its launch was undone, by the recorded events."""
+        """Return whether, by the recorded events, the run has ended or its launch was undone."""
         ended = False
         for event in self.events(run):
             if event.kind == "run":

@@ -1,7 +1,7 @@
 """Holds an Ansible inventory's groups, hosts and variables, and converts it to tfdeploy's format.
 
-Only the variables that say how to reach a host are read. A host's own variable takes precedence
-over one of its groups, and a child group's variable over one of a parent group.
+Only the variables that say how to reach a host are read. A variable of a host takes precedence
+over the same variable of its groups, and that of a child group over that of its parents.
 """
 
 from __future__ import annotations
@@ -54,9 +54,8 @@ class Groups:
     at: Node
     groups: dict[str, Group] = field(default_factory=lambda: {"all": Group()})
     hosts: dict[str, Node] = field(default_factory=dict)  # host -> location of its first mention
-    variables: dict[str, dict[str, Node]] = field(
-        default_factory=dict
-    )  # host -> the variables of its own
+    # host -> variable -> value, for variables of the host itself
+    variables: dict[str, dict[str, Node]] = field(default_factory=dict)
 
     def group(self, name: str) -> Group:
         return self.groups.setdefault(name, Group())

@@ -45,7 +45,7 @@ class Member:
         return self.have_bytes >= self.wanted_bytes
 
     def intake(self, stripe: int) -> Intake:
-        """Return the progress in this stripe, or the total if that of single stripes is unknown."""
+        """Return the member's progress in this stripe, or in total if only the total is known."""
         if self.intakes:
             return self.intakes[stripe]
         return Intake(self.have_bytes, self.wanted_bytes, self.rate, self.starved_s, self.flowing_s)
@@ -108,7 +108,7 @@ class FeedPlan:
 
 
 def move(child: Member, stripe: int, parent: Member | None) -> Move:
-    """Return a record of the child's change to this parent. None: to the control machine."""
+    """Return the record of a child that gets this parent. None stands for the control machine."""
     intake = child.intake(stripe)
     return Move(
         child=child.name,

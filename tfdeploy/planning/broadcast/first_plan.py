@@ -25,7 +25,7 @@ from tfdeploy.planning.broadcast.feeds import (
 FEW, MANY = 4, 16
 # A chain is used only if its last host gets the first piece within this share of the total time.
 CHAIN_SHARE = 0.1
-# A hop takes this many times as long as the transfer of a piece, which is also checked and written.
+# A hop takes this many times the transfer time of a piece: the piece is also checked and written.
 HOP_PIECES = 2
 TREES = 2  # number of trees; 3 or 4 would not bring the first piece to the last host sooner
 

@@ -50,7 +50,7 @@ class Forest:
                 yield stripe, parent, child
 
     def cut(self, child: str, stripe: int) -> None:
-        """Take the child's parent in this stripe away."""
+        """Leave the child without a parent in this stripe."""
         self.parents[stripe].pop(child, None)
 
     def children(self, stripe: int) -> dict[str, list[str]]:

@@ -14,8 +14,8 @@ from tfdeploy.planning.broadcast.feeds import HERE
 from tfdeploy.planning.broadcast.forest import Forest
 from tfdeploy.planning.broadcast.judge import Verdict
 
-# A parent counts as behind its child if it lacks more than the child has received in BEHIND_S
-# seconds at the faster one's rate, and more than BEHIND_BYTES.
+# A parent counts as behind its child if the child has more than BEHIND_BYTES that the parent lacks,
+# and more than the faster of the two receives in BEHIND_S seconds.
 BEHIND_S = 3.0
 BEHIND_BYTES = 4 << 20
 # A parent is crowded if its load exceeds its capacity by more than this many children.
@@ -23,8 +23,10 @@ CROWDED = 0.05
 
 
 def place_children(forest: Forest, verdict: Verdict, lone: list[tuple[str, int]]) -> None:
-    """Give each (child, stripe) in `lone` a parent, and relieve parents of children they have too
-    many of."""
+    """Give each (child, stripe) in `lone` a parent.
+
+    If a parent has too many children, some of them get another parent too.
+    """
     children = Counter(parent for _, parent, _ in forest.feeds())
     if not lone and max(children.values(), default=0) <= forest.stripes:
         return
@@ -60,8 +62,8 @@ class _Placer:
     def attach_all(self, children: list[str], stripe: int) -> None:
         """Give each of the children a parent.
 
-        Hosts that can send on come first, those with the most data before the others, because the
-        rest can then get data from them.
+        Hosts that can pass data on come first, those with the most data before the others, because
+        the rest can then receive from them.
         """
         if children:
             self._rooted = [
@@ -75,8 +77,8 @@ class _Placer:
     def relieve(self, stripe: int) -> None:
         """Move children from overloaded parents to hosts of the same site that have room.
 
-        Even if such a child first has to wait there, the broadcast is not complete later. A child
-        that sends to others moves only to a complete host.
+        Such a child may have to wait for data there, but the whole broadcast takes no longer. A
+        child that sends to others moves only to a complete host.
         """
         crowded = [
             child

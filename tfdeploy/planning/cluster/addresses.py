@@ -17,7 +17,7 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.folding import fold_equal, fold_names
 from tfdeploy.model.text.units import listed
 
-# Limits the addresses of one host, because other hosts have packet filters of limited length.
+# Limits the addresses of one host: other hosts list them in packet filters of limited length.
 MOST_ADDRESSES = 64
 
 

@@ -122,9 +122,10 @@ def _parts(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _fits(name: str, origin: Origin, node: ast.AST) -> bool:
-    """Return whether the program's steps on this flag's value can lead to the cluster value `name`.
+    """Return whether the program can make the cluster value `name` from this flag's value.
 
-    For addresses, the steps must make a list: by a split, by parsing JSON, or it is one already.
+    `origin`: the flag, with the operations that the program applies to its value. For addresses,
+    they must make a list (by a split, or by parsing JSON), or the value must already be a list.
     """
     steps = origin.steps
     if name in ("num_workers", "num_ps"):

@@ -78,7 +78,8 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
         "wk_hosts",
     ),
 }
-# Accepted as other names if there is a --job_name, even if no code that makes a cluster is found.
+# A flag with one of these names is accepted beside --job_name, even if the program shows no code
+# that makes a cluster.
 _ALWAYS = ("task_id", "task", "sync_replicas")
 _ROLE = re.compile(r"(?<![A-Za-z])(ps|workers?)(?![A-Za-z])", re.IGNORECASE)
 
@@ -256,7 +257,7 @@ def _add_other_names(
 
 
 def _drop_foreign(chosen: dict[str, Flag]) -> None:
-    """Drop flags with less usual names if another library defines them than the job name's flag.
+    """Drop flags with less usual names that use another library than the flag for the job name.
 
     For example, absl ends the program at a flag that only argparse knows.
     """

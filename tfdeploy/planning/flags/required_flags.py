@@ -238,7 +238,7 @@ def _by_test(node: ast.AST) -> Iterator[str]:
 
 
 def _if_empty(test: ast.expr) -> Iterator[ast.expr]:
-    """Yield the expressions of which a single empty one makes the condition true."""
+    """Yield each expression that, if it is empty, makes the condition true by itself."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
         for value in test.values:
             yield from _if_empty(value)

@@ -32,7 +32,7 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class Needs:
-    """What is to be launched, and needs from the hosts. The defaults mean that nothing is known.
+    """What is to be launched, and what it needs. The defaults mean that nothing is known.
 
     `bytes` and `files`: size and number of the files of code and data to send. `tensorflow`: the
     program imports TensorFlow. `imports`: other imported modules that are not part of the sent

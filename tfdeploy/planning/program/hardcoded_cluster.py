@@ -34,7 +34,7 @@ _ADDRESS = re.compile(r"(grpc://)?[A-Za-z0-9_.\-\[\]:]+:(\d{1,5})")
 
 @dataclass(frozen=True)
 class HardcodedCluster:
-    """A cluster that is written into the program, `where` is "train.py:12".
+    """A cluster that is written into the program, at the place `where` ("train.py:12").
 
     `counts`: job name -> number of tasks.
     """

@@ -39,9 +39,8 @@ class Scope:
 
     path: str
     outer: Scope | None = None
-    bound: dict[str, list[ast.AST]] = field(
-        default_factory=dict
-    )  # name -> the nodes that define it
+    # name -> the nodes that define the name
+    bound: dict[str, list[ast.AST]] = field(default_factory=dict)
     given: dict[str, Meaning] = field(default_factory=dict)  # in methods: `self` -> its meaning
 
 
@@ -68,7 +67,7 @@ class Scopes:
         return self._modules[path]
 
     def function(self, meaning: Meaning) -> Scope:
-        """Return the names that a function defines, with its parameters."""
+        """Return the names that a function defines, including its parameters."""
         node, owner, given = meaning.node, meaning.owner, dict[str, Meaning]()
         if not isinstance(node, Function):
             return meaning.scope

@@ -100,7 +100,7 @@ _TRAIN_SESSIONS = tuple(
 )
 # In a program that uses one of these, Keras from compat.v1 runs in a graph.
 _SESSIONS = ("compat.v1.Session", "compat.v1.InteractiveSession", "compat.v1.placeholder")
-_PACKAGES = ("tf_slim",)  # packages that use tf.layers themselves
+_PACKAGES = ("tf_slim",)  # packages that use tf.layers, so programs that import them need Keras 2
 _METHODS = ("reset_states", "fit_generator", "evaluate_generator", "predict_generator")
 _OPTIMIZERS = (*_LEGACY_OPTIMIZERS, "AdamW")
 
@@ -109,8 +109,8 @@ class Keras2Use(NamedTuple):
     """The first thing in a program that needs Keras 2, and its place."""
 
     where: str  # "train.py:12"
-    # "tf.keras.experimental.PeepholeLSTMCell", "tf.keras.layers in a graph", ".reset_states()",
-    # "Adam(lr=)"
+    # what needs Keras 2, such as "tf.keras.experimental.PeepholeLSTMCell", "tf.keras.layers in a
+    # graph", ".reset_states()" or "Adam(lr=)"
     what: str
 
 
